@@ -1,0 +1,37 @@
+"""Every error this library raises on purpose, in one tree, so that a caller can tell them apart."""
+
+
+class MaxdnnError(Exception):
+    """Base of all errors raised by maxdnn."""
+
+
+class ShapeError(MaxdnnError, ValueError):
+    """A layer shape, array or argument that no kernel here can serve."""
+
+
+class AssemblyError(MaxdnnError):
+    """The assembler refused a source, or could not be run."""
+
+
+class CubinError(MaxdnnError):
+    """A file that is not a cubin this library can read."""
+
+
+class DecodeError(MaxdnnError):
+    """A 64-bit word that is no instruction of this architecture, or a form the table cannot encode."""
+
+
+class LaunchError(MaxdnnError, ValueError):
+    """A launch whose grid, block, arguments or resources do not fit the kernel or the device."""
+
+
+class EmulationFault(MaxdnnError):
+    """A fault found while a kernel ran on the virtual GPU: a bad access, a deadlock, an undefined read ..."""
+
+
+class DeviceError(MaxdnnError):
+    """No suitable device, or a driver call that failed."""
+
+
+class SimulationError(MaxdnnError):
+    """The timing model cannot answer: an instruction without timing, an unknown preset, a bad launch description."""

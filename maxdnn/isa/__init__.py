@@ -1,0 +1,22 @@
+"""What an instruction is: the table, its fields, control codes, the codec and the text. Knows nothing of meaning or time."""
+
+from .codec import decode, encode
+from .control import Control
+from .instruction import PT, RZ, Guard, Instruction, Operand
+from .table import TABLE, InstructionClass, OperandField, Row, Table
+
+__all__ = [
+    "PT",
+    "RZ",
+    "TABLE",
+    "Control",
+    "Guard",
+    "Instruction",
+    "InstructionClass",
+    "Operand",
+    "OperandField",
+    "Row",
+    "Table",
+    "decode",
+    "encode",
+]

@@ -1,0 +1,204 @@
+"""Words to instructions and back, derived from the table. Nothing here knows a particular opcode."""
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import DecodeError
+from .control import Control
+from .instruction import PT, RZ, Guard, Instruction, Operand
+from .table import TABLE, OperandField, Row
+
+_FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
+          ("inv", ("inv_bit", "inv_bit_suffix", "not_bit")), ("cc", ("cc_bit",)))
+
+
+def _bits(word: int, lsb: int, width: int) -> int:
+    return word >> lsb & ((1 << width) - 1)
+
+
+def _signed(value: int, width: int) -> int:
+    return value - (1 << width) if value >> (width - 1) & 1 else value
+
+
+def _put(value: int, lsb: int, width: int) -> int:
+    return (value & ((1 << width) - 1)) << lsb
+
+
+def _flag_bit(spec: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    return next((spec[k] for k in keys if k in spec), None)
+
+
+# -- decoding -----------------------------------------------------------------------------------------------------
+
+
+def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
+    """The value, bank and base of an operand, by type."""
+    s = field.spec
+    match field.type:
+        case "simm20_split":
+            return {"value": _signed(_bits(word, s["lsb"], 19) | _bits(word, s["sign_bit"], 1) << 19, 20)}
+        case "f32_top20_split":
+            return {"value": _bits(word, s["lsb"], 19) << 12 | _bits(word, s["sign_bit"], 1) << 31}
+        case "f64_top20_split":
+            return {"value": _bits(word, s["lsb"], 19) << 44 | _bits(word, s["sign_bit"], 1) << 63}
+        case "f16_pair_split":
+            hi, lo = s["hi"], s["lo"]
+            return {"value": (_bits(word, hi["sign"], 1) << 31 | _bits(word, hi["lsb"], 9) << 22
+                              | _bits(word, lo["sign"], 1) << 15 | _bits(word, lo["lsb"], 9) << 6)}
+        case "simm":
+            return {"value": _signed(_bits(word, s["lsb"], s["width"]), s["width"])}
+        case "cbank":
+            return {"value": _bits(word, s["lsb"], s["width"]) * s["scale"], "bank": _bits(word, s["bank_lsb"], 5)}
+        case "cbank36":
+            return {"value": _bits(word, s["lsb"], s["width"]), "bank": _bits(word, s["bank"], 5)}
+        case "cbank_indexed":
+            off = s["off"]
+            return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]), "base": _bits(word, s["reg"], 8),
+                    "bank": _bits(word, s["bank"]["lsb"], s["bank"]["w"])}
+        case "addr":
+            off = s["off"]
+            offset = _signed(_bits(word, off["lsb"], off["w"]), off["w"]) * off.get("scale", 1)
+            return {"value": offset, "base": _bits(word, s["reg"], 8)}
+        case "gpr_plus_simm":
+            return {"value": _signed(_bits(word, s["lsb"], s["width"]), s["width"]), "base": _bits(word, s["reg"], 8)}
+        case "rel_target":
+            return {"value": address + 8 + _signed(_bits(word, s["lsb"], s["width"]), s["width"])}
+        case "literal" | "implied_next_gpr" | "enum_from_modifier":
+            return {"value": 0}
+        case _:  # gpr, pred, uimm, f32, special_reg, scoreboard, scoreboard_mask, cc_test, enum
+            return {"value": _bits(word, s["lsb"], s["width"])}
+
+
+def _regs(field: OperandField, row: Row, word: int) -> int:
+    rule = field.spec.get("regs", 1)
+    if isinstance(rule, int):
+        return rule
+    if "popcount" in rule:
+        mask = row.operand(rule["popcount"]).spec
+        return max(1, _bits(word, mask["lsb"], mask["width"]).bit_count())
+    return rule["map"].get(str(row.modifiers[rule["by"]].get(word)), 1)
+
+
+def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
+    flags = {}
+    for name, keys in _FLAGS:
+        bit = _flag_bit(field.spec, keys)
+        if bit is not None:
+            flags[name] = bool(word >> bit & 1)
+    part = field.part.values.get(field.part.get(word), "").strip(".") if field.part else ""
+    return Operand(field, part=part, regs=_regs(field, row, word), **flags, **_value(field, word, address))  # type: ignore[arg-type]
+
+
+def _implied(row: Row, word: int, operands: list[Operand]) -> list[Operand]:
+    """Fill the operands that have no bits of their own: the register after another one, a dimension told by a modifier."""
+    for i, op in enumerate(operands):
+        s = op.field.spec
+        if op.type == "implied_next_gpr":
+            step = s["step"]["map"][str(row.modifiers[s["step"]["sel"]].get(word))]
+            of = next(o for o in operands if o.name == s["of"]).value
+            operands[i] = Operand(op.field, RZ if of == RZ else of + step, regs=step)
+        elif op.type == "enum_from_modifier":
+            operands[i] = Operand(op.field, row.modifiers[s["of"]].get(word))
+    return operands
+
+
+def decode(word: int, control: Control, address: int) -> Instruction:
+    """Decode the 64-bit `word` at byte `address`. Raises DecodeError for a word no row matches, or one whose modifier
+    or enum field holds a value the table does not know."""
+    row = TABLE.find(word)
+    if row is None:
+        raise DecodeError(f"word 0x{word:016x} at 0x{address:04x} is no Maxwell instruction")
+    mods = {}
+    for name, field in row.modifiers.items():
+        text = field.values.get(field.get(word))
+        if text is None:
+            raise DecodeError(f"word 0x{word:016x} at 0x{address:04x}: {row.mnemonic} has no meaning for value "
+                              f"{field.get(word)} of its field '{name}'")
+        mods[name] = text.strip(".")
+    operands = _implied(row, word, [_operand(f, row, word, address) for f in row.operands])
+    for op in operands:
+        if op.field.values and op.value not in op.field.values:
+            raise DecodeError(f"word 0x{word:016x} at 0x{address:04x}: {row.mnemonic} has no meaning for value "
+                              f"{op.value} of its operand '{op.name}'")
+    guard = Guard(_bits(word, 16, 3), bool(word >> 19 & 1)) if row.guard else Guard()
+    return Instruction(address, word, control, row, guard, tuple(operands), mods)
+
+
+# -- encoding -----------------------------------------------------------------------------------------------------
+
+
+def _put_value(op: Operand, address: int) -> int:
+    s = op.field.spec
+    v = op.value
+    match op.type:
+        case "simm20_split":
+            return _put(v, s["lsb"], 19) | _put(v >> 19, s["sign_bit"], 1)
+        case "f32_top20_split":
+            return _put(v >> 12, s["lsb"], 19) | _put(v >> 31, s["sign_bit"], 1)
+        case "f64_top20_split":
+            return _put(v >> 44, s["lsb"], 19) | _put(v >> 63, s["sign_bit"], 1)
+        case "f16_pair_split":
+            hi, lo = s["hi"], s["lo"]
+            return (_put(v >> 31, hi["sign"], 1) | _put(v >> 22, hi["lsb"], 9)
+                    | _put(v >> 15, lo["sign"], 1) | _put(v >> 6, lo["lsb"], 9))
+        case "cbank":
+            return _put(v // s["scale"], s["lsb"], s["width"]) | _put(op.bank, s["bank_lsb"], 5)
+        case "cbank36":
+            return _put(v, s["lsb"], s["width"]) | _put(op.bank, s["bank"], 5)
+        case "cbank_indexed":
+            off, bank = s["off"], s["bank"]
+            return (_put(v, off["lsb"], off["w"]) | _put(op.base, s["reg"], 8)
+                    | _put(op.bank, bank["lsb"], bank["w"]))
+        case "addr":
+            off = s["off"]
+            return _put(v // off.get("scale", 1), off["lsb"], off["w"]) | _put(op.base, s["reg"], 8)
+        case "gpr_plus_simm":
+            return _put(v, s["lsb"], s["width"]) | _put(op.base, s["reg"], 8)
+        case "rel_target":
+            return _put(v - address - 8, s["lsb"], s["width"])
+        case "literal" | "implied_next_gpr" | "enum_from_modifier":
+            return 0
+        case _:
+            return _put(v, s["lsb"], s["width"])
+
+
+def _put_operand(op: Operand, address: int) -> int:
+    word = _put_value(op, address)
+    for name, keys in _FLAGS:
+        bit = _flag_bit(op.field.spec, keys)
+        if bit is not None and getattr(op, name):
+            word |= 1 << bit
+    if op.field.part:
+        raw = next(k for k, v in op.field.part.values.items() if v.strip(".") == op.part)
+        word |= op.field.part.put(raw)
+    return word
+
+
+def _raw_modifier(inst: Instruction, name: str) -> int:
+    """The field value of a modifier; where several values print alike, the one the word was decoded from."""
+    field = inst.row.modifiers[name]
+    kept = field.get(inst.word)
+    if field.values.get(kept, "?").strip(".") == inst.mods[name]:
+        return kept
+    return next(k for k, v in field.values.items() if v.strip(".") == inst.mods[name])
+
+
+def encode(inst: Instruction) -> int:
+    """The 64-bit word of an instruction, built from its row, guard, operands and modifiers (not copied from `word`)."""
+    row = inst.row
+    word = row.value
+    if row.guard:
+        word |= _put(inst.guard.index, 16, 3) | inst.guard.negated << 19
+    for op in inst.operands:
+        word |= _put_operand(op, inst.address)
+    for name, field in row.modifiers.items():
+        word |= field.put(_raw_modifier(inst, name))
+    return word
+
+
+def words_of(code: bytes) -> list[int]:
+    return [w for (w,) in struct.iter_unpack("<Q", code)]
+
+
+__all__ = ["PT", "decode", "encode", "words_of"]

@@ -1,0 +1,161 @@
+"""A decoded instruction: small immutable values that every other room consumes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .control import Control
+from .table import InstructionClass, OperandField, Row
+
+RZ = 255
+PT = 7
+CC_TRUE = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The predicate an instruction runs under; `@P3`, `@!P0`; always() for none."""
+
+    index: int = PT
+    negated: bool = False
+
+    def __str__(self) -> str:
+        if self.index == PT and not self.negated:
+            return ""
+        return f"@{'!' if self.negated else ''}{'PT' if self.index == PT else f'P{self.index}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand.
+
+    `value` by field type: gpr, pred, special_reg, scoreboard: the number; immediates: the signed or unsigned integer,
+    or the IEEE bit pattern (f32 32 bits, f64 64 bits, f16 pair 32 bits); cbank*: byte offset in `bank`; addr,
+    gpr_plus_simm, cbank_indexed: the offset added to register `base`; rel_target: the absolute byte address; enum: the
+    raw field. `regs` counts the 32-bit registers a register (or, for addr, the base) covers.
+    """
+
+    field: OperandField
+    value: int
+    neg: bool = False
+    abs: bool = False
+    inv: bool = False  # bitwise ~ of a register, or ! of a predicate
+    cc: bool = False
+    part: str = ""  # "", "H1", "B2", "H0_H0" ...
+    bank: int = 0
+    base: int = RZ
+    regs: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.field.name
+
+    @property
+    def type(self) -> str:
+        return self.field.type
+
+    @property
+    def label(self) -> str:
+        """The string of an enum operand (`1D`, `RGBA`, `PR`)."""
+        return self.field.values[self.value] if self.field.values else ""
+
+    def registers(self) -> range:
+        """The general registers named by this operand, RZ giving none."""
+        first = self.value if self.type in ("gpr", "implied_next_gpr") else self.base
+        return range(0) if first == RZ else range(first, first + self.regs)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction at a byte address, with its table row, guard, operands, modifiers and control code."""
+
+    address: int
+    word: int
+    control: Control
+    row: Row
+    guard: Guard
+    operands: tuple[Operand, ...]
+    mods: Mapping[str, str]  # modifier name -> its string without leading dot ("" where it prints nothing)
+
+    @property
+    def opcode(self) -> str:
+        return self.row.opcode
+
+    @property
+    def mnemonic(self) -> str:
+        return self.row.mnemonic
+
+    @property
+    def cls(self) -> InstructionClass:
+        return self.row.cls
+
+    def operand(self, name: str) -> Operand | None:
+        for op in self.operands:
+            if op.field.name == name:
+                return op
+        return None
+
+    def __getitem__(self, name: str) -> Operand:
+        op = self.operand(name)
+        if op is None:
+            raise KeyError(f"{self.mnemonic} has no operand {name}")
+        return op
+
+    def text(self) -> str:
+        """Vendor disassembler's text, without address and final semicolon."""
+        from .text import format_instruction
+        return format_instruction(self)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    # -- what it touches ------------------------------------------------------------------------------------------
+
+    def _gprs(self, access: str) -> Iterator[int]:
+        for op in self.operands:
+            if op.type in ("addr", "gpr_plus_simm", "cbank_indexed"):
+                if access == "r":
+                    yield from op.registers()
+            elif op.type in ("gpr", "implied_next_gpr") and access in op.field.access:
+                yield from op.registers()
+
+    def reads(self) -> frozenset[int]:
+        """General registers read, address registers included."""
+        return frozenset(self._gprs("r"))
+
+    def writes(self) -> frozenset[int]:
+        """General registers written."""
+        return frozenset(self._gprs("w"))
+
+    def pred_reads(self) -> frozenset[int]:
+        """Predicates read, the guard included; PT gives none."""
+        found = {op.value for op in self.operands if op.type == "pred" and "r" in op.field.access}
+        found.add(self.guard.index)
+        if self.opcode == "P2R" and self["src"].label == "PR":
+            found |= self._predicate_mask()
+        return frozenset(found - {PT})
+
+    def pred_writes(self) -> frozenset[int]:
+        """Predicates written; PT gives none."""
+        found = {op.value for op in self.operands if op.type == "pred" and "w" in op.field.access}
+        if self.opcode == "R2P" and self["dst"].label == "PR":
+            found |= self._predicate_mask()
+        return frozenset(found - {PT})
+
+    def _predicate_mask(self) -> set[int]:
+        mask = self["b"]
+        bits = 0x7F if mask.type in ("gpr", "cbank") and mask.value != RZ else mask.value
+        return {i for i in range(7) if bits >> i & 1}
+
+    def cc_reads(self) -> bool:
+        """Whether the carry/condition register is an input."""
+        if any(op.type == "cc_test" and op.value != CC_TRUE for op in self.operands):
+            return True
+        if self.opcode in ("CSET", "CSETP") or (self.opcode == "P2R" and self["src"].label == "CC"):
+            return True
+        if self.mods.get("x") or self.mods.get("cmode") == "X":
+            return True
+        return self.mods.get("m") in ("XLO", "XMED") or self.mods.get("hi") in ("X", "XHI")
+
+    def cc_writes(self) -> bool:
+        """Whether the carry/condition register is an output."""
+        return any(op.cc for op in self.operands) or (self.opcode == "R2P" and self["dst"].label == "CC")
