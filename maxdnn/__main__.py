@@ -1,0 +1,7 @@
+"""`python -m maxdnn` is the console command."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

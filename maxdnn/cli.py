@@ -1,0 +1,46 @@
+"""The `maxdnn` console command: finds the subcommands, parses, and turns this library's errors into one line."""
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+from . import commands
+from .errors import MaxdnnError
+
+
+def command_names() -> list[str]:
+    """The subcommands there are, alphabetically."""
+    return sorted(m.name for m in pkgutil.iter_modules(commands.__path__) if not m.name.startswith("_"))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every subcommand; parsed arguments carry the chosen one's `run`."""
+    parser = argparse.ArgumentParser(prog="maxdnn", description="Maxwell convolution kernels and their toolchain.")
+    choices = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for name in command_names():
+        module = importlib.import_module(f"{commands.__name__}.{name}")
+        sub = choices.add_parser(name, help=module.HELP, description=module.HELP)
+        module.configure(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand. Exit status: its own; 1 with one line on stderr for an error of this library or the file
+    system; 2 for wrong arguments."""
+    args = build_parser().parse_args(argv)
+    try:
+        status = args.run(args)
+        sys.stdout.flush()
+        return int(status or 0)
+    except BrokenPipeError:  # the reader of our output went away, as in `maxdnn disasm K.cubin | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MaxdnnError as e:
+        print(f"maxdnn: {e}", file=sys.stderr)
+    except OSError as e:
+        print(f"maxdnn: {e.filename}: {e.strerror}" if e.filename else f"maxdnn: {e}", file=sys.stderr)
+    return 1
