@@ -1,0 +1,116 @@
+"""A convolution layer as numbers: sizes, output size, work, efficiency. Knows no array, kernel or device.
+
+Source of the work and efficiency formulas: A. Lavin, "maxDNN: An Efficient Convolution Kernel for Deep Learning with
+Maxwell GPUs" (2015), section on computational efficiency, with R x S filters in place of its square ones."""
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ShapeError
+
+CORES_PER_SM = 128  # FP32 lanes of a Maxwell SM, each one multiply-add per clock
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """One layer: N images of C x H x W, K filters of C x R x S. `stride` and `padding` (zeros on both sides) are one
+    int for both axes or a pair (rows, columns), kept as pairs. Raises ShapeError for a size that makes no layer."""
+
+    N: int
+    C: int
+    H: int
+    W: int
+    K: int
+    R: int
+    S: int
+    stride: int | tuple[int, int] = 1
+    padding: int | tuple[int, int] = 0
+
+    def __post_init__(self) -> None:
+        for name in "NCHWKRS":
+            object.__setattr__(self, name, _size(name, getattr(self, name), least=1))
+        object.__setattr__(self, "stride", _pair("stride", self.stride, least=1))
+        object.__setattr__(self, "padding", _pair("padding", self.padding, least=0))
+        for filt, size, in_name, inner, pad in (("R", self.R, "H", self.H, self.pad_h),
+                                                ("S", self.S, "W", self.W, self.pad_w)):
+            if size > inner + 2 * pad:
+                raise ShapeError(f"{filt} must be at most {in_name} + 2 x padding = {inner + 2 * pad}: "
+                                 f"the filter is larger than the padded map (got {filt}={size})")
+
+    @property
+    def str_h(self) -> int:
+        return self.stride[0]  # type: ignore[index]
+
+    @property
+    def str_w(self) -> int:
+        return self.stride[1]  # type: ignore[index]
+
+    @property
+    def pad_h(self) -> int:
+        return self.padding[0]  # type: ignore[index]
+
+    @property
+    def pad_w(self) -> int:
+        return self.padding[1]  # type: ignore[index]
+
+    @property
+    def P(self) -> int:
+        """Rows of the output."""
+        return (self.H + 2 * self.pad_h - self.R) // self.str_h + 1
+
+    @property
+    def Q(self) -> int:
+        """Columns of the output."""
+        return (self.W + 2 * self.pad_w - self.S) // self.str_w + 1
+
+    @property
+    def patch(self) -> int:
+        """Products summed for one output: C R S."""
+        return self.C * self.R * self.S
+
+    @property
+    def flops(self) -> int:
+        """The paper's C: a multiply and an add for each product, and the scaling by alpha counted as one more."""
+        return 2 * self.N * self.P * self.Q * (self.patch + 1) * self.K
+
+    def efficiency_from_clocks(self, sm_clocks: float) -> float:
+        """Computational efficiency in 0..1 from the clocks spent, summed over all SMs: C / (2 x 128 x clocks)."""
+        return self.flops / (2 * CORES_PER_SM * _positive("sm_clocks", sm_clocks))
+
+    def efficiency_from_time(self, seconds: float, peak_flops: float) -> float:
+        """Computational efficiency in 0..1 from a run time and the card's peak in FLOP/s: C / (time x peak)."""
+        return self.flops / (_positive("seconds", seconds) * _positive("peak_flops", peak_flops))
+
+    def __str__(self) -> str:
+        text = f"N{self.N} C{self.C} {self.H}x{self.W} -> K{self.K}, filter {self.R}x{self.S}"
+        if self.stride != (1, 1):
+            text += f", stride {self.str_h}x{self.str_w}"
+        if self.padding != (0, 0):
+            text += f", padding {self.pad_h}x{self.pad_w}"
+        return text
+
+
+def _size(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ShapeError(f"{name} must be an integer (got {name}={value!r})") from None
+    if number < least:
+        raise ShapeError(f"{name} must be at least {least} (got {name}={number})")
+    return number
+
+
+def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
+    if isinstance(value, (tuple, list)):
+        if len(value) != 2:
+            raise ShapeError(f"{name} must be one integer or a pair (rows, columns) (got {name}={value!r})")
+        return _size(name, value[0], least), _size(name, value[1], least)
+    number = _size(name, value, least)
+    return number, number
+
+
+def _positive(name: str, value: float) -> float:
+    if not value > 0:
+        raise ShapeError(f"{name} must be positive (got {name}={value!r})")
+    return value
