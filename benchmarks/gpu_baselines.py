@@ -1,0 +1,152 @@
+"""What else a user would call on a real GPU, for comparison in the same run: cuDNN's forward convolution with a chosen
+family of algorithms (through its C interface), the SGEMM rate of cuBLAS as the practical ceiling, and the SM clock as
+the driver reports it while kernels run. FP32 throughout, TF32 off."""
+
+import ctypes
+import importlib.util
+import statistics
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maxdnn import ConvShape
+
+# Values of cudnn_ops.h / cudnn_cnn.h (cuDNN 9 documentation).
+_NCHW, _FLOAT, _CROSS_CORRELATION, _FMA_MATH = 0, 0, 1, 3
+ALGORITHMS = {0: "IMPLICIT_GEMM", 1: "IMPLICIT_PRECOMP_GEMM", 2: "GEMM", 3: "DIRECT", 4: "FFT", 5: "FFT_TILING",
+              6: "WINOGRAD", 7: "WINOGRAD_NONFUSED"}
+DIRECT_FAMILY = (0, 1, 3)  # no transform and no explicit lowering: what the paper compared with
+EVERY_ALGORITHM = tuple(ALGORITHMS)
+
+
+class CudnnError(Exception):
+    """A call of cuDNN that failed."""
+
+
+def _cudnn_library() -> ctypes.CDLL:
+    spec = importlib.util.find_spec("nvidia.cudnn")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder, "lib").glob("libcudnn.so*")):
+            return ctypes.CDLL(str(path))
+    return ctypes.CDLL("libcudnn.so.9")
+
+
+class Cudnn:
+    """Forward convolution in NCHW float32 with algorithms chosen by number."""
+
+    def __init__(self) -> None:
+        self._lib = _cudnn_library()
+        self._lib.cudnnGetErrorString.restype = ctypes.c_char_p
+        self._handle = ctypes.c_void_p()
+        self._call("cudnnCreate", ctypes.byref(self._handle))
+        self.version = self._lib.cudnnGetVersion()
+
+    def _call(self, name: str, *args: Any) -> None:
+        status = getattr(self._lib, name)(*args)
+        if status:
+            raise CudnnError(f"{name}: {self._lib.cudnnGetErrorString(status).decode()}")
+
+    def _make(self, kind: str, *settings: Any, setter: str) -> ctypes.c_void_p:
+        descriptor = ctypes.c_void_p()
+        self._call(f"cudnnCreate{kind}Descriptor", ctypes.byref(descriptor))
+        self._call(setter, descriptor, *settings)
+        return descriptor
+
+    def prepare(self, shape: ConvShape, algorithm: int) -> tuple[Callable[..., None], int]:
+        """(run, workspace bytes): run(x, w, y, workspace) takes device addresses of N,C,H,W maps, K,C,R,S filters and
+        N,K,P,Q outputs and launches the layer. Raises CudnnError where the algorithm does not serve the shape."""
+        s = shape
+        x = self._make("Tensor", _NCHW, _FLOAT, s.N, s.C, s.H, s.W, setter="cudnnSetTensor4dDescriptor")
+        y = self._make("Tensor", _NCHW, _FLOAT, s.N, s.K, s.P, s.Q, setter="cudnnSetTensor4dDescriptor")
+        w = self._make("Filter", _FLOAT, _NCHW, s.K, s.C, s.R, s.S, setter="cudnnSetFilter4dDescriptor")
+        conv = self._make("Convolution", s.pad_h, s.pad_w, s.str_h, s.str_w, 1, 1, _CROSS_CORRELATION, _FLOAT,
+                          setter="cudnnSetConvolution2dDescriptor")
+        self._call("cudnnSetConvolutionMathType", conv, _FMA_MATH)
+        size = ctypes.c_size_t()
+        self._call("cudnnGetConvolutionForwardWorkspaceSize", self._handle, x, w, conv, y, algorithm,
+                   ctypes.byref(size))
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+
+        def run(px: int, pw: int, py: int, workspace: int) -> None:
+            self._call("cudnnConvolutionForward", self._handle, ctypes.byref(one), x, ctypes.c_void_p(px), w,
+                       ctypes.c_void_p(pw), conv, algorithm, ctypes.c_void_p(workspace), size, ctypes.byref(zero), y,
+                       ctypes.c_void_p(py))
+
+        return run, size.value
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median seconds of a kernel, and the median SM clock in MHz sampled while it ran."""
+
+    seconds: float
+    sm_mhz: float
+
+
+class ClockSampler:
+    """Reads the SM clock of a GPU from NVML in a thread while work runs. Needs nvidia-ml-py."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        import pynvml
+        self._nvml = pynvml
+        pynvml.nvmlInit()
+        self._gpu = pynvml.nvmlDeviceGetHandleByIndex(ordinal)
+        self.samples: list[int] = []
+
+    @property
+    def driver_version(self) -> str:
+        return str(self._nvml.nvmlSystemGetDriverVersion())
+
+    def read(self) -> int:
+        return int(self._nvml.nvmlDeviceGetClockInfo(self._gpu, self._nvml.NVML_CLOCK_SM))
+
+    @contextmanager
+    def sampling(self, every_seconds: float = 0.002) -> Iterator["ClockSampler"]:
+        self.samples = [self.read()]
+        stop = threading.Event()
+
+        def loop() -> None:
+            while not stop.wait(every_seconds):
+                self.samples.append(self.read())
+
+        thread = threading.Thread(target=loop, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            stop.set()
+            thread.join()
+
+
+def measure(device: Any, work: Callable[[], None], clock: ClockSampler, *, seconds: float = 0.3) -> Timing:
+    """Median time of `work()` by events, repeated for about `seconds` after warming up, with the clock read meanwhile.
+    `device` is a maxdnn.gpu.GpuDevice."""
+    device.elapsed_seconds(work, 3)
+    once = statistics.median(device.elapsed_seconds(work, 3))
+    repeats = max(10, min(500, int(seconds / max(once, 1e-6))))
+    with clock.sampling():
+        times = device.elapsed_seconds(work, repeats)
+    return Timing(statistics.median(times), statistics.median(clock.samples))
+
+
+def sgemm_flops(device: Any, clock: ClockSampler, n: int = 8192) -> tuple[float, float]:
+    """(FLOP/s, SM MHz) of cuBLAS single precision n x n x n, through PyTorch with TF32 off."""
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = (torch.rand((n, n), device=f"cuda:{device.ordinal}") for _ in range(2))
+    out = torch.empty_like(a)
+    timing = measure(device, lambda: torch.matmul(a, b, out=out), clock)
+    return 2.0 * n**3 / timing.seconds, timing.sm_mhz
+
+
+def layer_data(shape: ConvShape, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Maps (C,H,W,N) and filters (C,R,S,K), float32, uniform in [-1, 1]."""
+    rng = np.random.default_rng(seed)
+    s = shape
+    maps = rng.uniform(-1, 1, (s.C, s.H, s.W, s.N)).astype(np.float32)
+    return maps, rng.uniform(-1, 1, (s.C, s.R, s.S, s.K)).astype(np.float32)
