@@ -1,0 +1,36 @@
+# Everything needs Python 3.11 or later, Perl 5 and make; each target sets up what it needs.
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+BIN = $(VENV)/bin
+
+.PHONY: table quick test lint verify wheel clean
+.DELETE_ON_ERROR:
+
+table: $(VENV)/.with-plot  ## the paper's table and figures, every output element checked
+	$(BIN)/python benchmarks/alexnet_overfeat.py
+
+quick: $(VENV)/.with-plot  ## the same from the timing model alone
+	$(BIN)/python benchmarks/alexnet_overfeat.py --quick
+
+test: lint  ## linter, type checker, all tests
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.with-test
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+verify: $(VENV)/.with-plot  ## the ten full-size layers against float64
+	$(BIN)/python benchmarks/verify_layers.py
+
+wheel: $(VENV)/.with-test  ## an installable wheel with all cubins in dist/
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf build dist maxdnn/kernels_bin *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+
+# An environment with this tree installed editable and the extra its stamp is named after.
+$(VENV)/.with-%: pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	touch $@

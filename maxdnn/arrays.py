@@ -1,0 +1,66 @@
+"""What a user hands in: NumPy arrays, or anything with `__cuda_array_interface__` (GPUArrays of pycuda, CuPy,
+PyTorch ...), seen alike and checked before any work starts."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import ShapeError
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """A C-contiguous float32 array: where it is and how large. `name` is the argument it came in as."""
+
+    name: str
+    array: Any
+    shape: tuple[int, ...]
+    address: int
+    on_host: bool
+    writable: bool
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * FLOAT_BYTES
+
+    def overlaps(self, other: "ArrayView") -> bool:
+        return (self.on_host == other.on_host and self.address < other.address + other.nbytes
+                and other.address < self.address + self.nbytes)
+
+
+def view(name: str, array: Any, rank: int = 4) -> ArrayView:
+    """Describe argument `name`. Raises ShapeError unless it is a `rank`-dimensional, C-contiguous float32 array without
+    empty axes."""
+    if isinstance(array, np.ndarray):
+        shape, typestr, strides = array.shape, array.dtype.str, array.strides
+        address, on_host, writable = array.ctypes.data, True, array.flags.writeable
+    else:
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is None:
+            raise ShapeError(f"{name} must be a NumPy array or have __cuda_array_interface__ "
+                             f"(got {type(array).__name__})")
+        shape, typestr, strides = tuple(interface["shape"]), interface["typestr"], interface.get("strides")
+        (address, read_only), on_host = interface["data"], False
+        writable = not read_only
+    if len(shape) != rank:
+        raise ShapeError(f"{name} must have {rank} axes (got {len(shape)}: shape {shape})")
+    if typestr != "<f4":
+        raise ShapeError(f"{name} must be float32 (got {np.dtype(typestr)})")
+    if 0 in shape:
+        raise ShapeError(f"{name} must have no axis of size zero (got shape {shape})")
+    if strides is not None and not _contiguous(shape, strides):
+        raise ShapeError(f"{name} must be C-contiguous (got shape {shape} with strides {tuple(strides)} bytes)")
+    return ArrayView(name, array, shape, address, on_host, writable)
+
+
+def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = FLOAT_BYTES
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True

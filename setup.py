@@ -1,0 +1,37 @@
+"""Adds two steps to the standard build: the assembler, the kernel sources and one cubin per kernel and architecture go
+into the package. An editable install leaves that out: there, maxdnn.cubins assembles a kernel at first use."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent.resolve()
+ASSETS = {"tools/maxas": ("*.pl", "*.pm"), "sass": ("*.sass", "*.inc", "*.md")}  # folder: what a wheel carries of it
+
+
+class BuildWithKernels(build_py):
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        package = Path(self.build_lib, "maxdnn").resolve()
+        for folder, patterns in ASSETS.items():
+            shutil.rmtree(package / folder, ignore_errors=True)
+            for path in sorted(p for pattern in patterns for p in (ROOT / folder).rglob(pattern)):
+                if "t" in path.relative_to(ROOT / folder).parts[:1]:
+                    continue  # the assembler's own tests
+                target = package / path.relative_to(ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target)
+        sys.path.insert(0, str(package.parent))
+        from maxdnn.cubins import build_all
+
+        shutil.rmtree(package / "kernels_bin", ignore_errors=True)
+        for path in build_all():
+            print(f"assembled {path.relative_to(package.parent)}")
+
+
+setup(cmdclass={"build_py": BuildWithKernels})
