@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Operand = Any  # an array or a NumPy scalar
 NAN32 = np.array(0x7FFFFFFF, np.uint32).view(np.float32)[()]
 MODES = ("rn", "rz", "ru", "rd")
 
@@ -79,26 +80,26 @@ def _zero_sign(exact: Array, a: Array, b: Array, mode: str) -> Array:
     return np.where(zero, np.where(negative, -0.0, 0.0), exact)
 
 
-def add32(a: Array, b: Array, mode: str = "rn") -> Array:
+def add32(a: Operand, b: Operand, mode: str = "rn") -> Array:
     a, b = np.asarray(a, np.float32).astype(np.float64), np.asarray(b, np.float32).astype(np.float64)
     return _finish(_zero_sign(_sum_to_odd(a, b), a, b, mode), mode)
 
 
-def mul32(a: Array, b: Array, mode: str = "rn") -> Array:
+def mul32(a: Operand, b: Operand, mode: str = "rn") -> Array:
     with np.errstate(all="ignore"):
         return _finish(
             np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32).astype(np.float64), mode
         )
 
 
-def fma32(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
+def fma32(a: Operand, b: Operand, c: Operand, mode: str = "rn") -> Array:
     with np.errstate(all="ignore"):
         product = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32).astype(np.float64)
         c = np.asarray(c, np.float32).astype(np.float64)
         return _finish(_zero_sign(_sum_to_odd(product, c), product, c, mode), mode)
 
 
-def div32(a: Array, b: Array, mode: str = "rn") -> Array:
+def div32(a: Operand, b: Operand, mode: str = "rn") -> Array:
     """The double-precision quotient is never within 2^-53 of a single-precision boundary unless it is on it."""
     with np.errstate(all="ignore"):
         return _finish(
@@ -106,7 +107,7 @@ def div32(a: Array, b: Array, mode: str = "rn") -> Array:
         )
 
 
-def sqrt32(a: Array, mode: str = "rn") -> Array:
+def sqrt32(a: Operand, mode: str = "rn") -> Array:
     with np.errstate(all="ignore"):
         return _finish(np.sqrt(np.asarray(a, np.float32).astype(np.float64)), mode)
 
@@ -117,7 +118,7 @@ def _finish(x: Array, mode: str) -> Array:
     return np.where(x == 0, np.copysign(np.float32(0), x).astype(np.float32), y).astype(np.float32)
 
 
-def ftz(function: Callable[..., Array], *operands: Array, mode: str = "rn") -> Array:
+def ftz(function: Callable[..., Array], *operands: Operand, mode: str = "rn") -> Array:
     """`function` with inputs and result flushed.  The result is flushed after rounding."""
     return flush(function(*[flush(x) for x in operands], mode))
 
@@ -149,7 +150,7 @@ def round_fraction(x: Fraction, mode: str, bits: int = 53, emin: int = -1022, em
 
 
 def _elementwise(function: Callable[..., float]) -> Callable[..., Array]:
-    def apply(*operands: Array, mode: str = "rn") -> Array:
+    def apply(*operands: Operand, mode: str = "rn") -> Array:
         arrays = np.broadcast_arrays(*operands)
         flat = [function(*map(float, row), mode) for row in zip(*[array.ravel() for array in arrays], strict=True)]
         return np.array(flat, np.float64).reshape(arrays[0].shape)
@@ -208,7 +209,7 @@ _rsqrt = _elementwise(_rsqrt32)
 add64 = _elementwise(lambda a, b, mode: _fma64(a, 1.0, b, mode))
 
 
-def mul64(a: Array, b: Array, mode: str = "rn") -> Array:
+def mul64(a: Operand, b: Operand, mode: str = "rn") -> Array:
     """A product of zero has the sign of its factors in every mode."""
     with np.errstate(all="ignore"):
         plain = np.multiply(a, b)

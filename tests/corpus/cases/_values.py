@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.corpus.runner import BITS, Argument, Array, Case, Launch, Problem, Rule
+from tests.corpus.runner import BITS, Argument, Array, Case, Launch, Problem
 
 F32_EDGES = np.array(
     [0x00000000, 0x80000000, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x7FC00000, 0x00000001,
@@ -92,26 +92,31 @@ def elementwise(
     source: str,
     kernel: str,
     inputs: Callable[[np.random.Generator], Sequence[Array]],
-    reference: Callable[..., Rows],
+    reference: Callable[..., Any],
     dtype: Any,
-    rules: Rule | Sequence[Rule] = BITS,
+    rules: Any = BITS,
     block: int = 128,
 ) -> Case:
     """A kernel (inputs..., out, int n) with one thread per element and rows of results: out[k * n + i].
 
-    `reference(*inputs)` gives the rows; for a Bound rule it may give them wider than `dtype`.
+    `reference(*inputs)` gives the rows; for a Bound rule it may give them wider than `dtype`.  `rules` is one Rule or
+    one per row.  For a kernel with several outputs `dtype` and `rules` are tuples, and the reference gives a tuple.
     """
 
     def build(rng: np.random.Generator) -> Problem:
         arrays = [np.ascontiguousarray(array) for array in inputs(rng)]
         n = len(arrays[0])
         with np.errstate(all="ignore"):
-            rows = reference(*arrays)
-        wanted = np.stack([np.asarray(row) for row in rows])
+            found = reference(*arrays)
+        several = isinstance(dtype, tuple)
+        wanted = [np.stack(rows) for rows in (found if several else [found])]
+        names = [f"out{k}" for k in range(len(wanted))] if several else ["out"]
         buffers = {f"in{k}": array for k, array in enumerate(arrays)}
-        args: list[Argument] = [*buffers, "out", np.int32(n)]
-        buffers["out"] = prefilled(wanted.shape, dtype)
+        args: list[Argument] = [*buffers, *names, np.int32(n)]
+        for name, rows, kind in zip(names, wanted, dtype if several else [dtype], strict=True):
+            buffers[name] = prefilled(rows.shape, kind)
+        judges = dict(zip(names, rules if several and rules is not BITS else [rules] * len(names), strict=True))
         launch = Launch(kernel, ((n + block - 1) // block, 1, 1), (block, 1, 1), args)
-        return Problem(buffers, [launch], lambda: {"out": wanted}, {"out": rules})
+        return Problem(buffers, [launch], lambda: dict(zip(names, wanted, strict=True)), judges)
 
     return Case(kernel, source, build)
