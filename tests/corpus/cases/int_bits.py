@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.corpus.cases._values import Rows, elementwise, int_pairs, integers
@@ -17,7 +19,7 @@ def funnel(lo: int, hi: int, shift: int, left: bool) -> int:
 
 
 def shift(a: Array, b: Array) -> Rows:
-    def row(function):  # type: ignore[no-untyped-def]
+    def row(function):
         return exact(function, a, b)
 
     return [
@@ -41,7 +43,7 @@ def shift(a: Array, b: Array) -> Rows:
 
 
 def shift64(a: Array, b: Array) -> Rows:
-    def row(function):  # type: ignore[no-untyped-def]
+    def row(function):
         return exact(function, a, b, dtype=I64)
 
     return [
@@ -165,7 +167,7 @@ def permute(x: int, y: int, selector: int) -> int:
     return result
 
 
-def _by_mode(selectors: list[list[int]]):  # type: ignore[no-untyped-def]
+def _by_mode(selectors: list[list[int]]):
     """A permute mode as four selector digits for each value of the two low selector bits."""
 
     def apply(x: int, y: int, s: int) -> int:
@@ -216,7 +218,7 @@ def tables(a: Array, b: Array, c: Array) -> Rows:
 
 
 def logic(x: Array, y: Array, z: Array) -> Rows:
-    def hexed(value: int) -> np.int32:
+    def hexed(value: int) -> Any:
         return np.array(value, U32).view(I32)[()]
 
     return [
