@@ -1,0 +1,103 @@
+"""Sources in the MaxAs dialect to cubins: runs the Perl assembler in tools/maxas and passes its errors on.
+
+The environment variable MAXDNN_MAXAS names another assembler of the dialect. It is called as `-i ... source template
+cubin`, on a template cubin that ours writes: same kernel name, parameters, shared memory, constants and textures.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .errors import AssemblyError
+
+MAXAS = Path(__file__).resolve().parent.parent / "tools" / "maxas" / "maxas.pl"
+ARCHITECTURES = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
+ENVIRONMENT = "MAXDNN_MAXAS"
+
+
+def assemble(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    arch: str | None = None,
+    defines: Mapping[str, object] | None = None,
+    kernel: str | None = None,
+    no_code: bool = False,
+    no_reuse: bool = False,
+) -> str:
+    """Assemble `source` into the cubin `output`; returns what the assembler reported (counts, then warnings).
+
+    arch: one of ARCHITECTURES; None takes the source's own `# Arch:` line. defines: Perl globals for the source's
+    embedded code. kernel: the name of a source's only kernel, in place of its `# Kernel:` line. no_code: refuse
+    embedded Perl, which can do whatever the caller may do. no_reuse: keep the source's .reuse flags instead of
+    setting them.
+
+    Raises AssemblyError with the assembler's message, the command and its exit status. `output` appears whole or not
+    at all.
+    """
+    if arch is not None and arch not in ARCHITECTURES:
+        raise AssemblyError(f"arch must be one of {', '.join(ARCHITECTURES)} (got {arch!r})")
+    options = ["--no-code"] if no_code else []
+    options += ["-n"] if no_reuse else []
+    options += ["-k", kernel] if kernel is not None else []
+    for name, value in (defines or {}).items():
+        options += ["-D", name, str(value)]
+    ours = options + (["--arch", arch] if arch else [])
+    other = os.environ.get(ENVIRONMENT)
+    if other:
+        return _assemble_elsewhere(shlex.split(other), ours, options, Path(source), Path(output))
+    return _run([*_perl(), str(MAXAS), "-c", *ours, "-o", os.fspath(output), os.fspath(source)])
+
+
+def _perl() -> list[str]:
+    perl = shutil.which("perl")
+    if perl is None:
+        raise AssemblyError("assembling needs Perl 5 (core modules only), and no 'perl' is on the path: install it, "
+                            "for instance with `apt-get install perl`")
+    return [perl]
+
+
+def _assemble_elsewhere(command: list[str], ours: Sequence[str], options: Sequence[str], source: Path,
+                        output: Path) -> str:
+    """The other assembler fills the kernel of our template; it writes to a temporary file first."""
+    if shutil.which(command[0]) is None:
+        raise AssemblyError(f"{ENVIRONMENT} names {command[0]!r}, which is no program that can be run")
+    if "--no-code" in options:
+        raise AssemblyError(f"no_code cannot be promised for the assembler that {ENVIRONMENT} names; unset it")
+    with tempfile.TemporaryDirectory(prefix="maxdnn-", dir=output.resolve().parent) as folder:
+        template, result = Path(folder, "template.cubin"), Path(folder, "result.cubin")
+        _run([*_perl(), str(MAXAS), "-c", *ours, "-o", str(template), str(source)])
+        text = _run([*command, "-i", "-w", *_joined_defines(options), str(source), str(template), str(result)])
+        if not result.exists():
+            raise AssemblyError(f"{shlex.join(command)} wrote no cubin for {source}")
+        os.replace(result, output)
+    return text
+
+
+def _joined_defines(options: Sequence[str]) -> list[str]:
+    """Options in the upstream order: -k, -n, then -Dname value."""
+    named, flags, defines = [], [], []
+    rest = iter(options)
+    for option in rest:
+        if option == "-D":
+            defines += [f"-D{next(rest)}", next(rest)]
+        elif option == "-k":
+            named += [option, next(rest)]
+        else:
+            flags.append(option)
+    return named + flags + defines
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise AssemblyError(f"cannot run {shlex.join(command)}: {error}") from error
+    if done.returncode:
+        raise AssemblyError(f"{done.stderr.strip() or done.stdout.strip()}\n"
+                            f"command: {shlex.join(command)}\nexit status: {done.returncode}")
+    return done.stdout + done.stderr

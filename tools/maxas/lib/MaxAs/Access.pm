@@ -1,0 +1,136 @@
+package MaxAs::Access;
+# What an encoded instruction reads and writes, by the table's "access" and "regs"; and what a kernel needs because of it.
+use strict;
+use warnings;
+use Exporter 'import';
+use MaxAs::Fail qw(fail warn_at);
+our @EXPORT_OK = qw(gpr_operands register_count predicates carry check_controls resources reads_constant is_store);
+
+use constant { RZ => 255, PT => 7, NONE => 7 };
+
+# How many consecutive registers an operand covers.
+sub register_count {
+    my ($inst, $spec) = @_;
+    my $rule = $spec->{regs} // 1;
+    return $rule unless ref $rule;
+    if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
+    my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
+    return $rule->{map}{$by} // $rule->{default} // 1;
+}
+
+my %HOLDS_REGISTER = map { $_ => 1 } qw(gpr addr cbank_indexed gpr_plus_simm implied_next_gpr);
+
+# ([spec, arg, access], ...) of the register operands that are not RZ. Address registers are read, whatever the row is.
+sub gpr_operands {
+    my ($inst) = @_;
+    my @found;
+    for my $spec (@{ $inst->{row}{operands} }) {
+        next unless $HOLDS_REGISTER{ $spec->{type} };
+        my $arg = $spec->{type} eq 'implied_next_gpr' ? _implied($inst, $spec) : $inst->{args}{ $spec->{name} };
+        next if !$arg || $arg->{value} == RZ;
+        push @found, [$spec, $arg, $spec->{type} =~ /^(?:gpr|implied_next_gpr)$/ ? $spec->{access} : 'r'];
+    }
+    return @found;
+}
+
+sub _implied {
+    my ($inst, $spec) = @_;
+    my $of = $inst->{args}{ $spec->{of} };
+    return if $of->{value} == RZ;
+    my $step = $spec->{step}{map}{ $inst->{mods}{ $spec->{step}{sel} } } // 1;
+    return { value => $of->{value} + $step, of => $of, step => $step };
+}
+
+# ({predicates read}, {predicates written}), the guard included, PT never.
+sub predicates {
+    my ($inst) = @_;
+    my (%read, %write);
+    $read{$1} = 1 if ($inst->{guard} // '') =~ /P([0-6])/;
+    for my $spec (grep { $_->{type} eq 'pred' } @{ $inst->{row}{operands} }) {
+        my $n = $inst->{args}{ $spec->{name} }{value};
+        next if $n == PT;
+        $read{$n}  = 1 if $spec->{access} =~ /r/;
+        $write{$n} = 1 if $spec->{access} =~ /w/;
+    }
+    my ($set) = grep { defined } map { $inst->{args}{$_} } qw(src dst);
+    if ($set && ($set->{text} // '') eq 'PR') {
+        my $mask = $inst->{args}{b}{imm};
+        my @named = grep { !defined $mask || $mask >> $_ & 1 } 0 .. 6;
+        if ($inst->{row}{op} eq 'R2P') { @write{@named} = (1) x @named }
+        else                           { @read{@named}  = (1) x @named }
+    }
+    return (\%read, \%write);
+}
+
+# (reads the condition code, writes it)
+sub carry {
+    my ($inst) = @_;
+    my ($row, $read, $write) = ($inst->{row}, 0, 0);
+    for my $name (keys %{ $row->{modifiers} }) {
+        my $text = $row->{modifiers}{$name}{values}{ $inst->{mods}{$name} // 0 } // '';
+        $read = 1 if $text =~ /^\.(?:X|XLO|XMED|XHI)$/;
+    }
+    for my $spec (@{ $row->{operands} }) {
+        my $arg = $inst->{args}{ $spec->{name} };
+        $write = 1 if $arg && $arg->{cc};
+        $read  = 1 if $spec->{type} eq 'cc_test' && $arg && $arg->{value} != 15;
+        $read  = 1 if $spec->{type} eq 'literal' && $spec->{text} eq 'CC';
+        next unless $spec->{type} eq 'enum' && $arg && ($arg->{text} // '') eq 'CC';
+        if ($row->{op} eq 'R2P') { $write = 1 } else { $read = 1 }
+    }
+    return ($read, $write);
+}
+
+sub reads_constant { my ($inst) = @_; return scalar grep { defined $_->{bank} } values %{ $inst->{args} } }
+
+# Stores and reductions: an address and nothing written.
+sub is_store {
+    my ($inst) = @_;
+    my $operands = $inst->{row}{operands};
+    return 0 unless grep { $_->{type} eq 'addr' } @$operands;
+    return !grep { $_->{access} =~ /w/ } @$operands;
+}
+
+# Control codes the hardware cannot honour.
+sub check_controls {
+    for my $inst (@_) {
+        my $control = $inst->{control};
+        fail($inst->{at}, "$inst->{opcode}: a write barrier on a store, which writes no register and would never release it")
+            if $control->{write} != NONE && is_store($inst);
+    }
+    return;
+}
+
+# Registers, barriers, exits and block-index reads of a kernel, into the kernel.
+sub resources {
+    my ($kernel, $instructions) = @_;
+    my ($top, $bars, @exits, @ctaids) = (-1, 0);
+    for my $inst (@$instructions) {
+        for my $found (gpr_operands($inst)) {
+            my ($spec, $arg) = @$found;
+            my $count = register_count($inst, $spec);
+            my $last = $arg->{value} + $count - 1;
+            fail($inst->{at}, "$inst->{opcode}: needs $count registers from R$arg->{value} on: more than 255 registers") if $last > 254;
+            warn_at($inst->{at}, "$inst->{opcode}: R$arg->{value} is no multiple of $count, as $count registers in a row should be")
+                if $arg->{value} % $count && $count != 3;
+            $top = $last if $last > $top;
+        }
+        my $op = $inst->{row}{op};
+        if ($op eq 'BAR' && (my $bar = $inst->{args}{bar})) {
+            my $need = defined $bar->{imm} ? ($bar->{imm} & 15) + 1 : 16;
+            $bars = $need if $need > $bars;
+        }
+        push @exits, $inst->{address} if $op eq 'EXIT';
+        my $sr = $op eq 'S2R' ? $inst->{args}{sr}{value} : 0;
+        push @ctaids, $inst->{address} if $sr >= 0x25 && $sr <= 0x27;
+        $kernel->{ctaidz} = 1 if $sr == 0x27;
+    }
+    my $least = $kernel->{min_registers} // 0;
+    $kernel->{registers_used} = $top + 1 > $least ? $top + 1 : $least;
+    $kernel->{barriers} = $bars > ($kernel->{min_barriers} // 0) ? $bars : $kernel->{min_barriers} // 0;
+    $kernel->{exits}  = \@exits;
+    $kernel->{ctaids} = \@ctaids;
+    return;
+}
+
+1;

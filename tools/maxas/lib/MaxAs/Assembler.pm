@@ -1,0 +1,198 @@
+package MaxAs::Assembler;
+# Source to a module (see MaxAs::Cubin): the passes, in order.
+use strict;
+use warnings;
+use Exporter 'import';
+use MaxAs::Access qw(check_controls resources);
+use MaxAs::Encode ();
+use MaxAs::Fail qw(fail fail_plain warn_at);
+use MaxAs::Header qw(parse_header module_header);
+use MaxAs::Layout qw(label_addresses encode_all code_bytes tail_items);
+use MaxAs::Preprocess qw(expand constant_map substitute);
+use MaxAs::Program qw(split_kernels parse_items instruction_text);
+use MaxAs::Registers;
+use MaxAs::Reuse qw(set_reuse requested_reuse);
+use MaxAs::Banks qw(assign_pools bank_report);
+use MaxAs::Schedule qw(schedule_items);
+use MaxAs::Source;
+our @EXPORT_OK = qw(assemble preprocess);
+
+my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62;
+my $PARAM_BASE = 0x140;
+
+# Everything up to scheduling. %opt: table, arch, kernel (name), no_code, debug.
+# Returns (module, kernels): each kernel { header..., items, registers, constants, sm }.
+sub _front {
+    my ($file, %opt) = @_;
+    my $source = expand(MaxAs::Source->read_file($file), $file, !$opt{no_code});
+    my ($preamble, @parts) = _kernel_parts($source);
+    my $module = { constants => {}, globals => [] };
+    my $common = _mappings({ constants => {}, registers => MaxAs::Registers->new }, $preamble);
+    parse_header($preamble, {}, $module) if @parts;
+    my @kernels = map { _kernel($_, $common, $module, %opt) } @parts;
+    _unique(@kernels);
+    module_header($module);
+    return ($module, @kernels);
+}
+
+# ([preamble lines], [kernel's lines], ...), each with its mapping blocks still inside.
+sub _kernel_parts {
+    my ($source) = @_;
+    my ($preamble, @parts) = split_kernels($source->lines);
+    @parts = ($preamble), $preamble = [] unless @parts;
+    return ($preamble, @parts);
+}
+
+# Takes the mapping blocks out of lines, adding to a copy of what was mapped before.
+sub _mappings {
+    my ($before, $lines) = @_;
+    return { %$before, lines => [] } unless @$lines;
+    my $source = MaxAs::Source->new(join('', map { "$_->{text}\n" } @$lines), [map { $_->{at} } @$lines]);
+    ($source, my @constant_bodies) = $source->take_blocks('CONSTANT_MAPPING');
+    ($source, my @register_bodies) = $source->take_blocks('REGISTER_MAPPING');
+    my $constants = constant_map({ %{ $before->{constants} } }, @constant_bodies);
+    my $registers = $before->{registers}->copy->define(@register_bodies);
+    return { constants => $constants, registers => $registers, lines => [$source->check_no_marks->lines],
+        register_bodies => \@register_bodies };
+}
+
+sub _kernel {
+    my ($lines, $common, $module, %opt) = @_;
+    my $mapped = _mappings($common, $lines);
+    my $kernel = { params => undef, textures => [], at => $lines->[0]{at}, %$mapped };
+    my @lines = @{ $mapped->{lines} };
+    my $first = 0;
+    $first++ while $first < @lines && $lines[$first]{text} =~ /^\s*(?:(?:#|\/\/).*)?$/;
+    parse_header([@lines[0 .. $first - 1]], $kernel, $module);
+    $kernel->{name} = $opt{kernel} if defined $opt{kernel};
+    my $arch = $opt{arch} // $kernel->{arch} // 'sm_52';
+    $kernel->{sm} = substr $arch, 3;
+    fail_plain("architecture '$arch' must be one of " . join(' ', map { "sm_$_" } sort keys %SM)) unless $SM{ $kernel->{sm} };
+    for my $line (@lines) { $line->{text} = substitute($line->{text}, $mapped->{constants}) }
+    $kernel->{lines} = \@lines;
+    $kernel->{items} = [parse_items(@lines)];
+    return $kernel;
+}
+
+sub _unique {
+    my %seen;
+    for my $kernel (@_) {
+        next unless defined $kernel->{name};
+        fail($kernel->{at}, "kernel '$kernel->{name}' defined twice") if $seen{ $kernel->{name} }++;
+    }
+    return;
+}
+
+# -- assembling -------------------------------------------------------------------------------------------------
+
+# %opt: table, arch, kernel, no_code, no_reuse, debug. Returns a module; kernels carry `report` (counts).
+sub assemble {
+    my ($file, %opt) = @_;
+    my ($module, @kernels) = _front($file, %opt);
+    my %arch = map { $_->{sm} => 1 } @kernels;
+    fail_plain("$file: kernels for different architectures: " . join ' ', map { "sm_$_" } sort keys %arch) if keys %arch > 1;
+    $module->{sm} = $kernels[0]{sm};
+    _kernel_code($_, $module, %opt) for @kernels;
+    $module->{kernels} = \@kernels;
+    return $module;
+}
+
+sub _kernel_code {
+    my ($kernel, $module, %opt) = @_;
+    fail($kernel->{at}, "no '# Kernel: name' line and no name given") unless defined $kernel->{name};
+    _parameters($kernel);
+    my $env = _environment($kernel, $opt{table});
+    my @items = schedule_items($kernel->{items}, $kernel->{registers}, $env, %opt);
+    my @instructions = grep { $_->{type} eq 'instr' } @items;
+    fail($kernel->{at}, "kernel '$kernel->{name}' has no instructions") unless @instructions;
+    assign_pools(\@items, $kernel->{registers}, $env, %opt);
+    my $style = $kernel->{targets} // 'group';
+    my $labels = label_addresses(\@items, $style);
+    $env->{label} = sub { $labels->{ $_[0] } };
+    push @instructions, tail_items(scalar @instructions, $style);
+    encode_all(\@instructions, $env);
+    check_controls(@instructions);
+    $opt{no_reuse} ? requested_reuse(\@instructions) : set_reuse(\@items, $labels);
+    _constants_in_range($kernel, $module, \@instructions) unless $opt{template};
+    $kernel->{code} = code_bytes(\@instructions);
+    $kernel->{report} = bank_report(\@instructions, $kernel->{registers});
+    resources($kernel, \@instructions);
+    return;
+}
+
+sub _environment {
+    my ($kernel, $table) = @_;
+    my $registers = $kernel->{registers};
+    my %slot = map { $kernel->{textures}[$_] => $kernel->{texture_slots}[$_] / 4 } 0 .. $#{ $kernel->{textures} };
+    return {
+        table    => $table,
+        sm       => $kernel->{sm},
+        register => sub { $registers->number($_[0]) },
+        label    => sub { undef },
+        texture  => sub { $slot{ $_[0] } },
+    };
+}
+
+# Layout of constant bank 0: parameters, then one word per texture.
+sub _parameters {
+    my ($kernel) = @_;
+    my $end = 0;
+    for my $p (@{ $kernel->{params} // [] }) {
+        $end = $p->{offset} + $p->{size} if $end < $p->{offset} + $p->{size};
+    }
+    $kernel->{param_base} = $PARAM_BASE;
+    my $words = $PARAM_BASE + $end + -$end % 4;
+    $kernel->{texture_slots} = [map { $words + 4 * $_ } 0 .. $#{ $kernel->{textures} }];
+    $kernel->{param_bytes}    = $end;
+    $kernel->{constant0_size} = @{ $kernel->{textures} } ? $words + 4 * @{ $kernel->{textures} } : $PARAM_BASE + $end;
+    $kernel->{const} = $kernel->{const_data} // {};
+    for my $i (0 .. $#{ $kernel->{textures} }) {
+        my $name = $kernel->{textures}[$i];
+        my $mapped = $kernel->{constants}{$name};
+        next unless defined $mapped && $mapped =~ /^(?:0x[0-9a-fA-F]+|\d+)$/;
+        my ($have, $want) = ($mapped =~ /^0/ ? oct $mapped : $mapped, $kernel->{texture_slots}[$i] / 4);
+        fail($kernel->{at}, sprintf "texture '%s' is mapped to slot 0x%x, but its slot is 0x%x (word index into c[0x0])", $name, $have, $want)
+            if $have != $want;
+    }
+    return;
+}
+
+# A constant beyond what is declared is a misspelt offset, or a missing declaration.
+sub _constants_in_range {
+    my ($kernel, $module, $instructions) = @_;
+    my %size = (0 => $kernel->{constant0_size}, map { $_ => length $kernel->{const}{$_} } keys %{ $kernel->{const} });
+    for my $inst (@$instructions) {
+        for my $arg (grep { defined $_->{bank} && defined $_->{offset} } values %{ $inst->{args} }) {
+            my ($bank, $offset) = @{$arg}{qw(bank offset)};
+            my $have = $size{$bank} // length($module->{constants}{$bank}{data} // '');
+            next if $offset + 4 <= $have + -$have % 4;
+            next if $bank == 0 && !defined $kernel->{params};
+            fail($inst->{at}, sprintf 'c[0x%x][0x%x] is undefined: %s', $bank, $offset, $bank == 0
+                ? sprintf('the parameters end at 0x%x (# Params)', $have)
+                : sprintf('bank %d has %d bytes (# Constant, # ConstantData)', $bank, $have));
+        }
+    }
+    return;
+}
+
+# -- preprocessing only -----------------------------------------------------------------------------------------
+
+# The text with every pass up to scheduling applied; register names stay.
+sub preprocess {
+    my ($file, %opt) = @_;
+    my ($module, @kernels) = _front($file, %opt);
+    my $out = '';
+    for my $kernel (@kernels) {
+        _parameters($kernel);
+        my @items = schedule_items($kernel->{items}, $kernel->{registers}, _environment($kernel, $opt{table}), %opt);
+        my $first = 0;
+        my @lines = @{ $kernel->{lines} };
+        $first++ while $first < @lines && $lines[$first]{text} =~ /^\s*(?:(?:#|\/\/).*)?$/;
+        $out .= join '', map { "$_->{text}\n" } @lines[0 .. $first - 1];
+        $out .= "<REGISTER_MAPPING>$_->{text}</REGISTER_MAPPING>\n" for @{ $kernel->{register_bodies} };
+        $out .= ($_->{type} eq 'label' ? "$_->{name}:" : instruction_text($_)) . "\n" for @items;
+    }
+    return $out;
+}
+
+1;

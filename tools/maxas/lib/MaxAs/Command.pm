@@ -1,0 +1,127 @@
+package MaxAs::Command;
+# The command line: modes, options, what is written where.
+use strict;
+use warnings;
+use MaxAs::Assembler qw(assemble preprocess);
+use MaxAs::Cubin qw(write_module);
+use MaxAs::Fail qw(fail_plain warnings_of);
+use MaxAs::Preprocess qw(set_global);
+use MaxAs::Table;
+
+my $VERSION = '1.06';
+
+my %MODE = (
+    '-c' => \&_assemble, '--cubin' => \&_assemble,
+    '-p' => \&_preprocess, '--pre' => \&_preprocess,
+    '-v' => \&_version, '--version' => \&_version,
+);
+
+# Returns the exit status.
+sub main {
+    my @args = @_;
+    my $status = eval { _run(@args) };
+    return $status if defined $status;
+    my $error = $@;
+    my $text = ref $error && $error->isa('MaxAs::Fail') ? $error->message : "internal error: $error";
+    $text =~ s/\s+\z//;
+    print STDERR "$text\n";
+    return 1;
+}
+
+sub _run {
+    my ($mode, @args) = @_;
+    my $run = $MODE{ $mode // '' };
+    unless ($run) {
+        print STDERR _usage();
+        return defined $mode && $mode =~ /^(?:-h|--help)$/ ? 0 : 1;
+    }
+    return $run->(@args);
+}
+
+sub _version { print "$VERSION\n"; return 0 }
+
+sub _usage { return "usage: maxas.pl -c [options] [-o out.cubin] source.sass\n" }
+
+# Option letters in any order; -D NAME VALUE, -DNAME VALUE and -DNAME=VALUE.
+sub _options {
+    my ($flags, $valued, @args) = @_;
+    my (%opt, @rest);
+    while (@args) {
+        my $arg = shift @args;
+        if ($arg =~ /^-D(.*)$/s) { set_global(_definition($1, \@args)) }
+        elsif (my $flag = $flags->{$arg}) { $opt{$flag} = 1 }
+        elsif (my $name = $valued->{$arg}) {
+            fail_plain("option $arg wants a value") unless @args;
+            $opt{$name} = shift @args;
+        }
+        elsif ($arg =~ /^-./) { fail_plain("unknown option '$arg'") }
+        else { push @rest, $arg }
+    }
+    return (\%opt, @rest);
+}
+
+sub _definition {
+    my ($text, $args) = @_;
+    my ($name, $value) = $text =~ /^(\w+)=(.*)$/s;
+    return ($name, $value) if defined $name;
+    $name = length $text ? $text : shift @$args;
+    fail_plain('option -D wants a name and a value') unless defined $name && @$args;
+    return ($name, shift @$args);
+}
+
+my %ASSEMBLE_FLAGS = ('-w' => 'quiet', '-n' => 'no_reuse', '-d' => 'debug', '--no-code' => 'no_code');
+my %ASSEMBLE_VALUED = ('-k' => 'kernel', '-o' => 'out', '--arch' => 'arch');
+
+sub _assemble {
+    my ($opt, $source, @more) = _options(\%ASSEMBLE_FLAGS, \%ASSEMBLE_VALUED, @_);
+    fail_plain('-c wants one source file') if !defined $source || @more;
+    my $out = $opt->{out} // $source =~ s/(?:\.sass)?$/.cubin/r;
+    my $module = assemble($source, %$opt, table => MaxAs::Table->load);
+    my $bytes = write_module(_cubin_module($module));
+    _write($out, $bytes);
+    _report($module, $opt);
+    return 0;
+}
+
+sub _cubin_module {
+    my ($module) = @_;
+    $_->{registers} = $_->{registers_used} for @{ $module->{kernels} };
+    return $module;
+}
+
+sub _report {
+    my ($module, $opt) = @_;
+    my @warnings = warnings_of();
+    print STDERR map { "warning: $_\n" } $opt->{quiet} ? () : @warnings;
+    for my $k (@{ $module->{kernels} }) {
+        printf "%s: %d instructions, %d registers, %d bytes shared, %d barriers\n", $k->{name}, length($k->{code}) / 32 * 3,
+            $k->{registers}, $k->{shared} // 0, $k->{barriers};
+    }
+    return;
+}
+
+sub _preprocess {
+    my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS }, \%ASSEMBLE_VALUED, @_);
+    fail_plain('-p wants a source file') unless defined $source;
+    my $text = preprocess($source, %$opt, table => MaxAs::Table->load);
+    if (defined $out) { _write($out, $text) }
+    else { print $text }
+    return 0;
+}
+
+# Written beside and then renamed, so that no half file is ever seen.
+sub _write {
+    my ($file, $bytes) = @_;
+    my $temp = "$file.$$.tmp";
+    open my $fh, '>:raw', $temp or fail_plain("$file: cannot write: $!");
+    my $ok = print {$fh} $bytes;
+    $ok = close($fh) && $ok;
+    unless ($ok && rename $temp, $file) {
+        my $why = $!;
+        unlink $temp;
+        fail_plain("$file: cannot write: $why");
+    }
+    return;
+}
+
+1;

@@ -1,0 +1,535 @@
+package MaxAs::Encode;
+# An instruction's opcode and operands to its 64-bit word, by the rows of the table. Nothing here knows an opcode.
+#
+# An instruction: { opcode, operands (texts), guard, at }. `encode` adds row, mods (raw values) and args: operand name
+# -> { value, reg ... } for the passes that ask what it reads and writes.
+use strict;
+use warnings;
+no warnings 'portable';    # 64-bit words are meant
+use Exporter 'import';
+use MaxAs::Fail qw(fail warn_at);
+use MaxAs::Immediate qw(integer float_bits double_bits half_bits hex_text);
+use MaxAs::Operand qw(parse_operand);
+use MaxAs::Table qw(field_put);
+our @EXPORT_OK = qw(encode CC_TEST);
+
+use constant { RZ => 255, PT => 7 };
+my @CC = qw(F LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU T OFF LO SFF LS HI SFT HS OFT
+    CSM_TA CSM_TR CSM_MX FCSM_TA FCSM_TR FCSM_MX RLE RGT);
+my %CC = map { $CC[$_] => $_ } 0 .. $#CC;
+sub CC_TEST { return $CC[$_[0]] }
+
+# How far an attempt to match got, so that the best complaint is shown.
+my ($complaint, $rank);
+
+sub _no {
+    my ($new_rank, $text) = @_;
+    ($rank, $complaint) = ($new_rank, $text) if $new_rank > $rank;
+    return;
+}
+
+# $env: { table, sm, register (name -> number or undef), label (name -> address or undef), address }
+# Returns the word; fills row, mods, args, reuse (bits asked for by .reuse) of $inst.
+sub encode {
+    my ($inst, $env) = @_;
+    my $at = $inst->{at};
+    my @rows = $env->{table}->rows_for($inst->{opcode});
+    _unknown_opcode($inst, $env) unless @rows;
+    ($complaint, $rank) = ('', -1);
+    my $operands = $inst->{parsed} //= [map { _parse($_, $inst) } @{ $inst->{operands} }];
+    for my $pair (@rows) {
+        my ($row, $mods) = @$pair;
+        if ($row->{min_sm} > $env->{sm}) { _no(0.5, "needs sm_$row->{min_sm} or later, this kernel is for sm_$env->{sm}"); next }
+        my $word = _try_row($inst, $row, $mods, $operands, $env);
+        return $word if defined $word;
+    }
+    fail($at, "$inst->{opcode}: $complaint") if $rank >= 2 || $rank == 0.5;
+    fail($at, "$inst->{opcode}: " . ($complaint || 'operands do not fit') . '; its forms are '
+        . join(' | ', map { _form($_->[0]) } @rows));
+}
+
+sub _parse {
+    my ($text, $inst) = @_;
+    my $operand = eval { parse_operand($text) };
+    return $operand if $operand;
+    chomp(my $why = $@);
+    my $n = 0;
+    for (@{ $inst->{operands} }) { $n++; last if $_ eq $text }
+    fail($inst->{at}, "$inst->{opcode}: operand $n: $why");
+}
+
+sub _unknown_opcode {
+    my ($inst, $env) = @_;
+    my ($op, $rest) = $inst->{opcode} =~ /^(\w*)(.*)/;
+    my $rows = $env->{table}{by_op}{$op};
+    fail($inst->{at}, "$inst->{opcode}: $op has no form with '$rest'; it is written " . _spellings($rows)) if $rows;
+    my $near = $env->{table}->nearest_opcode($op);
+    fail($inst->{at}, "unknown instruction '$op'" . (defined $near ? "; did you mean $near?" : ''));
+}
+
+sub _spellings {
+    my ($rows) = @_;
+    my %seen;
+    return join ' or ', grep { !$seen{$_}++ } map { _spelling($_) } @$rows;
+}
+
+sub _spelling {
+    my ($row) = @_;
+    my $text = $row->{text};
+    $text =~ s/\{(\w+)\}/'[' . join('|', grep { length } map { $row->{modifiers}{$1}{values}{$_} }
+        sort { $a <=> $b } keys %{ $row->{modifiers}{$1}{values} }) . ']'/ge;
+    return $text;
+}
+
+my %FORM = (
+    gpr => 'R', pred => 'P', cbank => 'c[bank][offset]', simm20_split => 'imm20', simm => 'imm32', uimm => 'imm',
+    f32_top20_split => 'float20', f32 => 'float32', f64_top20_split => 'double20', f16_pair_split => 'half, half',
+    addr => '[R+offset]', cbank_indexed => 'c[bank][R+offset]', rel_target => 'label', scoreboard => 'SB',
+    scoreboard_mask => '{scoreboards}', special_reg => 'SR_..', cc_test => 'CC.test', cbank36 => 'c[bank][offset]',
+    gpr_plus_simm => 'R offset', implied_next_gpr => 'R+1',
+);
+
+sub _form {
+    my ($row) = @_;
+    my $names = join ', ', map {
+        my $text = $FORM{ $_->{type} } // $_->{text} // join('/', map { $_ // '' } sort values %{ $_->{values} // {} });
+        exists $_->{omit_if} ? "($text)" : $text;
+    } @{ $row->{operands} };
+    return $row->{mnemonic} . ($names ? " $names" : '');
+}
+
+sub _try_row {
+    my ($inst, $row, $mods, $operands, $env) = @_;
+    my $specs = $row->{operands};
+    my %raw = map { $_ => $row->{modifiers}{$_}{raw}{ $mods->{$_} // '' } } keys %{ $row->{modifiers} };
+    my $try = { inst => $inst, row => $row, raw => \%raw, env => $env, args => {}, reuse => 0, mods => $mods };
+    my $word = _match($try, $specs, 0, $operands, 0);
+    return unless defined $word;
+    $word |= $row->{value};
+    $word |= field_put($row->{modifiers}{$_}, $raw{$_}[0]) for keys %raw;
+    $word |= _guard($inst, $row);
+    @{$inst}{qw(row args asked_reuse)} = ($row, $try->{args}, $try->{reuse});
+    $inst->{mods} = { map { $_ => $raw{$_}[0] } keys %raw };
+    return $word;
+}
+
+sub _guard {
+    my ($inst, $row) = @_;
+    my $guard = $inst->{guard};
+    if (!$row->{guard}) {
+        fail($inst->{at}, "$inst->{opcode} takes no guard") if defined $guard;
+        return 0;
+    }
+    return PT << 16 unless defined $guard;
+    my ($not, $n) = $guard =~ /^\@(!?)P([0-6T])$/
+        or fail($inst->{at}, "guard '$guard' must be \@P0..\@P6 or \@PT, with ! for not");
+    return ($n eq 'T' ? PT : $n) << 16 | ($not ? 1 << 19 : 0);
+}
+
+# Matches operand specs from $i with operand texts from $j; the bits, or undef. Operands that print nothing at their
+# usual value may be left out.
+sub _match {
+    my ($try, $specs, $i, $operands, $j) = @_;
+    if ($i == @$specs) {
+        return 0 if $j == @$operands;
+        return _no(1, 'too many operands (' . @$operands . ')');
+    }
+    my $spec = $specs->[$i];
+    my $size = $spec->{type} eq 'f16_pair_split' ? 2 : 1;
+    if ($j + $size <= @$operands) {
+        my $bits = _operand($try, $spec, @{$operands}[$j .. $j + $size - 1]);
+        if (defined $bits) {
+            my $rest = _match($try, $specs, $i + 1, $operands, $j + $size);
+            return $bits | $rest if defined $rest;
+        }
+        elsif ($rank < 3 && $try->{why} && !exists $spec->{omit_if}) {
+            _no($try->{hard} ? 2 + $j / 100 : 1 + $j / 100, 'operand ' . ($j + 1) . ": $try->{why}");
+        }
+    }
+    elsif (!_omissible($spec)) { return _no(1, 'too few operands (' . @$operands . ')') }
+    return unless _omissible($spec);
+    my $rest = _match($try, $specs, $i + 1, $operands, $j);
+    return unless defined $rest;
+    my $value = $spec->{omit_if} // 0;
+    $try->{args}{ $spec->{name} } = { value => $value };
+    return $rest | (defined $spec->{lsb} ? $value << $spec->{lsb} : 0);
+}
+
+sub _omissible {
+    my ($spec) = @_;
+    return exists $spec->{omit_if} || $spec->{type} eq 'scoreboard_mask' || $spec->{type} eq 'implied_next_gpr';
+}
+
+# -- one operand ------------------------------------------------------------------------------------------------
+
+my %HANDLER = (
+    gpr => \&_gpr, pred => \&_pred, cbank => \&_cbank, addr => \&_addr, cbank_indexed => \&_cbank_indexed,
+    simm20_split => \&_simm20, simm => \&_simm, uimm => \&_uimm, f32_top20_split => \&_float20, f32 => \&_float32,
+    f64_top20_split => \&_double20, f16_pair_split => \&_half_pair, rel_target => \&_rel_target,
+    special_reg => \&_special_reg, scoreboard => \&_scoreboard, scoreboard_mask => \&_scoreboard_mask,
+    cc_test => \&_cc_test, cbank36 => \&_cbank36, gpr_plus_simm => \&_gpr_plus_simm,
+    implied_next_gpr => \&_implied, enum => \&_enum, enum_from_modifier => \&_enum_from_modifier, literal => \&_literal,
+);
+
+my %NAMED = map { $_ => 1 } qw(special_reg cc_test enum enum_from_modifier literal scoreboard scoreboard_mask rel_target);
+my %SIGN = (neg => '-', abs => '|..|', inv => '~', not => '!');
+
+# Bits of the operand, or undef with the reason in $try->{why}; `hard` says that no other form can be meant.
+sub _operand {
+    my ($try, $spec, @operand) = @_;
+    @{$try}{qw(why hard)} = ('', 0);
+    my $handler = $HANDLER{ $spec->{type} } or die "table: unknown operand type $spec->{type}";
+    my $bits = $handler->($try, $spec, @operand);
+    return unless defined $bits;
+    if ($NAMED{ $spec->{type} }) {
+        my ($sign) = grep { $operand[0]{$_} } qw(neg abs inv not);
+        return $sign ? _hard($try, "$SIGN{$sign} is not available here") : $bits;
+    }
+    my $flags = _flags($try, $spec, $operand[0]);
+    return unless defined $flags;
+    return $bits | $flags;
+}
+
+sub _soft { my ($try, $why) = @_; @{$try}{qw(why hard)} = ($why, 0); return }
+sub _hard { my ($try, $why) = @_; @{$try}{qw(why hard)} = ($why, 1); return }
+
+sub _flags {
+    my ($try, $spec, $operand) = @_;
+    my $bits = 0;
+    for my $flag (qw(neg abs inv not cc)) {
+        next unless $operand->{$flag};
+        my $bit = $spec->{"${flag}_bit"} // ($operand->{kind} eq 'num' ? $spec->{"${flag}_bit_suffix"} : undef);
+        return _hard($try, ($SIGN{$flag} // '.CC') . ' is not available here') unless defined $bit;
+        $bits |= 1 << $bit;
+        $try->{args}{ $spec->{name} }{$flag} = 1;
+    }
+    if (defined(my $other = $spec->{plus_one_partner_bit})) { $try->{plus_one}{$other} = $spec; }
+    if ($operand->{reuse}) {
+        return _hard($try, '.reuse is not available here') unless defined $spec->{slot};
+        $try->{reuse} |= 1 << $spec->{slot};
+    }
+    my $parts = $operand->{parts} // '';
+    $parts =~ s/\Q$spec->{suffix}\E$// or return _soft($try, "'$spec->{suffix}' wanted") if defined $spec->{suffix};
+    if ($spec->{part}) {
+        my $raw = $spec->{part}{raw}{$parts};
+        return _hard($try, "'$parts' is not available here") unless $raw;
+        $bits |= field_put($spec->{part}, $raw->[0]);
+    }
+    elsif (length $parts) { return _soft($try, "'$parts' is not available here") }
+    return $bits;
+}
+
+sub _register_number {
+    my ($try, $name) = @_;
+    return RZ if $name eq 'RZ';
+    if ($name =~ /^R(\d+)$/) {
+        return $1 if $1 <= 254 && $1 eq 0 + $1;
+        return _hard($try, "'$name' is not a register (R0..R254, RZ)");
+    }
+    my $n = $try->{env}{register}->($name);
+    return $n if defined $n;
+    return _hard($try, "undefined register '$name'");
+}
+
+sub _gpr {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a register is wanted') unless $o->{kind} eq 'reg' || $o->{kind} eq 'word';
+    return _soft($try, 'a register is wanted') if $o->{kind} eq 'word' && $o->{whole} =~ /^(?:SR_|CC\b|SB\d|PR$)/;
+    my $n = _register_number($try, $o->{name});
+    return unless defined $n;
+    return _soft($try, 'RZ has another form here')
+        if $n == RZ && ($spec->{rz_not_allowed} || grep { $_ eq $spec->{name} } @{ $try->{row}{reg_not_rz} // [] });
+    if (($spec->{note} // '') =~ /same register as (\w+)/) {
+        return _hard($try, "must be the destination register, R$try->{args}{$1}{value}") if $n != $try->{args}{$1}{value};
+    }
+    $try->{args}{ $spec->{name} } = { value => $n, name => $o->{name} };
+    return $n << $spec->{lsb};
+}
+
+sub _pred {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a predicate P0..P6 or PT is wanted') unless $o->{kind} eq 'pred';
+    my ($n) = $o->{name} =~ /^P([0-6]|T)$/ or return _hard($try, "'$o->{name}' is not a predicate (P0..P6, PT)");
+    $n = PT if $n eq 'T';
+    $try->{args}{ $spec->{name} } = { value => $n };
+    return $n << $spec->{lsb};
+}
+
+sub _bank {
+    my ($try, $bank) = @_;
+    return _hard($try, "constant bank $bank is out of range 0..17") if $bank < 0 || $bank > 17;
+    return $bank;
+}
+
+sub _cbank {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
+    return _hard($try, 'an indexed constant is read with LDC only') if defined $o->{reg};
+    return unless defined _bank($try, $o->{bank});
+    return _hard($try, sprintf 'constant offset %s must be a multiple of %d in 0..0xfffc', hex_text($o->{off}), $spec->{scale})
+        if $o->{off} < 0 || $o->{off} > 0xffff || $o->{off} % $spec->{scale};
+    $try->{args}{ $spec->{name} } = { bank => $o->{bank}, offset => $o->{off}, value => 0 };
+    return $o->{off} / $spec->{scale} << $spec->{lsb} | $o->{bank} << $spec->{bank_lsb};
+}
+
+sub _cbank36 {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
+    return unless defined _bank($try, $o->{bank});
+    return _hard($try, 'constant offset must be in 0..0xffff') if $o->{off} < 0 || $o->{off} > 0xffff;
+    return $o->{off} << $spec->{lsb} | $o->{bank} << $spec->{bank};
+}
+
+sub _cbank_indexed {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a constant c[bank][R+offset] is wanted') unless $o->{kind} eq 'const';
+    return unless defined _bank($try, $o->{bank});
+    my $n = defined $o->{reg} ? _register_number($try, $o->{reg}) : RZ;
+    return unless defined $n;
+    my $off = _signed_field($try, $o->{off}, $spec->{off}, $n);
+    return unless defined $off;
+    $try->{args}{ $spec->{name} } = { value => $n, name => $o->{reg}, bank => $o->{bank} };
+    return $n << $spec->{reg} | $off | $o->{bank} << $spec->{bank}{lsb};
+}
+
+# Offsets: signed, or unsigned absolute addresses when the base is RZ.
+sub _signed_field {
+    my ($try, $value, $off, $base) = @_;
+    my ($scale, $w) = ($off->{scale} // 1, $off->{w});
+    return _hard($try, "offset must be a multiple of $scale") if $value % $scale;
+    my ($low, $high) = (-(1 << $w - 1), (1 << ($base == RZ ? $w : $w - 1)) - 1);
+    my $units = int($value / $scale);
+    return _hard($try, sprintf 'offset %s is out of range %s..%s', hex_text($value), hex_text($low * $scale), hex_text($high * $scale))
+        if $units < $low || $units > $high;
+    return ($units & (1 << $w) - 1) << $off->{lsb};
+}
+
+sub _addr {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'an address [R+offset] is wanted') unless $o->{kind} eq 'addr';
+    my $n = defined $o->{reg} ? _register_number($try, $o->{reg}) : RZ;
+    return unless defined $n;
+    my $off = _signed_field($try, $o->{off}, $spec->{off}, $n);
+    return unless defined $off;
+    $try->{args}{ $spec->{name} } = { value => $n, name => $o->{reg} };
+    return $n << $spec->{reg} | $off;
+}
+
+sub _gpr_plus_simm {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a register with offset is wanted') unless $o->{kind} =~ /^(?:reg|word|regoff)$/;
+    my $n = _register_number($try, $o->{reg} // $o->{name});
+    return unless defined $n;
+    my $off = _signed_field($try, $o->{off} // 0, { lsb => $spec->{lsb}, w => $spec->{width} }, 0);
+    return unless defined $off;
+    $try->{args}{ $spec->{name} } = { value => $n };
+    return $n << $spec->{reg} | $off;
+}
+
+# -- immediates -------------------------------------------------------------------------------------------------
+
+sub _read_number {
+    my ($try, $o, $reader) = @_;
+    return _soft($try, 'an immediate is wanted') unless $o->{kind} eq 'num';
+    my $value = eval { $reader->($o->{text}) };
+    return $value if defined $value;
+    chomp(my $why = $@);
+    return _hard($try, $why);
+}
+
+sub _ranged {
+    my ($try, $o, $low, $high) = @_;
+    my $value = _read_number($try, $o, \&integer);
+    return unless defined $value;
+    return $value if $value >= $low && $value <= $high;
+    return _hard($try, sprintf 'immediate %s is out of range %s..%s%s', $o->{text}, hex_text($low), hex_text($high),
+        _wider($try));
+}
+
+sub _wider {
+    my ($try) = @_;
+    my $op = $try->{row}{op};
+    my $wide = ($op eq 'LOP3' ? 'LOP' : $op) . '32I';
+    return $try->{env}{table}{by_op}{$wide} ? " ($wide takes 32 bits)" : '';
+}
+
+sub _simm20 {
+    my ($try, $spec, $o) = @_;
+    my $value = _ranged($try, $o, -0x80000, 0x7ffff);
+    return unless defined $value;
+    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
+    return ($value & 0x7ffff) << $spec->{lsb} | ($value < 0 ? 1 << $spec->{sign_bit} : 0);
+}
+
+sub _simm {
+    my ($try, $spec, $o) = @_;
+    my $w = $spec->{width};
+    my $value = $o->{kind} eq 'num' && $w == 32 && $o->{text} =~ /[.eE]\d|INF|NAN/ && $o->{text} !~ /^-?0x/i
+        ? _read_number($try, $o, \&float_bits)
+        : _ranged($try, $o, -(1 << $w - 1), (1 << $w) - 1);
+    return unless defined $value;
+    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
+    return ($value & (1 << $w) - 1) << $spec->{lsb};
+}
+
+sub _uimm {
+    my ($try, $spec, $o) = @_;
+    my ($w, $low) = ($spec->{width}, 0);
+    return _simm($try, $spec, $o) if $w == 32 && $spec->{name} eq 'b';
+    if ($o->{kind} eq 'word' && $spec->{name} eq 'target') {
+        my $address = _label($try, $o);
+        return defined $address ? $address << $spec->{lsb} : undef;
+    }
+    $o = _slot($try, $o) if $spec->{name} eq 'slot';
+    $low = -(1 << $w - 1) if $spec->{signed_if};
+    my $value = _ranged($try, $o, $low, (1 << $w) - 1);
+    return unless defined $value;
+    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
+    return ($value & (1 << $w) - 1) << $spec->{lsb};
+}
+
+# A texture's name stands for its slot, a word index into constant bank 0.
+sub _slot {
+    my ($try, $o) = @_;
+    return $o unless $o->{kind} eq 'word' || $o->{kind} eq 'reg';
+    my $slot = $try->{env}{texture} ? $try->{env}{texture}->($o->{name}) : undef;
+    return defined $slot ? { kind => 'num', text => $slot } : $o;
+}
+
+sub _float20 {
+    my ($try, $spec, $o) = @_;
+    my $bits = _read_number($try, $o, \&float_bits);
+    return unless defined $bits;
+    _warn_cut($try, $o) if $bits & 0xfff;
+    return ($bits >> 12 & 0x7ffff) << $spec->{lsb} | ($bits >> 31) << $spec->{sign_bit};
+}
+
+sub _double20 {
+    my ($try, $spec, $o) = @_;
+    my $bits = _read_number($try, $o, \&double_bits);
+    return unless defined $bits;
+    _warn_cut($try, $o) if $bits & 0xfffffffffff;
+    return ($bits >> 44 & 0x7ffff) << $spec->{lsb} | ($bits >> 63) << $spec->{sign_bit};
+}
+
+sub _warn_cut {
+    my ($try, $o) = @_;
+    warn_at($try->{inst}{at}, "$try->{inst}{opcode}: immediate $o->{text} is cut to 20 bits" . _wider($try))
+        unless $try->{inst}{warned}++;
+    return;
+}
+
+sub _float32 {
+    my ($try, $spec, $o) = @_;
+    my $bits = _read_number($try, $o, \&float_bits);
+    return defined $bits ? $bits << $spec->{lsb} : undef;
+}
+
+sub _half_pair {
+    my ($try, $spec, @o) = @_;
+    my $word = 0;
+    for my $field ([$spec->{hi}, $o[0]], [$spec->{lo}, $o[1]]) {
+        my ($f, $o) = @$field;
+        my $bits = _read_number($try, $o, \&half_bits);
+        return unless defined $bits;
+        _warn_cut($try, $o) if $bits & 0x3f;
+        $word |= ($bits >> 6 & 0x1ff) << $f->{lsb} | ($bits >> 15) << $f->{sign};
+    }
+    return $word;
+}
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+sub _label {
+    my ($try, $o) = @_;
+    my $address = $try->{env}{label}->($o->{name});
+    return $address if defined $address;
+    return _hard($try, "undefined label '$o->{name}'");
+}
+
+sub _rel_target {
+    my ($try, $spec, $o) = @_;
+    my $target;
+    if ($o->{kind} eq 'num') { $target = _ranged($try, $o, -0x80000000, 0x7fffffff) }
+    elsif ($o->{kind} eq 'word' || $o->{kind} eq 'reg') { $target = _label($try, $o) }
+    else { return _soft($try, 'a label is wanted') }
+    return unless defined $target;
+    my $distance = $target - $try->{env}{address} - 8;
+    my $half = 1 << $spec->{width} - 1;
+    return _hard($try, sprintf "label '%s' is too far: %d bytes, at most %d", $o->{name} // $o->{text}, $distance, $half - 1)
+        if $distance < -$half || $distance >= $half;
+    return ($distance & 2 * $half - 1) << $spec->{lsb};
+}
+
+sub _special_reg {
+    my ($try, $spec, $o) = @_;
+    my $name = $o->{whole} // '';
+    return _soft($try, 'a special register SR_.. is wanted') unless $o->{kind} eq 'word' && $name =~ /^S[RM]/;
+    my $n = $try->{env}{table}{sr_number}{$name};
+    $n = $1 if !defined $n && $name =~ /^SR_?(\d{1,3})$/ && $1 < 256;
+    my $near = defined $n ? undef : MaxAs::Table::nearest($name, keys %{ $try->{env}{table}{sr_number} });
+    return _hard($try, "unknown special register '$name'" . (defined $near ? "; did you mean $near?" : '')) unless defined $n;
+    $try->{args}{ $spec->{name} } = { value => $n };
+    return $n << $spec->{lsb};
+}
+
+sub _scoreboard {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a scoreboard SB0..SB5 is wanted') unless ($o->{name} // '') =~ /^SB([0-5])$/;
+    return $1 << $spec->{lsb};
+}
+
+sub _scoreboard_mask {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a set of scoreboards {5,0} is wanted') unless $o->{kind} eq 'mask';
+    return $o->{value} << $spec->{lsb};
+}
+
+sub _cc_test {
+    my ($try, $spec, $o) = @_;
+    my ($test) = ($o->{whole} // '') =~ /^CC\.(\w+)$/ or return _soft($try, 'a test CC.xx is wanted');
+    return _hard($try, "unknown test CC.$test") unless defined $CC{$test};
+    $try->{args}{ $spec->{name} } = { value => $CC{$test} };
+    return $CC{$test} << $spec->{lsb};
+}
+
+# The register after another one: checked, not encoded.
+sub _implied {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a register is wanted') unless $o->{kind} eq 'reg' || $o->{kind} eq 'word';
+    my $n = _register_number($try, $o->{name});
+    return unless defined $n;
+    my $of = $try->{args}{ $spec->{of} }{value};
+    my $step = $spec->{step}{map}{ $try->{raw}{ $spec->{step}{sel} }[0] } // 1;
+    my $want = $of == RZ ? RZ : $of + $step;
+    return _hard($try, "must be R$want, the register after operand $spec->{of}") if $n != $want;
+    return 0;
+}
+
+sub _enum {
+    my ($try, $spec, $o) = @_;
+    my $text = $o->{whole} // $o->{name} // $o->{text} // '';
+    my $raw = $spec->{raw}{$text};
+    return _soft($try, 'one of ' . join(' ', sort keys %{ $spec->{raw} }) . ' is wanted') unless defined $raw;
+    $try->{args}{ $spec->{name} } = { value => $raw, text => $text };
+    return $raw << $spec->{lsb};
+}
+
+# Text told by a modifier's value: keeps those of its values that mean this text.
+sub _enum_from_modifier {
+    my ($try, $spec, $o) = @_;
+    my $text = $o->{whole} // $o->{name} // $o->{text} // '';
+    my @fit = grep { ($spec->{values}{$_} // '') eq $text } @{ $try->{raw}{ $spec->{of} } };
+    return _soft($try, "'$text' does not go with these modifiers") unless @fit;
+    $try->{raw}{ $spec->{of} } = \@fit;
+    return 0;
+}
+
+sub _literal {
+    my ($try, $spec, $o) = @_;
+    my $text = $o->{whole} // $o->{name} // $o->{text} // '';
+    return 0 if $text eq $spec->{text} || $spec->{text} =~ /^0x/ && $o->{kind} eq 'num' && eval { integer($text) == hex $spec->{text} };
+    return _soft($try, "'$spec->{text}' is wanted");
+}
+
+1;

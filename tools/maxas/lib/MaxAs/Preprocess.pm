@@ -1,0 +1,117 @@
+package MaxAs::CODE;
+# The package embedded Perl runs in. Kept first in this file, so that no lexical of ours is visible to it.
+sub MaxAs::Preprocess::_eval {
+    local $_;
+    return eval "no strict; no warnings; package MaxAs::CODE;\n#line $_[1] \"$_[2]\"\n$_[0]";
+}
+
+package MaxAs::Preprocess;
+# Passes 1 to 5: includes, comments, embedded Perl, constants. The result is lines that know where they came from.
+use strict;
+use warnings;
+use Exporter 'import';
+use File::Basename qw(dirname);
+use MaxAs::Fail qw(fail fail_plain);
+use MaxAs::Source;
+our @EXPORT_OK = qw(expand set_global constant_map substitute);
+
+my $CODE_SECONDS = 20;      # an embedded block that runs longer is taken for an endless loop
+my $CODE_ROUNDS  = 100;     # blocks whose value holds blocks
+
+sub set_global {
+    my ($name, $value) = @_;
+    fail_plain("-D $name: a Perl name wanted (letters, digits, _)") unless $name =~ /^[A-Za-z_]\w*$/;
+    no strict 'refs';
+    ${"MaxAs::CODE::$name"} = $value;
+    return;
+}
+
+# File to expanded Source. $allow_code false refuses embedded Perl.
+sub expand {
+    my ($source, $main_file, $allow_code) = @_;
+    $source = $source->include(dirname($main_file))->strip_comment_blocks;
+    $source = _code_blocks($source, $allow_code);
+    return _inline_code($source, $allow_code);
+}
+
+sub _run {
+    my ($at, $code, $allow_code) = @_;
+    fail($at, 'embedded Perl is refused (--no-code)') unless $allow_code;
+    my $file = $at->{file};
+    $file =~ s/["\n]/_/g;
+    my $value = eval {
+        local $SIG{ALRM} = sub { die "it ran longer than $CODE_SECONDS seconds\n" };
+        local $SIG{__WARN__} = sub { };
+        local $SIG{__DIE__};
+        alarm $CODE_SECONDS;
+        my $v = _eval($code, $at->{line}, $file);
+        my $error = $@;
+        alarm 0;
+        die $error if $error;
+        $v;
+    };
+    my $error = $@;
+    alarm 0;
+    return $value // '' unless $error;
+    $error = "$error";
+    $error =~ s/\s+$//;
+    fail($at, "embedded Perl failed: $error");
+}
+
+# <CODE>..</CODE>, <CODE1>..</CODE1>: the value replaces the block, and may hold further blocks.
+sub _code_blocks {
+    my ($source, $allow_code) = @_;
+    for my $round (1 .. $CODE_ROUNDS) {
+        my ($new, $count) = $source->rewrite(qr/^[ \t]*<CODE(\d*)>(.*?)<\/CODE\1>[ \t]*\n?/ms, sub {
+            my ($at, $number, $body) = @_;
+            my $text = _run($at, $body, $allow_code);
+            return $text eq '' || $text =~ /\n\z/ ? $text : "$text\n";
+        });
+        return $new unless $count;
+        $source = $new;
+    }
+    fail_plain("CODE blocks still produce CODE blocks after $CODE_ROUNDS rounds");
+}
+
+# [+ expr +] and [- statements -], in the order they stand.
+sub _inline_code {
+    my ($source, $allow_code) = @_;
+    my ($new) = $source->rewrite(qr/\[([+-])(.*?)\1\]/s, sub {
+        my ($at, $kind, $body) = @_;
+        my $value = _run($at, $body, $allow_code);
+        return $kind eq '+' ? $value : '';
+    });
+    return $new;
+}
+
+# <CONSTANT_MAPPING> bodies to { name => text }.
+sub constant_map {
+    my ($map, @bodies) = @_;
+    for my $line (map { $_->lines } @bodies) {
+        my $text = $line->{text};
+        $text =~ s/(?:#|\/\/).*//;
+        next unless $text =~ /\S/;
+        my ($name, $value) = $text =~ /^\s*([A-Za-z_]\w*(?:\[\d+\])?)\s*:\s*(.*?)\s*$/
+            or fail($line->{at}, "CONSTANT_MAPPING: 'name : text' wanted");
+        fail($line->{at}, "constant '$name' defined twice") if exists $map->{$name};
+        $map->{$name} = $value;
+    }
+    return $map;
+}
+
+# Replaces mapped words outside comments.
+sub substitute {
+    my ($text, $map) = @_;
+    return $text unless %$map;
+    my ($code, $comment) = $text =~ /^(.*?)((?:#|\/\/).*)?$/s;
+    $code =~ s/(?<![\w.\$])([A-Za-z_]\w*)(\[\d+\])?/_replace($map, $1, $2)/ge;
+    return $code . ($comment // '');
+}
+
+sub _replace {
+    my ($map, $word, $index) = @_;
+    return $map->{"$word$index"} if defined $index && exists $map->{"$word$index"};
+    return ($map->{$word} // $word) . ($index // '');
+}
+
+1;

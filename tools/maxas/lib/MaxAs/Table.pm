@@ -1,0 +1,223 @@
+package MaxAs::Table;
+# The instruction table, read from maxdnn/isa/maxwell.json: the only copy of an encoding, shared with the decoder.
+# Here rows get what the assembler needs on top: patterns for opcode text, and an index for words.
+use strict;
+use warnings;
+no warnings 'portable';
+use Exporter 'import';
+use File::Basename qw(dirname);
+use File::Spec;
+use JSON::PP ();
+use MaxAs::Fail qw(fail_plain);
+our @EXPORT_OK = qw(field_get field_put);
+
+sub default_path {
+    return File::Spec->catfile(dirname(__FILE__), ('..') x 4, qw(maxdnn isa maxwell.json));
+}
+
+sub load {
+    my ($class, $path) = @_;
+    $path //= default_path();
+    open my $fh, '<:raw', $path or fail_plain("$path: cannot read the instruction table: $!");
+    my $text = do { local $/; <$fh> };
+    close $fh;
+    my $data = JSON::PP->new->decode($text);
+    my $self = bless { classes => $data->{classes}, rows => [], by_op => {}, opcode_memo => {} }, $class;
+    $self->_special_registers($data);
+    my $index = 0;
+    for my $raw (@{ $data->{rows} }) {
+        my $row = $self->_row($raw, $data, $index++);
+        push @{ $self->{rows} }, $row;
+        push @{ $self->{by_op}{ $row->{op} } }, $row;
+    }
+    $self->_index_words;
+    return $self;
+}
+
+sub _special_registers {
+    my ($self, $data) = @_;
+    $self->{sr_name} = { %{ $data->{special_registers} } };
+    my %number = map { $data->{special_registers}{$_} => 0 + $_ } keys %{ $data->{special_registers} };
+    my $extra = $data->{special_registers_sm60_extra};
+    $number{ $extra->{$_} } //= 0 + $_ for keys %$extra;
+    $self->{sr_number} = \%number;
+    return;
+}
+
+sub _values {
+    my ($values, $data) = @_;
+    return ref $values ? $values : $data->{sets}{$values};
+}
+
+sub _row {
+    my ($self, $raw, $data, $index) = @_;
+    my %row = %$raw;
+    $row{index} = $index;
+    ($row{op}) = $row{text} =~ /^(\w+)/;
+    $row{$_} = hex $row{$_} for qw(value mask);
+    $row{min_sm} = substr $row{min_arch}, 3;
+    $row{cls} = $data->{classes}{ $row{class} };
+    for my $field (values %{ $row{modifiers} }, grep { defined } map { $_->{part} } @{ $row{operands} }) {
+        $field->{values} = _values($field->{values}, $data);
+        push @{ $field->{raw}{ $field->{values}{$_} } }, 0 + $_ for sort { $a <=> $b } keys %{ $field->{values} };
+    }
+    for my $operand (@{ $row{operands} }) { delete $operand->{omit_if} unless defined $operand->{omit_if} }
+    for my $operand (grep { $_->{values} } @{ $row{operands} }) {
+        $operand->{values} = _values($operand->{values}, $data);
+        $operand->{raw} = { map { $operand->{values}{$_} => 0 + $_ } keys %{ $operand->{values} } };
+    }
+    $row{operand} = { map { $_->{name} => $_ } @{ $row{operands} } };
+    _compile_text(\%row);
+    return \%row;
+}
+
+# The opcode text as a pattern in the printed order, and as units that may come in any order.
+sub _compile_text {
+    my ($row) = @_;
+    my ($pattern, @names, @units) = ('');
+    for my $piece ($row->{text} =~ /(\{\w+\}|[^{}]+)/g) {
+        if ($piece =~ /^\{(\w+)\}$/) {
+            my $name = $1;
+            my @strings = sort { length $b <=> length $a || $a cmp $b } keys %{ $row->{modifiers}{$name}{raw} };
+            my $alternatives = '(' . join('|', map { quotemeta } @strings) . ')';
+            my $glued = grep { /^[^.]/ } @strings;
+            push @names, $name;
+            $pattern .= $alternatives;
+            if ($glued && @units) { $units[-1]{re} .= $alternatives; push @{ $units[-1]{names} }, $name }
+            else { push @units, { re => $alternatives, names => [$name], optional => scalar grep { $_ eq '' } @strings } }
+        }
+        else {
+            $pattern .= quotemeta $piece;
+            my ($op, @rest) = split /(?=\.)/, $piece;
+            if ($op !~ /^\./ && @units) { $units[-1]{re} .= quotemeta $op; $op = undef }
+            push @units, { re => quotemeta $_, names => [], optional => 0 } for grep { defined && /^\./ } $op, @rest;
+        }
+    }
+    $row->{pattern} = qr/^$pattern$/;
+    $row->{pattern_names} = \@names;
+    $_->{re} = qr/\G$_->{re}/ for @units;
+    $row->{units} = \@units;
+    my %shown = map { $_ => 1 } @names;
+    $row->{hidden} = [grep { !$shown{$_} } sort keys %{ $row->{modifiers} }];
+    return;
+}
+
+# The rows an opcode text can mean, each with its modifiers' strings: ([row, {name => string}], ...).
+sub rows_for {
+    my ($self, $opcode) = @_;
+    return @{ $self->{opcode_memo}{$opcode} //= [$self->_match_rows($opcode)] };
+}
+
+sub _match_rows {
+    my ($self, $opcode) = @_;
+    my ($op) = $opcode =~ /^(\w+)/ or return;
+    my $rows = $self->{by_op}{$op} or return;
+    my @found;
+    for my $row (@$rows) {
+        next unless my @strings = $opcode =~ $row->{pattern};
+        my %mods;
+        @mods{ @{ $row->{pattern_names} } } = @strings if @{ $row->{pattern_names} };
+        push @found, [$row, \%mods];
+    }
+    return @found if @found;
+    my $suffixes = substr $opcode, length $op;
+    for my $row (@$rows) {
+        my %mods = map { $_ => '' } @{ $row->{pattern_names} };
+        push @found, [$row, \%mods] if _any_order($suffixes, 0, [@{ $row->{units} }], \%mods);
+    }
+    return @found;
+}
+
+# Older listings order suffixes differently: match the units of a row in any order.
+sub _any_order {
+    my ($text, $at, $units, $mods) = @_;
+    return !grep { !$_->{optional} } @$units if $at == length $text;
+    for my $i (0 .. $#$units) {
+        pos($text) = $at;
+        next unless $text =~ /$units->[$i]{re}/gc;
+        my ($end, @strings) = (pos $text, @{^CAPTURE});
+        next if $end == $at;
+        my $unit = $units->[$i];
+        my @rest = @{$units}[grep { $_ != $i } 0 .. $#$units];
+        next unless _any_order($text, $end, \@rest, $mods);
+        @{$mods}{ @{ $unit->{names} } } = @strings if @{ $unit->{names} };
+        return 1;
+    }
+    return 0;
+}
+
+# -- words ------------------------------------------------------------------------------------------------------
+
+sub _index_words {
+    my ($self) = @_;
+    my @ordered = sort { _ones($b->{mask}) <=> _ones($a->{mask}) || $a->{index} <=> $b->{index} } @{ $self->{rows} };
+    for my $top (0 .. 255) {
+        $self->{bucket}[$top] = [grep { !(($top ^ $_->{value} >> 56) & $_->{mask} >> 56) } @ordered];
+    }
+    return;
+}
+
+sub _ones { return sprintf('%b', $_[0]) =~ tr/1// }
+
+# The most specific row that matches the word, or undef.
+sub find {
+    my ($self, $word) = @_;
+    for my $row (@{ $self->{bucket}[$word >> 56] }) {
+        return $row if ($word & $row->{mask}) == $row->{value};
+    }
+    return undef;
+}
+
+# -- fields (modifiers and sub-word selectors; two rows have one scattered over two places) ---------------------
+
+sub field_get {
+    my ($field, $word) = @_;
+    if (my $bits = $field->{bits}) {
+        return ($word >> $bits->[0] & 1) | ($word >> $bits->[1] & 1) << $field->{width} - 1;
+    }
+    return $word >> $field->{lsb} & (1 << $field->{width}) - 1;
+}
+
+sub field_put {
+    my ($field, $value) = @_;
+    if (my $bits = $field->{bits}) {
+        return ($value & 1) << $bits->[0] | ($value >> $field->{width} - 1 & 1) << $bits->[1];
+    }
+    return $value << $field->{lsb};
+}
+
+# -- help for error messages ------------------------------------------------------------------------------------
+
+# The known opcode nearest to a misspelt one.
+sub nearest_opcode {
+    my ($self, $op) = @_;
+    return nearest($op, keys %{ $self->{by_op} });
+}
+
+sub nearest {
+    my ($word, @known) = @_;
+    my ($best, $least) = (undef, 1 + int(length($word) / 2));
+    for my $other (sort @known) {
+        next if abs(length($other) - length $word) >= $least;
+        my $d = _distance(uc $word, uc $other);
+        ($best, $least) = ($other, $d) if $d < $least;
+    }
+    return $best;
+}
+
+sub _distance {
+    my ($s, $t) = @_;
+    my @row = 0 .. length $t;
+    for my $i (1 .. length $s) {
+        my @next = ($i);
+        for my $j (1 .. length $t) {
+            my $swap = $row[$j - 1] + (substr($s, $i - 1, 1) ne substr($t, $j - 1, 1));
+            my $skip = ($row[$j] < $next[$j - 1] ? $row[$j] : $next[$j - 1]) + 1;
+            push @next, $swap < $skip ? $swap : $skip;
+        }
+        @row = @next;
+    }
+    return $row[-1];
+}
+
+1;
