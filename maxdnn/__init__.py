@@ -1,0 +1,58 @@
+"""Convolution for Maxwell GPUs in hand-written machine code, and all it takes to trust it without such a GPU.
+
+The public names below are imported at first use: `import maxdnn` itself loads neither LLVM, Numba nor a GPU driver."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    AssemblyError,
+    CubinError,
+    DecodeError,
+    DeviceError,
+    EmulationFault,
+    LaunchError,
+    MaxdnnError,
+    ShapeError,
+    SimulationError,
+)
+
+if TYPE_CHECKING:
+    from .check import check_hazards
+    from .conv import conv_fprop
+    from .layers import LAYERS, Layer
+    from .planner import ConvPlan, plan
+    from .shape import ConvShape
+
+_HOME = {"check_hazards": "check", "conv_fprop": "conv", "ConvPlan": "planner", "plan": "planner",
+         "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers"}
+
+__all__ = [
+    "LAYERS",
+    "AssemblyError",
+    "ConvPlan",
+    "ConvShape",
+    "CubinError",
+    "DecodeError",
+    "DeviceError",
+    "EmulationFault",
+    "LaunchError",
+    "Layer",
+    "MaxdnnError",
+    "ShapeError",
+    "SimulationError",
+    "check_hazards",
+    "conv_fprop",
+    "plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'maxdnn' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

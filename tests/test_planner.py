@@ -1,0 +1,172 @@
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import maxdnn
+from maxdnn.errors import ShapeError
+from maxdnn.kernels import OUT_OF_RANGE, PAD, TABLE_ENTRIES, TRANSPOSE
+from maxdnn.layers import LAYERS
+from maxdnn.planner import MAX_TEXELS, offset_table, plan
+from maxdnn.shape import ConvShape
+
+AWKWARD = ConvShape(6, 5, 9, 11, 70, 3, 2, stride=(2, 1), padding=(1, 3))
+
+
+def table(launch):
+    return np.frombuffer(launch.offsets, np.int32)
+
+
+def test_offsets_are_distances_in_texels_inside_the_padded_map():
+    hp, wp, texels = 9 + 2, 11 + 6, 2
+    want = [((c * hp + r) * wp + s) * texels for c, r, s in itertools.product(range(5), range(3), range(2))]
+    assert offset_table(AWKWARD, 0, 30).tolist() == want + [OUT_OF_RANGE] * 2
+    assert offset_table(AWKWARD, 8, 30).tolist() == want[8:] + [OUT_OF_RANGE] * 2
+
+
+def test_the_last_pixel_of_the_last_output_stays_inside_the_map():
+    (conv,) = plan(AWKWARD).passes
+    s, texels = AWKWARD, 2
+    last = ((s.P - 1) * conv.values["map_row"] + (s.Q - 1) * conv.values["map_col"] + int(table(conv)[:30].max()))
+    row = (s.P - 1) * 2 + s.R - 1
+    column = s.Q - 1 + s.S - 1
+    assert last == (((s.C - 1) * 11 + row) * 17 + column) * texels
+    assert last + texels <= 5 * 11 * 17 * texels
+
+
+def test_offsets_that_do_not_exist_read_zero_from_any_base():
+    largest_base = 2**29 + 2**28  # prefetch beyond the last tile included
+    assert MAX_TEXELS <= OUT_OF_RANGE
+    assert OUT_OF_RANGE + largest_base < 2**31
+
+
+def test_a_patch_larger_than_constant_memory_is_cut_into_whole_steps_that_accumulate():
+    shape = ConvShape(4, 4096, 6, 6, 4, 3, 3, padding=1)
+    passes = plan(shape).passes
+    assert [p.values["accumulate"] for p in passes] == [0, 1, 1]
+    assert [p.values["tiles"] for p in passes] == [2048, 2048, 512]
+    assert [p.values["filter_offset"] for p in passes] == [0, TABLE_ENTRIES, 2 * TABLE_ENTRIES]
+    assert all(len(p.offsets) <= 65536 for p in passes)
+    whole = np.concatenate([table(p) for p in passes])
+    assert np.array_equal(whole, offset_table(shape, 0, shape.patch))
+
+
+def test_a_filter_alone_larger_than_constant_memory_is_cut_too():
+    passes = plan(ConvShape(4, 1, 200, 200, 4, 200, 200)).passes
+    assert [p.values["tiles"] for p in passes] == [2048, 2048, 904]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
+def test_the_papers_layers_need_one_pass_and_copy_only_for_padding(layer):
+    made = plan(layer.shape)
+    assert len(made.passes) == 1
+    assert made.copies_images == (layer.shape.padding != (0, 0))
+    assert not made.copies_filters
+    grid = made.passes[0].grid
+    assert grid == (layer.shape.Q, layer.shape.P, 2 * -(-layer.shape.K // 64))
+
+
+def test_nothing_is_copied_when_the_kernel_can_read_the_arrays_as_they_are():
+    made = plan(ConvShape(8, 3, 5, 5, 4, 3, 3))
+    assert made.workspace_bytes == 0
+    assert len(made.launches) == 1
+    assert made.passes[0].textures == {"texI": "images", "texF": "filters"}
+
+
+def test_ragged_counts_are_padded_to_whole_texels_in_the_workspace():
+    made = plan(AWKWARD)
+    assert made.workspace["map"].nbytes == 5 * 11 * 17 * 8 * 4
+    assert made.workspace["filter_bank"].nbytes == 30 * 72 * 4
+    assert [x.spec for x in made.launches[:2]] == [PAD, PAD]
+    assert made.passes[0].values["n"] == 6
+    assert made.passes[0].values["k"] == 70
+
+
+def test_regions_of_the_workspace_do_not_overlap_and_suit_a_texture():
+    regions = sorted(plan(AWKWARD, layout="NCHW").workspace.values(), key=lambda r: r.offset)
+    assert len(regions) == 5
+    assert all(r.offset % 512 == 0 for r in regions)
+    assert all(a.offset + a.nbytes <= b.offset for a, b in itertools.pairwise(regions))
+
+
+def test_nchw_arrays_are_transposed_before_and_after():
+    made = plan(AWKWARD, layout="NCHW")
+    specs = [x.spec for x in made.launches]
+    assert specs == [TRANSPOSE, TRANSPOSE, PAD, PAD, made.spec, TRANSPOSE]
+    assert made.array_shapes() == {"images": (6, 5, 9, 11), "filters": (70, 5, 3, 2), "out": (6, 70, 5, 16)}
+    assert made.launches[-1].values == {"dst": "out", "src": "out_kpqn", "rows": 70 * 5 * 16, "cols": 6}
+
+
+@pytest.mark.parametrize("image_tiles", [1, 2, 3, 5, 7, 64, 127, 1000, 4095, 32768])
+def test_the_magic_number_divides_every_tile_index_exactly(image_tiles):
+    made = plan(ConvShape(64 * image_tiles, 1, 1, 1, 64, 1, 1))
+    magic = made.passes[0].values["tile_magic"]
+    z = np.arange(65536, dtype=np.uint64)
+    assert np.array_equal(z * np.uint64(magic) >> np.uint64(31), z // np.uint64(image_tiles))
+    assert magic < 2**32
+
+
+def test_every_kernel_parameter_gets_a_value_in_order():
+    made = plan(AWKWARD, layout="NCHW")
+    memory = {name: f"<{name}>" for name in ("images", "filters", "out", "alpha", *made.workspace)}
+    for launch in made.launches:
+        assert set(launch.values) == {p.name for p in launch.spec.params}
+        assert len(launch.arguments(memory)) == len(launch.spec.params)
+        for param in launch.spec.params:
+            value = launch.values[param.name]
+            assert isinstance(value, str) == (param.type in ("ptr", "f32")), param.name
+            assert isinstance(value, str) or 0 <= value < 2**32
+        assert set(launch.textures) == set(launch.spec.textures)
+
+
+def test_explain_names_padding_copies_and_the_cost_of_ragged_tiles():
+    text = plan(AWKWARD).explain()
+    assert "zero-padded map of 5 x 11 x 17 x 8 (N=6 is no multiple of 4)" in text
+    assert "filters are copied to 5 x 3 x 2 x 72 (K=70 is no multiple of 4)" in text
+    use = (6 / 64) * (70 / 128) * (30 / 32)
+    assert f"ragged tiles cost {1 - use:.1%} of the efficiency" in text
+    assert plan(AWKWARD).tile_use == (6 / 64, 70 / 128, 30 / 32)
+
+
+def test_explain_counts_the_launches_of_a_split_layer():
+    assert "3 launches that accumulate" in plan(ConvShape(4, 4096, 6, 6, 4, 3, 3)).explain()
+
+
+def test_an_equal_layer_gets_the_same_plan():
+    assert plan(ConvShape(8, 3, 5, 5, 4, 3, 3)) is plan(ConvShape(8, 3, 5, 5, 4, 3, 3, (1, 1), (0, 0)))
+
+
+def test_a_plan_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan(AWKWARD).layout = "NCHW"
+
+
+@pytest.mark.parametrize("shape, words", [
+    (ConvShape(4, 1, 2**14, 2**14 + 1, 4, 1, 1), "must be at most 268435456 texels, the 4 GiB reach of a texture"),
+    (ConvShape(1, 1, 2**14, 2**14, 1, 1, 1, padding=1), "padded map C x (H + 2 padding) x (W + 2 padding) x N/4"),
+    (ConvShape(1, 2**14, 1, 1, 2**18, 1, 1), "filters C x R x S x K/4"),
+    (ConvShape(1, 1, 2**14, 2**14, 16, 1, 1), "output K x P x Q x N must be at most 4294967295 elements"),
+    (ConvShape(4, 1, 65536, 1, 4, 1, 1), "output rows P must be at most 65535 blocks along y"),
+    (ConvShape(4, 1, 65534, 1, 4, 3, 1, padding=1, stride=2), "padded map rows H + 2 padding must be at most 65535"),
+    (ConvShape(64 * 32768 + 1, 1, 1, 1, 4, 1, 1), "image tiles N/64 must be at most 32768"),
+    (ConvShape(64 * 256, 1, 1, 1, 64 * 256, 1, 1), "tiles N/64 x K/64 must be at most 65535 blocks along z"),
+])
+def test_a_layer_beyond_a_limit_is_refused_with_the_limit(shape, words):
+    with pytest.raises(ShapeError) as error:
+        plan(shape)
+    assert words in str(error.value)
+
+
+def test_a_map_of_exactly_the_textures_reach_is_planned():
+    assert plan(ConvShape(4, 2**12, 2**8, 2**8, 4, 1, 1)).workspace_bytes == 0
+
+
+def test_an_unknown_layout_is_refused():
+    with pytest.raises(ShapeError, match="layout must be one of CHWN, NCHW"):
+        plan(AWKWARD, layout="NHWC")
+
+
+def test_the_public_name_is_the_function():
+    assert maxdnn.plan is plan
+    assert maxdnn.plan(LAYERS[0].shape).flops == LAYERS[0].shape.flops
