@@ -1,0 +1,27 @@
+"""Hazard checker: abstract interpretation of the issue timing that control codes guarantee. Knows instructions and
+control flow; knows neither what an instruction computes nor how long a memory access takes."""
+
+from pathlib import Path
+
+from .. import cubin
+from ..cubin import CubinKernel
+from .effects import all_effects
+from .flow import Graph
+from .hazards import Hazards
+from .report import Finding, Place, Report
+from .timing import Timing
+
+__all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
+
+
+def check_hazards(kernel: CubinKernel) -> Report:
+    """Check every reachable instruction of a kernel on all paths. Raises DecodeError at a word that is no
+    instruction."""
+    graph = Graph(kernel)
+    timing = Timing(graph, all_effects(kernel.instructions))
+    return Report(kernel.name, len(kernel.instructions), tuple(Hazards(timing).find()))
+
+
+def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:
+    """The reports of all kernels of a cubin, in file order. Raises CubinError, DecodeError."""
+    return tuple(check_hazards(kernel) for kernel in cubin.read(source).kernels.values())

@@ -1,0 +1,140 @@
+"""What an instruction touches, as bit masks: one bit per 32-bit register, predicate and the carry flags. A mask is a
+Python int, so that "does this read what that writes" is one AND. Derived from the table's operands only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..isa import Guard, Instruction, Operand
+
+PREDICATE = 256  # bit of P0
+CC = 264
+ALL_PREDICATES = 0x7F << PREDICATE
+
+# Coordinates of a texture fetch: the table names the first register only. Counts are those of the dimension
+# (array index, then x y z); level, bias, offset and compare values add one register each in operand b.
+_COORDINATES = {"1D": 1, "ARRAY_1D": 2, "2D": 2, "ARRAY_2D": 3, "3D": 3, "CUBE": 3, "ARRAY_CUBE": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Masks of what one instruction reads (by role), writes, and reads late (after issue, so that a later write to the
+    register must wait for it). `fixed`: its results are ready a fixed number of cycles after issue."""
+
+    reads: int
+    by_role: tuple[tuple[str, int], ...]
+    writes: int
+    late: int
+    fixed: bool
+    guard: Guard
+    constant: bool  # reads a constant bank as an operand
+    queue: str  # the in-order queue its operands are read from ("" for none)
+    order: str  # operations of one such kind complete in order ("" for none); "bar" for a block barrier
+    store: bool
+
+
+def names(mask: int) -> str:
+    """The resources in a mask as text: `R3`, `P0`, `CC`, comma separated."""
+    return ", ".join(resource_name(i) for i in range(mask.bit_length()) if mask >> i & 1)
+
+
+def resource_name(bit: int) -> str:
+    if bit == CC:
+        return "CC"
+    return f"P{bit - PREDICATE}" if bit >= PREDICATE else f"R{bit}"
+
+
+def _span(first: int, count: int) -> int:
+    return ((1 << count) - 1) << first if first < 255 else 0
+
+
+def _texture_width(inst: Instruction, op: Operand) -> int:
+    """Registers of a texture operand whose width depends on more than one field."""
+    dim = inst.operand("dim")
+    coordinates = _COORDINATES.get(dim.label if dim else "", 1)
+    short = inst.opcode in ("TEXS", "TLDS", "TLD4S")
+    if op.name in ("d", "d2") and short:
+        comp = inst.operand("comp")
+        wanted = len(comp.label) if comp and comp.label else 4
+        return min(2, wanted) if op.name == "d" else max(1, wanted - 2)
+    if op.name == "a" and not short:
+        return coordinates
+    if op.name == "a":
+        return 2 if coordinates >= 3 else 1
+    return op.regs
+
+
+def registers(inst: Instruction, op: Operand) -> int:
+    """Mask of the general registers an operand names."""
+    found = op.registers()
+    if not found:
+        return 0
+    count = max(len(found), _texture_width(inst, op)) if inst.cls.pipe == "tex" else len(found)
+    return _span(found[0], count)
+
+
+def _role(inst: Instruction, op: Operand) -> str:
+    if op.type in ("addr", "cbank_indexed", "gpr_plus_simm"):
+        return "addr"
+    if inst.cls.pipe == "lsu":
+        return "data"
+    return "src"
+
+
+def _predicates(inst: Instruction) -> tuple[int, int, int]:
+    """Masks of predicates read as operands, read as guard, and written."""
+    guard = 0 if inst.guard.index == 7 else 1 << PREDICATE + inst.guard.index
+    reads = sum(1 << PREDICATE + p for p in inst.pred_reads())
+    operands = sum(1 << PREDICATE + op.value for op in inst.operands
+                   if op.type == "pred" and "r" in op.field.access and op.value != 7
+                   and op.value != inst.guard.index)
+    own = (reads & ~guard) | operands
+    if any(op.type == "pred" and "r" in op.field.access and op.value == inst.guard.index for op in inst.operands):
+        own |= guard
+    return own, guard, sum(1 << PREDICATE + p for p in inst.pred_writes())
+
+
+def effects(inst: Instruction) -> Effects:
+    """The effects of one instruction."""
+    roles: dict[str, int] = {}
+    writes = 0
+    for op in inst.operands:
+        if op.type in ("addr", "gpr_plus_simm", "cbank_indexed"):
+            roles["addr"] = roles.get("addr", 0) | registers(inst, op)
+        elif op.type in ("gpr", "implied_next_gpr"):
+            mask = registers(inst, op)
+            if "r" in op.field.access:
+                role = _role(inst, op)
+                roles[role] = roles.get(role, 0) | mask
+            if "w" in op.field.access:
+                writes |= mask
+    general = roles.get("addr", 0) | roles.get("data", 0) | roles.get("src", 0)
+    roles["pred"], roles["guard"], predicates = _predicates(inst)
+    extends = bool(inst.mods.get("x") or inst.mods.get("cmode") == "X" or inst.mods.get("hi") in ("X", "XHI"))
+    roles["x" if extends else "cc"] = int(inst.cc_reads()) << CC
+    fixed = inst.cls.latency == "fixed"
+    by_role = tuple((role, mask) for role, mask in roles.items() if mask)
+    reads = 0
+    for _, mask in by_role:
+        reads |= mask
+    return Effects(reads, by_role, writes | predicates | int(inst.cc_writes()) << CC, 0 if fixed else general, fixed,
+                   inst.guard, any(op.type == "cbank" for op in inst.operands), *_queue(inst))
+
+
+# Operations that complete in the order of their issue, by the evidence of the vendor's compiler, which sets a
+# scoreboard on the last of a row only. S2R is not among them.
+_IN_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shuffle"}
+
+
+def _queue(inst: Instruction) -> tuple[str, str, bool]:
+    pipe = inst.cls.pipe
+    if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
+        return "", "bar", False
+    if pipe == "lsu":
+        return pipe, _IN_ORDER.get(inst.opcode, ""), not any("w" in op.field.access for op in inst.operands)
+    if pipe in ("tex", "fp64") or (pipe == "sfu" and inst.opcode != "S2R"):
+        return pipe, pipe, False
+    return "", "", False
+
+
+def all_effects(instructions: Sequence[Instruction]) -> tuple[Effects, ...]:
+    return tuple(effects(inst) for inst in instructions)

@@ -1,0 +1,110 @@
+"""Read-after-write, write-after-read and write-after-write over all paths, and waits that come too early."""
+
+from collections.abc import Iterator
+
+from ..isa import Instruction
+from .effects import Effects, names
+from .report import Finding, Place
+from .rules import Key, consumer_class, kind_of, required_cycles
+from .timing import GUARD, OPERANDS, RESULT, Entry, State, Timing
+
+VISIBLE = 2  # cycles until an instruction's scoreboard can be waited for [maxas wiki; so does the vendor's compiler]
+
+
+def disjoint(old: Effects, new: Effects, entry: Entry) -> bool:
+    """Whether the two run under opposite guards of an unchanged predicate, hence never for the same thread."""
+    return bool(entry.flags & GUARD and old.guard.index == new.guard.index != 7
+                and old.guard.negated != new.guard.negated)
+
+
+def uses(code: Instruction, old: Instruction, entry: Entry, new: Effects) -> Iterator[tuple[Key, int]]:
+    """(key of the latency table, resource mask) of every use of an earlier result."""
+    for role, mask in new.by_role:
+        used = mask & entry.live
+        while used:
+            low = used & -used
+            kind = kind_of(low.bit_length() - 1)
+            same = used & (_REGISTERS if kind == "register" else low)
+            yield (old.cls.name, kind, consumer_class(code), role), same
+            used &= ~same
+
+
+_REGISTERS = (1 << 256) - 1
+
+
+class Hazards:
+    """Collects findings; of the same hazard found on several paths the worst is kept."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing = timing
+        self.code = timing.code
+        self.effects = timing.effects
+        self._found: dict[tuple[str, int, int], Finding] = {}
+
+    def find(self) -> list[Finding]:
+        for i, before, state, clock in self.timing.walk():
+            self._early_wait(i, before, clock)
+            new = self.effects[i]
+            for k, entry in state.items():
+                touched = (entry.live & (new.reads | new.writes)) | (self.effects[k].late & new.writes)
+                if touched and not disjoint(self.effects[k], new, entry):
+                    self._pair(k, i, entry, clock - entry.issued)
+        return [self._found[key] for key in sorted(self._found, key=lambda key: (key[2], key[1]))]
+
+    def _pair(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
+        old, new = self.effects[k], self.effects[i]
+        if old.fixed:
+            self._fixed(k, i, entry, elapsed)
+        elif entry.flags & RESULT and entry.live & new.reads:
+            self._tracked(k, i, "raw-barrier", entry.live & new.reads, "result is read before it is known to be there")
+        elif entry.flags & RESULT and entry.live & new.writes and not (old.order and old.order == new.order):
+            self._tracked(k, i, "waw", entry.live & new.writes, "register is overwritten while a result is on its way")
+        if entry.flags & OPERANDS and old.late & new.writes and not (old.queue and old.queue == new.queue):
+            self._tracked(k, i, "war", old.late & new.writes, "register is overwritten before it is known to be read")
+
+    def _fixed(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
+        for key, mask in uses(self.code[i], self.code[k], entry, self.effects[i]):
+            need = required_cycles(key)
+            if elapsed < need:
+                kind = {"register": "raw-fixed", "predicate": "raw-predicate", "carry": "raw-carry"}[key[1]]
+                self._add(kind, k, i, mask, need, elapsed, "result is used before it is there",
+                          self._longer(i, need - elapsed))
+
+    def _longer(self, i: int, more: int) -> str:
+        before = self.code[i - 1] if i else self.code[i]
+        control = before.control
+        if control.stall > 11 and not control.yield_hint:
+            return f"set the yield hint at {before.address:04x}: stall {control.stall} counts in full only with it"
+        return f"add {more} to the stall at {before.address:04x} (or move independent instructions in between)"
+
+    def _tracked(self, k: int, i: int, kind: str, mask: int, message: str) -> None:
+        control = self.code[k].control
+        bar = control.read_barrier if kind == "war" and control.read_barrier is not None else control.write_barrier
+        where = f"{self.code[i].address:04x}"
+        if bar is not None:
+            fix = f"wait for barrier {bar + 1} at or before {where}"
+        else:
+            which = "read" if kind == "war" else "write"
+            fix = f"give {self.code[k].address:04x} a {which} barrier and wait for it at or before {where}"
+        self._add(kind, k, i, mask, None, None, message, fix)
+
+    def _early_wait(self, i: int, before: State, clock: int) -> None:
+        mask = self.code[i].control.wait_mask
+        if not mask:
+            return
+        for k, entry in before.items():
+            control = self.code[k].control
+            own = {control.write_barrier, control.read_barrier} - {None}
+            hit = [b for b in own if b is not None and mask >> b & 1]
+            if hit and entry.flags & 3 and clock - entry.issued < VISIBLE:
+                self._add("early-wait", k, i, 0, VISIBLE, clock - entry.issued,
+                          f"the wait may not see barrier {hit[0] + 1} set",
+                          f"stall at least {VISIBLE} after the setter", f"barrier {hit[0] + 1}")
+
+    def _add(self, kind: str, k: int, i: int, mask: int, need: int | None, have: int | None,
+             message: str, fix: str, resource: str = "") -> None:
+        known = self._found.get((kind, k, i))
+        if known is not None and (have is None or (known.guaranteed or 0) <= have):
+            return
+        self._found[kind, k, i] = Finding(kind, resource or names(mask), Place.of(self.code[k]), Place.of(self.code[i]),
+                                          need, have, message, fix)

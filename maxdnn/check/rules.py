@@ -1,0 +1,52 @@
+"""How many cycles a fixed-latency result needs before each kind of use. The figures are mined from the vendor
+compiler's output (latencies.json, written by tools/mine_latencies.py); where fewer than MIN_SAMPLES uses were seen the
+published rule stands: ALU result 6, predicate 13, carry 6 for an .X consumer and 13 for a test, less the cycles after
+issue at which a memory, texture or SFU instruction reads its registers (4, or 2 for shared memory, shuffles, LDC and doubles)."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+from ..isa import Instruction
+from .effects import CC, PREDICATE
+
+LATENCIES_PATH = Path(__file__).with_name("latencies.json")
+MIN_SAMPLES = 20
+
+_READ_CYCLES = {"mem": 4, "tex": 4, "qtr": 4, "s2r": 4, "smem": 2, "ldc": 2, "x64": 2}
+
+Key = tuple[str, str, str, str]  # producer class, kind of resource, consumer class, role
+
+
+def kind_of(bit: int) -> str:
+    """register, predicate or carry, of a resource bit."""
+    return "carry" if bit == CC else "predicate" if bit >= PREDICATE else "register"
+
+
+def consumer_class(inst: Instruction) -> str:
+    return "ldc" if inst.opcode == "LDC" else inst.cls.name
+
+
+def published(key: Key) -> int:
+    """The published rule for a use without enough samples."""
+    _, kind, consumer, role = key
+    if kind == "predicate":
+        return 13
+    if kind == "carry":
+        return 6 if role == "x" else 13
+    return 6 - _READ_CYCLES.get(consumer, 0)
+
+
+@cache
+def _mined() -> dict[Key, int]:
+    entries = json.loads(LATENCIES_PATH.read_text())["entries"] if LATENCIES_PATH.exists() else []
+    return {(e["producer"], e["kind"], e["consumer"], e["role"]): e["cycles"]
+            for e in entries if e["samples"] >= MIN_SAMPLES}
+
+
+@cache
+def required_cycles(key: Key) -> int:
+    """Cycles between the issue of producer and consumer: the least the vendor's compiler ever leaves, never more than
+    the published rule (a pair it happened to keep further apart proves no longer latency)."""
+    rule = published(key)
+    return min(rule, _mined().get(key, rule))

@@ -1,0 +1,198 @@
+"""What control codes guarantee at every program point: for each instruction still under way, the fewest cycles since it
+issued, whether its result or its operand reads may be outstanding, and which scoreboards would tell. Paths join to the
+worst case, so a fact holds on all paths; loops run to a fixed point.
+
+One entry per instruction is enough: where several instances are under way the newest is the worst."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..isa import Instruction
+from .effects import PREDICATE, Effects
+from .flow import Graph, Node
+
+HORIZON = 24  # cycles after which no fixed-latency result can be outstanding (the longest known is 13)
+UNYIELDED = 6  # cycles that stall 12..15 guarantees without the yield hint [maxas wiki: "about 6 real cycles"]
+
+RESULT, OPERANDS, GUARD = 1, 2, 4  # result not known written, operands not known read, guard predicate unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An instruction under way. `issued` is relative to the state's clock; `flags` of RESULT, OPERANDS, GUARD;
+    `result_bars`, `operand_bars`: masks of scoreboards that prove completion; `later`: for each scoreboard that a
+    DEPBAR.LE names, the fewest operations counted on it since (its own not counted); `live`: written resources
+    not overwritten since."""
+
+    issued: int
+    flags: int
+    result_bars: int
+    operand_bars: int
+    later: tuple[int, ...]
+    live: int
+
+
+State = dict[int, Entry]
+
+
+def stall_cycles(inst: Instruction, unyielded: int = UNYIELDED) -> int:
+    """Cycles guaranteed between the issue of an instruction and of the next one."""
+    control = inst.control
+    return min(control.stall, unyielded) if control.stall > 11 and not control.yield_hint else control.stall
+
+
+def bars(control_write: int | None, control_read: int | None) -> tuple[int, int]:
+    return (0 if control_write is None else 1 << control_write), (0 if control_read is None else 1 << control_read)
+
+
+class Timing:
+    """The states before every node of a graph, and a walk over every instruction with the state it issues in."""
+
+    def __init__(self, graph: Graph, effects: Sequence[Effects], unyielded: int = UNYIELDED) -> None:
+        self.graph = graph
+        self.code = graph.code
+        self.effects = effects
+        self.unyielded = unyielded
+        named = {inst["sb"].value for inst in self.code if inst.operand("sb") is not None}
+        self._partial = tuple(sorted(named))  # scoreboards waited on by count
+        self._plans = [self._plan(i) for i in range(len(self.code))]
+        self.entry_states: dict[Node, State] = {}
+        self._solve()
+
+    def _plan(self, i: int) -> tuple[int, int, int, int, int, int]:
+        """(stall, wait mask, partial wait, write bit, read bit, flags) of an instruction."""
+        inst, eff = self.code[i], self.effects[i]
+        write, read = bars(inst.control.write_barrier, inst.control.read_barrier)
+        flags = GUARD
+        if not eff.fixed and eff.writes:
+            flags |= RESULT
+        if eff.late:
+            flags |= OPERANDS
+        wait = inst.control.wait_mask
+        partial = -1
+        if inst.opcode == "DEPBAR":
+            wait |= inst["mask"].value
+            if inst.operand("sb") is not None:
+                partial = inst["sb"].value | inst["n"].value << 3
+        return stall_cycles(inst, self.unyielded), wait, partial, write, read, flags
+
+    def _solve(self) -> None:
+        """Propagate to a fixed point, nodes in order of first arrival."""
+        start = self.graph.nodes[0]
+        self.entry_states[start] = {}
+        order = {node: n for n, node in enumerate(sorted(self.graph.nodes, key=lambda n: n.first))}
+        todo = {start}
+        while todo:
+            node = min(todo, key=order.__getitem__)
+            todo.remove(node)
+            state = self._through(node)
+            for successor in node.successors:
+                known = self.entry_states.get(successor)
+                joined = state if known is None else join(known, state)
+                if joined != known:
+                    self.entry_states[successor] = joined
+                    todo.add(successor)
+
+    def _through(self, node: Node) -> State:
+        state, clock = dict(self.entry_states[node]), 0
+        for i in range(node.first, node.last + 1):
+            self._wait(i, state, clock)
+            clock = self._issue(i, state, clock)
+        return {k: Entry(max(e.issued - clock, -HORIZON), e.flags, e.result_bars, e.operand_bars, e.later, e.live)
+                for k, e in state.items() if e.flags & 3 or e.issued - clock > -HORIZON}
+
+    def walk(self) -> Iterator[tuple[int, State, State, int]]:
+        """(instruction, state before its waits, state after them, clock) for every node and instruction."""
+        for node in self.graph.nodes:
+            if node not in self.entry_states:
+                continue
+            state, clock = dict(self.entry_states[node]), 0
+            for i in range(node.first, node.last + 1):
+                before = dict(state)
+                self._wait(i, state, clock)
+                yield i, before, state, clock
+                clock = self._issue(i, state, clock)
+
+    def _wait(self, i: int, state: State, clock: int) -> None:
+        _, wait, partial, _, _, _ = self._plans[i]
+        if wait or partial >= 0:
+            release(state, wait, partial, self._partial)
+
+    def _issue(self, i: int, state: State, clock: int) -> int:
+        stall, _, _, write, read, flags = self._plans[i]
+        eff = self.effects[i]
+        if write | read and eff.queue:
+            cover(state, self.effects, write | read, write, eff)
+        elif eff.order == "bar":
+            arrive(state, self.effects)
+        counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
+        overwritten = 0 if eff.guard.index != 7 else eff.writes
+        predicates = eff.writes >> PREDICATE & 0x7F
+        for k, e in list(state.items()):
+            changes = False
+            later, live, kept = e.later, e.live, e.flags
+            if e.flags & 3 and any(counted):
+                later, changes = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True)), True
+            if overwritten & live:
+                live, changes = live & ~overwritten, True
+            if predicates >> self.effects[k].guard.index & 1 and kept & GUARD:
+                kept, changes = kept & ~GUARD, True
+            if clock - e.issued >= HORIZON and not kept & 3:
+                del state[k]
+            elif changes:
+                state[k] = Entry(e.issued, kept, e.result_bars, e.operand_bars, later, live)
+        if predicates >> eff.guard.index & 1:
+            flags &= ~GUARD
+        own = tuple(0 if n else -1 for n in counted)  # -1: complete only with the next one counted
+        state[i] = Entry(clock, flags, write, read | write if flags & RESULT else read, own, eff.writes)
+        return clock + stall
+
+
+def cover(state: State, effects: Sequence[Effects], any_bar: int, write: int, new: Effects) -> None:
+    """An operation of a queue tells about its predecessors there: operands are read in queue order, and results of
+    one kind come back in order."""
+    for k, e in list(state.items()):
+        old = effects[k]
+        if e.flags & 3 and old.queue == new.queue:
+            result = e.result_bars | write if old.order == new.order and new.order else e.result_bars
+            state[k] = Entry(e.issued, e.flags, result, e.operand_bars | any_bar, e.later, e.live)
+
+
+def arrive(state: State, effects: Sequence[Effects]) -> None:
+    """A block barrier is passed only when the warp's earlier stores have been performed, so their operands are read."""
+    for k, e in list(state.items()):
+        if e.flags & OPERANDS and effects[k].store:
+            state[k] = Entry(e.issued, e.flags & ~OPERANDS, e.result_bars, e.operand_bars, e.later, e.live)
+
+
+def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> None:
+    """Apply a wait: entries whose scoreboard is in the mask are complete; `partial` = scoreboard | count << 3 leaves
+    the `count` newest operations of that scoreboard."""
+    bar, most = (partial & 7, partial >> 3) if partial >= 0 else (-1, 0)
+    for k, e in list(state.items()):
+        if not e.flags & 3:
+            continue
+        mask = wait
+        if bar >= 0 and e.later[counted.index(bar)] >= most:
+            mask |= 1 << bar
+        flags = e.flags
+        if e.result_bars & mask:
+            flags &= ~(RESULT | OPERANDS)
+        if e.operand_bars & mask:
+            flags &= ~OPERANDS
+        if flags != e.flags:
+            state[k] = Entry(e.issued, flags, e.result_bars, e.operand_bars, e.later, e.live)
+
+
+def join(a: State, b: State) -> State:
+    """The worst of two states whose clocks are both zero."""
+    out = dict(a)
+    for k, y in b.items():
+        x = a.get(k)
+        if x is None:
+            out[k] = y
+        elif x != y:
+            out[k] = Entry(max(x.issued, y.issued), ((x.flags | y.flags) & 3) | (x.flags & y.flags & GUARD),
+                           x.result_bars & y.result_bars, x.operand_bars & y.operand_bars,
+                           tuple(map(min, x.later, y.later)), x.live | y.live)
+    return out
