@@ -7,6 +7,7 @@ use MaxAs::Access qw(check_controls resources);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail fail_plain warn_at);
 use MaxAs::Header qw(parse_header module_header);
+use MaxAs::Immediate qw(with_globals);
 use MaxAs::Layout qw(label_addresses encode_all code_bytes tail_items);
 use MaxAs::Preprocess qw(expand constant_map substitute);
 use MaxAs::Program qw(split_kernels parse_items instruction_text);
@@ -109,13 +110,14 @@ sub _kernel_code {
     my $style = $kernel->{targets} // 'group';
     my $labels = label_addresses(\@items, $style);
     $env->{label} = sub { $labels->{ $_[0] } };
-    push @instructions, tail_items(scalar @instructions, $style);
+    push @items, tail_items(scalar @instructions, $style);
+    @instructions = grep { $_->{type} eq 'instr' } @items;
     encode_all(\@instructions, $env);
     check_controls(@instructions);
-    $opt{no_reuse} ? requested_reuse(\@instructions) : set_reuse(\@items, $labels);
+    $opt{no_reuse} ? requested_reuse(\@instructions) : set_reuse(\@items, $kernel->{registers});
     _constants_in_range($kernel, $module, \@instructions) unless $opt{template};
     $kernel->{code} = code_bytes(\@instructions);
-    $kernel->{report} = bank_report(\@instructions, $kernel->{registers});
+    $kernel->{report} = bank_report(\@items, $kernel->{registers});
     resources($kernel, \@instructions);
     return;
 }
@@ -190,6 +192,7 @@ sub preprocess {
         $first++ while $first < @lines && $lines[$first]{text} =~ /^\s*(?:(?:#|\/\/).*)?$/;
         $out .= join '', map { "$_->{text}\n" } @lines[0 .. $first - 1];
         $out .= "<REGISTER_MAPPING>$_->{text}</REGISTER_MAPPING>\n" for @{ $kernel->{register_bodies} };
+        for my $inst (grep { $_->{type} eq 'instr' } @items) { $_ = with_globals($_) for @{ $inst->{operands} } }
         $out .= ($_->{type} eq 'label' ? "$_->{name}:" : instruction_text($_)) . "\n" for @items;
     }
     return $out;

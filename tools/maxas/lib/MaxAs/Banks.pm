@@ -1,24 +1,119 @@
 package MaxAs::Banks;
-# Register banks: choosing pool registers so that few instructions read one bank twice, and counting those that do.
+# Register banks (number mod 4): choosing pool registers so that few instructions read one bank twice, and counting
+# those that still do.
 use strict;
 use warnings;
 use Exporter 'import';
-use MaxAs::Access qw(gpr_operands);
+use MaxAs::Access qw(gpr_operands register_count);
+use MaxAs::Depend qw(probe accesses);
 use MaxAs::Fail qw(fail warn_at);
+use MaxAs::Reuse qw(set_reuse requested_reuse mark_served);
 our @EXPORT_OK = qw(assign_pools bank_report);
 
 my $BANKS = 4;
 
+# Gives every pool register its number: requested banks first, then the most constrained registers, then the rest.
 sub assign_pools {
     my ($items, $registers, $env, %opt) = @_;
+    return unless @{ $registers->{pools} };
+    my @code = grep { $_->{type} eq 'instr' } @$items;
+    for my $inst (@code) { probe($inst, $registers, $env); accesses($inst, $registers) }
+    $opt{no_reuse} ? requested_reuse(\@code) : set_reuse($items, $registers);
+    mark_served($items, $registers);
+    my ($meets, $uses) = _meetings(\@code, $registers);
+    delete @{$_}{qw(row args mods accesses)} for @code;
+    _place($registers, $_, $registers->{bank}{$_}, 1) for sort keys %{ $registers->{bank} };
+    my %open = map { $_ => 1 } grep { !defined $registers->number($_) } keys %{ $registers->{pool} };
+    while (my ($name) = _most_constrained($registers, \%open, $meets, $uses)) {
+        delete $open{$name};
+        my $clash = _clashes($registers, $meets->{$name});
+        my @banks = sort { ($clash->{$a} // 0) <=> ($clash->{$b} // 0) || $a <=> $b } 0 .. $BANKS - 1;
+        _place($registers, $name, $_, 0) and last for @banks;
+    }
     for my $pool (@{ $registers->{pools} }) {
-        for my $name (grep { !defined $registers->number($_) } @{ $pool->{names} }) {
-            $registers->assign($name, $pool->{free}[0]);
-        }
+        $registers->assign($_, $pool->{free}[0]) for grep { !defined $registers->number($_) } @{ $pool->{names} };
     }
     return;
 }
 
-sub bank_report { return {} }
+# How often each pool register is read in one instruction with each other register: { name => { key => count } }.
+sub _meetings {
+    my ($code, $registers) = @_;
+    my (%meets, %uses);
+    for my $inst (@$code) {
+        my %key = map { $_ => 1 } map { $_->[0] } grep { !$_->[1] } bank_reads($inst, $registers);
+        for my $key (grep { /^~/ } keys %key) {
+            my $name = substr $key, 1;
+            $uses{$name}++;
+            $meets{$name}{$_}++ for grep { $_ ne $key } keys %key;
+        }
+    }
+    return (\%meets, \%uses);
+}
+
+# ([key, served from the reuse cache], ...) of the operands an instruction fetches from the register banks.
+sub bank_reads {
+    my ($inst, $registers) = @_;
+    my @reads;
+    for my $found (gpr_operands($inst)) {
+        my ($spec, $arg, $access) = @$found;
+        next if !defined $spec->{slot} || $access =~ /w/;
+        push @reads, [MaxAs::Reuse::key($arg, $registers), $inst->{served} ? $inst->{served} >> $spec->{slot} & 1 : 0];
+    }
+    return @reads;
+}
+
+# Reads per bank this register would share, given what is placed so far.
+sub _clashes {
+    my ($registers, $meets) = @_;
+    my %clash;
+    for my $key (keys %{ $meets // {} }) {
+        my $n = $key =~ /^~(.*)/ ? $registers->number($1) : $key;
+        $clash{ $n % $BANKS } += $meets->{$key} if defined $n;
+    }
+    return \%clash;
+}
+
+sub _most_constrained {
+    my ($registers, $open, $meets, $uses) = @_;
+    my @ranked = sort { $b->[1] <=> $a->[1] || $b->[2] <=> $a->[2] || $a->[0] cmp $b->[0] }
+        map { [$_, scalar(keys %{ _clashes($registers, $meets->{$_}) }), $uses->{$_} // 0] }
+        grep { $meets->{$_} } keys %$open;
+    return map { $_->[0] } @ranked ? $ranked[0] : ();
+}
+
+sub _place {
+    my ($registers, $name, $bank, $must) = @_;
+    my $pool = $registers->{pool}{$name};
+    my ($n) = grep { $_ % $BANKS == $bank } @{ $pool->{free} };
+    if (!defined $n) {
+        fail($pool->{at}, "no register of bank $bank left in the pool for '$name'") if $must;
+        return 0;
+    }
+    return $registers->assign($name, $n);
+}
+
+# { conflicts, reads, served } of the final code, with a warning per conflict.
+sub bank_report {
+    my ($items, $registers) = @_;
+    mark_served($items, $registers);
+    my %report = (conflicts => 0, reads => 0, served => 0, instructions => 0);
+    for my $inst (grep { $_->{type} eq 'instr' } @$items) {
+        $report{instructions}++ unless $inst->{tail};
+        my %bank;
+        for my $read (bank_reads($inst, $registers)) {
+            my ($n, $served) = @$read;
+            $report{reads}++;
+            $report{served} += $served;
+            $bank{ $n % $BANKS }{$n} = 1 unless $served;
+        }
+        for my $crowded (sort grep { keys %{ $bank{$_} } > 1 } keys %bank) {
+            my @numbers = sort { $a <=> $b } keys %{ $bank{$crowded} };
+            $report{conflicts} += @numbers - 1;
+            warn_at($inst->{at}, "bank conflict: $inst->{written} reads " . join(', ', map { "R$_" } @numbers) . " from bank $crowded");
+        }
+    }
+    return \%report;
+}
 
 1;

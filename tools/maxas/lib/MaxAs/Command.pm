@@ -94,8 +94,10 @@ sub _report {
     my @warnings = warnings_of();
     print STDERR map { "warning: $_\n" } $opt->{quiet} ? () : @warnings;
     for my $k (@{ $module->{kernels} }) {
-        printf "%s: %d instructions, %d registers, %d bytes shared, %d barriers\n", $k->{name}, length($k->{code}) / 32 * 3,
-            $k->{registers}, $k->{shared} // 0, $k->{barriers};
+        my $r = $k->{report};
+        printf "%s: %d instructions, %d registers, %d bytes shared, %d barriers, %d bank conflicts, %.1f%% reuse\n", $k->{name},
+            $r->{instructions}, $k->{registers}, $k->{shared} // 0, $k->{barriers}, $r->{conflicts},
+            $r->{reads} ? 100 * $r->{served} / $r->{reads} : 0;
     }
     return;
 }

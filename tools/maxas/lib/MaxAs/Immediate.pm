@@ -4,7 +4,7 @@ use strict;
 use warnings;
 no warnings 'portable';    # 64-bit hex is meant
 use Exporter 'import';
-our @EXPORT_OK = qw(integer float_bits double_bits half_bits hex_text float_text double_text half_text);
+our @EXPORT_OK = qw(integer with_globals float_bits double_bits half_bits hex_text float_text double_text half_text);
 
 my $TOKEN = qr/\s*(0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?|\$\w+|\*\*|<<|>>|[-+*\/%()&|^~])/;
 
@@ -47,6 +47,13 @@ sub expression {
     my $value = do { no warnings; local $@; my $v = eval $safe; die "expression '$text' cannot be computed\n" if $@ || !defined $v; $v };
     die "expression '$text' cannot be computed\n" unless "$value" =~ /^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$/i && abs($value) < 2**63;
     return int $value;
+}
+
+# $names in a text replaced by their values, so that the text means the same elsewhere.
+sub with_globals {
+    my ($text) = @_;
+    $text =~ s/\$(\w+)/_global($1)/ge;
+    return $text;
 }
 
 sub _global {

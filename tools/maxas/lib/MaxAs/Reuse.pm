@@ -4,7 +4,7 @@ use strict;
 use warnings;
 use Exporter 'import';
 use MaxAs::Access qw(gpr_operands register_count);
-our @EXPORT_OK = qw(set_reuse requested_reuse);
+our @EXPORT_OK = qw(set_reuse requested_reuse mark_served);
 
 my $DEPTH = 3;    # registers remembered per slot
 
@@ -15,46 +15,76 @@ sub requested_reuse {
     return;
 }
 
-# Walks the code. Per slot, remembers the registers read there and by whom; a second read sets the flag of the first
-# reader. A write forgets the register; a label or a jump forgets everything.
-sub set_reuse {
-    my ($items) = @_;
+# What identifies a register here: its number, or ~name while a pool register has none.
+sub key {
+    my ($arg, $registers) = @_;
+    my $name = $arg->{name};
+    return defined $name && $registers->{pool}{$name} && !defined $registers->number($name) ? "~$name" : $arg->{value};
+}
+
+# ([slot, key] of the cacheable reads, {keys written}) of an instruction.
+sub _touches {
+    my ($inst, $registers) = @_;
+    my (%written, @reads);
+    for my $found (gpr_operands($inst)) {
+        my ($spec, $arg, $access) = @$found;
+        my $key = key($arg, $registers);
+        if ($access =~ /w/) {
+            $written{ $key =~ /^~/ ? $key : $key + $_ } = 1 for 0 .. register_count($inst, $spec) - 1;
+        }
+        elsif (defined $spec->{slot}) { push @reads, [$spec->{slot}, $key] }
+    }
+    return (\@reads, \%written);
+}
+
+# Calls $visit->(inst, slot state, reads, written) for each instruction; labels and jumps empty the slots.
+sub _walk {
+    my ($items, $registers, $visit) = @_;
     my @slot = ([], [], []);
     for my $inst (@$items) {
         if ($inst->{type} eq 'label') { @slot = ([], [], []); next }
         next unless $inst->{type} eq 'instr';
-        $inst->{control}{reuse} = $inst->{phase} // 0;
-        my (%written, @reads);
-        for my $found (gpr_operands($inst)) {
-            my ($spec, $arg, $access) = @$found;
-            my $count = register_count($inst, $spec);
-            if ($access =~ /w/) { $written{ $arg->{value} + $_ } = 1 for 0 .. $count - 1 }
-            elsif (defined $spec->{slot}) { push @reads, [$spec->{slot}, $arg->{value}] }
-        }
-        _read($slot[ $_->[0] ], $_, $inst, \%written) for @reads;
-        _forget($_, \%written) for @slot;
+        my ($reads, $written) = _touches($inst, $registers);
+        $visit->($inst, \@slot, $reads, $written);
+        for my $entries (@slot) { @$entries = grep { !$written->{ $_->[0] } } @$entries }
         @slot = ([], [], []) if $inst->{row}{cls}{pipe} eq 'branch';
     }
     return;
 }
 
-sub _read {
-    my ($slot, $read, $inst, $written) = @_;
-    my ($number, $register) = @$read;
-    my @others;
-    for my $entry (@$slot) {
-        if ($entry->[0] == $register) { $entry->[1]{control}{reuse} |= 1 << $number }
-        else { push @others, $entry }
-    }
-    push @others, [$register, $inst] unless $written->{$register};
-    shift @others while @others > $DEPTH;
-    @$slot = @others;
+# Per slot, remembers the registers read there and by whom; a second read sets the flag of the first reader.
+sub set_reuse {
+    my ($items, $registers) = @_;
+    $_->{control}{reuse} = $_->{phase} // 0 for grep { $_->{type} eq 'instr' } @$items;
+    _walk($items, $registers, sub {
+        my ($inst, $slot, $reads, $written) = @_;
+        for my $read (@$reads) {
+            my ($number, $key) = @$read;
+            my $entries = $slot->[$number];
+            $_->[1]{control}{reuse} |= 1 << $number for grep { $_->[0] eq $key } @$entries;
+            @$entries = grep { $_->[0] ne $key } @$entries;
+            push @$entries, [$key, $inst] unless $written->{$key};
+            shift @$entries while @$entries > $DEPTH;
+        }
+    });
     return;
 }
 
-sub _forget {
-    my ($slot, $written) = @_;
-    @$slot = grep { !$written->{ $_->[0] } } @$slot;
+# Notes per instruction which slots find their register in the cache: { served => bits }.
+sub mark_served {
+    my ($items, $registers) = @_;
+    _walk($items, $registers, sub {
+        my ($inst, $slot, $reads) = @_;
+        $inst->{served} = 0;
+        for my $read (@$reads) {
+            my ($number, $key) = @$read;
+            my $entries = $slot->[$number];
+            $inst->{served} |= 1 << $number if grep { $_->[0] eq $key } @$entries;
+            @$entries = grep { $_->[0] ne $key } @$entries;
+            push @$entries, [$key] if $inst->{control}{reuse} >> $number & 1;
+            shift @$entries while @$entries > $DEPTH;
+        }
+    });
     return;
 }
 

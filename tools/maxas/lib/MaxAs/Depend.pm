@@ -1,0 +1,239 @@
+package MaxAs::Depend;
+# Which instructions of a straight run must keep their order, and how many cycles apart: registers, predicates, carry,
+# scoreboards, memory and fences. `probe` encodes with stand-in numbers so that pool registers keep their names.
+use strict;
+use warnings;
+use Exporter 'import';
+use MaxAs::Access qw(gpr_operands register_count predicates carry is_store);
+use MaxAs::Encode ();
+use MaxAs::Fail qw(fail);
+our @EXPORT_OK = qw(probe accesses latency dependences is_fence set_scoreboards $SCOREBOARD_CYCLES);
+
+use constant NONE => 7;
+my $PREDICATE_CYCLES  = 13;
+our $SCOREBOARD_CYCLES = 2;    # a scoreboard becomes visible one cycle after the instruction that sets it
+
+sub probe {
+    my ($inst, $registers, $env) = @_;
+    return if $inst->{row};
+    MaxAs::Encode::encode($inst, { %$env, address => 0, label => sub { 0 },
+        register => sub { $registers->number($_[0]) // ($registers->{pool}{ $_[0] } ? 0 : undef) } });
+    return;
+}
+
+# { read => {key => read delay}, write => {key => 1} }; keys: register numbers, ~pool names, P0.., CC.
+sub accesses {
+    my ($inst, $registers) = @_;
+    return $inst->{accesses} if $inst->{accesses};
+    my $class = $inst->{row}{cls};
+    my (%read, %write);
+    for my $found (gpr_operands($inst)) {
+        my ($spec, $arg, $access) = @$found;
+        for my $key (_keys($inst, $spec, $arg, $registers)) {
+            $read{$key}  = $class->{read_cycles} if $access =~ /r/;
+            $write{$key} = 1 if $access =~ /w/;
+        }
+    }
+    my ($pred_read, $pred_write) = predicates($inst);
+    $read{"P$_"}  = 0 for keys %$pred_read;
+    $write{"P$_"} = 1 for keys %$pred_write;
+    my ($cc_read, $cc_write) = carry($inst);
+    $read{CC}  = 0 if $cc_read;
+    $write{CC} = 1 if $cc_write;
+    return $inst->{accesses} = { read => \%read, write => \%write };
+}
+
+sub _keys {
+    my ($inst, $spec, $arg, $registers) = @_;
+    my $count = register_count($inst, $spec);
+    my $name = ($arg->{of} // $arg)->{name};
+    if (defined $name && $registers->{pool}{$name} && !defined $registers->number($name)) {
+        fail($inst->{at}, "$inst->{opcode}: '$name' comes from a pool, and $count registers in a row are needed here")
+            if $count > 1 || $arg->{of};
+        return "~$name";
+    }
+    return map { $arg->{value} + $_ } 0 .. $count - 1;
+}
+
+# Cycles from issue until the result can be read.
+sub latency {
+    my ($inst, $key) = @_;
+    my $class = $inst->{row}{cls};
+    return $PREDICATE_CYCLES if $key =~ /^P/;
+    return $class->{latency} eq 'fixed' ? $class->{result_cycles} : $SCOREBOARD_CYCLES;
+}
+
+# Edges into each instruction: [ { index of an earlier one => cycles }, ... ].
+sub dependences {
+    my ($run, $registers) = @_;
+    my $state = { writers => {}, readers => {}, edges => [map { {} } @$run], run => $run, alias => _aliases($run, $registers) };
+    for my $i (0 .. $#$run) {
+        _register_edges($state, $i);
+        _memory_edges($state, $i);
+    }
+    _ordered_edges($state);
+    _scoreboard_edges($state);
+    return $state->{edges};
+}
+
+sub _edge {
+    my ($state, $from, $to, $cycles) = @_;
+    return if $from == $to;
+    my $edges = $state->{edges}[$to];
+    $edges->{$from} = $cycles if !defined $edges->{$from} || $edges->{$from} < $cycles;
+    return;
+}
+
+# A pool name may be given any number of its pool: it may be the same register as whatever else lives there.
+sub _aliases {
+    my ($run, $registers) = @_;
+    my (%key, %alias);
+    for my $inst (@$run) {
+        my $access = accesses($inst, $registers);
+        $key{$_} = 1 for keys %{ $access->{read} }, keys %{ $access->{write} };
+    }
+    for my $pooled (grep { /^~/ } keys %key) {
+        my $pool = $registers->{pool}{ substr $pooled, 1 };
+        my %number = map { $_ => 1 } @{ $pool->{numbers} };
+        for my $other (grep { $_ ne $pooled } keys %key) {
+            my $clash = $other =~ /^\d/ ? $number{$other} : 0;
+            if ($other =~ /^~(.*)/) {
+                my $theirs = $registers->{pool}{$1};
+                $clash = $theirs != $pool && grep { $number{$_} } @{ $theirs->{numbers} };
+            }
+            next unless $clash;
+            $alias{$pooled}{$other} = 1;
+            $alias{$other}{$pooled} = 1;
+        }
+    }
+    return { map { my $k = $_; $k => [$k, sort keys %{ $alias{$k} // {} }] } keys %key };
+}
+
+sub _register_edges {
+    my ($state, $i) = @_;
+    my ($run, $alias) = @{$state}{qw(run alias)};
+    my $inst = $run->[$i];
+    my $access = $inst->{accesses};
+    for my $key (keys %{ $access->{read} }) {
+        for my $same (@{ $alias->{$key} }) {
+            for my $w (@{ $state->{writers}{$same} // [] }) {
+                my $wait = latency($run->[$w], $same) - $access->{read}{$key};
+                _edge($state, $w, $i, $wait < 1 ? 1 : $wait);
+                $state->{data}{$i}{$w} = 1;
+            }
+        }
+    }
+    for my $key (keys %{ $access->{write} }) {
+        for my $same (@{ $alias->{$key} }) {
+            for my $r (@{ $state->{readers}{$same} // [] }) {
+                _edge($state, $r, $i, 0);
+                $state->{data}{$i}{$r} = 1;
+            }
+            for my $w (@{ $state->{writers}{$same} // [] }) {
+                my $apart = latency($run->[$w], $same) - latency($inst, $key) + 1;
+                _edge($state, $w, $i, $apart < 1 ? 1 : $apart);
+                $state->{data}{$i}{$w} = 1;
+            }
+        }
+    }
+    push @{ $state->{readers}{$_} }, $i for keys %{ $access->{read} };
+    for my $key (keys %{ $access->{write} }) {
+        # A conditional write leaves earlier writers visible.
+        if (defined $inst->{guard}) { push @{ $state->{writers}{$key} }, $i }
+        else { $state->{writers}{$key} = [$i]; $state->{readers}{$key} = [grep { $_ == $i } @{ $state->{readers}{$key} // [] }] }
+    }
+    return;
+}
+
+# -- memory and fences ------------------------------------------------------------------------------------------
+
+my %SPACE = (LDS => 's', STS => 's', ATOMS => 's', LDL => 'l', STL => 'l', LDG => 'g', STG => 'g', ATOM => 'g',
+    RED => 'g', LD => 'gsl', ST => 'gsl', CCTL => 'g');
+
+sub is_fence {
+    my ($inst) = @_;
+    my $row = $inst->{row};
+    return 1 if $row->{cls}{pipe} =~ /^(?:branch|barrier)$/;
+    return $row->{op} =~ /^(?:BAR|DEPBAR|MEMBAR|B2R|BPT)$/ ? 1 : 0;
+}
+
+sub _memory_edges {
+    my ($state, $i) = @_;
+    my $run = $state->{run};
+    my ($fence, $space) = (is_fence($run->[$i]), $SPACE{ $run->[$i]{row}{op} } // '');
+    my $writes = $space ne '' && _writes_memory($run->[$i]);
+    my $clock = $run->[$i]{row}{op} eq 'CS2R';
+    for my $j (0 .. $i - 1) {
+        my $other = $run->[$j];
+        my $both = $space ne '' && ($SPACE{ $other->{row}{op} } // '') =~ /[$space]/;
+        _edge($state, $j, $i, 0) if $fence || is_fence($other) || $clock && $other->{row}{op} eq 'CS2R'
+            || $both && ($writes || _writes_memory($other));
+    }
+    return;
+}
+
+sub _writes_memory { my ($inst) = @_; return is_store($inst) || $inst->{row}{op} =~ /^ATOM/ ? 1 : 0 }
+
+# -- order the author or the scoreboards ask for ----------------------------------------------------------------
+
+sub _ordered_edges {
+    my ($state) = @_;
+    my %last;
+    for my $i (0 .. $#{ $state->{run} }) {
+        my $group = $state->{run}[$i]{ordered} or next;
+        _edge($state, $last{$group}, $i, 0) if defined $last{$group};
+        $last{$group} = $i;
+    }
+    return;
+}
+
+sub set_scoreboards { my ($inst) = @_; return grep { $_ != NONE } @{ $inst->{control} }{qw(read write)} }
+
+# Whoever waits stays behind those it waits for and in front of later setters; whoever relies on an operation that was
+# waited for stays behind the wait.
+sub _scoreboard_edges {
+    my ($state) = @_;
+    my $run = $state->{run};
+    for my $board (0 .. 5) {
+        my (@setters, %waiter_of, $outside);
+        my ($last_wait);
+        for my $i (0 .. $#$run) {
+            my $inst = $run->[$i];
+            if ($inst->{control}{wait} >> $board & 1) {
+                _edge($state, $_, $i, $SCOREBOARD_CYCLES) for @setters;
+                $waiter_of{$_} //= $i for @setters;
+                $outside //= $i unless @setters;
+                $last_wait = $i;
+            }
+            if (grep { $_ == $board } set_scoreboards($inst)) {
+                _edge($state, $last_wait, $i, 0) if defined $last_wait;
+                push @setters, $i;
+            }
+            for my $setter (grep { defined $waiter_of{$_} && $waiter_of{$_} < $i } keys %{ $state->{data}{$i} // {} }) {
+                _edge($state, $waiter_of{$setter}, $i, 0);
+            }
+            _edge($state, $outside, $i, 0) if defined $outside && $outside < $i && _touches_live_in($state, $i);
+        }
+    }
+    return;
+}
+
+# Does the instruction use a register that nothing before it in this run has written?
+sub _touches_live_in {
+    my ($state, $i) = @_;
+    my $known = $state->{written_before} //= _written_before($state);
+    my $access = $state->{run}[$i]{accesses};
+    return scalar grep { !$known->[$i]{$_} } keys %{ $access->{read} }, keys %{ $access->{write} };
+}
+
+sub _written_before {
+    my ($state) = @_;
+    my (%written, @before);
+    for my $inst (@{ $state->{run} }) {
+        push @before, {%written};
+        unless (defined $inst->{guard}) { $written{$_} = 1 for keys %{ $inst->{accesses}{write} } }
+    }
+    return \@before;
+}
+
+1;
