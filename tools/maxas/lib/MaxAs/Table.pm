@@ -11,8 +11,11 @@ use JSON::PP ();
 use MaxAs::Fail qw(fail_plain);
 our @EXPORT_OK = qw(field_get field_put);
 
+# In a source tree tools/ stands beside maxdnn/, in an installed package inside it.
 sub default_path {
-    return File::Spec->catfile(dirname(__FILE__), ('..') x 4, qw(maxdnn isa maxwell.json));
+    my $above = File::Spec->catdir(dirname(__FILE__), ('..') x 4);
+    my ($inside, $beside) = map { File::Spec->catfile($above, @$_, qw(isa maxwell.json)) } [], ['maxdnn'];
+    return -e $inside ? $inside : $beside;
 }
 
 sub load {
