@@ -6,7 +6,6 @@ brings them all; in a source tree the missing ones are assembled, and checked fo
 import functools
 import hashlib
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -72,9 +71,6 @@ def _build(source: str, arch: str, path: Path) -> None:
     """Assemble and check in a temporary folder, then move into place; older versions of the same cubin go."""
     from .assemble import assemble
 
-    if not os.environ.get("MAXDNN_MAXAS") and shutil.which("perl") is None:
-        raise AssemblyError("assembling the kernels needs Perl 5, and no `perl` is on the PATH: install it "
-                            "(Debian, Ubuntu: apt install perl; Fedora: dnf install perl; macOS: brew install perl)")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
         made = Path(folder) / path.name
@@ -87,10 +83,8 @@ def _build(source: str, arch: str, path: Path) -> None:
 
 def _check(path: Path) -> None:
     """Refuse a kernel whose control codes are not proven safe."""
-    from . import check_hazards
-    from .cubin import read
+    from .check import check_cubin
 
-    for kernel in read(path).kernels.values():
-        errors = [finding for finding in check_hazards(kernel) if finding.is_error]
-        if errors:
-            raise AssemblyError(f"{kernel.name}: {len(errors)} hazards:\n" + "\n".join(str(e) for e in errors))
+    for report in check_cubin(path):
+        if not report.ok:
+            raise AssemblyError(f"{path.name}: hazards\n{report.text()}")

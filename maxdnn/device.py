@@ -1,9 +1,10 @@
 """What a device must offer, and how one is chosen for an array. The virtual GPU and real GPUs fulfil the same protocol,
 so nothing above this file knows which one it talks to."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -58,6 +59,7 @@ class Device(Protocol):
     """A GPU, real or virtual."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...
+    arch: str  # of the cubins `load` takes: "sm_52" ...
 
     def alloc(self, nbytes: int) -> Buffer: ...
 
@@ -70,3 +72,21 @@ class Device(Protocol):
     def load(self, cubin: bytes) -> Module: ...
 
     def synchronize(self) -> None: ...
+
+
+@functools.cache
+def virtual() -> Device:
+    """The virtual GPU that NumPy arrays run on, made at first use."""
+    from .emu import Device as VirtualGpu
+
+    return VirtualGpu()
+
+
+def for_array(array: Any) -> Device:
+    """The device of an array: the virtual GPU for NumPy's, the GPU it is on for one with `__cuda_array_interface__`.
+    Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context that is not current)."""
+    if isinstance(array, np.ndarray):
+        return virtual()
+    from . import gpu
+
+    return cast(Device, gpu.for_array(array))

@@ -3,12 +3,14 @@ import itertools
 
 import numpy as np
 import pytest
+from contract import run_plan
 
 import maxdnn
 from maxdnn.errors import ShapeError
 from maxdnn.kernels import OUT_OF_RANGE, PAD, TABLE_ENTRIES, TRANSPOSE
 from maxdnn.layers import LAYERS
 from maxdnn.planner import MAX_TEXELS, offset_table, plan
+from maxdnn.reference import conv_reference, relative_error
 from maxdnn.shape import ConvShape
 
 AWKWARD = ConvShape(6, 5, 9, 11, 70, 3, 2, stride=(2, 1), padding=(1, 3))
@@ -170,3 +172,24 @@ def test_an_unknown_layout_is_refused():
 def test_the_public_name_is_the_function():
     assert maxdnn.plan is plan
     assert maxdnn.plan(LAYERS[0].shape).flops == LAYERS[0].shape.flops
+
+
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+@pytest.mark.parametrize("shape", [
+    AWKWARD,
+    ConvShape(8, 3, 5, 5, 4, 3, 3),
+    ConvShape(130, 2, 4, 3, 129, 2, 1, (1, 2), (0, 2)),
+    ConvShape(1, 1, 1, 1, 1, 1, 1, 3, 2),
+    ConvShape(3, 2000, 3, 3, 2, 3, 3, 2, 1),  # two passes
+], ids=str)
+def test_the_launches_compute_the_convolution_by_the_kernels_documentation(shape, layout):
+    rng = np.random.default_rng(11)
+    images = rng.uniform(-1, 1, (shape.C, shape.H, shape.W, shape.N)).astype(np.float32)
+    filters = rng.uniform(-1, 1, (shape.C, shape.R, shape.S, shape.K)).astype(np.float32)
+    want, magnitude = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, alpha=0.5)
+    if layout == "NCHW":
+        images, filters = np.ascontiguousarray(images.transpose(3, 0, 1, 2)), np.ascontiguousarray(
+            filters.transpose(3, 0, 1, 2))
+        want, magnitude = want.transpose(3, 0, 1, 2), magnitude.transpose(3, 0, 1, 2)
+    out = run_plan(plan(shape, layout=layout), images, filters, alpha=0.5)
+    assert relative_error(out, want, magnitude) < 1e-6
