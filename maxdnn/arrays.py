@@ -54,6 +54,8 @@ def view(name: str, array: Any, rank: int = 4) -> ArrayView:
         raise ShapeError(f"{name} must have no axis of size zero (got shape {shape})")
     if strides is not None and not _contiguous(shape, strides):
         raise ShapeError(f"{name} must be C-contiguous (got shape {shape} with strides {tuple(strides)} bytes)")
+    if address % FLOAT_BYTES:
+        raise ShapeError(f"{name} must begin at a multiple of {FLOAT_BYTES} bytes (got address 0x{address:x})")
     return ArrayView(name, array, shape, address, on_host, writable)
 
 

@@ -34,6 +34,7 @@ def test_strides_of_axes_of_size_one_do_not_matter():
     (np.zeros((2, 0, 2, 2), np.float32), "x must have no axis of size zero (got shape (2, 0, 2, 2))"),
     (np.zeros((2, 2, 2, 4), np.float32)[..., ::2], "x must be C-contiguous"),
     (np.zeros((2, 2, 3, 4), np.float32, order="F"), "x must be C-contiguous"),
+    (OnGpu((2, 2, 2, 2), address=0x1002), "x must begin at a multiple of 4 bytes (got address 0x1002)"),
     (OnGpu((2, 2, 2, 2), typestr="<f2"), "x must be float32 (got float16)"),
     (OnGpu((2, 2, 2, 2), strides=(4, 8, 16, 32)), "x must be C-contiguous"),
 ])
