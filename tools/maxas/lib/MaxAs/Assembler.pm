@@ -110,7 +110,7 @@ sub _kernel_code {
     my $style = $kernel->{targets} // 'group';
     my $labels = label_addresses(\@items, $style);
     $env->{label} = sub { $labels->{ $_[0] } };
-    push @items, tail_items(scalar @instructions, $style);
+    push @items, $kernel->{no_tail} ? _padding(scalar @instructions) : tail_items(scalar @instructions, $style);
     @instructions = grep { $_->{type} eq 'instr' } @items;
     encode_all(\@instructions, $env);
     check_controls(@instructions);
@@ -120,6 +120,13 @@ sub _kernel_code {
     $kernel->{report} = bank_report(\@items, $kernel->{registers});
     resources($kernel, \@instructions);
     return;
+}
+
+# A kernel that brings its own end is only filled up to whole groups.
+sub _padding {
+    my ($count) = @_;
+    my (undef, @padding) = tail_items($count - 1, 'group');
+    return @padding;
 }
 
 sub _environment {

@@ -4,7 +4,10 @@ use strict;
 use warnings;
 use MaxAs::Assembler qw(assemble preprocess);
 use MaxAs::Cubin qw(write_module);
+use MaxAs::Elf;
+use MaxAs::Extract qw(extract_kernel module_lines test_code);
 use MaxAs::Fail qw(fail_plain warnings_of);
+use MaxAs::Inspect qw(inspect);
 use MaxAs::Preprocess qw(set_global);
 use MaxAs::Table;
 
@@ -13,6 +16,9 @@ my $VERSION = '1.06';
 my %MODE = (
     '-c' => \&_assemble, '--cubin' => \&_assemble,
     '-p' => \&_preprocess, '--pre' => \&_preprocess,
+    '-l' => \&_list, '--list' => \&_list,
+    '-t' => \&_test, '--test' => \&_test,
+    '-e' => \&_extract, '--extract' => \&_extract,
     '-v' => \&_version, '--version' => \&_version,
 );
 
@@ -109,6 +115,62 @@ sub _preprocess {
     if (defined $out) { _write($out, $text) }
     else { print $text }
     return 0;
+}
+
+sub _inspect_file { my ($file) = @_; return inspect(MaxAs::Elf->read_file($file), $file) }
+
+# The kernels -k asks for, or all.
+sub _wanted {
+    my ($info, $name) = @_;
+    my @kernels = grep { !defined $name || $_->{name} eq $name } @{ $info->{kernels} };
+    return @kernels if @kernels;
+    fail_plain(defined $name ? "$info->{file}: no kernel '$name'; it has: " . join(' ', map { $_->{name} } @{ $info->{kernels} })
+        : "$info->{file}: no kernels");
+}
+
+sub _list {
+    my ($opt, $file) = _options({}, {}, @_);
+    fail_plain('-l wants a cubin') unless defined $file;
+    my $info = _inspect_file($file);
+    printf "Arch: sm_%d\n", $info->{sm};
+    for my $k (@{ $info->{kernels} }) {
+        printf "Kernel: %s (Linkage: %s, Params: %d, Size: %d, Registers: %d, SharedMem: %d, Barriers: %d)\n", $k->{name},
+            uc $k->{linkage}, scalar @{ $k->{params} }, length $k->{code}, @{$k}{qw(registers shared barriers)};
+    }
+    for my $bank (sort { $a <=> $b } keys %{ $info->{constants} }) {
+        printf "Symbol: %s (constant bank %d, Offset: 0x%x, Size: %d)\n", $_->{name}, $bank, @{$_}{qw(offset size)}
+            for @{ $info->{constants}{$bank}{symbols} // [] };
+    }
+    printf "Symbol: %s (global, Size: %d)\n", $_->{name}, $_->{size} for @{ $info->{globals} };
+    return 0;
+}
+
+sub _extract {
+    my ($opt, $file, $out) = _options({}, { '-k' => 'kernel' }, @_);
+    fail_plain('-e wants a cubin') unless defined $file;
+    my $info = _inspect_file($file);
+    my $table = MaxAs::Table->load;
+    my $text = module_lines($info) . join "\n", map { extract_kernel($table, $_, $info->{sm}) } _wanted($info, $opt->{kernel});
+    if (defined $out) { _write($out, $text) }
+    else { print $text }
+    return 0;
+}
+
+sub _test {
+    my ($opt, $file) = _options({ '-r' => 'raw', '-a' => 'all' }, { '-k' => 'kernel' }, @_);
+    fail_plain('-t wants a cubin') unless defined $file;
+    my $info = _inspect_file($file);
+    my $table = MaxAs::Table->load;
+    my ($total, $failed) = (0, 0);
+    for my $k (_wanted($info, $opt->{kernel})) {
+        my ($count, @bad) = test_code($table, $k->{code}, $k->{name}, $info->{sm});
+        print map { "FAIL: $_\n" } @bad;
+        printf "Kernel: %s, Instructions: %d, FAIL: %d\n", $k->{name}, $count, scalar @bad;
+        $total += $count;
+        $failed += @bad;
+    }
+    printf "Totals: Pass: %d FAIL: %d\n", $total - $failed, $failed;
+    return $failed ? 1 : 0;
 }
 
 # Written beside and then renamed, so that no half file is ever seen.

@@ -4,6 +4,7 @@ package MaxAs::Header;
 use strict;
 use warnings;
 use Exporter 'import';
+use List::Util ();
 use MaxAs::Fail qw(fail);
 our @EXPORT_OK = qw(parse_header module_header);
 
@@ -25,18 +26,21 @@ my %KEY = (
     MaxThreads => [qr/^(\d{1,5})(?:[\s,]+(\d{1,5}))?(?:[\s,]+(\d{1,5}))?$/, 'x [y z]', sub { $_[0]{max_threads} = _dim(@_[1 .. 3]) }],
     ReqThreads => [qr/^(\d{1,5})(?:[\s,]+(\d{1,5}))?(?:[\s,]+(\d{1,5}))?$/, 'x [y z]', sub { $_[0]{req_threads} = _dim(@_[1 .. 3]) }],
     Texture    => [qr/^($NAME)$/, 'a name', sub { push @{ $_[0]{textures} }, $_[1] }],
+    Tail       => [qr/^(none)$/, 'none', sub { $_[0]{no_tail} = 1 }],
+    ConstantSize => [qr/^bank\s+(\d{1,2})\s+($SIZE)$/, 'bank n bytes', sub { $_[0]{constants}{ 0 + $_[1] }{size} = _int($_[2]) }],
     Targets    => [qr/^(group|instruction)$/, 'group or instruction', sub { $_[0]{targets} = $_[1] }],
     Attribute  => [qr/^($SIZE)\s+([1-4])((?:\s+[0-9a-fA-F]{2})*)$/, 'code format [bytes in hex]', \&_attribute],
     Function   => [qr/^(\S+)\s+($SIZE)\s+($SIZE)$/, 'name offset size',
         sub { push @{ $_[0]{functions} }, { name => $_[1], value => _int($_[2]), size => _int($_[3]) } }],
     ConstantData => [qr/^bank\s+(\d{1,2})((?:\s+[0-9a-fA-F]{8})*)$/, 'bank n, then 32-bit words in hex', \&_constant_data],
-    Constant   => [qr/^bank\s+(\d{1,2})\s+($NAME)\s+($SIZE)(?:\s+($SIZE))?$/, 'bank n name bytes [alignment]', \&_constant],
+    Constant   => [qr/^bank\s+(\d{1,2})\s+($NAME)\s+($SIZE)(?:\s+($SIZE))?(?:\s+at\s+($SIZE))?$/,
+        'bank n name bytes [alignment] [at offset]', \&_constant],
     ConstantAddress => [qr/^bank\s+(\d{1,2})\s+($SIZE)\s+($NAME)$/, 'bank n offset name',
         sub { push @{ $_[0]{constants}{ 0 + $_[1] }{relocations} }, { offset => _int($_[2]), symbol => $_[3] } }],
     Global     => [qr/^($NAME)\s+($SIZE)(?:\s+($SIZE))?((?:\s+[0-9a-fA-F]{8})*)$/, 'name bytes [alignment] [words in hex]', \&_global],
 );
 # These describe the whole cubin wherever they stand.
-my %MODULE_KEY = map { $_ => 1 } qw(Constant ConstantAddress Global);
+my %MODULE_KEY = map { $_ => 1 } qw(Constant ConstantSize ConstantAddress Global);
 # Written by the extractor, recomputed by the assembler.
 my %COUNTED = map { $_ => 1 } qw(InsCnt RegCnt BarCnt Instructions);
 
@@ -49,15 +53,19 @@ sub _attribute {
     return;
 }
 
+# Banks 3 and 4 belong to the whole cubin, the others to a kernel.
 sub _constant_data {
-    my ($h, $bank, $hex) = @_;
-    $h->{const_data}{ 0 + $bank } .= join '', map { pack 'V', hex } $hex =~ /\S+/g;
+    my ($h, $module, $bank, $hex) = @_;
+    my $data = join '', map { pack 'V', hex } $hex =~ /\S+/g;
+    if ($bank == 3 || $bank == 4) { $module->{constants}{ 0 + $bank }{data} .= $data }
+    else                          { $h->{const_data}{ 0 + $bank } .= $data }
     return;
 }
 
 sub _constant {
-    my ($h, $bank, $name, $size, $align) = @_;
-    push @{ $h->{constants}{ 0 + $bank }{wanted} }, { name => $name, size => _int($size), align => _int($align // 4) };
+    my ($h, $bank, $name, $size, $align, $at) = @_;
+    push @{ $h->{constants}{ 0 + $bank }{wanted} }, { name => $name, size => _int($size), align => _int($align // 4),
+        at => defined $at ? _int($at) : undef };
     return;
 }
 
@@ -83,7 +91,7 @@ sub parse_header {
         next if $COUNTED{$key};
         my ($pattern, $wants, $store) = @{ $KEY{$key} };
         my @found = $value =~ $pattern or fail($at, "header '$key: $value': $key wants $wants");
-        $store->($MODULE_KEY{$key} ? $module : $kernel, @found);
+        $store->($key eq 'ConstantData' ? ($kernel, $module) : $MODULE_KEY{$key} ? $module : $kernel, @found);
     }
     if (defined $params && @{ $kernel->{params} } != $params) {
         fail($lines->[0]{at}, "kernel '$kernel->{name}': Params($params) is followed by " . @{ $kernel->{params} } . ' parameter lines');
@@ -113,12 +121,12 @@ sub module_header {
         my ($at, $align) = (0, 4);
         for my $want (@{ $c->{wanted} // [] }) {
             my $a = $want->{align} || 1;
-            $at += -$at % $a;
+            $at = $want->{at} // $at + -$at % $a;
             $align = $a if $a > $align;
             push @{ $c->{symbols} }, { name => $want->{name}, offset => $at, size => $want->{size} };
             $at += $want->{size};
         }
-        for my $r (@{ $c->{relocations} // [] }) { $at = $r->{offset} + 8 if $at < $r->{offset} + 8 }
+        $at = List::Util::max($at, $c->{size} // 0, map { $_->{offset} + 8 } @{ $c->{relocations} // [] });
         $c->{data} //= '';
         $c->{data} .= "\0" x ($at - length $c->{data}) if $at > length $c->{data};
         $c->{align} = $align if $align > 4;

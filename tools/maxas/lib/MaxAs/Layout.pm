@@ -7,7 +7,7 @@ use Exporter 'import';
 use MaxAs::Control qw(pack_control);
 use MaxAs::Encode qw(encode);
 use MaxAs::Fail qw(fail);
-our @EXPORT_OK = qw(address_of label_addresses encode_all code_bytes add_tail tail_items);
+our @EXPORT_OK = qw(address_of target_of label_addresses encode_all code_bytes tail_items);
 
 # A branch to itself and padding: what follows the last EXIT. Control fields as the vendor's compiler writes them.
 my %SELF = (stall => 15, yield => 0, write => 7, read => 7, wait => 0, reuse => 0);
