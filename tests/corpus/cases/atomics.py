@@ -137,7 +137,7 @@ def _float(rng: np.random.Generator) -> Problem:
     a, key = rng.integers(-1000, 1000, n).astype(np.float32), rng.integers(0, 64, n).astype(U32)
     slots = np.concatenate([by_key(np.sum, a, key & 7, 8, np.float32), by_key(np.sum, a, key >> 3 & 7, 8, np.float32)])
     wide = by_key(np.sum, a.astype(np.float64), key & 3, 4, np.float64)
-    buffers = {"a": a, "key": key, "slots": np.zeros(16, np.float32), "wide": np.zeros(4)}
+    buffers: dict[str, Array] = {"a": a, "key": key, "slots": np.zeros(16, np.float32), "wide": np.zeros(4)}
     launches = _launch("atomic_float", ["a", "key", "slots", "wide"], n)
     return Problem(buffers, launches, lambda: {"slots": slots + np.float32(0), "wide": wide + 0.0})
 

@@ -85,10 +85,16 @@ def approx(a: Array, b: Array) -> Rows:
 
 LG2 = split(1.0, ptx(absolute=2.0**-22), ptx(relative=2.0**-22))
 APPROX_RULES: list[Rule] = [
-    ptx(ulps=1.5), ptx(ulps=1.5, flush=True), ptx(relative=2.0**-22.9), ptx(relative=2.0**-22.9), ptx(relative=2.0**-22.4),
-    ptx(relative=2.0**-22.4), LG2, LG2, ptx(ulps=2.5), ptx(ulps=2.5, flush=True),
+    ptx(ulps=1.5),
+    ptx(ulps=1.5, flush=True),
+    *[ptx(relative=2.0**-22.9)] * 2,
+    *[ptx(relative=2.0**-22.4)] * 2,
+    LG2,
+    LG2,
+    ptx(ulps=2.5),
+    ptx(ulps=2.5, flush=True),
     *[ptx(absolute=2.0**-20.5)] * 4,
-]  # fmt: skip
+]
 
 
 def fast(a: Array, b: Array) -> Rows:
