@@ -14,7 +14,7 @@ quick: $(VENV)/.with-plot  ## the same from the timing model alone
 	$(BIN)/python benchmarks/alexnet_overfeat.py --quick
 
 test: lint  ## linter, type checker, all tests
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 lint: $(VENV)/.with-test
 	$(BIN)/ruff check .
