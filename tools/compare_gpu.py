@@ -1,0 +1,138 @@
+#!/usr/bin/env python
+"""Run the vendor corpus on the GPU of this machine, judge it by the references, and compare bits with the emulator.
+
+    python tools/compare_gpu.py gpu --out RESULTS.json [--cubins DIR] [CASE ...]
+    python tools/compare_gpu.py emulator --against RESULTS.json [CASE ...]
+
+`gpu` compiles the sources for the GPU that is present (NVRTC from PyPI; or takes cubins made elsewhere for its
+architecture by `tools/corpus.py build --arch sm_NN --out DIR`), runs every case with the same seeded inputs, checks the
+outputs against the reference and writes a digest of every output to RESULTS.json.
+
+`emulator` runs the sm_52 cubins on the virtual GPU and reports every output whose bits differ from the GPU's.  Rows
+with a documented error bound (approximate functions) are checked against the bound only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from tests.corpus import cases
+from tests.corpus.runner import ANY_NAN, BITS, Array, Case, Problem
+
+
+def digest(array: Array, any_nan: bool) -> str:
+    if any_nan and array.dtype.kind == "f":
+        array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+def digests(case: Case, problem: Problem, outputs: dict[str, Array]) -> dict[str, str]:
+    """Output (and row, where rows have rules of their own) -> digest, for everything that must agree bit for bit."""
+    found = {}
+    for name in problem.expected():
+        rule = problem.rules.get(name, BITS)
+        if callable(rule):
+            parts = {name: (rule, outputs[name])}
+        else:
+            parts = {f"{name}[{k}]": (row_rule, outputs[name][k]) for k, row_rule in enumerate(rule)}
+        found.update({key: digest(array, r is ANY_NAN) for key, (r, array) in parts.items() if r in (BITS, ANY_NAN)})
+    return found
+
+
+def run_case(gpu: Any, case: Case, cubin: bytes) -> dict[str, Any]:
+    problem = case.problem()
+    started = time.perf_counter()
+    try:
+        outputs = case.run(gpu, cubin, problem)
+        seconds = time.perf_counter() - started
+        case.check(outputs, problem)
+    except AssertionError as wrong:
+        return {"wrong": str(wrong), "digests": digests(case, problem, outputs)}
+    except Exception as failure:
+        return {"failed": f"{type(failure).__name__}: {failure}"}
+    return {"seconds": round(seconds, 4), "digests": digests(case, problem, outputs)}
+
+
+def selected(names: list[str]) -> list[Case]:
+    return [case for case in cases.ALL if not names or any(name in case.name for name in names)]
+
+
+def on_gpu(args: argparse.Namespace) -> int:
+    from tests.corpus.driver import DriverDevice
+
+    gpu = DriverDevice()
+    print(f"{gpu.name}, {gpu.arch}, driver for CUDA {gpu.driver}")
+    results: dict[str, Any] = {}
+    for case in selected(args.cases):
+        if args.cubins:
+            cubin = (args.cubins / (pathlib.Path(case.source).stem + ".cubin")).read_bytes()
+        else:
+            from tests.corpus import compiler
+
+            cubin = compiler.compile_source(case.source, gpu.arch)
+        results[case.name] = run_case(gpu, case, cubin)
+        report(case, results[case.name])
+    good = sum("seconds" in result for result in results.values())
+    print(f"{good} of {len(results)} cases right on {gpu.name}")
+    text = json.dumps({"gpu": gpu.name, "arch": gpu.arch, "driver": gpu.driver, "cases": results}, indent=1)
+    part = args.out.with_suffix(".part")
+    part.write_text(text + "\n")
+    os.replace(part, args.out)
+    return int(good < len(results))
+
+
+def on_emulator(args: argparse.Namespace) -> int:
+    from maxdnn import emu
+    from tests.corpus import compiler
+
+    recorded = json.loads(args.against.read_text())
+    bad = compared = 0
+    for case in selected(args.cases):
+        result = run_case(emu.Device(), case, compiler.compile_source(case.source))
+        theirs, ours = recorded["cases"].get(case.name, {}).get("digests", {}), result.get("digests", {})
+        different = [key for key in theirs if theirs[key] != ours.get(key)]
+        compared += len(theirs)
+        bad += bool(different) or "seconds" not in result
+        report(case, result)
+        if different:
+            print(f"  bits differ from {recorded['gpu']}: {', '.join(different)}")
+    print(f"{compared} outputs compared with {recorded['gpu']}, {bad} cases bad")
+    return int(bad > 0)
+
+
+def report(case: Case, result: dict[str, Any]) -> None:
+    state = f"{result['seconds']:9.4f} s" if "seconds" in result else "WRONG" if "wrong" in result else "FAILED"
+    print(f"{case.name:28} {state}", flush=True)
+    if "seconds" not in result:
+        print("  " + str(result.get("wrong") or result["failed"]).replace("\n", "\n  "))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    gpu = commands.add_parser("gpu", help="run on the GPU of this machine and record the outcome")
+    gpu.add_argument("--out", type=pathlib.Path, required=True, help="JSON file to write")
+    gpu.add_argument("--cubins", type=pathlib.Path, help="folder of cubins for this GPU (default: compile here)")
+    gpu.set_defaults(function=on_gpu)
+    emulator = commands.add_parser("emulator", help="run on the virtual GPU and compare bits with a recorded run")
+    emulator.add_argument("--against", type=pathlib.Path, required=True, help="JSON file that `gpu` wrote")
+    emulator.set_defaults(function=on_emulator)
+    for command in (gpu, emulator):
+        command.add_argument("cases", nargs="*", metavar="CASE", help="part of a case name (default: all)")
+    args = parser.parse_args()
+    return int(args.function(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
