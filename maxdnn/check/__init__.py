@@ -9,6 +9,7 @@ from .effects import all_effects
 from .flow import Graph
 from .hazards import Hazards
 from .report import Finding, Place, Report
+from .static import static_findings
 from .timing import Timing
 
 __all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
@@ -18,8 +19,10 @@ def check_hazards(kernel: CubinKernel) -> Report:
     """Check every reachable instruction of a kernel on all paths. Raises DecodeError at a word that is no
     instruction."""
     graph = Graph(kernel)
-    timing = Timing(graph, all_effects(kernel.instructions))
-    return Report(kernel.name, len(kernel.instructions), tuple(Hazards(timing).find()))
+    effects = all_effects(kernel.instructions)
+    found = [*Hazards(Timing(graph, effects)).find(), *static_findings(graph, effects)]
+    found.sort(key=lambda finding: finding.consumer.address)
+    return Report(kernel.name, len(kernel.instructions), tuple(found))
 
 
 def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:

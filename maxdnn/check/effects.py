@@ -30,6 +30,7 @@ class Effects:
     queue: str  # the in-order queue its operands are read from ("" for none)
     order: str  # operations of one such kind complete in order ("" for none); "bar" for a block barrier
     store: bool
+    slots: tuple[tuple[int, int], ...]  # (operand slot, register) of reads that go through the operand reuse cache
 
 
 def names(mask: int) -> str:
@@ -111,13 +112,13 @@ def effects(inst: Instruction) -> Effects:
     roles["pred"], roles["guard"], predicates = _predicates(inst)
     extends = bool(inst.mods.get("x") or inst.mods.get("cmode") == "X" or inst.mods.get("hi") in ("X", "XHI"))
     roles["x" if extends else "cc"] = int(inst.cc_reads()) << CC
-    fixed = inst.cls.latency == "fixed"
+    fixed = inst.cls.latency == "fixed" and inst.opcode != "B2R"  # the compiler always tracks B2R by a scoreboard
     by_role = tuple((role, mask) for role, mask in roles.items() if mask)
     reads = 0
     for _, mask in by_role:
         reads |= mask
     return Effects(reads, by_role, writes | predicates | int(inst.cc_writes()) << CC, 0 if fixed else general, fixed,
-                   inst.guard, any(op.type == "cbank" for op in inst.operands), *_queue(inst))
+                   inst.guard, any(op.type == "cbank" for op in inst.operands), *_queue(inst), _slots(inst))
 
 
 # Operations that complete in the order of their issue, by the evidence of the vendor's compiler, which sets a
@@ -134,6 +135,23 @@ def _queue(inst: Instruction) -> tuple[str, str, bool]:
     if pipe in ("tex", "fp64") or (pipe == "sfu" and inst.opcode != "S2R"):
         return pipe, pipe, False
     return "", "", False
+
+
+_SLOT_OF_BIT = {8: 0, 20: 1, 39: 2}
+
+
+def _slots(inst: Instruction) -> tuple[tuple[int, int], ...]:
+    """Operand slots read: the table's where it names one, else (forms without reuse flags, such as LOP32I, which still
+    read through the cache) that of the register field."""
+    if inst.cls.pipe not in ("alu", "fp64"):
+        return ()
+    found = []
+    for op in inst.operands:
+        if op.type == "gpr" and "r" in op.field.access and op.registers():
+            slot = op.field.slot if op.field.slot is not None else _SLOT_OF_BIT.get(op.field.spec["lsb"])
+            if slot is not None:
+                found.append((slot, op.value))
+    return tuple(found)
 
 
 def all_effects(instructions: Sequence[Instruction]) -> tuple[Effects, ...]:

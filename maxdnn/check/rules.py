@@ -1,11 +1,13 @@
 """How many cycles a fixed-latency result needs before each kind of use. The figures are mined from the vendor
 compiler's output (latencies.json, written by tools/mine_latencies.py); where fewer than MIN_SAMPLES uses were seen the
 published rule stands: ALU result 6, predicate 13, carry 6 for an .X consumer and 13 for a test, less the cycles after
-issue at which a memory, texture or SFU instruction reads its registers (4, or 2 for shared memory, shuffles, LDC and doubles)."""
+issue at which a memory, texture or SFU instruction reads its registers (4, or 2 for shared memory, shuffles, LDC and
+doubles)."""
 
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..isa import Instruction
 from .effects import CC, PREDICATE
@@ -38,10 +40,32 @@ def published(key: Key) -> int:
 
 
 @cache
+def _data() -> dict[str, list[dict[str, Any]]]:
+    return json.loads(LATENCIES_PATH.read_text())
+
+
+@cache
 def _mined() -> dict[Key, int]:
-    entries = json.loads(LATENCIES_PATH.read_text())["entries"] if LATENCIES_PATH.exists() else []
     return {(e["producer"], e["kind"], e["consumer"], e["role"]): e["cycles"]
-            for e in entries if e["samples"] >= MIN_SAMPLES}
+            for e in _data()["entries"] if e["samples"] >= MIN_SAMPLES}
+
+
+@cache
+def _pairs() -> frozenset[tuple[str, str]]:
+    return frozenset((e["first"], e["second"]) for e in _data()["dual_issue"])
+
+
+def dual_pair_known(first: Instruction, second: Instruction) -> bool:
+    """Whether the two may issue in one cycle: an ALU instruction, then one of another pipe that can be second
+    [published rule], or a pair of classes the vendor's compiler was seen to issue."""
+    if first.cls.pipe == "alu" and second.cls.pipe != "alu" and second.cls.dual_second:
+        return True
+    return (first.cls.name, dual_class(second)) in _pairs()
+
+
+def dual_class(inst: Instruction) -> str:
+    """What a mined pair is looked up by: control flow and B2R by opcode, the rest by class."""
+    return inst.opcode if inst.cls.name == "flow" or inst.opcode == "B2R" else inst.cls.name
 
 
 @cache

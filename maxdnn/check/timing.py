@@ -21,8 +21,8 @@ RESULT, OPERANDS, GUARD = 1, 2, 4  # result not known written, operands not know
 class Entry:
     """An instruction under way. `issued` is relative to the state's clock; `flags` of RESULT, OPERANDS, GUARD;
     `result_bars`, `operand_bars`: masks of scoreboards that prove completion; `later`: for each scoreboard that a
-    DEPBAR.LE names, the fewest operations counted on it since (its own not counted); `live`: written resources
-    not overwritten since."""
+    DEPBAR.LE names, the fewest operations of its kind counted on it since (its own not counted); `live`: written
+    resources not overwritten since."""
 
     issued: int
     flags: int
@@ -131,7 +131,7 @@ class Timing:
         for k, e in list(state.items()):
             changes = False
             later, live, kept = e.later, e.live, e.flags
-            if e.flags & 3 and any(counted):
+            if e.flags & 3 and any(counted) and counts_for(self.effects[k], e, eff, write):
                 later, changes = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True)), True
             if overwritten & live:
                 live, changes = live & ~overwritten, True
@@ -148,13 +148,24 @@ class Timing:
         return clock + stall
 
 
+def in_order(old: Effects, new: Effects) -> bool:
+    """Whether completion of the new operation proves that of the old one."""
+    return bool(old.order) and old.order == new.order and old.queue == new.queue
+
+
+def counts_for(old: Effects, entry: Entry, new: Effects, write: int) -> bool:
+    """Whether an operation counted on a scoreboard comes after the old one in that scoreboard's order: results of one
+    kind do; for operands alone, any later operation of the queue whose result is tracked."""
+    return in_order(old, new) or (not entry.flags & RESULT and old.queue == new.queue and bool(write and new.order))
+
+
 def cover(state: State, effects: Sequence[Effects], any_bar: int, write: int, new: Effects) -> None:
     """An operation of a queue tells about its predecessors there: operands are read in queue order, and results of
     one kind come back in order."""
     for k, e in list(state.items()):
         old = effects[k]
         if e.flags & 3 and old.queue == new.queue:
-            result = e.result_bars | write if old.order == new.order and new.order else e.result_bars
+            result = e.result_bars | write if in_order(old, new) else e.result_bars
             state[k] = Entry(e.issued, e.flags, result, e.operand_bars | any_bar, e.later, e.live)
 
 

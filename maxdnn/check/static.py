@@ -1,0 +1,114 @@
+"""Rules that concern an instruction and its neighbour only: dual issue, stalls of control flow, barriers and reuse."""
+
+from collections.abc import Iterator, Sequence
+
+from ..isa import Instruction
+from .effects import Effects, names
+from .flow import Graph
+from .report import Finding, Place
+from .rules import dual_pair_known
+
+FLOW_STALL = 5  # least stall of a taken control transfer or block barrier [maxas wiki; the vendor's compiler: 5 to 15]
+_TRANSFERS = {"BRA", "BRX", "JMP", "JMX", "CAL", "JCAL", "RET", "SYNC", "BRK", "CONT", "EXIT"}
+_ENDS_REUSE = _TRANSFERS | {"KIL", "LONGJMP"}
+
+
+def static_findings(graph: Graph, effects: Sequence[Effects]) -> Iterator[Finding]:
+    """Findings on every reachable instruction, in address order."""
+    code, reachable = graph.code, graph.reachable()
+    set_somewhere = _barriers_set(code)
+    for i in sorted(reachable):
+        yield from _dual(code, effects, i)
+        yield from _stall(code[i])
+        yield from _barriers(code[i], effects[i], set_somewhere)
+        yield from _stale(code, effects, i)
+
+
+def _one(kind: str, resource: str, inst: Instruction, message: str, fix: str, earlier: Instruction | None = None,
+         need: int | None = None, have: int | None = None) -> Finding:
+    return Finding(kind, resource, Place.of(earlier) if earlier else None, Place.of(inst), need, have, message, fix)
+
+
+def _dual(code: Sequence[Instruction], effects: Sequence[Effects], i: int) -> Iterator[Finding]:
+    if code[i].control.stall or i + 1 >= len(code) or code[i].opcode == "NOP":
+        return
+    why = _no_pair(code[i], code[i + 1], effects[i], effects[i + 1])
+    if not why and i and code[i - 1].control.stall == 0 and code[i - 1].opcode != "NOP":
+        why = "a third instruction cannot issue in the same cycle"
+    if why:
+        yield _one("dual-issue", "issue slot", code[i + 1], why, f"stall at least 1 at {code[i].address:04x}", code[i])
+
+
+def _no_pair(first: Instruction, second: Instruction, a: Effects, b: Effects) -> str:
+    """Why two instructions may not issue together, or nothing."""
+    if not dual_pair_known(first, second):
+        return f"{first.opcode} and {second.opcode} do not issue together"
+    if a.constant and b.constant:
+        return "both read a constant bank"
+    if first.control.yield_hint:
+        return "a yield hint stands against issuing together with the next"
+    clash = a.writes & (b.reads | (b.writes if b.fixed else 0))  # a variable-latency result comes later anyway
+    opposite = a.guard.index == b.guard.index != 7 and a.guard.negated != b.guard.negated
+    if clash and not opposite:
+        return f"the second needs or overwrites the first one's {names(clash)}"
+    return ""
+
+
+def _stall(inst: Instruction) -> Iterator[Finding]:
+    stall = inst.control.stall
+    if (inst.opcode in _TRANSFERS or inst.mnemonic in ("BAR.SYNC", "BAR.RED")) and stall < FLOW_STALL:
+        yield _one("flow-stall", "issue slot", inst, f"{inst.opcode} needs time before the next instruction",
+                   f"stall at least {FLOW_STALL}", need=FLOW_STALL, have=stall)
+
+
+def _barriers_set(code: Sequence[Instruction]) -> int:
+    mask = 0
+    for inst in code:
+        for bar in (inst.control.write_barrier, inst.control.read_barrier):
+            mask |= 0 if bar is None else 1 << bar
+    return mask
+
+
+def _barriers(inst: Instruction, eff: Effects, set_somewhere: int) -> Iterator[Finding]:
+    control = inst.control
+    never = control.wait_mask & ~set_somewhere
+    for bar in range(6):
+        if never >> bar & 1:
+            yield _one("wait-unset", f"barrier {bar + 1}", inst, "no instruction sets this barrier",
+                       "drop the wait, or set the barrier on the instruction meant")
+    if control.write_barrier is not None and not any("w" in op.field.access for op in inst.operands):
+        yield _one("barrier-on-store", f"barrier {control.write_barrier + 1}", inst,
+                   "an instruction without a result cannot release a write barrier", "use a read barrier")
+    if eff.fixed and (control.write_barrier is not None or control.read_barrier is not None):
+        bar = control.write_barrier if control.write_barrier is not None else control.read_barrier or 0
+        yield _one("barrier-on-fixed", f"barrier {bar + 1}", inst,
+                   "a fixed-latency instruction does not release barriers", "drop the barrier and stall instead")
+
+
+def _stale(code: Sequence[Instruction], effects: Sequence[Effects], i: int) -> Iterator[Finding]:
+    """A flagged operand whose register is written before the slot reads it again."""
+    reuse = code[i].control.reuse
+    if not reuse or code[i].cls.pipe == "tex":
+        return
+    for slot, register in effects[i].slots:
+        if reuse >> slot & 1:
+            writer, reader = next_slot_read(code, effects, i, slot, register)
+            if writer is not None and reader is not None:
+                yield _one("reuse-stale", f"R{register}", code[reader],
+                           f"operand slot {slot} keeps R{register} of {code[i].address:04x}, which "
+                           f"{code[writer].address:04x} overwrites before this read",
+                           f"drop the reuse flag of R{register} at {code[i].address:04x}", code[i])
+
+
+def next_slot_read(code: Sequence[Instruction], effects: Sequence[Effects], i: int, slot: int,
+                   register: int) -> tuple[int | None, int | None]:
+    """(first later writer of the register up to the read, next read in the slot) in straight-line code."""
+    writer = i if effects[i].writes >> register & 1 else None
+    for j in range(i + 1, len(code)):
+        if (slot, register) in effects[j].slots:
+            return writer, j
+        if writer is None and effects[j].writes >> register & 1:
+            writer = j
+        if code[j].opcode in _ENDS_REUSE:
+            break
+    return writer, None
