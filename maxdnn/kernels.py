@@ -1,5 +1,5 @@
-"""The catalogue of kernels: what each one computes, its resources and the exact meaning of its parameters. Pure data: the
-sources in sass/ implement it, the planner fills it in, tests hold the built cubins to it."""
+"""The catalogue of kernels: what each one computes, its resources and the exact meaning of its parameters. Pure data:
+the sources in sass/ implement it, the planner fills it in, tests hold the built cubins to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,8 +50,8 @@ class ConstantSymbol:
 class KernelSpec:
     """One kernel.
 
-    `name`: symbol in the cubin. `source`: file in sass/ (its cubin has the same stem). `threads`: threads per block (x).
-    `shared_bytes`: static shared memory. `max_registers`: bound the built cubin must respect. `tile`: what a block
+    `name`: symbol in the cubin. `source`: file in sass/ (its cubin has the same stem). `threads`: threads per block,
+    all in x. `shared_bytes`: static shared memory. `max_registers`: bound the built cubin must respect. `tile`: what a block
     computes: (images, filters) for convolutions, (rows, columns) for the transpose, (pixels,) for the padding.
     `params` in declaration order; `textures`: names of the 1D float32 x 4 texture references; `constants`: symbols.
     `doc`: what it computes, grid, limits.
@@ -105,7 +105,8 @@ _CONV_PARAMS = _params(
 
 _CONV_DOC = """Forward convolution of one output pixel for one tile of images and filters per block.
 
-O[k,p,q,n] = alpha * sum over the launch's elements e of I[base(p,q,n) + offsets[e]] * F[first + e, k]  (+ O if accumulate)
+O[k,p,q,n] = alpha * sum of I[base(p,q,n) + offsets[e]] * F[first + e, k] over the launch's elements e  (+ O if
+accumulate)
 
 Maps I: C,Hp,Wp,Ns float32, zero padded in memory, Ns = N rounded up to a multiple of 4, bound to texI from its first
 byte, exact length; texel ((c*Hp + h)*Wp + w)*(Ns/4) + n/4, at most 2^28 texels. Filters F: C,R,S,Ks float32, Ks = K
@@ -156,9 +157,9 @@ PAD = KernelSpec(
         ("pad_h", "u32", "rows of zeros above the map"),
         ("pad_w", "u32", "columns of zeros left of the map"),
     ),
-    doc="""Zero padding of maps: dst[c, h + pad_h, w + pad_w, n] = src[c, h, w, n]; every other element of dst is set to
-zero (borders, also below and right when Hp > H + pad_h, and n >= N). Filters C,R,S,K -> C,R,S,Ks are the case C = H = Hp
-= 1, W = Wp = C*R*S, N = K, Ns = Ks. All counts >= 1. Grid: x = ceil(Wp / 4), y = Hp (at most 65535),
+    doc="""Zero padding of maps: dst[c, h + pad_h, w + pad_w, n] = src[c, h, w, n]; every other element of dst is set
+to zero (borders, also below and right when Hp > H + pad_h, and n >= N). Filters C,R,S,K -> C,R,S,Ks are the case
+C = H = Hp = 1, W = Wp = C*R*S, N = K, Ns = Ks. All counts >= 1. Grid: x = ceil(Wp / 4), y = Hp (at most 65535),
 z = min(C, 65535); a block walks over c in steps of gridDim.z. Block: (128, 1, 1), one warp per pixel.""",
 )
 
@@ -173,10 +174,10 @@ TRANSPOSE = KernelSpec(
         ("dst", "ptr", "columns x rows float32"),
         ("src", "ptr", "rows x columns float32; does not overlap dst"),
         ("rows", "u32", "rows of src, >= 1"),
-        ("cols", "u32", "columns of src, >= 1; rows * cols < 2^32"),
+        ("cols", "u32", "columns of src, >= 1; rows * cols < 2^32, each below 2^31"),
     ),
-    doc="""Transpose of a matrix: dst[j, i] = src[i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S -> C,R,S,K is
-rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N. Grid: x = ceil(rows / 32),
+    doc="""Transpose of a matrix: dst[j, i] = src[i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S -> C,R,S,K
+is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N. Grid: x = ceil(rows / 32),
 y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
 )
 
