@@ -1,0 +1,349 @@
+"""The abstract machine of the semantics for one thread of a real GPU, in LLVM IR for the NVPTX target. Arithmetic is
+that of `Lanes` on scalars; what LLVM has no operation for (directed rounding, approximations, exchange between lanes)
+is the PTX instruction itself. Source: NVIDIA PTX ISA."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from ..cubin import PARAM_BASE, CubinKernel
+from .lanes import ELEMENTS, Lanes
+from .layout import LOCAL_WINDOW, SHARED_WINDOW
+
+I1, I8, I32, I64 = (ELEMENTS[n] for n in ("i1", "i8", "i32", "i64"))
+GLOBAL, SHARED, CONST = 1, 3, 4  # address spaces of the NVPTX target
+V = Any
+
+_CONSTRAINT = {"i16": "h", "i32": "r", "i64": "l", "f16": "h", "f32": "f", "f64": "d", "i1": "b"}
+_MODE = {"": "rn", "RM": "rm", "RP": "rp", "RZ": "rz"}
+_MUFU = {"COS": "cos.approx.ftz", "SIN": "sin.approx.ftz", "EX2": "ex2.approx.ftz", "LG2": "lg2.approx.ftz",
+         "RCP": "rcp.approx", "RSQ": "rsqrt.approx.ftz", "SQRT": "sqrt.approx.ftz"}
+_SREG = {"SR_LANEID": "laneid", "SR_TID.X": "tid.x", "SR_TID.Y": "tid.y", "SR_TID.Z": "tid.z",
+         "SR_CTAID.X": "ctaid.x", "SR_CTAID.Y": "ctaid.y", "SR_CTAID.Z": "ctaid.z", "SR_EQMASK": "lanemask.eq",
+         "SR_LTMASK": "lanemask.lt", "SR_LEMASK": "lanemask.le", "SR_GTMASK": "lanemask.gt",
+         "SR_GEMASK": "lanemask.ge", "SR_CLOCK": "clock", "SR_CLOCKLO": "clock"}
+_BANK0 = {0x08: "ntid.x", 0x0C: "ntid.y", 0x10: "ntid.z", 0x14: "nctaid.x", 0x18: "nctaid.y", 0x1C: "nctaid.z"}
+_ATOMIC = {"ADD": "add", "MIN": "min", "MAX": "max", "INC": "uinc_wrap", "DEC": "udec_wrap", "AND": "and", "OR": "or",
+           "XOR": "xor", "EXCH": "xchg"}
+_WORDS = {"64": 2, "128": 4}
+
+
+def pointer(space: int) -> ir.PointerType:
+    return ir.PointerType(addrspace=space)
+
+
+def texture_base(kernel: CubinKernel) -> int:
+    """Where the textures' addresses and sizes begin, in bytes from the first parameter."""
+    return (kernel.param_bytes + 7) // 8 * 8
+
+
+class Thread(Lanes):
+    """Semantics traced into the current block of `builder`. Registers, predicates and flags are stack slots, which LLVM
+    turns into values. `banks`: constant banks as globals in the constant space; `textures`: byte offset of a texture's
+    word in bank 0 -> its number."""
+
+    def __init__(self, module: ir.Module, builder: ir.IRBuilder, kernel: CubinKernel, params: V,
+                 banks: Mapping[int, ir.GlobalVariable], shared: ir.GlobalVariable) -> None:
+        super().__init__(module, builder, None)
+        self.kernel = kernel
+        self._params = params
+        self._banks = banks
+        self._shared = shared
+        self._local = self.slot(ir.ArrayType(I8, kernel.local_bytes), "local") if kernel.local_bytes else None
+        self._slots: dict[str, V] = {}
+        self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
+
+    # -- slots -------------------------------------------------------------------------------------------------
+
+    def slot(self, type_: ir.Type, name: str) -> V:
+        with self.b.goto_entry_block():
+            slot = self.b.alloca(type_, name=name)
+        slot.type = ir.PointerType()  # llvmlite gives typed pointers, LLVM has none
+        return slot
+
+    def variable(self, name: str, type_: ir.Type) -> V:
+        """A slot that is zero when the kernel starts."""
+        if name not in self._slots:
+            slot = self._slots[name] = self.slot(type_, name)
+            entry = self.b.function.entry_basic_block
+            with self.b.goto_block(entry):
+                self.b.position_after(slot)
+                self.b.store(ir.Constant(type_, 0), slot)
+        return self._slots[name]
+
+    def _get(self, name: str, type_: ir.Type) -> V:
+        return self.b.load(self.variable(name, type_), typ=type_)
+
+    def reg(self, index: int) -> V:
+        return self._get(f"R{index}", I32)
+
+    def set_reg(self, index: int, value: V) -> None:
+        self.b.store(value, self.variable(f"R{index}", I32))
+
+    def pred(self, index: int) -> V:
+        return self._get(f"P{index}", I1)
+
+    def set_pred(self, index: int, value: V) -> None:
+        self.b.store(value, self.variable(f"P{index}", I1))
+
+    def flag(self, name: str) -> V:
+        return self._get(f"CC{name}", I1)
+
+    def set_flag(self, name: str, value: Callable[[], V]) -> None:
+        self.b.store(value(), self.variable(f"CC{name}", I1))
+
+    # -- PTX instructions --------------------------------------------------------------------------------------
+
+    def ptx(self, text: str, result: str | None, *args: V, convergent: bool = False) -> V:
+        """One line of PTX: $0 the result (an element type) if any, then the arguments."""
+        out = [ELEMENTS[result]] if result else []
+        names = ([result] if result else []) + [self._element_name(a) for a in args]
+        marks = [("=" if result and n == 0 else "") + _CONSTRAINT[name] for n, name in enumerate(names)]
+        if result == "f16":
+            out = [ELEMENTS["i16"]]
+        call_type = ir.FunctionType(out[0] if out else ir.VoidType(), [a.type for a in args])
+        asm = ir.InlineAsm(call_type, text, ",".join(marks), side_effect=convergent or not result)
+        value = self.b.call(asm, args, attrs=("convergent", "nounwind") if convergent else ("nounwind",))
+        return self.b.bitcast(value, ELEMENTS["f16"]) if result == "f16" else value
+
+    def _element_name(self, value: V) -> str:
+        return next(n for n, t in ELEMENTS.items() if t == value.type)
+
+    def directed(self, operation: str, rnd: str, *args: V, result: str | None = None) -> V:
+        kind = self._element_name(args[0])
+        if operation in ("fadd", "fmul", "fma"):
+            slots = ", ".join(f"${n + 1}" for n in range(len(args)))
+            name = {"fadd": "add", "fmul": "mul", "fma": "fma"}[operation]
+            return self.ptx(f"{name}.{_MODE[rnd]}.{kind} $0, {slots};", kind, *args)
+        source, value = kind, args[0]
+        if operation != "fptrunc":
+            signed = operation == "sitofp"
+            if kind in ("i8", "i16"):
+                value = (self.sext if signed else self.zext)(value, "i32")
+                kind = "i32"
+            source = ("s" if signed else "u") + kind[1:]
+        return self.ptx(f"cvt.{_MODE[rnd]}.{result}.{source} $0, $1;", result, value)
+
+    def canonical(self, x: V) -> V:
+        """The hardware's own NaN results are canonical already."""
+        return self.bitcast(x, "i32" if x.type == ELEMENTS["f32"] else "i64")
+
+    def mufu(self, function: str, a: V) -> V:
+        return self.ptx(f"{_MUFU[function]}.f32 $0, $1;", "f32", a)
+
+    def seed64(self, function: str, a: V) -> V:
+        wide = self.bitcast(self.shl(self.zext(a, "i64"), self.const("i64", 32)), "f64")
+        name = "rcp" if function == "RCP64H" else "rsqrt"
+        value = self.ptx(f"{name}.approx.ftz.f64 $0, $1;", "f64", wide)
+        return self.trunc(self.lshr(self.bitcast(value, "i64"), self.const("i64", 32)), "i32")
+
+    def _sreg(self, name: str) -> V:
+        return self.b.call(self.declare(f"llvm.nvvm.read.ptx.sreg.{name}", I32, []), [])
+
+    def special(self, name: str) -> V:
+        if name in _SREG:
+            return self._sreg(_SREG[name])
+        if name in ("SR_CLOCKHI", "SR_GLOBALTIMERLO", "SR_GLOBALTIMERHI"):
+            source = "%clock64" if "CLOCK" in name else "%globaltimer"
+            value = self.ptx(f"mov.u64 $0, {source};", "i64", convergent=True)
+            return self.trunc(self.lshr(value, self.const("i64", 32 if name.endswith("HI") else 0)), "i32")
+        shifted = {"SR_TID": (("tid.x", 0), ("tid.y", 16), ("tid.z", 26)),
+                   "SR_VIRTID": (("warpid", 8), ("smid", 20)), "SR_VIRTCFG": (("nsmid", 20),)}
+        if name in shifted:
+            value = self.const("i32", 0)
+            for part, at in shifted[name]:
+                value = self.or_(value, self.shl(self._sreg(part), self.const("i32", at)))
+            return value
+        if name == "SR_SMEMSZ":
+            return self.ptx("mov.u32 $0, %dynamic_smem_size;", "i32")
+        return self.const("i32", 0)
+
+    # -- constants ---------------------------------------------------------------------------------------------
+
+    def constant(self, bank: int, offset: int) -> V:
+        if bank == 0:
+            return self._bank0(offset)
+        known = self.kernel.constants.get(bank)
+        if known is not None and bank == 2:
+            return self.const("i32", int.from_bytes(known[offset:offset + 4], "little"))
+        if bank not in self._banks:
+            return self.const("i32", 0)
+        return self.b.load(self._bank_address(bank, self.const("i32", offset)), typ=I32, align=4)
+
+    def _bank0(self, offset: int) -> V:
+        if offset in _BANK0:
+            return self._sreg(_BANK0[offset])
+        if offset in self._textures:
+            return self.const("i32", self._textures[offset])
+        if offset >= PARAM_BASE:
+            return self.b.load(self._param(self.const("i64", offset - PARAM_BASE)), typ=I32, align=4)
+        words = {0x00: SHARED_WINDOW << 24, 0x04: LOCAL_WINDOW << 24, 0x20: self.kernel.local_bytes}
+        return self.const("i32", words.get(offset, 0))
+
+    def _param(self, offset: V) -> V:
+        return self.b.gep(self._params, [offset], source_etype=I8)
+
+    def _bank_address(self, bank: int, offset: V) -> V:
+        base = self._banks[bank]
+        return self.b.gep(base, [self.const("i32", 0), offset], inbounds=True, source_etype=base.value_type)
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _place(self, space: str, address: V) -> V:
+        """A pointer for an address of one space."""
+        if space == "global":
+            return self.b.inttoptr(address, pointer(GLOBAL))
+        if space == "shared":
+            return self.b.gep(self._shared, [address], source_etype=I8)
+        if space == "local":
+            if self._local is None:
+                return self.b.inttoptr(self.zext(address, "i64"), ir.PointerType())
+            return self.b.gep(self._local, [address], source_etype=I8)
+        bank = int(space.removeprefix("const"))
+        if bank == 0:
+            return self._param(self.sext(self.sub(address, self.const("i32", PARAM_BASE)), "i64"))
+        return self._bank_address(bank, address)
+
+    def _generic(self, address: V) -> V:
+        """A generic pointer for a generic address of this library: windows by the top byte of a 32-bit address."""
+        low = self.trunc(address, "i32")
+        tag = self.lshr(address, self.const("i64", 24))
+        inside = self.and_(low, self.const("i32", 0xFFFFFF))
+        value = self.b.inttoptr(address, ir.PointerType())
+        for window, space in ((SHARED_WINDOW, "shared"), (LOCAL_WINDOW, "local")):
+            if space == "local" and self._local is None:
+                continue
+            near = self.b.addrspacecast(self._place(space, inside), ir.PointerType())
+            value = self.select(self.icmp("eq", tag, self.const("i64", window)), near, value)
+        return value
+
+    def _pointer(self, space: str, address: V) -> V:
+        return self._generic(address) if space == "generic" else self._place(space, address)
+
+    def load(self, space: str, address: V, kind: str, dest: int) -> None:
+        place = self._pointer(space, address)
+        if kind in _WORDS:
+            words = _WORDS[kind]
+            value = self.b.load(place, typ=ir.VectorType(I32, words), align=4 * words)
+            parts = [self.b.extract_element(value, self.const("i32", n)) for n in range(words)]
+        else:
+            width = "i32" if kind == "32" else f"i{kind[1:]}"
+            value = self.b.load(place, typ=ELEMENTS[width], align=ELEMENTS[width].width // 8)
+            parts = [value if width == "i32" else (self.sext if kind[0] == "S" else self.zext)(value, "i32")]
+        for n, part in enumerate(parts):
+            if dest != 255:
+                self.set_reg(dest + n, part)
+
+    def _source(self, index: int) -> V:
+        return self.const("i32", 0) if index == 255 else self.reg(index)
+
+    def store(self, space: str, address: V, kind: str, source: int) -> None:
+        place = self._pointer(space, address)
+        if kind in _WORDS:
+            words = _WORDS[kind]
+            value = ir.Constant(ir.VectorType(I32, words), None)
+            for n in range(words):
+                word = self._source(source if source == 255 else source + n)
+                value = self.b.insert_element(value, word, self.const("i32", n))
+            self.b.store(value, place, align=4 * words)
+            return
+        value = self._source(source)
+        if kind != "32":
+            value = self.trunc(value, f"i{kind[1:]}")
+        self.b.store(value, place, align=value.type.width // 8)
+
+    def atomic(self, space: str, address: V, op: str, kind: str, operands: Sequence[V], dest: int | None) -> None:
+        place = self._pointer(space, address)
+        old = self._atomic(place, op, kind, operands)
+        if dest is None:
+            return
+        self.set_reg(dest, self.trunc(old, "i32") if kind.endswith("64") else old)
+        if kind.endswith("64"):
+            self.set_reg(dest + 1, self.trunc(self.lshr(old, self.const("i64", 32)), "i32"))
+
+    def _atomic(self, place: V, op: str, kind: str, operands: Sequence[V]) -> V:
+        if op == "CAS":
+            pair = self.b.cmpxchg(place, operands[0], operands[1], "monotonic")
+            return self.b.extract_value(pair, 0)
+        if kind.startswith("F") and op == "ADD":
+            value = self.bitcast(operands[0], "f" + kind[1:])
+            return self.bitcast(self.b.atomic_rmw("fadd", place, value, "monotonic"), "i" + kind[1:])
+        name = _ATOMIC[op]
+        if kind[0] == "U" and name in ("min", "max"):
+            name = "u" + name
+        return self.b.atomic_rmw(name, place, operands[0], "monotonic")
+
+    def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
+        """Address and size of a texture stand behind the parameters, 16 bytes each; texels beyond the end are zero.
+        A texel is four floats."""
+        offset = self.add(self.mul(self.zext(handle, "i64"), self.const("i64", 16)),
+                          self.const("i64", texture_base(self.kernel)))
+        base = self.b.load(self._param(offset), typ=I64, align=8)
+        size = self.b.load(self._param(self.add(offset, self.const("i64", 8))), typ=I64, align=8)
+        texels = self.lshr(size, self.const("i64", 4))
+        inside = self.icmp("ult", self.zext(coord, "i64"), texels)
+        vector = ir.VectorType(I32, 4)
+        before = self.b.block
+        with self.b.if_then(inside):
+            place = self.b.inttoptr(self.add(base, self.shl(self.zext(coord, "i64"), self.const("i64", 4))),
+                                    pointer(GLOBAL))
+            fetched = self.b.load(place, typ=vector, align=16)
+            fetched.set_metadata("invariant.load", self.module.add_metadata([]))
+            taken = self.b.block
+        value = self.b.phi(vector)
+        value.add_incoming(ir.Constant(vector, None), before)
+        value.add_incoming(fetched, taken)
+        for component, dest in enumerate(dests):
+            if dest is not None and dest != 255:
+                self.set_reg(dest, self.b.extract_element(value, self.const("i32", component)))
+
+    # -- between lanes -----------------------------------------------------------------------------------------
+
+    def executing(self) -> V:
+        return self.ptx("activemask.b32 $0;", "i32", convergent=True)
+
+    def shuffle(self, value: V, lane: V) -> V:
+        return self.ptx("shfl.sync.idx.b32 $0, $1, $2, 31, $3;", "i32", value, lane, self.executing(), convergent=True)
+
+    def ballot(self, p: V) -> V:
+        bit = self.zext(p, "i32")
+        text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, $2; }"
+        return self.ptx(text, "i32", bit, self.executing(), convergent=True)
+
+    def barrier(self, kind: str, number: V, threads: V | None, p: V | None) -> None:
+        """BAR.SYNC, BAR.ARV or BAR.RED.op over all threads of the block, or the first `threads` to come."""
+        where, values = self._barrier_slots([number] if threads is None else [number, threads], kind)
+        if kind in ("SYNC", "ARV"):
+            self.ptx(f"bar.{'sync' if kind == 'SYNC' else 'arrive'} {where};", None, *values, convergent=True)
+            return
+        test = f".reg .pred p, q; setp.ne.u32 p, ${len(values) + 1}, 0;"
+        if kind == "POPC":
+            text = f"{{ {test} bar.red.popc.u32 $0, {where}, p; }}"
+        else:
+            text = f"{{ {test} bar.red.{kind.lower()}.pred q, {where}, p; selp.u32 $0, 1, 0, q; }}"
+        value = self.ptx(text, "i32", *values, self.zext(p, "i32"), convergent=True)
+        self.b.store(value, self.variable("bar_result", I32))
+
+    @staticmethod
+    def _barrier_slots(operands: Sequence[V], kind: str) -> tuple[str, list[V]]:
+        """The operands as PTX text, constants spelled out (a barrier in a register costs all sixteen)."""
+        names: list[str] = []
+        values: list[V] = []
+        for operand in operands:
+            if isinstance(operand, ir.Constant):
+                names.append(str(operand.constant))
+            else:
+                names.append(f"${len(values) + (kind not in ('SYNC', 'ARV'))}")
+                values.append(operand)
+        return ", ".join(names), values
+
+    def barrier_result(self) -> V:
+        return self._get("bar_result", I32)
+
+    def fence(self, level: str) -> None:
+        name = {"CTA": "membar.cta", "GL": "membar.gl", "SYS": "membar.sys"}.get(level, "membar.gl")
+        self.ptx(f"{name};", None, convergent=True)
+
+    def unsupported(self, why: str) -> None:
+        self.b.call(self.declare("llvm.trap", ir.VoidType(), []), [])

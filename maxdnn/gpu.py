@@ -1,0 +1,383 @@
+"""Real GPUs through pycuda, and the only file that names it. Compute capability 5.x and 6.x runs the cubins as they
+are; any other GPU runs the same kernels translated to PTX. Arrays of pycuda, CuPy, PyTorch and everything else with
+`__cuda_array_interface__` are used where they are; nothing here copies user data through the host."""
+
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .cubin import Cubin, read
+from .device import Dim3, Texture
+from .errors import DeviceError, LaunchError
+from .launch import check_geometry, pack_arguments
+
+try:
+    import pycuda.driver as cuda
+except ImportError as e:
+    raise DeviceError("GPU arrays need pycuda: pip install 'maxdnn[cuda]'") from e
+
+NATIVE = {(5, 0): "sm_50", (5, 2): "sm_52", (5, 3): "sm_53", (6, 0): "sm_60", (6, 1): "sm_61", (6, 2): "sm_62"}
+TRANSLATED_FROM = "sm_52"  # the architecture whose cubins are translated for other GPUs
+_MAX_TEXTURE_BYTES = 2**32 - 16  # pycuda passes a texture's size as 32 bits
+
+
+@contextmanager
+def _driver_call(doing: str) -> Iterator[None]:
+    """Turn a driver error into a DeviceError that says what was being attempted."""
+    try:
+        yield
+    except cuda.Error as e:
+        hint = ""
+        if "no kernel image" in str(e).lower() or "no binary" in str(e).lower():
+            hint = ("; the cubin is for another architecture: load one built for this GPU, or install maxdnn's PTX "
+                    "translation by leaving `native` unset")
+        raise DeviceError(f"{doing}: {e}{hint}") from e
+
+
+class _Driver:
+    """The few driver calls pycuda does not offer: whose a pointer is, and ordering against a foreign stream."""
+
+    _CONTEXT, _ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    _DISABLE_TIMING = 2
+
+    def __init__(self) -> None:
+        self._lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = getattr(self._lib, name)(*args)
+        if code:
+            raise DeviceError(f"{name} failed with driver error {code}")
+
+    def current_context(self) -> int:
+        handle = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(handle))
+        return handle.value or 0
+
+    def owner(self, pointer: int) -> tuple[int, int]:
+        """(context handle, device ordinal) of a device pointer; the handle is 0 for memory bound to no context."""
+        context, ordinal = ctypes.c_void_p(), ctypes.c_int()
+        address = ctypes.c_uint64(pointer)
+        self._call("cuPointerGetAttribute", ctypes.byref(ordinal), self._ORDINAL, address)
+        if self._lib.cuPointerGetAttribute(ctypes.byref(context), self._CONTEXT, address):
+            context.value = None
+        return context.value or 0, ordinal.value
+
+    def order(self, first: int, then: int) -> None:
+        """Make everything later on stream `then` wait for what is now on stream `first` (driver handles)."""
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), self._DISABLE_TIMING)
+        try:
+            self._call("cuEventRecord", event, ctypes.c_void_p(first))
+            self._call("cuStreamWaitEvent", ctypes.c_void_p(then), event, 0)
+        finally:
+            self._lib.cuEventDestroy_v2(event)
+
+
+def stream_handle(stream: Any) -> int | None:
+    """The driver handle of a stream of pycuda, CuPy, PyTorch, or an int; None for the default stream."""
+    if stream is None:
+        return None
+    for attribute in ("handle", "cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            stream = getattr(stream, attribute)
+            break
+    if not isinstance(stream, int):
+        raise LaunchError(f"stream must be a pycuda, CuPy or PyTorch stream or a handle (got {type(stream).__name__})")
+    return stream if stream > 1 else None  # 0 and 1 both name the legacy default stream
+
+
+class GpuBuffer:
+    """Device memory; freed by `free` or with the object."""
+
+    def __init__(self, device: "GpuDevice", nbytes: int) -> None:
+        with device.active(), _driver_call(f"allocating {nbytes} bytes on {device.name}"):
+            self._memory = cuda.mem_alloc(max(nbytes, 1))
+        self.address = int(self._memory)
+        self.nbytes = nbytes
+
+    def free(self) -> None:
+        self._memory.free()
+
+
+class GpuFunction:
+    """A kernel on the GPU. `registers`, `local_bytes`, `shared_bytes`: what the driver's compiler gave it."""
+
+    def __init__(self, module: "GpuModule", name: str) -> None:
+        self._module, self._device = module, module.device
+        self._kernel = module.cubin.kernel(name)
+        self._dynamic = 0 if module.device.native else self._kernel.shared_bytes  # a translated kernel's is all dynamic
+        self.name = name
+        with self._device.active(), _driver_call(f"finding kernel {name}"):
+            self._function = module.handle.get_function(name)
+            self.registers, self.local_bytes = self._function.num_regs, self._function.local_size_bytes
+            self.shared_bytes = self._function.shared_size_bytes
+
+    def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
+               textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
+        """See maxdnn.device.Function.launch. `stream`: None, a handle, or a stream of pycuda, CuPy or PyTorch."""
+        check_geometry(self._kernel, grid, block, shared_bytes)
+        data = pack_arguments(self._kernel, args)
+        with self._device.active(), _driver_call(f"launching {self.name} on {self._device.name}"):
+            data += self._module.bind_textures(self._kernel.textures, textures or {}, len(data))
+            with self._device.ordered(stream) as queue:
+                self._module.before_use(queue)
+                shared = self._dynamic + shared_bytes
+                self._function._launch_kernel(tuple(grid), tuple(block), bytes(data), shared, queue)
+
+
+class GpuModule:
+    """A loaded cubin, native or translated."""
+
+    def __init__(self, device: "GpuDevice", data: bytes) -> None:
+        self.device = device
+        self.cubin: Cubin = read(data)
+        image = data if device.native else self._translate()
+        with device.active(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
+            self.handle = cuda.module_from_buffer(image)
+            self._places = {} if device.native else self._translated_places()
+        self._written: dict[tuple[str, int], bytes] = {}
+        self._textures: dict[str, tuple[Any, Texture]] = {}
+        self._last_stream: Any = None
+
+    def _translate(self) -> bytes:
+        from .emu.ptx import translate
+        return translate(self.cubin, self.device.ptx_target).encode() + b"\0"
+
+    def _translated_places(self) -> dict[str, tuple[int, int]]:
+        """Address and size of every symbol, which a translated module keeps in one array per section."""
+        from .emu.ptx import GLOBAL_ARRAYS
+        arrays = {**GLOBAL_ARRAYS, ".nv.constant3": "maxdnn_bank3"}
+        places = {}
+        for symbol in (*self.cubin.constants.values(), *self.cubin.globals.values()):
+            base, _ = self.handle.get_global(arrays[symbol.section])
+            places[symbol.name] = (int(base) + symbol.offset, symbol.size)
+        return places
+
+    def function(self, name: str) -> GpuFunction:
+        return GpuFunction(self, name)
+
+    def _symbol(self, name: str, known: Mapping[str, Any]) -> tuple[int, int]:
+        if name not in known:
+            raise DeviceError(f"no symbol {name!r} in this module; it has: {', '.join(known) or 'none'}")
+        if name in self._places:
+            return self._places[name]
+        with self.device.active(), _driver_call(f"finding symbol {name}"):
+            address, size = self.handle.get_global(name)
+        return int(address), int(size)
+
+    def get_global(self, name: str) -> tuple[int, int]:
+        return self._symbol(name, self.cubin.globals)
+
+    def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
+        """Write a `__constant__` symbol, on the stream; nothing is sent when the symbol holds these bytes already."""
+        payload = bytes(data) if isinstance(data, (bytes, bytearray)) else np.ascontiguousarray(data).tobytes()
+        if self._written.get((name, offset)) == payload:
+            return
+        address, size = self._symbol(name, self.cubin.constants)
+        if offset < 0 or offset + len(payload) > size:
+            raise DeviceError(f"constant {name} has {size} bytes (got {len(payload)} at offset {offset})")
+        with self.device.active(), _driver_call(f"writing constant {name}"), self.device.ordered(stream) as queue:
+            self.before_use(queue)
+            cuda.memcpy_htod_async(address + offset, payload, queue)
+        self._written = {k: v for k, v in self._written.items() if k[0] != name}
+        self._written[name, offset] = payload
+
+    def before_use(self, queue: Any) -> None:
+        """Constants and texture references belong to the module: a use on another stream waits for those before."""
+        if self._last_stream is not None and self._last_stream[0] is not queue:
+            event = cuda.Event(cuda.event_flags.DISABLE_TIMING)
+            event.record(self._last_stream[0])
+            if queue is None:
+                event.synchronize()
+            else:
+                queue.wait_for_event(event)
+        self._last_stream = (queue,)
+
+    def bind_textures(self, slots: Sequence[tuple[str, int]], given: Mapping[str, Texture], at: int) -> bytes:
+        """Bind the texture references of a kernel. Natively the driver is told; a translated kernel takes the address
+        and size of each texture behind its parameters, as 8-byte values (returned)."""
+        names = [name for name, _ in slots]
+        if set(names) != set(given):
+            raise LaunchError(f"textures must name {names or 'none'} (got {sorted(given)})")
+        if not self.device.native:
+            pad = bytes(-at % 8) if names else b""
+            return pad + b"".join(np.array([given[n].address, given[n].nbytes], "<u8").tobytes() for n in names)
+        for name in names:
+            self._bind_native(name, given[name])
+        return b""
+
+    def _bind_native(self, name: str, texture: Texture) -> None:
+        if name in self._textures and self._textures[name][1] == texture:
+            return
+        if texture.nbytes > _MAX_TEXTURE_BYTES:
+            raise LaunchError(f"texture {name} must have at most {_MAX_TEXTURE_BYTES} bytes (got {texture.nbytes})")
+        reference = self.handle.get_texref(name)
+        reference.set_format(cuda.array_format.FLOAT, texture.channels)
+        reference.set_address(texture.address, texture.nbytes)
+        self._textures[name] = (reference, texture)
+
+
+class GpuDevice:
+    """One CUDA context of one GPU. `name`, `capability` (major, minor), `arch` (of the cubins `load` wants), `native`
+    (whether they run untranslated), `sms`, `clock_khz` (the maximum)."""
+
+    def __init__(self, ordinal: int = 0, *, context: int = 0) -> None:
+        """The primary context of GPU `ordinal`, or the context with driver handle `context`, which must be current
+        whenever this device is used. Raises DeviceError if there is no such GPU."""
+        with _driver_call("starting CUDA"):
+            cuda.init()
+            if not 0 <= ordinal < cuda.Device.count():
+                raise DeviceError(f"ordinal must be 0 to {cuda.Device.count() - 1} (got {ordinal})")
+            device = cuda.Device(ordinal)
+        self.ordinal = ordinal
+        self._context = context
+        self._primary = None if context else device.retain_primary_context()
+        self.name = device.name()
+        self.capability = device.compute_capability()
+        self.native = self.capability in NATIVE
+        self.arch = NATIVE.get(self.capability, TRANSLATED_FROM)
+        attribute = cuda.device_attribute
+        self.sms = device.get_attribute(attribute.MULTIPROCESSOR_COUNT)
+        self.clock_khz = device.get_attribute(attribute.CLOCK_RATE)
+        self._side_stream: Any = None
+
+    @property
+    def ptx_target(self) -> str:
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """The device's context, current for the time of a call."""
+        if self._primary is None:
+            if driver().current_context() != self._context:
+                raise DeviceError(f"the context these arrays live in, on {self.name}, is not current: push it first")
+            yield
+            return
+        self._primary.push()
+        try:
+            yield
+        finally:
+            self._primary.pop()
+
+    @contextmanager
+    def ordered(self, stream: Any) -> Iterator[Any]:
+        """A pycuda stream whose work runs in the order of `stream`: itself if pycuda's, else a side stream tied to it
+        by events before and after."""
+        if stream is None or isinstance(stream, cuda.Stream):
+            yield stream
+            return
+        handle = stream_handle(stream)
+        if handle is None:
+            yield None
+            return
+        if self._side_stream is None:
+            self._side_stream = cuda.Stream()
+        driver().order(handle, self._side_stream.handle)
+        yield self._side_stream
+        driver().order(self._side_stream.handle, handle)
+
+    def alloc(self, nbytes: int) -> GpuBuffer:
+        return GpuBuffer(self, nbytes)
+
+    def upload(self, buffer: GpuBuffer, data: np.ndarray, stream: Any = None) -> None:
+        self._check_copy("data", buffer, data)
+        with self.active(), _driver_call(f"copying {data.nbytes} bytes to {self.name}"), \
+                self.ordered(stream) as queue:
+            cuda.memcpy_htod_async(buffer.address, data, queue)
+            (queue or cuda.Context).synchronize()
+
+    def download(self, buffer: GpuBuffer, out: np.ndarray, stream: Any = None) -> None:
+        self._check_copy("out", buffer, out)
+        with self.active(), _driver_call(f"copying {out.nbytes} bytes from {self.name}"), \
+                self.ordered(stream) as queue:
+            cuda.memcpy_dtoh_async(out, buffer.address, queue)
+            (queue or cuda.Context).synchronize()
+
+    @staticmethod
+    def _check_copy(what: str, buffer: GpuBuffer, array: np.ndarray) -> None:
+        if not array.flags.c_contiguous or array.nbytes > buffer.nbytes:
+            raise LaunchError(f"{what} must be C-contiguous and at most {buffer.nbytes} bytes "
+                              f"(got {array.nbytes} bytes, strides {array.strides})")
+
+    def load(self, cubin: bytes) -> GpuModule:
+        return GpuModule(self, cubin)
+
+    def synchronize(self) -> None:
+        with self.active(), _driver_call(f"waiting for {self.name}"):
+            cuda.Context.synchronize()
+
+    def elapsed_seconds(self, work: Any, repeats: int = 1, stream: Any = None) -> list[float]:
+        """Run `work()` `repeats` times, timed by events on the stream (a pycuda stream or None)."""
+        times = []
+        with self.active(), _driver_call(f"timing on {self.name}"):
+            for _ in range(repeats):
+                start, end = cuda.Event(), cuda.Event()
+                start.record(stream)
+                work()
+                end.record(stream)
+                end.synchronize()
+                times.append(end.time_since(start) * 1e-3)
+        return times
+
+
+_driver: _Driver | None = None
+_devices: dict[tuple[int, int], GpuDevice] = {}
+
+
+def driver() -> _Driver:
+    global _driver
+    if _driver is None:
+        cuda.init()
+        _driver = _Driver()
+    return _driver
+
+
+def device(ordinal: int = 0) -> GpuDevice:
+    """The primary context of a GPU, made once."""
+    if (ordinal, 0) not in _devices:
+        _devices[ordinal, 0] = GpuDevice(ordinal)
+    return _devices[ordinal, 0]
+
+
+def for_array(array: Any) -> GpuDevice:
+    """The device an array with `__cuda_array_interface__` (or a GPUArray) lives on: the current context if it is that
+    one, else the primary context of its GPU. Raises DeviceError for memory of a context that is neither."""
+    pointer = array_pointer(array)
+    if pointer == 0:
+        raise DeviceError("an empty array is on no device")
+    context, ordinal = driver().owner(pointer)
+    primary = device(ordinal)
+    if context == 0 or _primary_handle(primary) == context:
+        return primary
+    if (ordinal, context) not in _devices:
+        _devices[ordinal, context] = GpuDevice(ordinal, context=context)
+    return _devices[ordinal, context]
+
+
+def _primary_handle(primary: GpuDevice) -> int:
+    with primary.active():
+        return driver().current_context()
+
+
+def array_pointer(array: Any) -> int:
+    """The device address of an array's first element."""
+    interface = getattr(array, "__cuda_array_interface__", None)
+    return int(interface["data"][0]) if interface else int(array.gpudata)
+
+
+def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+    """A new float32 array of the same library and on the same GPU as `array`."""
+    library = type(array).__module__.split(".")[0]
+    if library == "torch":
+        return array.new_empty(shape)
+    if library == "cupy":
+        cupy = sys.modules["cupy"]
+        with array.device:
+            return cupy.empty(shape, np.float32)
+    from pycuda import gpuarray
+    with for_array(array).active():
+        return gpuarray.empty(shape, np.float32)
