@@ -45,6 +45,8 @@ def pack_arguments(kernel: CubinKernel, args: Sequence[Any]) -> bytearray:
 
 
 def _argument(name: str, param: Param, value: Any) -> bytes:
+    if type(value) is int and 0 <= value < 1 << 8 * param.size:  # nearly all are: keeps the cost of a launch low
+        return value.to_bytes(param.size, "little")
     where = f"{name}: argument {param.ordinal}"
     if isinstance(value, (np.generic, np.ndarray)):
         data = value.tobytes()
