@@ -80,47 +80,46 @@ def _zero_sign(exact: Array, a: Array, b: Array, mode: str) -> Array:
     return np.where(zero, np.where(negative, -0.0, 0.0), exact)
 
 
-def add32(a: Operand, b: Operand, mode: str = "rn") -> Array:
-    a, b = np.asarray(a, np.float32).astype(np.float64), np.asarray(b, np.float32).astype(np.float64)
-    return _finish(_zero_sign(_sum_to_odd(a, b), a, b, mode), mode)
+def add32(a: Operand, b: Operand, mode: str = "rn", ftz: bool = False) -> Array:
+    a, b = _widen(a, ftz), _widen(b, ftz)
+    return _finish(_zero_sign(_sum_to_odd(a, b), a, b, mode), mode, ftz)
 
 
-def mul32(a: Operand, b: Operand, mode: str = "rn") -> Array:
+def mul32(a: Operand, b: Operand, mode: str = "rn", ftz: bool = False) -> Array:
     with np.errstate(all="ignore"):
-        return _finish(
-            np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32).astype(np.float64), mode
-        )
+        return _finish(_widen(a, ftz) * _widen(b, ftz), mode, ftz)
 
 
-def fma32(a: Operand, b: Operand, c: Operand, mode: str = "rn") -> Array:
+def fma32(a: Operand, b: Operand, c: Operand, mode: str = "rn", ftz: bool = False) -> Array:
     with np.errstate(all="ignore"):
-        product = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32).astype(np.float64)
-        c = np.asarray(c, np.float32).astype(np.float64)
-        return _finish(_zero_sign(_sum_to_odd(product, c), product, c, mode), mode)
+        product, c = _widen(a, ftz) * _widen(b, ftz), _widen(c, ftz)
+        return _finish(_zero_sign(_sum_to_odd(product, c), product, c, mode), mode, ftz)
 
 
-def div32(a: Operand, b: Operand, mode: str = "rn") -> Array:
+def div32(a: Operand, b: Operand, mode: str = "rn", ftz: bool = False) -> Array:
     """The double-precision quotient is never within 2^-53 of a single-precision boundary unless it is on it."""
     with np.errstate(all="ignore"):
-        return _finish(
-            np.asarray(a, np.float32).astype(np.float64) / np.asarray(b, np.float32).astype(np.float64), mode
-        )
+        return _finish(_widen(a, ftz) / _widen(b, ftz), mode, ftz)
 
 
-def sqrt32(a: Operand, mode: str = "rn") -> Array:
+def sqrt32(a: Operand, mode: str = "rn", ftz: bool = False) -> Array:
     with np.errstate(all="ignore"):
-        return _finish(np.sqrt(np.asarray(a, np.float32).astype(np.float64)), mode)
+        return _finish(np.sqrt(_widen(a, ftz)), mode, ftz)
 
 
-def _finish(x: Array, mode: str) -> Array:
-    """Round to float32, keeping the zero's sign."""
+def _widen(x: Operand, ftz: bool) -> Array:
+    return np.asarray(flush(x) if ftz else x, np.float32).astype(np.float64)
+
+
+def _finish(x: Array, mode: str, ftz: bool) -> Array:
+    """Round to float32, keeping the zero's sign.
+
+    Flushing looks at the value before rounding: what is below 2^-126 becomes zero even if it would round up to it
+    (seen on an H200 in multiplication and division).
+    """
     y = to_f32(x, mode)
-    return np.where(x == 0, np.copysign(np.float32(0), x).astype(np.float32), y).astype(np.float32)
-
-
-def ftz(function: Callable[..., Array], *operands: Operand, mode: str = "rn") -> Array:
-    """`function` with inputs and result flushed.  The result is flushed after rounding."""
-    return flush(function(*[flush(x) for x in operands], mode))
+    zero = (x == 0) | (ftz & (np.abs(x) < 2.0**-126))
+    return np.where(zero, np.copysign(np.float32(0), x).astype(np.float32), y).astype(np.float32)
 
 
 # ------------------------------------------------------------------------------------------------ double precision

@@ -72,9 +72,10 @@ extern "C" __global__ void int_mul_wide(const int *a, const int *b, const s64 *c
     OUT(3, (s64)((u64)(u32)x * (u32)y + (u64)z));
     OUT(4, (s64)(short)x * (short)y);
     OUT(5, (s64)x * 86400000);
+    int w;
     u64 t;
-    asm("mad.wide.s16 %0, %1, %2, %3;" : "=r"(x) : "h"((short)x), "h"((short)y), "r"(y));
-    OUT(6, (s64)x);
+    asm("mad.wide.s16 %0, %1, %2, %3;" : "=r"(w) : "h"((short)x), "h"((short)y), "r"(y));
+    OUT(6, (s64)w);
     asm("mul.wide.u32 %0, %1, %2;" : "=l"(t) : "r"(x), "r"(y));
     OUT(7, (s64)t);
 }

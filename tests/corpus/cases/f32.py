@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.corpus.cases._values import Rows, elementwise, float_pairs, floats
 from tests.corpus.cases.int_arith import bits
-from tests.corpus.exact import NAN32, add32, canonical, div32, flush, fma32, ftz, mul32, rsqrt32, saturate, sqrt32
+from tests.corpus.exact import NAN32, add32, canonical, div32, flush, fma32, mul32, rsqrt32, saturate, sqrt32
 from tests.corpus.runner import ANY_NAN, BITS, Array
 
 F32 = np.float32
@@ -21,13 +21,13 @@ def add_mul(x: Array, y: Array) -> Rows:
         add32(x, -y),
         add32(x, -y, "rd"),
         *(mul32(x, y, mode) for mode in ("rn", "rz", "ru", "rd")),
-        *(ftz(add32, x, y, mode=mode) for mode in ("rn", "rz", "ru", "rd")),
-        ftz(add32, x, -y),
-        *(ftz(mul32, x, y, mode=mode) for mode in ("rn", "rz", "ru", "rd")),
+        *(add32(x, y, mode, ftz=True) for mode in ("rn", "rz", "ru", "rd")),
+        add32(x, -y, ftz=True),
+        *(mul32(x, y, mode, ftz=True) for mode in ("rn", "rz", "ru", "rd")),
         saturate(add32(x, y)),
         saturate(mul32(x, y)),
-        saturate(ftz(mul32, x, y)),
-        saturate(ftz(add32, x, y)),
+        saturate(mul32(x, y, ftz=True)),
+        saturate(add32(x, y, ftz=True)),
         add32(mul32(x, F32(3.25)), F32(1e-3)),
         mul32(-x, np.abs(y)),
         add32(np.abs(x), -np.abs(y)),
@@ -40,9 +40,9 @@ def add_mul(x: Array, y: Array) -> Rows:
 def fma(x: Array, y: Array, z: Array) -> Rows:
     return [
         *(fma32(x, y, z, mode) for mode in ("rn", "rz", "ru", "rd")),
-        *(ftz(fma32, x, y, z, mode=mode) for mode in ("rn", "rz", "ru", "rd")),
+        *(fma32(x, y, z, mode, ftz=True) for mode in ("rn", "rz", "ru", "rd")),
         saturate(fma32(x, y, z)),
-        saturate(ftz(fma32, x, y, z)),
+        saturate(fma32(x, y, z, ftz=True)),
         fma32(-x, y, z),
         fma32(x, y, -z),
         fma32(-x, y, -z),
@@ -60,9 +60,9 @@ def div_sqrt(x: Array, y: Array) -> Rows:
         *(sqrt32(x, mode) for mode in ("rn", "rz", "ru", "rd")),
         *(div32(one, x, mode) for mode in ("rn", "rz", "ru", "rd")),
         rsqrt32(x),
-        ftz(div32, x, y),
-        ftz(sqrt32, x),
-        ftz(lambda v, mode: div32(one, v, mode), x),
+        div32(x, y, ftz=True),
+        sqrt32(x, ftz=True),
+        div32(one, x, ftz=True),
     ]
 
 
