@@ -51,8 +51,8 @@ class KernelSpec:
     """One kernel.
 
     `name`: symbol in the cubin. `source`: file in sass/ (its cubin has the same stem). `threads`: threads per block,
-    all in x. `shared_bytes`: static shared memory. `max_registers`: bound the built cubin must respect. `tile`: what a block
-    computes: (images, filters) for convolutions, (rows, columns) for the transpose, (pixels,) for the padding.
+    all in x. `shared_bytes`: static shared memory. `max_registers`: bound the built cubin must respect. `tile`: what a
+    block computes: (images, filters) for convolutions, (rows, columns) for the transpose, (pixels,) for the padding.
     `params` in declaration order; `textures`: names of the 1D float32 x 4 texture references; `constants`: symbols.
     `doc`: what it computes, grid, limits.
     """
@@ -176,8 +176,8 @@ TRANSPOSE = KernelSpec(
         ("rows", "u32", "rows of src, >= 1"),
         ("cols", "u32", "columns of src, >= 1; rows * cols < 2^32, each below 2^31"),
     ),
-    doc="""Transpose of a matrix: dst[j, i] = src[i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S -> C,R,S,K
-is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N. Grid: x = ceil(rows / 32),
+    doc="""Transpose of a matrix: dst[j, i] = src[i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S ->
+C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N. Grid: x = ceil(rows / 32),
 y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
 )
 

@@ -1,0 +1,51 @@
+"""The built cubins of every architecture are what the catalogue says."""
+
+import re
+
+import pytest
+
+from maxdnn.cubin import read
+from maxdnn.cubins import ARCHS, asset, cubin
+from maxdnn.kernels import KERNELS, OUT_OF_RANGE
+
+from .machine_code import built
+
+SPECS = pytest.mark.parametrize("spec", KERNELS.values(), ids=KERNELS)
+
+
+@SPECS
+@pytest.mark.parametrize("arch", ARCHS)
+def test_cubin_has_the_resources_and_parameters_of_its_spec(spec, arch):
+    kernel = built(spec, arch)
+    assert [(p.offset, p.size) for p in kernel.params] == [(p.offset, p.nbytes) for p in spec.params]
+    assert kernel.shared_bytes == spec.shared_bytes
+    assert kernel.reqntid == (spec.threads, 1, 1)
+    assert kernel.registers <= spec.max_registers
+    assert kernel.local_bytes == 0
+    assert [name for name, _ in kernel.textures] == list(spec.textures)
+
+
+@SPECS
+@pytest.mark.parametrize("arch", ARCHS)
+def test_constant_symbols_have_their_bank_and_size(spec, arch):
+    symbols = read(cubin(spec.source.removesuffix(".sass"), arch)).constants
+    for wanted in spec.constants:
+        symbol = symbols[wanted.name]
+        assert (symbol.section, symbol.offset, symbol.size) == (f".nv.constant{wanted.bank}", 0, wanted.nbytes)
+
+
+@SPECS
+def test_every_architecture_runs_the_same_instructions(spec):
+    assert len({built(spec, arch).code for arch in ARCHS}) == 1
+
+
+@SPECS
+def test_source_names_its_parameters_as_the_catalogue_does(spec):
+    text = (asset("sass") / spec.source).read_text()
+    named = dict(re.findall(r"^ +param_(\w+)(?:\[0\])? *: c\[0x0\]\[(0x\w+)\]", text, re.M))
+    assert {name: int(offset, 16) - 0x140 for name, offset in named.items()} == {p.name: p.offset for p in spec.params}
+
+
+def test_missing_table_entries_miss_the_largest_texture_from_every_base():
+    largest_base, texels = 2**29 + 2**28, 2**28
+    assert texels <= OUT_OF_RANGE and OUT_OF_RANGE + largest_base < 2**31
