@@ -1,4 +1,4 @@
-"""What an instruction is: the table, its fields, control codes, the codec and the text. Knows nothing of meaning or time."""
+"""What an instruction is: table, fields, control codes, codec and text. Knows nothing of meaning or time."""
 
 from .codec import decode, encode
 from .control import Control

@@ -1,7 +1,7 @@
 """Words to instructions and back, derived from the table. Nothing here knows a particular opcode."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import DecodeError
@@ -91,7 +91,7 @@ def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
 
 
 def _implied(row: Row, word: int, operands: list[Operand]) -> list[Operand]:
-    """Fill the operands that have no bits of their own: the register after another one, a dimension told by a modifier."""
+    """Fill the operands that have no bits of their own: the register after another, a dimension told by a modifier."""
     for i, op in enumerate(operands):
         s = op.field.spec
         if op.type == "implied_next_gpr":
@@ -170,30 +170,27 @@ def _put_operand(op: Operand, address: int) -> int:
         if bit is not None and getattr(op, name):
             word |= 1 << bit
     if op.field.part:
-        raw = next(k for k, v in op.field.part.values.items() if v.strip(".") == op.part)
-        word |= op.field.part.put(raw)
+        word |= op.field.part.put(op.field.part.raw(op.part))
     return word
 
 
-def _raw_modifier(inst: Instruction, name: str) -> int:
-    """The field value of a modifier; where several values print alike, the one the word was decoded from."""
-    field = inst.row.modifiers[name]
-    kept = field.get(inst.word)
-    if field.values.get(kept, "?").strip(".") == inst.mods[name]:
-        return kept
-    return next(k for k, v in field.values.items() if v.strip(".") == inst.mods[name])
+def _raw_modifiers(inst: Instruction) -> Iterator[int]:
+    """The bits of each modifier. Where several values of one print alike, an operand tells which is meant."""
+    told = {op.field.spec["of"]: op.value for op in inst.operands if op.type == "enum_from_modifier"}
+    for name, field in inst.row.modifiers.items():
+        yield field.put(told[name] if name in told else field.raw(inst.mods[name]))
 
 
 def encode(inst: Instruction) -> int:
-    """The 64-bit word of an instruction, built from its row, guard, operands and modifiers (not copied from `word`)."""
+    """The 64-bit word of an instruction, built from its row, guard, operands and modifiers (never from `word`)."""
     row = inst.row
     word = row.value
     if row.guard:
         word |= _put(inst.guard.index, 16, 3) | inst.guard.negated << 19
     for op in inst.operands:
         word |= _put_operand(op, inst.address)
-    for name, field in row.modifiers.items():
-        word |= field.put(_raw_modifier(inst, name))
+    for bits in _raw_modifiers(inst):
+        word |= bits
     return word
 
 

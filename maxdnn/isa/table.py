@@ -1,4 +1,4 @@
-"""The ISA table as Python values. maxwell.json is the only copy of an encoding; the Perl assembler reads the same file."""
+"""The ISA table as Python values. maxwell.json is the only copy of an encoding; the assembler reads it too."""
 
 import json
 from collections.abc import Mapping
@@ -34,6 +34,10 @@ class Field:
     values: Mapping[int, str]
     bits: tuple[int, ...] | None = None  # scattered two-part fields (IMAD): low part at bits[0], bit 5 at bits[1]
 
+    def raw(self, text: str) -> int:
+        """The field value printed as `text` (without leading dot); the first if there are several."""
+        return next(k for k, v in self.values.items() if v.strip(".") == text)
+
     def get(self, word: int) -> int:
         if self.bits:
             return (word >> self.bits[0] & 1) | (word >> self.bits[1] & 1) << (self.width - 1)
@@ -47,7 +51,7 @@ class Field:
 
 @dataclass(frozen=True)
 class OperandField:
-    """One operand of a row: its name, type, access ("r", "w", "rw") and the bits it lives in (`spec`, as in the table)."""
+    """One operand of a row: name, type, access ("r", "w", "rw") and the bits it lives in (`spec`, as in the table)."""
 
     name: str
     type: str

@@ -1,5 +1,6 @@
 """Instructions as the vendor's disassembler prints them."""
 
+import math
 import struct
 
 from .instruction import CC_TRUE, PT, RZ, Instruction, Operand
@@ -19,14 +20,29 @@ def _hex(value: int) -> str:
     return f"-0x{-value:x}" if value < 0 else f"0x{value:x}"
 
 
-def _float(bits: int, wide: bool) -> str:
-    value = struct.unpack("<d", struct.pack("<Q", bits))[0] if wide else struct.unpack("<f", struct.pack("<I", bits))[0]
-    if value != value:
-        quiet = bits >> (51 if wide else 22) & 1
-        return ("-" if bits >> (63 if wide else 31) else "+") + ("QNAN" if quiet else "SNAN")
-    if value in (float("inf"), float("-inf")):
-        return "+INF" if value > 0 else "-INF"
-    return f"{value:.20g}"
+def _float(value: float, signalling: bool = False) -> str:
+    """The vendor's decimal: 20 digits, all of them written out from 1e9 on; a blank follows the special values."""
+    sign = "-" if math.copysign(1, value) < 0 else "+"
+    if math.isnan(value):
+        return f"{sign}{'S' if signalling else 'Q'}NAN "
+    if math.isinf(value):
+        return f"{sign}INF "
+    if value == 0:
+        return "-0.0 " if sign == "-" else "0"
+    return f"{value:.20e}" if abs(value) >= 1e9 else f"{value:.20g}"
+
+
+def _single(bits: int) -> str:
+    return _float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def _double(bits: int) -> str:
+    """Only of a double does the vendor tell a signalling NaN from a quiet one."""
+    return _float(struct.unpack("<d", struct.pack("<Q", bits))[0], not bits >> 51 & 1)
+
+
+def _halves(bits: int) -> str:
+    return ", ".join(_float(struct.unpack("<e", struct.pack("<H", half))[0]) for half in (bits >> 16, bits & 0xFFFF))
 
 
 def _signs(body: str, op: Operand) -> str:
@@ -43,23 +59,40 @@ def _suffixes(body: str, op: Operand) -> str:
     return body + (".NEG" if op.neg else "") + (".ABS" if op.abs else "") + (".INV" if op.inv else "")
 
 
+def _signed16(value: int) -> str:
+    return _hex(value - 0x10000 if value & 0x8000 else value)
+
+
 def _address(op: Operand) -> str:
     if op.base == RZ:
         off = op.field.spec["off"]
         return f"[0x{op.value & ((1 << off['w']) * off.get('scale', 1) - 1):x}]" if op.value else "[RZ]"
     if op.value == 0:
         return f"[{_reg(op.base)}]"
-    sign = "-" if op.value < 0 else "+"
-    return f"[{_reg(op.base)}{sign}0x{abs(op.value):x}]"
+    return f"[{_reg(op.base)}+{_hex(op.value)}]"
 
 
 def _register(inst: Instruction, op: Operand) -> str:
-    body = _reg(op.value) + (f".{op.part}" if op.part else "")
-    if op.cc:
-        body += ".CC"
-    if op.field.slot is not None and inst.control.reuse >> op.field.slot & 1 and op.value != RZ:
-        body = _reg(op.value) + ".reuse" + body[len(_reg(op.value)):]
-    return _signs(body, op)
+    body = _signs(_reg(op.value) + (f".{op.part}" if op.part else ""), op) + (".CC" if op.cc else "")
+    kept = op.field.slot is not None and inst.control.reuse >> op.field.slot & 1
+    return body + ".reuse" if kept else body
+
+
+def _constant(op: Operand) -> str:
+    """The byte offset as a signed 16-bit number, after a blank where a part of the word can be chosen."""
+    body = f"c[0x{op.bank:x}]{' ' if op.field.part else ''}[{_signed16(op.value)}]"
+    return _signs(body + (f".{op.part}" if op.part else ""), op)
+
+
+def _integer(inst: Instruction, op: Operand) -> int:
+    """The number to print for an integer immediate: some forms are printed as if of the other signedness."""
+    spec = op.field.spec
+    if spec.get("print") == "unsigned":
+        return op.value & 0xFFFFF
+    rule = spec.get("signed_if")
+    if rule and op.value >> 15 and inst.row.modifiers[rule["mod"]].raw(inst.mods[rule["mod"]]) in rule["v"]:
+        return op.value - 0x10000
+    return op.value
 
 
 def _operand(inst: Instruction, op: Operand) -> str | None:
@@ -74,26 +107,25 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
         case "pred":
             return ("!" if op.inv else "") + ("PT" if op.value == PT else f"P{op.value}")
         case "cbank":
-            blank = " " if inst.opcode == "XMAD" else ""
-            body = f"c[0x{op.bank:x}]{blank}[0x{op.value:x}]" + (f".{op.part}" if op.part else "")
-            return _signs(body, op)
+            return _constant(op)
         case "cbank36":
-            return f"c[0x{op.bank:x}][0x{op.value:x}]"
+            return f"c[0x{op.bank:x}][{_signed16(op.value)}]"
         case "cbank_indexed":
+            if op.base == RZ and op.value:
+                return f"c[0x{op.bank:x}][{_hex(op.value)}]"
             return f"c[0x{op.bank:x}]{_address(op)}"
         case "addr":
             return _address(op)
         case "gpr_plus_simm":
             return f"{_reg(op.base)} {_hex(op.value)}" if op.value else _reg(op.base)
         case "f32_top20_split" | "f32":
-            return _suffixes(_float(op.value, False), op)
+            return _suffixes(_single(op.value), op)
         case "f64_top20_split":
-            return _suffixes(_float(op.value, True), op)
+            return _suffixes(_double(op.value), op)
         case "f16_pair_split":
-            halves = [struct.unpack("<e", struct.pack("<H", op.value >> s & 0xFFFF))[0] for s in (16, 0)]
-            return ", ".join(f"{h:.20g}" for h in halves)
+            return _halves(op.value)
         case "simm20_split" | "simm" | "uimm":
-            return _suffixes(_hex(op.value), op)
+            return _suffixes(_hex(_integer(inst, op)), op)
         case "rel_target":
             return _hex(op.value)
         case "special_reg":
@@ -101,7 +133,7 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
         case "scoreboard":
             return f"SB{op.value}"
         case "scoreboard_mask":
-            return "{" + ",".join(str(i) for i in range(5, -1, -1) if op.value >> i & 1) + "}"
+            return None if not op.value else "{" + ",".join(str(i) for i in range(5, -1, -1) if op.value >> i & 1) + "}"
         case "cc_test":
             return f"CC.{CC_TESTS[op.value]}" if op.value != CC_TRUE else None
         case "literal":
@@ -113,7 +145,7 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
 def format_opcode(inst: Instruction) -> str:
     """The opcode with its modifiers."""
     row = inst.row
-    texts = {n: f.values[f.get(inst.word)] for n, f in row.modifiers.items()}
+    texts = {n: f.values[f.raw(inst.mods[n])] for n, f in row.modifiers.items()}
     body = row.text.format(**texts)
     return body + _TEX_PHASE[inst.control.reuse & 3] if row.cls.name == "tex" else body
 
