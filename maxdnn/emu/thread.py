@@ -125,8 +125,8 @@ class Thread(Lanes):
             source = ("s" if signed else "u") + kind[1:]
         return self.ptx(f"cvt.{_MODE[rnd]}.{result}.{source} $0, $1;", result, value)
 
-    def canonical(self, x: V) -> V:
-        """The hardware's own NaN results are canonical already."""
+    def canonical(self, x: V, nan: int) -> V:
+        """The GPU's own NaN results are canonical already."""
         return self.bitcast(x, "i32" if x.type == ELEMENTS["f32"] else "i64")
 
     def mufu(self, function: str, a: V) -> V:

@@ -1,0 +1,156 @@
+"""The paper's ten layers on a real GPU: maxdnn beside cuDNN and cuBLAS in one run, same shapes, same data, medians of
+event times, the SM clock read while kernels run, every output compared with float64. Used by alexnet_overfeat.py --gpu.
+
+Needs pycuda, nvidia-ml-py, PyTorch (for the cuBLAS rate) and cuDNN 9."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gpu_baselines import (
+    ALGORITHMS,
+    DIRECT_FAMILY,
+    EVERY_ALGORITHM,
+    ClockSampler,
+    Cudnn,
+    CudnnError,
+    Timing,
+    layer_data,
+    measure,
+    sgemm_flops,
+)
+
+import maxdnn
+from maxdnn import gpu
+from maxdnn.layers import LAYERS, Layer
+from maxdnn.reference import reference_rows, relative_error
+
+TOLERANCE = 2e-6
+
+
+def efficiency(layer: Layer, timing: Timing, device: gpu.GpuDevice) -> float:
+    """The paper's measure in percent, with the clocks of all SMs at the clock that was read."""
+    return 100 * layer.shape.efficiency_from_clocks(timing.seconds * timing.sm_mhz * 1e6 * device.sms)
+
+
+class GpuTable:
+    """Measures layers on one GPU."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.device = gpu.device(ordinal)
+        self.clock = ClockSampler(ordinal)
+        with self.device.active():
+            self.cudnn = Cudnn()
+
+    def header(self) -> dict[str, Any]:
+        rate, mhz = sgemm_flops(self.device, self.clock)
+        peak = 2 * 128 * self.device.sms * mhz * 1e6
+        return {"gpu": self.device.name, "driver": self.clock.driver_version, "sms": self.device.sms,
+                "cudnn": self.cudnn.version, "sgemm_tflops": rate / 1e12, "sgemm_ce": 100 * rate / peak,
+                "sgemm_sm_mhz": mhz, "native": self.device.native}
+
+    def rows(self, layers: Sequence[Layer]) -> Iterator[dict[str, Any]]:
+        for layer in layers:
+            yield self._row(layer)
+
+    def _row(self, layer: Layer) -> dict[str, Any]:
+        from pycuda import gpuarray
+        s = layer.shape
+        maps, filters = layer_data(s)
+        padded = np.pad(maps, ((0, 0), (s.pad_h, s.pad_h), (s.pad_w, s.pad_w), (0, 0)))
+        with self.device.active():
+            x, f, p = (gpuarray.to_gpu(a) for a in (maps, filters, padded))
+            out = gpuarray.empty((s.K, s.P, s.Q, s.N), np.float32)
+        plan = maxdnn.plan(s)
+        kernel_plan = maxdnn.plan(maxdnn.ConvShape(s.N, s.C, *padded.shape[1:3], s.K, s.R, s.S, s.stride))
+        call = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan), self.clock)
+        with self.device.active():
+            result = out.get()
+        kernel = measure(self.device, lambda: maxdnn.conv_fprop(p, f, out=out, plan=kernel_plan), self.clock)
+        error = _error(maps, filters, result, s)
+        row = {"network": layer.network, "layer": layer.name, "gpu": self.device.name, "kind": "measured",
+               "ce": efficiency(layer, call, self.device), "paper_ce": layer.paper_ce,
+               "kernel_ce": efficiency(layer, kernel, self.device),
+               "clocks": call.seconds * call.sm_mhz * 1e6 * self.device.sms, "sm_mhz": call.sm_mhz,
+               "seconds": call.seconds, "kernel_seconds": kernel.seconds, "error": error,
+               "correct": bool(error < TOLERANCE), "driver": self.clock.driver_version}
+        row.update(self._cudnn(layer, maps, filters, result))
+        return row
+
+    def _cudnn(self, layer: Layer, maps: np.ndarray, filters: np.ndarray, ours: np.ndarray) -> dict[str, Any]:
+        """Every algorithm that serves the layer, timed; the best of the direct family and the best of all."""
+        from pycuda import gpuarray
+        s = layer.shape
+        with self.device.active():
+            x = gpuarray.to_gpu(np.ascontiguousarray(maps.transpose(3, 0, 1, 2)))
+            w = gpuarray.to_gpu(np.ascontiguousarray(filters.transpose(3, 0, 1, 2)))
+            y = gpuarray.zeros((s.N, s.K, s.P, s.Q), np.float32)
+        times: dict[str, float] = {}
+        best: dict[str, tuple[float, Timing, str]] = {}
+        for number in EVERY_ALGORITHM:
+            timing = self._algorithm(s, number, x, w, y)
+            if timing is None:
+                continue
+            times[ALGORITHMS[number]] = timing.seconds
+            for family, members in (("direct", DIRECT_FAMILY), ("best", EVERY_ALGORITHM)):
+                if number in members and (family not in best or timing.seconds < best[family][0]):
+                    best[family] = (timing.seconds, timing, ALGORITHMS[number])
+        with self.device.active():
+            theirs = y.get().transpose(1, 2, 3, 0)
+        row: dict[str, Any] = {"cudnn_seconds": times, "largest_difference": float(np.abs(theirs - ours).max())}
+        for family, (_, timing, name) in best.items():
+            row[f"cudnn_{family}_ce"] = efficiency(layer, timing, self.device)
+            row[f"cudnn_{family}_algorithm"] = name
+        return row
+
+    def _algorithm(self, shape: maxdnn.ConvShape, number: int, x: Any, w: Any, y: Any) -> Timing | None:
+        import pycuda.driver as cuda
+        from pycuda import gpuarray
+        try:
+            with self.device.active():
+                run, size = self.cudnn.prepare(shape, number)
+                space = gpuarray.empty(max(size, 16), np.uint8)
+                run(x.ptr, w.ptr, y.ptr, space.ptr)
+            return measure(self.device, lambda: run(x.ptr, w.ptr, y.ptr, space.ptr), self.clock)
+        except (CudnnError, cuda.MemoryError):
+            return None
+
+
+def _error(maps: np.ndarray, filters: np.ndarray, result: np.ndarray, shape: maxdnn.ConvShape) -> float:
+    rows = enumerate(reference_rows(maps, filters, shape))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors = pool.map(lambda row: relative_error(result[:, row[0]], *row[1]), rows)
+        return float(np.max(list(errors)))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    names = [f"{x.network}-{x.name}" for x in LAYERS]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ordinal", type=int, default=0, help="which GPU")
+    parser.add_argument("--layers", nargs="+", choices=names, default=names, metavar="LAYER", help=", ".join(names))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    args = parser.parse_args(argv)
+    table = GpuTable(args.ordinal)
+    results = {**table.header(), "layers": []}
+    print(f"{results['gpu']}, driver {results['driver']}, cuBLAS SGEMM {results['sgemm_tflops']:.1f} TFLOP/s "
+          f"({results['sgemm_ce']:.1f} %) at {results['sgemm_sm_mhz']:.0f} MHz; all figures measured, CE in percent")
+    print(f"{'layer':16}{'CE':>7}{'kernel':>8}{'cuDNN direct':>14}{'cuDNN best':>12}  {'best algorithm':22}{'MHz':>6}"
+          f"{'ms':>9}{'max error':>11}")
+    for row in table.rows([x for x in LAYERS if f"{x.network}-{x.name}" in args.layers]):
+        results["layers"].append(row)
+        print(f"{row['network'] + '-' + row['layer']:16}{row['ce']:7.1f}{row['kernel_ce']:8.1f}"
+              f"{row['cudnn_direct_ce']:14.1f}{row['cudnn_best_ce']:12.1f}  {row['cudnn_best_algorithm']:22}"
+              f"{row['sm_mhz']:6.0f}{1e3 * row['seconds']:9.3f}{row['error']:11.1e}", flush=True)
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0 if all(row["correct"] for row in results["layers"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""The library on a real GPU: `make test-gpu`, or `pytest -m gpu tests/gpu` where pycuda and a GPU are."""
+
+import numpy as np
+import pytest
+
+import maxdnn
+from maxdnn.layers import LAYERS
+from maxdnn.reference import conv_reference, reference_rows, relative_error
+
+pytestmark = pytest.mark.gpu
+
+TOLERANCE = 2e-6
+GUARD = 1024  # floats before and behind every buffer
+POISON = np.float32(-7.25)
+
+
+@pytest.fixture(scope="session")
+def device():
+    from maxdnn import gpu
+    device = gpu.device(0)
+    print(f"\nrunning on {device.name}, compute capability {device.capability}, native cubins: {device.native}")
+    return device
+
+
+class Guarded:
+    """A GPU array with known bytes on both sides."""
+
+    def __init__(self, device, values):
+        from pycuda import gpuarray
+        self._device = device
+        host = np.full(values.size + 2 * GUARD, POISON, np.float32)
+        host[GUARD:GUARD + values.size] = values.ravel()
+        with device.active():
+            self._all = gpuarray.to_gpu(host)
+        self.array = self._all[GUARD:GUARD + values.size].reshape(values.shape)
+
+    def get(self):
+        with self._device.active():
+            host = self._all.get()
+        assert (host[:GUARD] == POISON).all(), "written before the buffer"
+        assert (host[-GUARD:] == POISON).all(), "written behind the buffer"
+        return host[GUARD:-GUARD].reshape(self.array.shape)
+
+
+def random_case(rng):
+    """A ragged shape with few enough operations for the float64 reference."""
+    while True:
+        n, c, k = (int(rng.integers(1, limit)) for limit in (131, 71, 201))
+        r, s = (int(rng.integers(1, 12)) for _ in range(2))
+        stride = tuple(int(rng.integers(1, 5)) for _ in range(2))
+        padding = tuple(int(rng.integers(0, 6)) for _ in range(2))
+        h, w = (int(rng.integers(max(1, f - 2 * p), f + 8)) for f, p in ((r, padding[0]), (s, padding[1])))
+        shape = maxdnn.ConvShape(n, c, h, w, k, r, s, stride, padding)
+        if shape.flops < 4e8:
+            return shape
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_ragged_shapes_match_float64_and_touch_nothing_else(device, seed):
+    rng = np.random.default_rng(seed)
+    s = random_case(rng)
+    alpha = float(rng.uniform(-2, 2))
+    maps = rng.uniform(-1, 1, (s.C, s.H, s.W, s.N)).astype(np.float32)
+    filters = rng.uniform(-1, 1, (s.C, s.R, s.S, s.K)).astype(np.float32)
+    x, f = Guarded(device, maps), Guarded(device, filters)
+    out = Guarded(device, np.full((s.K, s.P, s.Q, s.N), np.nan, np.float32))
+    maxdnn.conv_fprop(x.array, f.array, stride=s.stride, padding=s.padding, alpha=alpha, out=out.array)
+    want, magnitude = conv_reference(maps, filters, stride=s.stride, padding=s.padding, alpha=alpha)
+    assert relative_error(out.get(), want, magnitude) < TOLERANCE, f"shape {s}, seed {seed}"
+    assert (x.get() == maps).all() and (f.get() == filters).all()
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
+def test_full_size_layers_match_float64(device, layer):
+    s = layer.shape
+    rng = np.random.default_rng(1)
+    maps = rng.uniform(-1, 1, (s.C, s.H, s.W, s.N)).astype(np.float32)
+    filters = rng.uniform(-1, 1, (s.C, s.R, s.S, s.K)).astype(np.float32)
+    x, f = Guarded(device, maps), Guarded(device, filters)
+    out = Guarded(device, np.full((s.K, s.P, s.Q, s.N), np.nan, np.float32))
+    maxdnn.conv_fprop(x.array, f.array, stride=s.stride, padding=s.padding, out=out.array)
+    result = out.get()
+    errors = [relative_error(result[:, p], *row) for p, row in enumerate(reference_rows(maps, filters, s))]
+    assert np.max(errors) < TOLERANCE
+
+
+def test_a_layer_split_over_channels_accumulates(device):
+    from pycuda import gpuarray
+    rng = np.random.default_rng(3)
+    maps = rng.uniform(-1, 1, (4096, 5, 5, 33)).astype(np.float32)
+    filters = rng.uniform(-1, 1, (4096, 3, 3, 70)).astype(np.float32)
+    with device.active():
+        out = maxdnn.conv_fprop(gpuarray.to_gpu(maps), gpuarray.to_gpu(filters), padding=1).get()
+    want, magnitude = conv_reference(maps, filters, padding=1)
+    assert relative_error(out, want, magnitude) < TOLERANCE
+
+
+def test_arrays_of_pytorch_and_cupy_stay_on_their_gpu_in_the_order_of_their_stream(device):
+    torch, cupy = pytest.importorskip("torch"), pytest.importorskip("cupy")
+    rng = np.random.default_rng(4)
+    maps = rng.uniform(-1, 1, (16, 9, 9, 32)).astype(np.float32)
+    filters = rng.uniform(-1, 1, (16, 3, 3, 64)).astype(np.float32)
+    want, magnitude = conv_reference(maps, filters)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        x = torch.zeros(maps.shape, device="cuda")
+        torch.cuda._sleep(50_000_000)  # the copies below are late: an unordered kernel would read zeros
+        x.copy_(torch.from_numpy(maps), non_blocking=True)
+        f = torch.from_numpy(filters).cuda()
+        out = maxdnn.conv_fprop(x, f, stream=stream)
+        doubled = out * 2
+    stream.synchronize()
+    assert isinstance(out, torch.Tensor) and out.is_cuda
+    assert relative_error(doubled.cpu().numpy() / 2, want, magnitude) < TOLERANCE
+    out = maxdnn.conv_fprop(cupy.asarray(maps), cupy.asarray(filters))
+    assert isinstance(out, cupy.ndarray)
+    assert relative_error(cupy.asnumpy(out), want, magnitude) < TOLERANCE
+
+
+def test_nchw_layout_is_converted_on_the_device(device):
+    from pycuda import gpuarray
+    rng = np.random.default_rng(5)
+    maps = rng.uniform(-1, 1, (37, 11, 10, 9)).astype(np.float32)  # N C H W
+    filters = rng.uniform(-1, 1, (70, 11, 3, 5)).astype(np.float32)  # K C R S
+    with device.active():
+        out = maxdnn.conv_fprop(gpuarray.to_gpu(maps), gpuarray.to_gpu(filters), padding=(1, 2), layout="NCHW").get()
+    want, magnitude = conv_reference(maps.transpose(1, 2, 3, 0), filters.transpose(1, 2, 3, 0), padding=(1, 2))
+    assert relative_error(out.transpose(1, 2, 3, 0), want, magnitude) < TOLERANCE
+
+
+def test_a_second_context_and_its_arrays_work(device):
+    import pycuda.driver as cuda
+    from pycuda import gpuarray
+    context = cuda.Device(0).make_context()
+    try:
+        x = gpuarray.to_gpu(np.ones((3, 4, 4, 8), np.float32))
+        f = gpuarray.to_gpu(np.ones((3, 2, 2, 5), np.float32))
+        out = maxdnn.conv_fprop(x, f)
+        assert (out.get() == 12).all()
+    finally:
+        context.pop()
+    with pytest.raises(maxdnn.DeviceError, match="not current"):
+        maxdnn.conv_fprop(x, f)
+
+
+def test_driver_errors_say_what_was_attempted(device):
+    with pytest.raises(maxdnn.DeviceError, match="allocating"):
+        device.alloc(1 << 50)
