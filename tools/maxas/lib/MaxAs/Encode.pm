@@ -261,23 +261,31 @@ sub _bank {
     return $bank;
 }
 
+# Offsets are 16 bits; the vendor's disassembler prints those from 0x8000 on as negative numbers.
+sub _constant_offset {
+    my ($try, $off, $scale) = @_;
+    return $off & 0xffff if $off >= -0x8000 && $off <= 0xffff && $off % $scale == 0;
+    return _hard($try, sprintf 'constant offset %s must be a multiple of %d in 0..0x%x', hex_text($off), $scale, 0x10000 - $scale);
+}
+
 sub _cbank {
     my ($try, $spec, $o) = @_;
     return _soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
     return _hard($try, 'an indexed constant is read with LDC only') if defined $o->{reg};
     return unless defined _bank($try, $o->{bank});
-    return _hard($try, sprintf 'constant offset %s must be a multiple of %d in 0..0xfffc', hex_text($o->{off}), $spec->{scale})
-        if $o->{off} < 0 || $o->{off} > 0xffff || $o->{off} % $spec->{scale};
-    $try->{args}{ $spec->{name} } = { bank => $o->{bank}, offset => $o->{off}, value => 0 };
-    return $o->{off} / $spec->{scale} << $spec->{lsb} | $o->{bank} << $spec->{bank_lsb};
+    my $off = _constant_offset($try, $o->{off}, $spec->{scale});
+    return unless defined $off;
+    $try->{args}{ $spec->{name} } = { bank => $o->{bank}, offset => $off, value => 0 };
+    return $off / $spec->{scale} << $spec->{lsb} | $o->{bank} << $spec->{bank_lsb};
 }
 
 sub _cbank36 {
     my ($try, $spec, $o) = @_;
     return _soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
     return unless defined _bank($try, $o->{bank});
-    return _hard($try, 'constant offset must be in 0..0xffff') if $o->{off} < 0 || $o->{off} > 0xffff;
-    return $o->{off} << $spec->{lsb} | $o->{bank} << $spec->{bank};
+    my $off = _constant_offset($try, $o->{off}, 1);
+    return unless defined $off;
+    return $off << $spec->{lsb} | $o->{bank} << $spec->{bank};
 }
 
 sub _cbank_indexed {
@@ -355,8 +363,11 @@ sub _wider {
 
 sub _simm20 {
     my ($try, $spec, $o) = @_;
-    my $value = _ranged($try, $o, -0x80000, 0x7ffff);
+    # Where the vendor prints the field unsigned, its 20-bit patterns are accepted as such, in hex only.
+    my $pattern = ($spec->{print} // '') eq 'unsigned' && ($o->{text} // '') =~ /^0x/i;
+    my $value = _ranged($try, $o, -0x80000, $pattern ? 0xfffff : 0x7ffff);
     return unless defined $value;
+    $value -= 0x100000 if $value > 0x7ffff;
     $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
     return ($value & 0x7ffff) << $spec->{lsb} | ($value < 0 ? 1 << $spec->{sign_bit} : 0);
 }

@@ -32,7 +32,7 @@ sub parse_operand {
     die "operand is empty\n" unless length $text;
     return _address($1) if $text =~ /^\[(.*)\]$/ && $text !~ /^\[.*\]\s*\[/;
     return _mask($1) if $text =~ /^\{(.*)\}$/;
-    return { kind => 'num', text => $1, _suffix_flags($2) } if $text =~ /^($NUMBER)((?:\.(?:NEG|ABS|INV))*)$/;
+    return { kind => 'num', text => $1, _suffix_flags($2) } if $text =~ /^($NUMBER)\s*((?:\.(?:NEG|ABS|INV))*)$/;
     return _signed($text);
 }
 
@@ -65,7 +65,7 @@ sub _plain {
         my $inner = _address($where);
         return (kind => 'const', bank => _integer($bank), reg => $inner->{reg}, off => $inner->{off}, _suffixes($after));
     }
-    return (kind => 'regoff', reg => $1, off => _integer("$2$3")) if $text =~ /^([A-Za-z_]\w*)\s*([-+])\s*(0x[0-9a-fA-F]+|\d+)$/;
+    return (kind => 'regoff', reg => $1, off => _integer($2 eq '-' ? "-$3" : $3)) if $text =~ /^([A-Za-z_]\w*)\s*([-+\s])\s*(0x[0-9a-fA-F]+|\d+)$/;
     return (kind => 'num', text => $1, word => $text, _suffixes($2)) if $text =~ /^(\d+)((?:\.\w+)+)$/;
     die "'$text' is not an operand\n" unless $text =~ /^(\w+)((?:\.\w+)*)$/;
     my ($name, $after) = ($1, $2);

@@ -76,7 +76,10 @@ sub _code_blocks {
 # [+ expr +] and [- statements -], in the order they stand.
 sub _inline_code {
     my ($source, $allow_code) = @_;
-    my ($new) = $source->rewrite(qr/\[([+-])(.*?)\1\]/s, sub {
+    # [-0x10] is an address or a constant's offset.
+    my $kinds = join '', grep { index($source->{text}, "$_]") >= 0 } '+', '-';
+    return $source unless length $kinds;
+    my ($new) = $source->rewrite(qr/\[([$kinds])(?!\s*(?:0x[0-9a-fA-F]+|\d+)\s*\])(.*?)\1\]/s, sub {
         my ($at, $kind, $body) = @_;
         my $value = _run($at, $body, $allow_code);
         return $kind eq '+' ? $value : '';
