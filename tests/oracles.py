@@ -179,7 +179,8 @@ def instruction_lines(text: str) -> list[tuple[int, str]]:
         match = _INSTRUCTION.match(line)
         if match:
             body = re.sub(r"/\* 0x[0-9a-f]{16} \*/|\(\*.*?\*\)", "", match.group(2))
-            found.append((int(match.group(1), 16), body.split(";")[0].strip().removeprefix("{").strip()))
+            body = re.sub(r"^\{\s|\s\}$", "", body.strip())  # dual issue; the braces of DEPBAR have no blank outside
+            found.append((int(match.group(1), 16), body.split(";")[0].strip()))
     return found
 
 
