@@ -77,7 +77,7 @@ class Device(Protocol):
 @functools.cache
 def virtual() -> Device:
     """The virtual GPU that NumPy arrays run on, made at first use."""
-    from .emu import Device as VirtualGpu
+    from .emu import VirtualGpu
 
     return VirtualGpu()
 
