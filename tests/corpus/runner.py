@@ -57,14 +57,16 @@ def ANY_NAN(got: Array, want: Array) -> Array:
 class Bound:
     """|got - want| <= ulps * ulp(want) + absolute + relative * |want|, where `want` is wider than `got`.
 
+    `ulps` and `absolute` may be arrays, one bound per element.
+
     Infinities and NaN must agree, but a value within the bound of the largest finite number may be either that or
     infinity.  With `flush`, zero is right wherever |want| is below the smallest normal number.  `source` says where the
     bound is documented.
     """
 
     source: str
-    ulps: float = 0.0
-    absolute: float = 0.0
+    ulps: Any = 0.0
+    absolute: Any = 0.0
     relative: float = 0.0
     flush: bool = False
 
@@ -103,7 +105,7 @@ class Launch:
     kernel: str
     grid: Dim3
     block: Dim3
-    args: Sequence[Argument]
+    args: Sequence[Any]  # of Argument
     shared_bytes: int = 0
 
 
