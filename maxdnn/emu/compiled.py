@@ -1,0 +1,61 @@
+"""A kernel's compiled variants: made when first needed, shared by all workers, kept on disk."""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+
+from ..cubin import CubinKernel
+from . import helpers
+from .lower import Lowering
+from .native import Code, cached_object
+from .program import Program
+
+Variant = tuple[bool, frozenset[str]]  # full; extra checks
+
+
+class CompiledKernel:
+    """Native code of one kernel of one module. `bank_bytes`: size of each constant bank."""
+
+    def __init__(self, kernel: CubinKernel, bank_bytes: tuple[int, ...]) -> None:
+        self.kernel = kernel
+        self.bank_bytes = bank_bytes
+        self._lock = threading.RLock()
+        self._entries: frozenset[int] = frozenset()
+        self._variants: dict[Variant, Code] = {}
+        self._old: list[Code] = []  # code that a worker may still be running
+
+    def run_address(self, full: bool, checks: frozenset[str] = frozenset()) -> int:
+        """The address of `run` of a variant."""
+        helpers.load()
+        with self._lock:
+            key = (full, checks)
+            if key not in self._variants:
+                self._variants[key] = self._compile(full, checks)
+            return self._variants[key].address("run")
+
+    def add_entry(self, address: int) -> bool:
+        """Make an address that a branch computed a place where control can enter; False if it is none of the code's or
+        was known already."""
+        with self._lock:
+            program = Program(self.kernel, self._entries)
+            if address % 8 or (address + 8 if address % 32 == 0 else address) not in program.words:
+                return False
+            if address in self._entries:
+                return True
+            self._entries |= {address}
+            self._old += self._variants.values()
+            self._variants.clear()
+            return True
+
+    def _compile(self, full: bool, checks: frozenset[str]) -> Code:
+        content = hashlib.sha256(self.kernel.code)
+        content.update(repr((full, sorted(checks), sorted(self._entries), self.bank_bytes,
+                             self.kernel.attributes)).encode())
+
+        def make():  # type: ignore[no-untyped-def]
+            return Lowering(Program(self.kernel, self._entries), full, self.bank_bytes).module
+
+        return Code(cached_object(content.digest(), make))
+
+
+__all__ = ["CompiledKernel", "Mapping"]

@@ -1,0 +1,246 @@
+"""The virtual GPU: maxdnn's device protocol on the CPU. Launches are synchronous; blocks run in parallel on all cores."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cubin import PARAM_BASE, Cubin, CubinKernel, read
+from ..device import Dim3, Texture
+from ..errors import DeviceError, EmulationFault, LaunchError
+from ..launch import check_geometry, pack_arguments
+from . import helpers, layout
+from .compiled import CompiledKernel
+from .faults import fault_of
+from .layout import LOCAL_WINDOW, SHARED_WINDOW
+from .memory import GlobalMemory, VirtualBuffer, aligned_bytes
+from .worker import LaunchPlan, Worker
+
+DEFAULT_BUDGET = 1 << 36  # instructions per warp
+_MAX_TEXELS = 1 << 28
+_GLOBAL_ADDRESS, _TEXTURE_HANDLE = 2, 6  # relocation types
+
+
+class VirtualGpu:
+    """A Maxwell GPU run by this computer's CPU.
+
+    instruction_budget: instructions one warp may execute before a launch is taken for an endless loop.
+    workers: threads that run blocks; all cores this process may use if None.
+    race: report shared-memory races. undefined: report reads of registers that were never written.
+    """
+
+    def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
+                 race: bool = False, undefined: bool = False) -> None:
+        self.name = f"virtual {preset}"
+        self.instruction_budget = instruction_budget
+        self.workers = workers or _cores()
+        self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
+        self.memory = GlobalMemory()
+        self._textures: list[Texture] = []
+
+    def alloc(self, nbytes: int) -> VirtualBuffer:
+        """Device memory, zeroed."""
+        return self.memory.alloc(nbytes)
+
+    def upload(self, buffer: Any, data: np.ndarray, stream: Any = None) -> None:
+        _fits("data", buffer, data)
+        buffer.data[:data.nbytes] = data.reshape(-1).view(np.uint8)
+
+    def download(self, buffer: Any, out: np.ndarray, stream: Any = None) -> None:
+        _fits("out", buffer, out)
+        out.reshape(-1).view(np.uint8)[:] = buffer.data[:out.nbytes]
+
+    def load(self, cubin: bytes | Cubin) -> "VirtualModule":
+        return VirtualModule(self, cubin if isinstance(cubin, Cubin) else read(cubin))
+
+    def texture_object(self, texture: Texture) -> int:
+        """A 64-bit handle for bindless fetches; valid while this device lives."""
+        self.texture_row(texture)
+        self._textures.append(texture)
+        return len(self._textures) - 1
+
+    def synchronize(self) -> None:
+        """Launches are over when they return."""
+
+    def texture_row(self, texture: Texture) -> tuple[int, int, int]:
+        """Host address, texels and channels. Raises LaunchError for a range outside every allocation."""
+        if texture.channels not in (1, 2, 4):
+            raise LaunchError(f"channels of a texture must be 1, 2 or 4 (got {texture.channels})")
+        data = self.memory.host(texture.address, texture.nbytes)
+        if data is None:
+            raise LaunchError(f"texture of {texture.nbytes} bytes at 0x{texture.address:x} is not inside an allocation: "
+                              f"{self.memory.describe(texture.address)}")
+        texels = texture.nbytes // (4 * texture.channels)
+        if texels > _MAX_TEXELS:
+            raise LaunchError(f"a linear texture holds at most {_MAX_TEXELS} texels (got {texels})")
+        return int(data.ctypes.data), texels, texture.channels
+
+    def texture_table(self, extra: Sequence[Texture]) -> np.ndarray:
+        """The header table: texture objects, then the launch's references."""
+        every = [*self._textures, *extra]
+        table = np.zeros((max(1, len(every)), 4), np.uint64)
+        for row, texture in zip(table, every, strict=False):
+            host, texels, channels = self.texture_row(texture)
+            row[0], row[1] = host, texels | channels << 32
+        return table
+
+    @property
+    def texture_count(self) -> int:
+        return len(self._textures)
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _fits(name: str, buffer: Any, array: np.ndarray) -> None:
+    if not array.flags.c_contiguous:
+        raise LaunchError(f"{name} must be C-contiguous")
+    if array.nbytes > buffer.nbytes:
+        raise LaunchError(f"{name} has {array.nbytes} bytes, the buffer {buffer.nbytes}")
+
+
+class VirtualModule:
+    """A loaded cubin: global variables, constant banks, kernels."""
+
+    def __init__(self, gpu: VirtualGpu, cubin: Cubin) -> None:
+        self.gpu = gpu
+        self.cubin = cubin
+        self._init = self._global_buffer(cubin.global_init, len(cubin.global_init))
+        self._zeros = self._global_buffer(b"", cubin.global_bytes)
+        self._bank3 = aligned_bytes(len(cubin.constant_bank))
+        self._bank3[:] = np.frombuffer(cubin.constant_bank, np.uint8)
+        self._bank4 = self._relocated()
+        self._functions: dict[str, VirtualFunction] = {}
+
+    def _global_buffer(self, initial: bytes, nbytes: int) -> VirtualBuffer | None:
+        if not nbytes:
+            return None
+        buffer = self.gpu.alloc(nbytes)
+        buffer.data[:len(initial)] = np.frombuffer(initial, np.uint8)
+        return buffer
+
+    def _relocated(self) -> np.ndarray:
+        """Constant bank 4: the addresses of global variables."""
+        bank = aligned_bytes(len(self.cubin.global_addresses))
+        bank[:] = np.frombuffer(self.cubin.global_addresses, np.uint8)
+        for r in self.cubin.relocations:
+            if r.kind == _GLOBAL_ADDRESS and r.section == ".nv.constant4" and r.offset + 8 <= bank.nbytes:
+                bank[r.offset:r.offset + 8] = np.frombuffer(self.get_global(r.symbol)[0].to_bytes(8, "little"), np.uint8)
+        return bank
+
+    def function(self, name: str) -> "VirtualFunction":
+        if name not in self._functions:
+            self._functions[name] = VirtualFunction(self, self.cubin.kernel(name))
+        return self._functions[name]
+
+    def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
+        symbol = self.cubin.constants.get(name)
+        if symbol is None:
+            raise DeviceError(f"no __constant__ {name!r}; there are: {', '.join(self.cubin.constants) or 'none'}")
+        raw = np.frombuffer(bytes(data) if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes(), np.uint8)
+        if offset < 0 or offset + raw.nbytes > symbol.size:
+            raise DeviceError(f"__constant__ {name} has {symbol.size} bytes (got {raw.nbytes} at offset {offset})")
+        start = symbol.offset + offset
+        self._bank3[start:start + raw.nbytes] = raw
+
+    def get_global(self, name: str) -> tuple[int, int]:
+        symbol = self.cubin.globals.get(name)
+        buffer = self._zeros if symbol is not None and symbol.section == ".nv.global" else self._init
+        if symbol is None or buffer is None:
+            raise DeviceError(f"no global variable {name!r}; there are: {', '.join(self.cubin.globals) or 'none'}")
+        return buffer.address + symbol.offset, symbol.size
+
+    def banks(self, kernel: CubinKernel) -> list[np.ndarray]:
+        """Constant banks 0.. as they are before a launch; bank 0 is a fresh copy."""
+        first = bytearray(max(len(kernel.constants.get(0, b"")), PARAM_BASE + kernel.param_bytes))
+        banks = [aligned_bytes(0)] * layout.BANKS
+        for number, data in {**kernel.constants, 0: bytes(first)}.items():
+            banks[number] = aligned_bytes(len(data))
+            banks[number][:] = np.frombuffer(data, np.uint8)
+        if self._bank3.nbytes:
+            banks[3] = self._bank3
+        if self._bank4.nbytes:
+            banks[4] = self._bank4
+        return banks
+
+
+class VirtualFunction:
+    """A kernel of a module, ready to launch."""
+
+    def __init__(self, module: VirtualModule, kernel: CubinKernel) -> None:
+        self.module = module
+        self.kernel = kernel
+        self.name = kernel.name
+        self._compiled = CompiledKernel(kernel, tuple(bank.nbytes for bank in module.banks(kernel)))
+
+    def plan(self, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int = 0,
+             textures: Mapping[str, Texture] | None = None, order: np.ndarray | None = None,
+             checks: frozenset[str] | None = None) -> LaunchPlan:
+        """Check a launch and prepare what its workers share. Raises LaunchError."""
+        gpu, kernel = self.module.gpu, self.kernel
+        check_geometry(kernel, grid, block, shared_bytes)
+        banks = self.module.banks(kernel)
+        references = self._references(textures or {})
+        self._fill_bank0(banks[0], grid, block, args, shared_bytes)
+        for number, (_, offset) in enumerate(kernel.textures):
+            banks[0][offset:offset + 4].view(np.uint32)[0] = gpu.texture_count + number
+        return LaunchPlan(self._compiled, tuple(grid), tuple(block), kernel.shared_bytes + shared_bytes,
+                          kernel.local_bytes, banks, gpu.memory.table(), gpu.texture_table(references),
+                          gpu.instruction_budget, gpu.checks if checks is None else checks, order)
+
+    def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
+        names = [name for name, _ in self.kernel.textures]
+        unknown = sorted(set(textures) - set(names))
+        missing = sorted(set(names) - set(textures))
+        if unknown or missing:
+            raise LaunchError(f"{self.name}: textures must bind exactly {names or 'nothing'} "
+                              f"(missing {missing}, unknown {unknown})")
+        return [textures[name] for name in names]
+
+    def _fill_bank0(self, bank: np.ndarray, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int) -> None:
+        words = bank[:PARAM_BASE].view(np.uint32)
+        words[0], words[1] = SHARED_WINDOW << 24, LOCAL_WINDOW << 24
+        words[2:5], words[5:8] = block, grid
+        words[8] = self.kernel.local_bytes
+        words[0xFC // 4] = shared_bytes
+        data = pack_arguments(self.kernel, args)
+        bank[PARAM_BASE:PARAM_BASE + len(data)] = np.frombuffer(bytes(data), np.uint8)
+
+    def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
+               textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
+        """Run the kernel to its end. Raises LaunchError, or EmulationFault for what goes wrong inside."""
+        plan = self.plan(grid, block, args, shared_bytes, textures)
+        run(plan, self.module.gpu)
+
+
+def run(plan: LaunchPlan, gpu: VirtualGpu) -> None:
+    """All blocks of a launch, on as many threads as there is work for."""
+    helpers.load()  # before there are threads
+    count = max(1, min(gpu.workers, plan.record["total"]))
+    faults: list[EmulationFault] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            worker = Worker(plan)
+            if worker.run() == layout.FAULTED:
+                plan.record["stop"] = 1
+                faults.append(fault_of(worker, gpu.memory))
+        except BaseException as e:
+            plan.record["stop"] = 1
+            errors.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(count - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    if faults:
+        raise faults[0]

@@ -1,0 +1,275 @@
+"""A kernel to one LLVM function: semantics are traced block by block, control flow is lowered here.
+
+The function runs one warp from warp.pc until it exits, comes to a barrier, uses up its slice, faults, or its set of
+active lanes no longer fits the variant (`full`: all 32; otherwise: fewer)."""
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from ..isa import PT, Instruction
+from ..semantics import meaning
+from ..semantics.move import flag_test
+from . import layout
+from .irkit import I32, I64, PTR, c32, c64, get, put
+from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, DIV, PBK, PCNT, SSY, WARP
+from .program import Block, Program, Undecodable, ends_block, following, normal, static_target
+from .runtime.flow import EXIT_KIND
+from .runtime.memory import VI1, VI32
+from .warp import WarpTracer
+
+_PUSHES = {"SSY": SSY, "PBK": PBK, "PCNT": PCNT, "PRET": CALL}
+_LEAVES = {"SYNC": SSY, "BRK": PBK, "CONT": PCNT, "RET": CALL, "EXIT": EXIT_KIND, "KIL": EXIT_KIND}
+_CC_ALWAYS = 15
+_REDUCTIONS = {"POPC": BAR_POPC, "AND": BAR_AND, "OR": BAR_OR}
+
+
+class Lowering:
+    """Builds the module of one variant; `sites` is the number of memory instructions afterwards."""
+
+    def __init__(self, program: Program, full: bool, bank_bytes: Sequence[int]) -> None:
+        self.program = program
+        self.full = full
+        self.module = ir.Module(name="kernel")
+        self.fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, PTR]), "run")
+        self.ctx, self.warp = self.fn.args
+        self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
+        self.t = WarpTracer(self.module, self.fn, self.b, full, bank_bytes)
+        self.heads = {start: self.fn.append_basic_block(f"at_{start:x}") for start in program.blocks}
+        self._dispatch = self.fn.append_basic_block("dispatch")
+        self.b.branch(self._dispatch)
+        self._build_dispatch()
+        for block in program.blocks.values():
+            self._block(block)
+        self._finish()
+
+    def _build_dispatch(self) -> None:
+        """Resume at warp.pc if all is as this variant expects."""
+        b = self.b
+        b.position_at_end(self._dispatch)
+        right = self.fn.append_basic_block("fitting")
+        wrong = self.fn.append_basic_block("other_variant")
+        all_active = b.icmp_unsigned("==", get(b, self.warp, WARP, "active"), c32(-1))
+        b.cbranch(all_active, *((right, wrong) if self.full else (wrong, right)))
+        b.position_at_end(wrong)
+        b.ret(c32(layout.SWITCH))
+        b.position_at_end(right)
+        unknown = self.fn.append_basic_block("unknown")
+        choice = b.switch(get(b, self.warp, WARP, "pc"), unknown)
+        for start, head in self.heads.items():
+            choice.add_case(c32(start), head)
+            if start % 32 == 8:
+                choice.add_case(c32(start - 8), head)
+        b.position_at_end(unknown)
+        b.ret(c32(layout.BAD_PC))
+
+    def _finish(self) -> None:
+        """A kernel in which nothing can fail still has the block that reports failures; LLVM wants it reachable."""
+        if not self.t.failures:
+            self.b.position_at_end(self.fn.append_basic_block("never"))
+            self.t.fail(0)
+
+    # -- blocks ------------------------------------------------------------------------------------------------
+
+    def _block(self, block: Block) -> None:
+        b, t = self.b, self.t
+        b.position_at_end(self.heads[block.start])
+        fuel = get(b, self.warp, WARP, "fuel")
+        put(b, self.warp, WARP, "fuel", b.sub(fuel, c64(len(block.items))))
+        t.start_block()
+        for item in block.items:
+            if isinstance(item, Undecodable):
+                self._give_up("undecodable", item.address)
+                return
+            t.start(item)
+            function = meaning(item)
+            if function is not None:
+                function(t, item)
+            elif ends_block(item):
+                t.end_block()
+                self._control(item)
+                return
+            else:
+                t.unsupported(f"{item.mnemonic} is not emulated")
+        t.end_block()
+        self._go(following(block.last.address), block.last.address)
+
+    def _give_up(self, kind: str, address: int) -> None:
+        b = self.b
+        callee = self.t.declare("rt_fault", I32, [PTR, I32, I32, I64, I32, I32])
+        b.call(callee, [self.ctx, c32(layout.FAULT_KINDS.index(kind)), c32(0), c64(0), c32(0), c32(0)])
+        self.t.fail(address)
+
+    def _go(self, target: int, source: int) -> None:
+        """Continue at a fixed address; a jump backwards lets the others run when the slice is used up."""
+        b = self.b
+        target = normal(target)
+        if target not in self.heads:
+            self._give_up("bad target", source)
+            return
+        if target > source:
+            b.branch(self.heads[target])
+            return
+        out = self.fn.append_basic_block("yield")
+        b.cbranch(b.icmp_signed("<", get(b, self.warp, WARP, "fuel"), c64(0)), out, self.heads[target])
+        b.position_at_end(out)
+        self._return(target, layout.YIELDED)
+
+    def _return(self, pc: int, status: int) -> None:
+        put(self.b, self.warp, WARP, "pc", pc)
+        self.b.ret(c32(status))
+
+    # -- control flow ------------------------------------------------------------------------------------------
+
+    def _control(self, inst: Instruction) -> None:
+        """Lower the control-flow instruction that ends a block."""
+        op = inst.opcode
+        if op in ("BRA", "JMP") and static_target(inst) is not None:
+            self._branch(inst)
+        elif op in ("BRX", "JMX"):
+            self._indirect(inst)
+        elif op in _PUSHES:
+            self._push(_PUSHES[op], static_target(inst) or 0)
+            self._go(following(inst.address), inst.address)
+        elif op in ("CAL", "JCAL"):
+            self._push(CALL, following(inst.address))
+            self._go(static_target(inst) or 0, inst.address)
+        elif op in _LEAVES:
+            self._leave(inst, _LEAVES[op])
+        elif op == "BAR":
+            self._barrier(inst)
+        else:
+            self._unsupported(inst)
+
+    def _unsupported(self, inst: Instruction) -> None:
+        self.t.fault("trap" if inst.opcode == "BPT" else "unsupported")
+        self._go(following(inst.address), inst.address)
+
+    def _taken(self, inst: Instruction) -> ir.Value:
+        """i32 mask of the lanes that are active, guarded and whose condition test holds."""
+        cc = inst.operand("cc")
+        if cc is None or cc.value == _CC_ALWAYS:
+            return self.t.mask_bits
+        from ..isa.text import CC_TESTS
+        holds = flag_test(self.t, CC_TESTS[cc.value])
+        if holds is None:
+            self.t.unsupported("condition test")
+            return self.t.mask_bits
+        return self.b.and_(self.b.bitcast(holds, I32), self.t.mask_bits)
+
+    def _unconditional(self, inst: Instruction) -> bool:
+        cc = inst.operand("cc")
+        return inst.guard.index == PT and not inst.guard.negated and (cc is None or cc.value == _CC_ALWAYS)
+
+    def _branch(self, inst: Instruction) -> None:
+        b = self.b
+        target, after = static_target(inst) or 0, following(inst.address)
+        if self._unconditional(inst):
+            self._go(target, inst.address)
+            return
+        taken = self._taken(inst)
+        none, some, all_, split = (self.fn.append_basic_block(n) for n in ("none", "some", "all", "split"))
+        b.cbranch(b.icmp_unsigned("==", taken, c32(0)), none, some)
+        b.position_at_end(some)
+        b.cbranch(b.icmp_unsigned("==", taken, self.t.active_bits), all_, split)
+        b.position_at_end(none)
+        self._go(after, inst.address)
+        b.position_at_end(all_)
+        self._go(target, inst.address)
+        b.position_at_end(split)
+        self._push(DIV, after, b.and_(self.t.active_bits, b.not_(taken)))
+        put(b, self.warp, WARP, "active", taken)
+        if self.full:
+            self._return(target, layout.SWITCH)
+        else:
+            self._go(target, inst.address)
+
+    def _push(self, kind: int, target: int, lanes: ir.Value | None = None) -> None:
+        callee = self.t.declare("rt_push", I32, [PTR, PTR, I32, I32, I32])
+        lanes = self.t.active_bits if lanes is None else lanes
+        self.t.check(self.b.call(callee, [self.ctx, self.warp, c32(kind), c32(normal(target)), lanes]))
+
+    def _leave(self, inst: Instruction, kind: int) -> None:
+        b = self.b
+        lanes = self._taken(inst)
+        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("leave")
+        b.cbranch(b.icmp_unsigned("==", lanes, c32(0)), stay, go)
+        b.position_at_end(go)
+        callee = self.t.declare("rt_leave", I32, [PTR, PTR, I32, I32])
+        how = b.call(callee, [self.ctx, self.warp, c32(kind), lanes])
+        rest = self.fn.append_basic_block("rest")
+        over = self.fn.append_basic_block("over")
+        choice = b.switch(how, self.t.failed)
+        self.t.fails_at(inst.address)
+        choice.add_case(c32(0), rest)
+        choice.add_case(c32(1), self._dispatch)
+        choice.add_case(c32(2), over)
+        b.position_at_end(over)
+        b.ret(c32(layout.EXITED))
+        b.position_at_end(rest)
+        if self.full:
+            self._return(following(inst.address), layout.SWITCH)
+        else:
+            self._go(following(inst.address), inst.address)
+        b.position_at_end(stay)
+        self._go(following(inst.address), inst.address)
+
+    def _indirect(self, inst: Instruction) -> None:
+        """A target per lane: register plus offset; BRX relative to the next word, JMX absolute."""
+        b, t = self.b, self.t
+        op = inst["target"]
+        base = op.value + (inst.address + 8 if inst.opcode == "BRX" else 0)
+        targets = t.add(t.reg(op.base), t.const("i32", base))
+        lanes = self._taken(inst)
+        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("go")
+        b.cbranch(b.icmp_unsigned("==", lanes, c32(0)), stay, go)
+        b.position_at_end(go)
+        others = b.and_(t.active_bits, b.not_(lanes))
+        some, ready = self.fn.append_basic_block("others"), self.fn.append_basic_block("ready")
+        b.cbranch(b.icmp_unsigned("!=", others, c32(0)), some, ready)
+        b.position_at_end(some)
+        self._push(DIV, following(inst.address), others)
+        b.branch(ready)
+        b.position_at_end(ready)
+        callee = t.declare("rt_indirect", I32, [PTR, PTR, VI32, I32])
+        t.check(b.call(callee, [self.ctx, self.warp, targets, lanes]))
+        b.branch(self._dispatch)
+        b.position_at_end(stay)
+        self._go(following(inst.address), inst.address)
+
+    # -- barriers ----------------------------------------------------------------------------------------------
+
+    def _barrier(self, inst: Instruction) -> None:
+        b, t = self.b, self.t
+        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("go")
+        b.cbranch(b.icmp_unsigned("==", t.mask_bits, c32(0)), stay, go)
+        b.position_at_end(go)
+        number, count = self._uniform(inst, "bar"), self._uniform(inst, "cnt")
+        t.check(b.call(t.declare("rt_check_barrier", I32, [PTR, I32, I32]), [self.ctx, number, count]))
+        put(b, self.warp, WARP, "bar_id", number)
+        put(b, self.warp, WARP, "bar_count", count)
+        kind, bits = BAR_SYNC, c32(0)
+        if inst.mnemonic == "BAR.ARV":
+            kind = BAR_ARRIVE
+        elif inst.mnemonic == "BAR.RED":
+            kind = _REDUCTIONS[inst.mods["op"]]
+            from ..semantics.operands import pred
+            bits = b.ctpop(b.and_(b.bitcast(pred(t, inst["ps"]), I32), t.mask_bits))
+        put(b, self.warp, WARP, "bar_kind", kind)
+        put(b, self.warp, WARP, "bar_bits", bits)
+        self._return(following(inst.address), layout.BARRIER)
+        b.position_at_end(stay)
+        self._go(following(inst.address), inst.address)
+
+    def _uniform(self, inst: Instruction, name: str) -> ir.Value:
+        """A barrier operand: immediate, or the register's value in the first executing lane."""
+        op = inst[name]
+        if op.type != "gpr":
+            return c32(op.value)
+        if op.value == 255:
+            return c32(0)
+        lane = self.b.cttz(self.t.mask_bits, ir.Constant(ir.IntType(1), 1))
+        return self.b.extract_element(self.t.reg(op.value), lane)
+
+
+__all__ = ["VI1", "Lowering"]

@@ -1,0 +1,99 @@
+"""Global memory of the virtual GPU: every allocation is a host array with a device address of its own. Addresses are
+never given out twice and lie at least a guard apart, so a stray access cannot land in a neighbour."""
+
+import bisect
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError, LaunchError
+
+FIRST_ADDRESS = 0x2_0000_0000  # above 4 GiB: a dropped high word is noticed
+GUARD = 1 << 20
+ALIGNMENT = 512
+
+
+def aligned_bytes(nbytes: int, alignment: int = 64) -> np.ndarray:
+    """A zeroed uint8 array whose data starts at a multiple of `alignment`."""
+    raw = np.zeros(nbytes + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start:start + nbytes]
+
+
+class VirtualBuffer:
+    """Device memory of the virtual GPU. `data` is its content."""
+
+    def __init__(self, memory: "GlobalMemory", address: int, nbytes: int) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.data = aligned_bytes(nbytes, ALIGNMENT)
+        self._release = weakref.finalize(self, memory.release, address)
+
+    def free(self) -> None:
+        self._release()
+
+
+class GlobalMemory:
+    """All allocations, by address."""
+
+    def __init__(self) -> None:
+        self._next = FIRST_ADDRESS
+        self._live: dict[int, np.ndarray] = {}
+        self._addresses: list[int] = []
+        self._freed: list[tuple[int, int]] = []
+
+    def alloc(self, nbytes: int) -> VirtualBuffer:
+        if nbytes < 0:
+            raise LaunchError(f"nbytes must not be negative (got {nbytes})")
+        try:
+            buffer = VirtualBuffer(self, self._next, nbytes)
+        except MemoryError as e:
+            raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
+        self._live[buffer.address] = buffer.data
+        self._addresses.append(buffer.address)
+        self._next += (nbytes + GUARD + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        return buffer
+
+    def release(self, address: int) -> None:
+        data = self._live.pop(address, None)
+        if data is not None:
+            self._addresses.remove(address)
+            self._freed.append((address, data.nbytes))
+            del self._freed[:-1000]
+
+    def table(self) -> np.ndarray:
+        """(n, 4) uint64, ascending: device address, bytes, host address, 0."""
+        out = np.zeros((len(self._addresses), 4), np.uint64)
+        for row, address in zip(out, self._addresses, strict=True):
+            data = self._live[address]
+            row[:3] = address, data.nbytes, data.ctypes.data
+        return out
+
+    def host(self, address: int, nbytes: int) -> np.ndarray | None:
+        """The bytes of a device range, or None if no allocation holds it."""
+        at = bisect.bisect_right(self._addresses, address) - 1
+        if at < 0:
+            return None
+        start = self._addresses[at]
+        data = self._live[start]
+        offset = address - start
+        return data[offset:offset + nbytes] if offset + nbytes <= data.nbytes else None
+
+    def describe(self, address: int) -> str:
+        """Where an address lies relative to the nearest allocation."""
+        for start, nbytes in reversed(self._freed):
+            if start <= address < start + nbytes:
+                return f"inside a freed allocation of {nbytes} bytes at 0x{start:x}"
+        spans = [(a, self._live[a].nbytes) for a in self._addresses]
+        if not spans:
+            return "there are no allocations"
+        start, nbytes = min(spans, key=lambda s: max(s[0] - address, address - (s[0] + s[1]), 0))
+        if address >= start + nbytes:
+            return f"{address - start - nbytes} bytes past the end of the allocation of {nbytes} bytes at 0x{start:x}"
+        if address < start:
+            return f"{start - address} bytes before the allocation of {nbytes} bytes at 0x{start:x}"
+        return f"in the allocation of {nbytes} bytes at 0x{start:x}, {start + nbytes - address} bytes before its end"
+
+
+__all__ = ["Any", "GlobalMemory", "VirtualBuffer", "aligned_bytes"]

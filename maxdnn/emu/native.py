@@ -1,0 +1,115 @@
+"""IR to machine code in this process, through a cache on disk.
+
+The key of a cached object is its content (source words and variant), the version of this package's emulator sources, and
+the host's CPU name and features. Files are written whole or not at all."""
+
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+
+@functools.cache
+def target() -> llvm.TargetMachine:
+    """The host's target machine. Level 1: kernels are straight vector code, and compile time is part of a launch."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1, jit=True)
+
+
+@functools.cache
+def has_wide_vectors() -> bool:
+    return bool(llvm.get_host_cpu_features().get("avx512f"))
+
+
+@functools.cache
+def _identity() -> bytes:
+    """What besides its content decides a compiled object: our sources, LLVM, the host."""
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for path in sorted([*here.rglob("*.py"), *here.parent.joinpath("semantics").glob("*.py"),
+                        *here.parent.joinpath("isa").glob("*.*")]):
+        if path.is_file():
+            digest.update(path.read_bytes())
+    host = f"{llvmlite.__version__} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    digest.update(host.encode())
+    return digest.digest()
+
+
+def cache_folder() -> Path:
+    """MAXDNN_CACHE, or maxdnn under the platform's user cache folder."""
+    named = os.environ.get("MAXDNN_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    return Path(base) / "maxdnn"
+
+
+def cached_object(content: bytes, make: Callable[[], ir.Module | str]) -> bytes:
+    """The object code for `content`, from disk or by compiling the module that `make` gives."""
+    key = hashlib.sha256(_identity() + content).hexdigest()[:40]
+    path = cache_folder() / f"{key}.o"
+    try:
+        return path.read_bytes()
+    except OSError:
+        pass
+    data = compile_module(make())
+    _write(path, data)
+    return data
+
+
+def compile_module(module: ir.Module | str, optimise: bool = False) -> bytes:
+    parsed = llvm.parse_assembly(str(module))
+    parsed.triple = llvm.get_default_triple()
+    return target().emit_object(parsed)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Best effort: a cache that cannot be written only costs time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(data)
+        os.replace(file.name, path)
+    except OSError:
+        pass
+
+
+class Code:
+    """Loaded object code; `address(name)` of its functions. Keeps the memory alive."""
+
+    def __init__(self, data: bytes) -> None:
+        empty = llvm.parse_assembly("")
+        empty.triple = llvm.get_default_triple()
+        self._engine = llvm.create_mcjit_compiler(empty, _engine_target())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        found = self._engine.get_function_address(name)
+        if not found:
+            raise KeyError(name)
+        return int(found)
+
+
+def _engine_target() -> llvm.TargetMachine:
+    """Each engine takes ownership of its own target machine."""
+    target()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1, jit=True)
+
+
+def export(name: str, address: int) -> None:
+    """Make a function known to objects loaded later."""
+    llvm.add_symbol(name, address)
+
+
+__all__ = ["Any", "Code", "cached_object", "compile_module", "export", "has_wide_vectors", "target"]

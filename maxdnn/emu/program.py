@@ -1,0 +1,134 @@
+"""A kernel as basic blocks: where control can enter, what can be reached, what each block ends with."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..cubin import CubinKernel
+from ..errors import DecodeError
+from ..isa import Instruction, decode
+
+ENTRY = 8
+_JUMPS = ("BRA", "JMP", "SSY", "PBK", "PCNT", "PRET", "PLONGJMP", "CAL", "JCAL", "PEXIT")
+_ENDS = (*_JUMPS, "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "BAR", "LONGJMP", "BPT")
+_NEVER_FALL_THROUGH = ("BRA", "JMP", "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "LONGJMP")
+INDIRECT_TARGETS = 0x34  # attribute of .nv.info
+
+
+def normal(address: int) -> int:
+    """A target may name the control word in front of a group's first instruction."""
+    return address + 8 if address % 32 == 0 else address
+
+
+def following(address: int) -> int:
+    return normal(address + 8)
+
+
+def slot(address: int) -> int:
+    """Index of an instruction address in CubinKernel.instructions."""
+    return address // 32 * 3 + address % 32 // 8 - 1
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """A word no row matches; a fault when it is reached."""
+
+    address: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Straight code from `start`; the last instruction may be control flow."""
+
+    start: int
+    items: tuple[Instruction | Undecodable, ...]
+
+    @property
+    def last(self) -> Instruction | Undecodable:
+        return self.items[-1]
+
+
+def ends_block(item: Instruction | Undecodable) -> bool:
+    return isinstance(item, Undecodable) or item.opcode in _ENDS
+
+
+def static_target(inst: Instruction) -> int | None:
+    """The fixed address an instruction names, if any."""
+    op = inst.operand("target")
+    if inst.opcode in _JUMPS and op is not None and op.type in ("rel_target", "uimm"):
+        return normal(op.value)
+    return None
+
+
+def _always(inst: Instruction) -> bool:
+    cc = inst.operand("cc")
+    return str(inst.guard) == "" and (cc is None or cc.type != "cc_test" or cc.value == 15)
+
+
+class Program:
+    """The reachable basic blocks of a kernel by start address. `extra` are entries found while running (indirect
+    branches whose targets the file does not list)."""
+
+    def __init__(self, kernel: CubinKernel, extra: Iterable[int] = ()) -> None:
+        self.kernel = kernel
+        self.words = {address: (word, control) for address, word, control in kernel.words()}
+        self._items: dict[int, Instruction | Undecodable] = {}
+        leaders = self._leaders([ENTRY, *(normal(a) for a in extra), *self._listed_targets()])
+        self.blocks = {start: self._block(start, leaders) for start in sorted(leaders) if start in self.words}
+
+    def item(self, address: int) -> Instruction | Undecodable:
+        if address not in self._items:
+            word, control = self.words[address]
+            try:
+                self._items[address] = decode(word, control, address)
+            except DecodeError as e:
+                self._items[address] = Undecodable(address, str(e))
+        return self._items[address]
+
+    def _listed_targets(self) -> list[int]:
+        found = []
+        for code, value in self.kernel.attributes:
+            if code == INDIRECT_TARGETS:
+                found += [int.from_bytes(value[i:i + 4], "little") for i in range(0, len(value) - 3, 4)]
+        return [normal(t) for t in found if t % 8 == 0 and normal(t) in self.words]
+
+    def _leaders(self, roots: list[int]) -> set[int]:
+        """Everything reachable from the roots, as block starts."""
+        leaders: set[int] = set()
+        seen: set[int] = set()
+        work = list(roots)
+        while work:
+            start = work.pop()
+            if start in leaders:
+                continue
+            leaders.add(start)
+            address = start
+            while address in self.words and address not in seen:
+                seen.add(address)
+                item = self.item(address)
+                if ends_block(item):
+                    if isinstance(item, Instruction):
+                        work += self._successors(item)
+                    break
+                address = following(address)
+        return leaders
+
+    def _successors(self, inst: Instruction) -> list[int]:
+        out = []
+        target = static_target(inst)
+        if target is not None:
+            out.append(target)
+        if inst.opcode not in _NEVER_FALL_THROUGH or not _always(inst):
+            out.append(following(inst.address))
+        return out
+
+    def _block(self, start: int, leaders: set[int]) -> Block:
+        items = []
+        address = start
+        while address in self.words:
+            item = self.item(address)
+            items.append(item)
+            address = following(address)
+            if ends_block(item) or address in leaders:
+                break
+        return Block(start, tuple(items))

@@ -1,0 +1,23 @@
+"""Functions that compiled kernels call, written in LLVM IR and compiled once per host: memory access with its checks,
+the divergence stack, and the loop that runs blocks and warps. Nothing here depends on a kernel."""
+
+from llvmlite import ir
+
+from . import flow, memory, scheduler
+
+
+def module() -> ir.Module:
+    """The runtime as one LLVM module."""
+    m = ir.Module(name="maxdnn_runtime")
+    memory.build(m)
+    flow.build(m)
+    scheduler.build(m)
+    return m
+
+
+def exported() -> list[str]:
+    """The names of the functions that kernels may call."""
+    accesses = [f"rt_{what}_{space}_{kind}" for what in ("load", "store")
+                for space in memory.SPACE_ADDRESS for kind in memory.KINDS]
+    return [*accesses, *(f"rt_load_const_{kind}" for kind in memory.KINDS), "rt_texture", "rt_shuffle", "rt_fault",
+            "rt_fault_mask", "rt_check_barrier", "rt_push", "rt_leave", "rt_indirect", "rt_run"]

@@ -1,0 +1,301 @@
+"""The CPU tracer: the abstract machine as LLVM IR for one warp, 32 lanes per value.
+
+Registers live in the warp's record in memory. Inside a basic block the values last read or written are kept by name, as
+many as the host's vector registers hold, so that LLVM finds short live ranges and never spills. The `full` variant of a
+kernel knows that all 32 lanes are active; the other one blends every write with the old value."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from ..isa import PT, RZ, Instruction
+from . import layout
+from .irkit import I32, I64, PTR, at, c32, c64, field, get
+from .lanes import Lanes, V
+from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
+from .native import has_wide_vectors
+from .program import slot
+from .runtime.memory import SPACE_ADDRESS, VI1, VI32, VI64
+
+_FLAGS = "ZSCO"
+
+
+class WarpTracer(Lanes):
+    def __init__(self, module: ir.Module, function: ir.Function, builder: ir.IRBuilder, full: bool,
+                 bank_bytes: Sequence[int]) -> None:
+        super().__init__(module, builder, LANES)
+        self.ctx, self.warp = function.args
+        self.function = function
+        self.full = full
+        self.bank_bytes = bank_bytes
+        self.window = 10 if has_wide_vectors() else 3
+        self.failed = function.append_basic_block("failed")
+        with builder.goto_block(self.failed):
+            self._failed_at = builder.phi(I32)
+            builder.store(self._failed_at, field(builder, self.ctx, CTX, "fault_pc"))
+            builder.ret(c32(layout.FAULT))
+        self.failures = 0
+        self.inst: Instruction | None = None
+
+    # -- a block, an instruction -------------------------------------------------------------------------------
+
+    def start_block(self) -> None:
+        """Forget everything known by name; in the partial variant read which lanes are active."""
+        self._regs: OrderedDict[int, V] = OrderedDict()
+        self._preds: dict[int, V] = {}
+        self._flags: dict[str, Callable[[], V]] = {}
+        self._constants: dict[tuple[int, int], V] = {}
+        if self.full:
+            self.active_bits: V = c32(-1)
+            self.active: V = None
+        else:
+            self.active_bits = get(self.b, self.warp, WARP, "active")
+            self.active = self.b.bitcast(self.active_bits, VI1)
+        self.mask, self.mask_bits = self.active, self.active_bits
+
+    def start(self, inst: Instruction) -> None:
+        """Set the lanes that execute an instruction: active and guarded."""
+        self.inst = inst
+        guard = inst.guard
+        self.mask, self.mask_bits = self.active, self.active_bits
+        if guard.index == PT and not guard.negated:
+            return
+        chosen = self.const("i1", 0) if guard.index == PT else self.pred(guard.index)
+        chosen = self.not_(chosen) if guard.negated and guard.index != PT else chosen
+        self.mask = chosen if self.active is None else self.b.and_(chosen, self.active)
+        self.mask_bits = self.b.bitcast(self.mask, I32)
+
+    def end_block(self) -> None:
+        """Bring what was delayed to memory."""
+        for name, value in self._flags.items():
+            self._store_flag(name, value())
+        self._flags = {}
+
+    def _merge(self, new: V, old: Callable[[], V]) -> V:
+        return new if self.mask is None else self.b.select(self.mask, new, old())
+
+    def _merge_bits(self, new: V, old: Callable[[], V]) -> V:
+        if self.mask is None:
+            return new
+        before = old()
+        return self.b.xor(before, self.b.and_(self.b.xor(before, new), self.mask))
+
+    # -- registers ---------------------------------------------------------------------------------------------
+
+    def slot(self, index: int) -> V:
+        return at(self.b, self.warp, REGS_OFFSET + VECTOR_BYTES * index)
+
+    def _remember(self, index: int, value: V) -> V:
+        self._regs[index] = value
+        self._regs.move_to_end(index)
+        if len(self._regs) > self.window:
+            self._regs.popitem(last=False)
+        return value
+
+    def forget(self, first: int, count: int) -> None:
+        for index in range(first, first + count):
+            self._regs.pop(index, None)
+
+    def reg(self, index: int) -> V:
+        if index == RZ:
+            return self.const("i32", 0)
+        known = self._regs.get(index)
+        if known is None:
+            known = self.b.load(self.slot(index), typ=VI32, align=64)
+        return self._remember(index, known)
+
+    def set_reg(self, index: int, value: V) -> None:
+        if index == RZ:
+            return
+        merged = self._merge(value, lambda: self.reg(index))
+        self.b.store(merged, self.slot(index), align=64)
+        self._remember(index, merged)
+
+    def _pred_slot(self, index: int) -> V:
+        return at(self.b, field(self.b, self.warp, WARP, "preds"), 4 * index)
+
+    def pred(self, index: int) -> V:
+        if index == PT:
+            return self.const("i1", 1)
+        if index not in self._preds:
+            self._preds[index] = self.b.bitcast(self.b.load(self._pred_slot(index), typ=I32), VI1)
+        return self._preds[index]
+
+    def set_pred(self, index: int, value: V) -> None:
+        if index == PT:
+            return
+        merged = self._merge_bits(value, lambda: self.pred(index))
+        self._preds[index] = merged
+        self.b.store(self.b.bitcast(merged, I32), self._pred_slot(index))
+
+    def _flag_slot(self, name: str) -> V:
+        return at(self.b, field(self.b, self.warp, WARP, "flags"), 4 * _FLAGS.index(name))
+
+    def flag(self, name: str) -> V:
+        if name in self._flags:
+            value = self._flags[name]()
+            self._flags[name] = lambda: value
+            return value
+        return self.b.bitcast(self.b.load(self._flag_slot(name), typ=I32), VI1)
+
+    def _store_flag(self, name: str, value: V) -> None:
+        self.b.store(self.b.bitcast(value, I32), self._flag_slot(name))
+
+    def set_flag(self, name: str, value: Callable[[], V]) -> None:
+        if self.mask is None:
+            self._flags[name] = value
+            return
+        merged = self._merge_bits(value(), lambda: self.flag(name))
+        self._flags[name] = lambda: merged
+
+    # -- constants and special registers -----------------------------------------------------------------------
+
+    def constant(self, bank: int, offset: int) -> V:
+        if (bank, offset) not in self._constants:
+            if bank >= len(self.bank_bytes) or offset + 4 > self.bank_bytes[bank]:
+                self.fault("bounds", space="constant", address=offset, size=4)
+                return self.const("i32", 0)
+            base = self.b.load(at(self.b, field(self.b, self.ctx, CTX, "banks"), 8 * bank), typ=PTR)
+            self._constants[bank, offset] = self.b.load(at(self.b, base, offset), typ=I32)
+        return self.broadcast(self._constants[bank, offset])
+
+    def special(self, name: str) -> V:
+        name = name.removeprefix("SR_")
+        simple = self._lane_register(name) or self._uniform_register(name)
+        if simple is None:
+            self.unsupported(f"special register {name} is not emulated")
+            return self.const("i32", 0)
+        return simple
+
+    def _lane_register(self, name: str) -> V | None:
+        tables = {"LANEID": lambda i: i, "EQMASK": lambda i: 1 << i, "LTMASK": lambda i: (1 << i) - 1,
+                  "LEMASK": lambda i: (2 << i) - 1, "GTMASK": lambda i: ~((2 << i) - 1), "GEMASK": lambda i: -(1 << i)}
+        if name in tables:
+            return ir.Constant(VI32, [tables[name](i) & 0xFFFFFFFF for i in range(LANES)])
+        if name.startswith("TID."):
+            return self._tid("XYZ".index(name[4]))
+        if name == "TID":
+            packed = self.or_(self._tid(0), self.shl(self._tid(1), self.const("i32", 16)))
+            return self.or_(packed, self.shl(self._tid(2), self.const("i32", 26)))
+        return None
+
+    def _tid(self, axis: int) -> V:
+        return self.b.load(at(self.b, field(self.b, self.warp, WARP, "tid"), VECTOR_BYTES * axis), typ=VI32, align=64)
+
+    def _uniform_register(self, name: str) -> V | None:
+        b = self.b
+        if name.startswith("CTAID."):
+            return self.broadcast(get(b, self.ctx, CTX, f"ctaid_{name[6].lower()}"))
+        if name == "VIRTID":
+            return self.broadcast(b.shl(get(b, self.warp, WARP, "index"), c32(8)))
+        if name == "VIRTCFG":
+            return self.const("i32", 1 << 20)
+        if name == "SMEMSZ":
+            return self.broadcast(b.trunc(get(b, self.ctx, CTX, "shared_bytes"), I32))
+        if name in ("CLOCK", "CLOCKLO", "CLOCKHI", "GLOBALTIMERLO", "GLOBALTIMERHI"):
+            issued = b.sub(b.add(get(b, self.warp, WARP, "issued"), get(b, self.ctx, CTX, "slice")),
+                           get(b, self.warp, WARP, "fuel"))
+            half = b.lshr(issued, c64(32)) if name.endswith("HI") else issued
+            return self.broadcast(b.trunc(half, I32))
+        if name in ("NTID", "AFFINITY", "PM0", "PM1", "PM2", "PM3"):
+            return self.const("i32", 0) if name != "NTID" else self.broadcast(self._packed_block())
+        return None
+
+    def _packed_block(self) -> V:
+        launch = get(self.b, self.ctx, CTX, "launch")
+        x, y, z = (get(self.b, launch, LAUNCH, f"block_{n}") for n in "xyz")
+        return self.b.or_(x, self.b.or_(self.b.shl(y, c32(16)), self.b.shl(z, c32(26))))
+
+    # -- faults ------------------------------------------------------------------------------------------------
+
+    def check(self, status: V) -> None:
+        """Leave the kernel when a runtime function reports a fault."""
+        on = self.function.append_basic_block()
+        self.fails_at(self.inst.address if self.inst else 0)
+        self.b.cbranch(self.b.icmp_unsigned("==", status, c32(0)), on, self.failed)
+        self.b.position_at_end(on)
+
+    def fails_at(self, address: int) -> None:
+        """The current block is about to branch to `failed`."""
+        self._failed_at.add_incoming(c32(address), self.b.block)
+        self.failures += 1
+
+    def fail(self, address: int) -> None:
+        self.fails_at(address)
+        self.b.branch(self.failed)
+
+    def fault(self, kind: str, *, space: str = "global", address: int = 0, size: int = 0) -> None:
+        """Fault if any lane executes this instruction."""
+        bits = self.mask_bits
+        callee = self.declare("rt_fault_mask", I32, [PTR, I32, I32, I64, I32, I32])
+        self.check(self.b.call(callee, [self.ctx, c32(FAULT_KINDS.index(kind)), bits, c64(address),
+                                        c32(layout.SPACES.index(space)), c32(size)]))
+
+    def unsupported(self, why: str) -> None:
+        self.fault("unsupported")
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _site(self) -> V:
+        """This instruction's memory of the allocation it touched last."""
+        index = slot(self.inst.address) if self.inst else 0
+        return at(self.b, get(self.b, self.ctx, CTX, "sites"), layout.SITE_BYTES * index)
+
+    def _spare(self, kind: str, index: int) -> V:
+        """Where RZ is loaded to."""
+        return at(self.b, get(self.b, self.ctx, CTX, "scratch"), 256) if index == RZ else self.slot(index)
+
+    def load(self, space: str, address: V, kind: str, dest: int) -> None:
+        where = self._spare(kind, dest)
+        if space.startswith("const"):
+            callee = self.declare(f"rt_load_const_{kind}", I32, [PTR, I32, VI32, I32, PTR])
+            status = self.b.call(callee, [self.ctx, c32(int(space[5:])), address, self.mask_bits, where])
+        else:
+            status = self.b.call(self._access(f"rt_load_{space}_{kind}", space),
+                                 [self.ctx, self._site(), address, self.mask_bits, where])
+        self._regs.clear()
+        self.check(status)
+
+    def _access(self, name: str, space: str) -> ir.Function:
+        vector = VI64 if SPACE_ADDRESS[space] == 64 else VI32
+        return self.declare(name, I32, [PTR, PTR, vector, I32, PTR])
+
+    def store(self, space: str, address: V, kind: str, source: int) -> None:
+        where = at(self.b, get(self.b, self.ctx, CTX, "scratch"), 1024) if source == RZ else self.slot(source)
+        callee = self._access(f"rt_store_{space}_{kind}", space)
+        status = self.b.call(callee, [self.ctx, self._site(), address, self.mask_bits, where])
+        self._regs.clear()
+        self.check(status)
+
+    def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
+        texels = at(self.b, get(self.b, self.ctx, CTX, "scratch"), 256)
+        callee = self.declare("rt_texture", I32, [PTR, VI32, VI32, I32, PTR])
+        status = self.b.call(callee, [self.ctx, handle, coord, self.mask_bits, texels])
+        self._regs.clear()
+        self.check(status)
+        for component, dest in enumerate(dests):
+            if dest is not None and dest != RZ:
+                value = self.b.load(at(self.b, texels, VECTOR_BYTES * component), typ=VI32, align=64)
+                self.set_reg(dest, value)
+
+    # -- between lanes -----------------------------------------------------------------------------------------
+
+    def shuffle(self, value: V, lane: V) -> V:
+        callee = self.declare("rt_shuffle", VI32, [VI32, VI32])
+        result = self.b.call(callee, [value, lane])
+        self._regs.clear()
+        return result
+
+    def ballot(self, p: V) -> V:
+        return self.broadcast(self.b.and_(self.b.bitcast(p, I32), self.mask_bits))
+
+    def executing(self) -> V:
+        return self.broadcast(self.mask_bits)
+
+    def barrier_result(self) -> V:
+        return self.broadcast(get(self.b, self.warp, WARP, "bar_result"))
+
+
+Machine = Any

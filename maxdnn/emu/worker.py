@@ -1,0 +1,127 @@
+"""One worker: the records and memories that one thread needs to run blocks, and the loop around the compiled scheduler."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import helpers, layout
+from .compiled import CompiledKernel
+from .layout import CTX, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
+from .memory import aligned_bytes
+from .record import Record
+
+_REGISTERS = 260  # R254 as the start of a quad must stay inside the record
+_WARP_BYTES = REGS_OFFSET + VECTOR_BYTES * _REGISTERS
+_SCRATCH_BYTES = 4096
+SLICE = 1 << 20  # instructions a warp may run before the block's other warps get a turn
+
+
+@dataclass
+class LaunchPlan:
+    """What every worker of a launch shares."""
+
+    compiled: CompiledKernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    local_bytes: int
+    banks: Sequence[np.ndarray]
+    allocations: np.ndarray
+    textures: np.ndarray
+    budget: int
+    checks: frozenset[str] = frozenset()
+    order: np.ndarray | None = None
+    record: Record = field(init=False)
+
+    def __post_init__(self) -> None:
+        r = Record(aligned_bytes(LAUNCH["_end"][0]), LAUNCH)
+        blocks = self.grid[0] * self.grid[1] * self.grid[2]
+        r["total"] = blocks if self.order is None else len(self.order)
+        for axis, grid, block in zip("xyz", self.grid, self.block, strict=True):
+            r[f"grid_{axis}"], r[f"block_{axis}"] = grid, block
+        r["allocations"], r["allocation_count"] = self.allocations.ctypes.data, len(self.allocations)
+        r["textures"], r["texture_count"] = self.textures.ctypes.data, len(self.textures)
+        r["order"] = 0 if self.order is None else self.order.ctypes.data
+        self.record = r
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+class Worker:
+    """Memory of one thread; `run()` works through the grid until it is done or a fault stops it."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+        self.warps = -(-plan.threads // LANES)
+        self.ctx = Record(aligned_bytes(CTX["_end"][0]), CTX)
+        self._warps = aligned_bytes(_WARP_BYTES * self.warps)
+        self.shared = aligned_bytes(plan.shared_bytes + 16)
+        self._local = aligned_bytes(max(1, plan.local_bytes) * LANES * self.warps)
+        self._sites = aligned_bytes(layout.SITE_BYTES * (len(plan.compiled.kernel.code) // 32 * 3 + 1))
+        self._scratch = aligned_bytes(_SCRATCH_BYTES)
+        self._fill()
+
+    def warp(self, index: int) -> Record:
+        return Record(self._warps, WARP, _WARP_BYTES * index)
+
+    def _fill(self) -> None:
+        c, plan = self.ctx, self.plan
+        for name, where in (("launch", plan.record.data), ("warps", self._warps), ("shared", self.shared),
+                            ("local", self._local), ("sites", self._sites), ("scratch", self._scratch)):
+            c[name] = where.ctypes.data
+        c["warp_bytes"], c["warp_count"] = _WARP_BYTES, self.warps
+        c["local_stride"] = c["local_bytes"] = plan.local_bytes
+        c["shared_bytes"] = plan.shared_bytes
+        c["block_threads"], c["slice"], c["budget"] = plan.threads, SLICE, plan.budget
+        banks, sizes = c.array("banks", np.uint64, layout.BANKS), c.array("bank_bytes", np.uint64, layout.BANKS)
+        for number, bank in enumerate(plan.banks):
+            banks[number], sizes[number] = bank.ctypes.data, bank.nbytes
+        for index in range(self.warps):
+            self._fill_warp(index)
+
+    def _fill_warp(self, index: int) -> None:
+        x, y, _ = self.plan.block
+        threads = np.arange(index * LANES, (index + 1) * LANES, dtype=np.uint32)
+        warp = self.warp(index)
+        tid = warp.array("tid", np.uint32, 3 * LANES).reshape(3, LANES)
+        tid[0], tid[1], tid[2] = threads % x, threads // x % y, threads // (x * y)
+        warp["index"] = index
+        count = min(LANES, self.plan.threads - index * LANES)
+        warp["initial"] = (1 << count) - 1
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Returns layout.DONE, or layout.FAULTED with the fault in `ctx`."""
+        step = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(helpers.load().address("rt_run"))
+        while True:
+            status = step(self.ctx.address)
+            if status in (layout.WANT_FULL, layout.WANT_PARTIAL):
+                self._attach(status == layout.WANT_FULL)
+            elif status == layout.WANT_PC:
+                if not self._new_entry():
+                    return layout.FAULTED
+            elif status == layout.WANT_ROOM:
+                self.collect()
+            else:
+                return int(status)
+
+    def collect(self) -> None:
+        """Take what a traced block recorded; plain launches record nothing."""
+
+    def _attach(self, full: bool) -> None:
+        name = "run_full" if full else "run_partial"
+        self.ctx[name] = self.plan.compiled.run_address(full, self.plan.checks)
+
+    def _new_entry(self) -> bool:
+        warp = self.warp(self.ctx["fault_warp"])
+        if not self.plan.compiled.add_entry(warp["pc"]):
+            self.ctx["fault_kind"] = layout.FAULT_KINDS.index("bad target")
+            self.ctx["fault_pc"] = self.ctx["fault_address"] = warp["pc"]
+            return False
+        self.ctx["run_full"] = self.ctx["run_partial"] = 0
+        return True

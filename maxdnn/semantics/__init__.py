@@ -1,0 +1,10 @@
+"""What instructions do: one small function per opcode family, written once against the abstract machine of
+`machine.py`. Tracing a function gives code for any target. Knows the instruction set; knows neither LLVM nor time.
+Facts: NVIDIA PTX ISA for the operations the compiler maps onto these instructions; encodings and rarely documented
+rules (XMAD, carries, funnel shifts) from the sources named in isa/maxwell.json."""
+
+from . import integer, logic, memory, move, single, warp  # noqa: F401  (importing registers the functions)
+from .machine import Machine, V
+from .registry import SEMANTICS, meaning
+
+__all__ = ["SEMANTICS", "Machine", "V", "meaning"]

@@ -1,0 +1,323 @@
+"""Integer addition, multiplication, comparison and their flags."""
+
+from collections.abc import Callable
+
+from ..isa import PT, Instruction, Operand
+from .machine import Machine, V
+from .operands import (
+    combine,
+    extend,
+    i32,
+    pair,
+    pred,
+    raw,
+    result32,
+    select_part,
+    set32,
+    set_flags,
+    set_pred,
+)
+from .registry import semantics
+
+
+def _entering(m: Machine, op: Operand) -> V:
+    """An addend: a negated operand enters as its bitwise complement, the +1 comes through the carry."""
+    value = i32(m, op)
+    return m.not_(value) if op.neg else value
+
+
+def _carry_in(m: Machine, i: Instruction, count: int) -> V | None:
+    if i.mods.get("x"):
+        return m.zext(m.flag("C"), "i32")
+    return m.const("i32", count) if count else None
+
+
+def add_with_carry(m: Machine, a: V, b: V, carry: V | None) -> tuple[V, Callable[[], V], Callable[[], V]]:
+    """a + b + carry: the sum, and how to get the carry out and the signed overflow. None is a carry of 0."""
+    part = m.add(a, b)
+    total = part if carry is None else m.add(part, carry)
+
+    def out() -> V:
+        first = m.icmp("ult", part, a)
+        return first if carry is None else m.or_(first, m.icmp("ult", total, part))
+
+    def overflow() -> V:
+        return m.icmp("slt", m.and_(m.xor(total, a), m.xor(total, b)), m.const("i32", 0))
+
+    return total, out, overflow
+
+
+def _add(m: Machine, i: Instruction, a: V, b: V, carry: V | None) -> None:
+    total, out, overflow = add_with_carry(m, a, b, carry)
+    if i["d"].cc:
+        set_flags(m, total, out, overflow)
+    if i.mods.get("sat"):
+        top = m.const("i32", 0x7FFFFFFF)
+        limit = m.select(m.icmp("slt", a, m.const("i32", 0)), m.not_(top), top)
+        total = m.select(overflow(), limit, total)
+    set32(m, i["d"], total)
+
+
+@semantics("IADD", "IADD32I")
+def iadd(m: Machine, i: Instruction) -> None:
+    a, b = i["a"], i["b"]
+    _add(m, i, _entering(m, a), _entering(m, b), _carry_in(m, i, int(a.neg) + int(b.neg)))
+
+
+@semantics("IADD.PO", "IADD32I.PO")
+def iadd_plus_one(m: Machine, i: Instruction) -> None:
+    _add(m, i, i32(m, i["a"]), i32(m, i["b"]), _carry_in(m, i, 1))
+
+
+@semantics("ISCADD", "ISCADD32I")
+def iscadd(m: Machine, i: Instruction) -> None:
+    a, b = i["a"], i["b"]
+    shifted = m.shl(raw(m, a), m.const("i32", i["s"].value))
+    shifted = m.not_(shifted) if a.neg else shifted
+    _add(m, i, shifted, _entering(m, b), m.const("i32", int(a.neg) + int(b.neg)) if a.neg or b.neg else None)
+
+
+@semantics("ISCADD.PO")
+def iscadd_plus_one(m: Machine, i: Instruction) -> None:
+    shifted = m.shl(raw(m, i["a"]), m.const("i32", i["s"].value))
+    _add(m, i, shifted, raw(m, i["b"]), m.const("i32", 1))
+
+
+@semantics("IADD3")
+def iadd3(m: Machine, i: Instruction) -> None:
+    """Three addends in 64 bits, so that carries of the pair sum survive the .RS shift."""
+    a, b, c = (m.zext(_negated(m, i[n]), "i64") for n in "abc")
+    total = m.add(a, b)
+    mode = i.mods.get("mode")
+    if mode == "RS":
+        total = m.and_(m.lshr(total, m.const("i64", 16)), m.const("i64", 0x1FFFF))
+    elif mode == "LS":
+        total = m.and_(m.shl(total, m.const("i64", 16)), m.const("i64", 0xFFFFFFFF))
+    total = m.add(total, c)
+    if i.mods.get("x"):
+        total = m.add(total, m.zext(m.flag("C"), "i64"))
+    value = m.trunc(total, "i32")
+    if i["d"].cc:
+        carry = m.icmp("ne", m.lshr(total, m.const("i64", 32)), m.const("i64", 0))
+        set_flags(m, value, lambda: carry, lambda: m.const("i1", 0))
+    set32(m, i["d"], value)
+
+
+def _negated(m: Machine, op: Operand) -> V:
+    value = i32(m, op)
+    return m.sub(m.const("i32", 0), value) if op.neg else value
+
+
+@semantics("XMAD")
+def xmad(m: Machine, i: Instruction) -> None:
+    """16 x 16 multiply, add, and merge; the steps follow the order in which the modifiers act."""
+    type_, mode = i.mods.get("type", ""), i.mods.get("cmode", "")
+    signed_a, signed_b = type_.startswith("S16"), type_.endswith("S16") and type_ != "S16.U16"
+    a_reg, b_reg, c_reg = raw(m, i["a"]), raw(m, i["b"]), raw(m, i["c"])
+    a = _half(m, i["a"], a_reg, signed_a)
+    b = _half(m, i["b"], b_reg, signed_b)
+    product = m.mul(a, b)
+    if i.mods.get("psl"):
+        product = m.shl(product, m.const("i32", 16))
+    addend = _xmad_addend(m, i, mode, (a, b), (a_reg, b_reg), c_reg)
+    total, carry, overflow = add_with_carry(m, product, addend, _carry_in(m, i, 0))
+    if i["d"].cc:
+        set_flags(m, total, carry, overflow)
+    if i.mods.get("mrg"):
+        total = m.or_(m.and_(total, m.const("i32", 0xFFFF)), m.shl(b_reg, m.const("i32", 16)))
+    set32(m, i["d"], total)
+
+
+def _half(m: Machine, op: Operand, value: V, signed: bool) -> V:
+    return select_part(m, op, value, signed) if op.part else extend(m, value, 16, signed)
+
+
+def _xmad_addend(m: Machine, i: Instruction, mode: str, halves: tuple[V, V], whole: tuple[V, V], c: V) -> V:
+    sixteen = m.const("i32", 16)
+    if mode == "CLO":
+        return m.and_(c, m.const("i32", 0xFFFF))
+    if mode == "CHI":
+        return m.lshr(c, sixteen)
+    if mode == "CBCC":
+        return m.add(c, m.shl(whole[1], sixteen))
+    if mode == "CSFU":
+        for mine, op, other in ((halves[0], i["b"], whole[1]), (halves[1], i["a"], whole[0])):
+            c = m.sub(c, m.select(m.and_(m.icmp("slt", mine, m.const("i32", 0)), _other_half_set(m, op, other)),
+                                  m.const("i32", 65536), m.const("i32", 0)))
+    return c
+
+
+def _other_half_set(m: Machine, op: Operand, value: V) -> V:
+    """Whether the half that the operand does not select is non-zero."""
+    other = m.and_(value, m.const("i32", 0xFFFF if op.part == "H1" else 0xFFFF0000))
+    return m.icmp("ne", other, m.const("i32", 0))
+
+
+@semantics("IMUL", "IMUL32I", "IMAD", "IMAD32I")
+def imad(m: Machine, i: Instruction) -> None:
+    """32 x 32 multiply and add in 64 bits; .HI takes the upper word of the product."""
+    type_ = i.mods.get("t", "")
+    signed_a, signed_b = type_ in ("", "S32.U32"), type_ in ("", "U32.S32")
+    a, b = _widen(m, i32(m, i["a"]), signed_a), _widen(m, i32(m, i["b"]), signed_b)
+    product = m.mul(a, b)
+    if i["a"].neg:
+        product = m.sub(m.const("i64", 0), product)
+    if i.mods.get("hi"):
+        product = m.lshr(product, m.const("i64", 32))
+    value = m.trunc(product, "i32")
+    c = i.operand("c")
+    if c is None:
+        result32(m, i, value)
+        return
+    _add(m, i, value, _entering(m, c), _carry_in(m, i, int(c.neg)))
+
+
+def _widen(m: Machine, value: V, signed: bool) -> V:
+    return m.sext(value, "i64") if signed else m.zext(value, "i64")
+
+
+# -- comparisons --------------------------------------------------------------------------------------------------
+
+_ORDER = {"LT": "lt", "LE": "le", "GT": "gt", "GE": "ge"}
+
+
+def compare(m: Machine, relation: str, a: V, b: V, signed: bool) -> V:
+    """An integer relation as the table names it."""
+    if relation in ("F", "T"):
+        return m.const("i1", relation == "T")
+    if relation in ("EQ", "NE"):
+        return m.icmp(relation.lower(), a, b)
+    return m.icmp(("s" if signed else "u") + _ORDER[relation], a, b)
+
+
+def _compare_extended(m: Machine, relation: str, a: V, b: V, signed: bool) -> V:
+    """.X: the upper words of a 64-bit comparison whose lower words went through `IADD RZ.CC, a, -b`."""
+    same = m.icmp("eq", a, b)
+    less = m.or_(m.icmp("slt" if signed else "ult", a, b), m.and_(same, m.not_(m.flag("C"))))
+    equal = m.and_(same, m.and_(m.flag("Z"), m.flag("C")))
+    table = {"F": lambda: m.const("i1", 0), "T": lambda: m.const("i1", 1), "LT": lambda: less, "EQ": lambda: equal,
+             "LE": lambda: m.or_(less, equal), "GT": lambda: m.not_(m.or_(less, equal)), "NE": lambda: m.not_(equal),
+             "GE": lambda: m.not_(less)}
+    return table[relation]()
+
+
+def _relation(m: Machine, i: Instruction) -> V:
+    how = _compare_extended if i.mods.get("x") else compare
+    return how(m, i.mods["cmp"], i32(m, i["a"]), i32(m, i["b"]), not i.mods["u"])
+
+
+def set_predicates(m: Machine, i: Instruction, holds: V) -> None:
+    """pd = holds BOOL ps, pq = (not holds) BOOL ps."""
+    ps, how = pred(m, i["ps"]), i.mods["bool"]
+    first, second = combine(m, how, holds, ps), combine(m, how, m.not_(holds), ps)
+    set_pred(m, i["pd"], first)
+    set_pred(m, i["pq"], second)
+
+
+def set_boolean(m: Machine, i: Instruction, holds: V) -> None:
+    """All ones or 1.0 (.BF) where holds BOOL ps, else 0."""
+    true = m.const("i32", 0x3F800000 if i.mods.get("bf") else 0xFFFFFFFF)
+    result32(m, i, m.select(combine(m, i.mods["bool"], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
+
+
+@semantics("ISETP")
+def isetp(m: Machine, i: Instruction) -> None:
+    set_predicates(m, i, _relation(m, i))
+
+
+@semantics("ISET")
+def iset(m: Machine, i: Instruction) -> None:
+    set_boolean(m, i, _relation(m, i))
+
+
+@semantics("ICMP")
+def icmp(m: Machine, i: Instruction) -> None:
+    a, b, c = (i32(m, i[n]) for n in "abc")
+    set32(m, i["d"], m.select(compare(m, i.mods["cmp"], c, m.const("i32", 0), not i.mods["u"]), a, b))
+
+
+@semantics("IMNMX")
+def imnmx(m: Machine, i: Instruction) -> None:
+    """Minimum where ps, else maximum. XHI records in C whether a won and in Z a tie; XLO follows."""
+    a, b, least, mode = i32(m, i["a"]), i32(m, i["b"]), pred(m, i["ps"]), i.mods["m"]
+    less = m.icmp("ult" if i.mods["u"] else "slt", a, b)
+    same = m.icmp("eq", a, b)
+    if mode in ("XLO", "XMED"):
+        tie = m.flag("Z")
+        less = m.select(tie, less, m.flag("C"))
+        same = m.and_(tie, same)
+    value = m.select(m.xor(less, m.not_(least)), a, b)
+    if i["d"].cc:
+        if mode:
+            m.set_flag("Z", lambda: same)
+            m.set_flag("C", lambda: less)
+            m.set_flag("S", lambda: m.icmp("slt", value, m.const("i32", 0)))
+            m.set_flag("O", lambda: m.const("i1", 0))
+        else:
+            set_flags(m, value, lambda: m.const("i1", 0), lambda: m.const("i1", 0))
+    set32(m, i["d"], value)
+
+
+@semantics("LEA")
+def lea(m: Machine, i: Instruction) -> None:
+    shifted = m.shl(i32(m, i["a"]), m.const("i32", i["s"].value))
+    neg = i["a"].neg
+    shifted = m.not_(shifted) if neg else shifted
+    _lea_sum(m, i, shifted, int(neg))
+
+
+@semantics("LEA.HI")
+def lea_hi(m: Machine, i: Instruction) -> None:
+    wide = pair(m, i32(m, i["a"]), i32(m, i["c"]))
+    wide = m.shl(wide, m.const("i64", i["s"].value))
+    upper = m.trunc(m.lshr(wide, m.const("i64", 32)), "i32")
+    neg = i["a"].neg
+    _lea_sum(m, i, m.not_(upper) if neg else upper, int(neg))
+
+
+def _lea_sum(m: Machine, i: Instruction, shifted: V, one: int) -> None:
+    total, carry, overflow = add_with_carry(m, shifted, i32(m, i["b"]), _carry_in(m, i, one))
+    if i["d"].cc:
+        set_flags(m, total, carry, overflow)
+    if i["pd"].value != PT:
+        set_pred(m, i["pd"], carry())
+    set32(m, i["d"], total)
+
+
+@semantics("POPC")
+def popc(m: Machine, i: Instruction) -> None:
+    value = raw(m, i["b"])
+    result32(m, i, m.popc(m.not_(value) if i["b"].inv else value))
+
+
+@semantics("FLO")
+def flo(m: Machine, i: Instruction) -> None:
+    """Index of the highest set bit, of the highest bit unlike the sign for signed input; all ones if none."""
+    value = raw(m, i["b"])
+    value = m.not_(value) if i["b"].inv else value
+    if not i.mods["u"]:
+        value = m.xor(value, m.ashr(value, m.const("i32", 31)))
+    zeros = m.clz(value)
+    found = zeros if i.mods["sh"] else m.sub(m.const("i32", 31), zeros)
+    result32(m, i, m.select(m.icmp("eq", value, m.const("i32", 0)), m.const("i32", -1), found))
+
+
+@semantics("IDP.4A")
+def idp4a(m: Machine, i: Instruction) -> None:
+    _dot(m, i, 8, 8, range(4), range(4))
+
+
+@semantics("IDP.2A")
+def idp2a(m: Machine, i: Instruction) -> None:
+    first = 2 if i.mods["h"] == "HI" else 0
+    _dot(m, i, 16, 8, range(2), range(first, first + 2))
+
+
+def _dot(m: Machine, i: Instruction, a_bits: int, b_bits: int, a_at: range, b_at: range) -> None:
+    a, b, total = i32(m, i["a"]), i32(m, i["b"]), i32(m, i["c"])
+    signed_a, signed_b = i.mods["s1"][0] == "S", i.mods["s2"][0] == "S"
+    for x, y in zip(a_at, b_at, strict=True):
+        left = extend(m, m.lshr(a, m.const("i32", x * a_bits)), a_bits, signed_a)
+        right = extend(m, m.lshr(b, m.const("i32", y * b_bits)), b_bits, signed_b)
+        total = m.add(total, m.mul(left, right))
+    set32(m, i["d"], total)

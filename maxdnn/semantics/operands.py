@@ -1,0 +1,132 @@
+"""Operands to values: registers, immediates, constants with their sub-word parts and negate, abs and invert marks."""
+
+from ..isa import PT, RZ, Instruction, Operand
+from .machine import Machine, V
+
+CONSTANTS = ("cbank", "cbank36")
+
+
+def raw(m: Machine, op: Operand) -> V:
+    """The 32 bits an operand names, before parts and marks."""
+    if op.type in ("gpr", "implied_next_gpr"):
+        return m.const("i32", 0) if op.value == RZ else m.reg(op.value)
+    if op.type in CONSTANTS:
+        return m.constant(op.bank, op.value)
+    return m.const("i32", op.value)
+
+
+def select_part(m: Machine, op: Operand, value: V, signed: bool = False) -> V:
+    """The half or byte an operand's part names, extended to 32 bits."""
+    if not op.part:
+        return value
+    bits = {"H": 16, "B": 8}[op.part[0]]
+    place = int(op.part[1]) * bits
+    if place:
+        value = m.lshr(value, m.const("i32", place))
+    return extend(m, value, bits, signed)
+
+
+def extend(m: Machine, value: V, bits: int, signed: bool) -> V:
+    """The low bits of an i32 zero- or sign-extended."""
+    if bits == 32:
+        return value
+    if not signed:
+        return m.and_(value, m.const("i32", (1 << bits) - 1))
+    gap = m.const("i32", 32 - bits)
+    return m.ashr(m.shl(value, gap), gap)
+
+
+def i32(m: Machine, op: Operand) -> V:
+    """An integer operand with its part, no marks."""
+    return select_part(m, op, raw(m, op))
+
+
+def bits(m: Machine, op: Operand) -> V:
+    """An operand of a logical instruction: inverted where marked."""
+    value = raw(m, op)
+    return m.not_(value) if op.inv else value
+
+
+def signs(m: Machine, op: Operand, value: V) -> V:
+    """abs, then negate, of a float value."""
+    if op.abs:
+        value = m.fabs(value)
+    return m.fneg(value) if op.neg else value
+
+
+def f32(m: Machine, op: Operand) -> V:
+    return signs(m, op, m.bitcast(raw(m, op), "f32"))
+
+
+def i64(m: Machine, op: Operand) -> V:
+    """A register pair, a constant of 8 bytes or a 64-bit immediate."""
+    if op.type == "f64_top20_split":
+        return m.const("i64", op.value)
+    if op.type in CONSTANTS:
+        return pair(m, m.constant(op.bank, op.value), m.constant(op.bank, op.value + 4))
+    if op.type == "gpr":
+        return m.const("i64", 0) if op.value == RZ else pair(m, m.reg(op.value), m.reg(op.value + 1))
+    return m.sext(m.const("i32", op.value), "i64")
+
+
+def f64(m: Machine, op: Operand) -> V:
+    return signs(m, op, m.bitcast(i64(m, op), "f64"))
+
+
+def pair(m: Machine, low: V, high: V) -> V:
+    return m.or_(m.zext(low, "i64"), m.shl(m.zext(high, "i64"), m.const("i64", 32)))
+
+
+def halves(m: Machine, value: V) -> tuple[V, V]:
+    """Low and high word of an i64."""
+    return m.trunc(value, "i32"), m.trunc(m.lshr(value, m.const("i64", 32)), "i32")
+
+
+def pred(m: Machine, op: Operand) -> V:
+    """A predicate operand; !P inverts it."""
+    if op.value == PT:
+        return m.const("i1", 0 if op.inv else 1)
+    value = m.pred(op.value)
+    return m.not_(value) if op.inv else value
+
+
+def set_pred(m: Machine, op: Operand | None, value: V) -> None:
+    if op is not None and op.value != PT:
+        m.set_pred(op.value, value)
+
+
+def set32(m: Machine, op: Operand, value: V) -> None:
+    if op.value != RZ:
+        m.set_reg(op.value, value)
+
+
+def set64(m: Machine, op: Operand, value: V) -> None:
+    if op.value != RZ:
+        low, high = halves(m, value)
+        m.set_reg(op.value, low)
+        m.set_reg(op.value + 1, high)
+
+
+def set_zs(m: Machine, op: Operand, value: V) -> None:
+    """Z and S of a 32-bit result whose instruction has no carry; C and O are cleared."""
+    if op.cc:
+        set_flags(m, value, lambda: m.const("i1", 0), lambda: m.const("i1", 0))
+
+
+def set_flags(m: Machine, value: V, carry, overflow) -> None:  # type: ignore[no-untyped-def]
+    zero = m.const("i32", 0)
+    m.set_flag("Z", lambda: m.icmp("eq", value, zero))
+    m.set_flag("S", lambda: m.icmp("slt", value, zero))
+    m.set_flag("C", carry)
+    m.set_flag("O", overflow)
+
+
+def combine(m: Machine, op: str, a: V, b: V) -> V:
+    """AND, OR or XOR of two predicates."""
+    return {"AND": m.and_, "OR": m.or_, "XOR": m.xor}[op](a, b)
+
+
+def result32(m: Machine, i: Instruction, value: V) -> None:
+    """Write an i32 to operand d with Z and S if .CC is set."""
+    set_zs(m, i["d"], value)
+    set32(m, i["d"], value)

@@ -1,0 +1,25 @@
+"""Which function gives an instruction its meaning."""
+
+from collections.abc import Callable
+
+from ..isa import Instruction
+from .machine import Machine
+
+Semantic = Callable[[Machine, Instruction], None]
+SEMANTICS: dict[str, Semantic] = {}
+
+
+def semantics(*mnemonics: str) -> Callable[[Semantic], Semantic]:
+    """Register a function for full mnemonics or bare opcodes (`LEA.HI`, `FADD`)."""
+    def register(function: Semantic) -> Semantic:
+        for name in mnemonics:
+            if name in SEMANTICS:
+                raise ValueError(f"{name} has two meanings")
+            SEMANTICS[name] = function
+        return function
+    return register
+
+
+def meaning(inst: Instruction) -> Semantic | None:
+    """The function of an instruction: by mnemonic, else by opcode; None for control flow and what has no meaning here."""
+    return SEMANTICS.get(inst.mnemonic) or SEMANTICS.get(inst.opcode)
