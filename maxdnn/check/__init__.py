@@ -5,6 +5,7 @@ from pathlib import Path
 
 from .. import cubin
 from ..cubin import CubinKernel
+from .advice import advice
 from .effects import all_effects
 from .flow import Graph
 from .hazards import Hazards
@@ -20,9 +21,10 @@ def check_hazards(kernel: CubinKernel) -> Report:
     instruction."""
     graph = Graph(kernel)
     effects = all_effects(kernel.instructions)
-    found = [*Hazards(Timing(graph, effects)).find(), *static_findings(graph, effects)]
+    timing = Timing(graph, effects)
+    found = [*Hazards(timing).find(), *static_findings(graph, effects)]
     found.sort(key=lambda finding: finding.consumer.address)
-    return Report(kernel.name, len(kernel.instructions), tuple(found))
+    return Report(kernel.name, len(kernel.instructions), tuple(found), tuple(advice(timing)))
 
 
 def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:

@@ -9,8 +9,8 @@ from .report import Finding, Place
 from .rules import dual_pair_known
 
 FLOW_STALL = 5  # least stall of a taken control transfer or block barrier [maxas wiki; the vendor's compiler: 5 to 15]
-_TRANSFERS = {"BRA", "BRX", "JMP", "JMX", "CAL", "JCAL", "RET", "SYNC", "BRK", "CONT", "EXIT"}
-_ENDS_REUSE = _TRANSFERS | {"KIL", "LONGJMP"}
+TRANSFERS = {"BRA", "BRX", "JMP", "JMX", "CAL", "JCAL", "RET", "SYNC", "BRK", "CONT", "EXIT"}
+_ENDS_REUSE = TRANSFERS | {"KIL", "LONGJMP"}
 
 
 def static_findings(graph: Graph, effects: Sequence[Effects]) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def _no_pair(first: Instruction, second: Instruction, a: Effects, b: Effects) ->
 
 def _stall(inst: Instruction) -> Iterator[Finding]:
     stall = inst.control.stall
-    if (inst.opcode in _TRANSFERS or inst.mnemonic in ("BAR.SYNC", "BAR.RED")) and stall < FLOW_STALL:
+    if (inst.opcode in TRANSFERS or inst.mnemonic in ("BAR.SYNC", "BAR.RED")) and stall < FLOW_STALL:
         yield _one("flow-stall", "issue slot", inst, f"{inst.opcode} needs time before the next instruction",
                    f"stall at least {FLOW_STALL}", need=FLOW_STALL, have=stall)
 

@@ -11,7 +11,7 @@ from ..isa import Instruction
 from .effects import PREDICATE, Effects
 from .flow import Graph, Node
 
-HORIZON = 24  # cycles after which no fixed-latency result can be outstanding (the longest known is 13)
+HORIZON = 30  # cycles after which distances no longer matter (longest latency 13 + longest stall 15, and some)
 UNYIELDED = 6  # cycles that stall 12..15 guarantees without the yield hint [maxas wiki: "about 6 real cycles"]
 
 RESULT, OPERANDS, GUARD = 1, 2, 4  # result not known written, operands not known read, guard predicate unchanged
@@ -101,8 +101,17 @@ class Timing:
         return {k: Entry(max(e.issued - clock, -HORIZON), e.flags, e.result_bars, e.operand_bars, e.later, e.live)
                 for k, e in state.items() if e.flags & 3 or e.issued - clock > -HORIZON}
 
+    def stall(self, i: int) -> int:
+        """Cycles the stall of instruction i guarantees."""
+        return self._plans[i][0]
+
     def walk(self) -> Iterator[tuple[int, State, State, int]]:
         """(instruction, state before its waits, state after them, clock) for every node and instruction."""
+        for _, *step in self.walk_nodes():
+            yield tuple(step)  # type: ignore[misc]
+
+    def walk_nodes(self) -> Iterator[tuple[Node, int, State, State, int]]:
+        """The same with the node in front."""
         for node in self.graph.nodes:
             if node not in self.entry_states:
                 continue
@@ -110,7 +119,7 @@ class Timing:
             for i in range(node.first, node.last + 1):
                 before = dict(state)
                 self._wait(i, state, clock)
-                yield i, before, state, clock
+                yield node, i, before, state, clock
                 clock = self._issue(i, state, clock)
 
     def _wait(self, i: int, state: State, clock: int) -> None:

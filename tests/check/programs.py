@@ -2,7 +2,11 @@
 compiled kernels: the same words under other control codes."""
 
 import dataclasses
+import pathlib
+import tempfile
 
+from maxdnn import cubin
+from maxdnn.assemble import assemble
 from maxdnn.cubin import CubinKernel
 from maxdnn.isa.control import Control, join_control_word
 
@@ -23,3 +27,13 @@ def with_control(kernel: CubinKernel, index: int, **changes: object) -> CubinKer
     """The kernel with fields of one instruction's control code changed."""
     control = kernel.words()[index][2]
     return with_controls(kernel, {index: dataclasses.replace(control, **changes)})  # type: ignore[arg-type]
+
+
+def assembled(lines: str, shared: int = 0, threads: int = 64) -> CubinKernel:
+    """A kernel from lines of the MaxAs dialect (control code, instruction), reuse flags as written."""
+    head = f"# Kernel: k\n# Arch: sm_52\n# SharedSize: {shared}\n# Params(1):\n#\t0:0x140:8:0\n#\n# Instructions:\n\n"
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = pathlib.Path(folder, "k.sass"), pathlib.Path(folder, "k.cubin")
+        source.write_text(head + lines)
+        assemble(source, output, no_reuse=True)
+        return dataclasses.replace(cubin.read(output).kernel(), reqntid=(threads, 1, 1))
