@@ -1,0 +1,69 @@
+"""The memory image of a simulation: one flat int64 array `X`. A row (instruction, warp, scheduler, cache way ...) is
+named by where it starts in X, and these are the offsets of its cells. Times are cycles; times of bandwidth-limited
+resources are in 1/TICK cycles."""
+
+TICK = 65536
+NEVER = 1 << 62
+
+# Head of the image: the machine, where each table begins, then counters.
+(P_SMS, P_WARP_SLOTS, P_BLOCK_SLOTS, P_BLOCK_WARPS, P_BLOCKS, P_MIRROR, P_POLICY, P_CANDIDATES, P_MEMGAP, P_SHQUEUE,
+ P_GLQUEUE, P_SHLAT, P_SHWAY, P_L1LAT, P_L1SETS, P_L1WAYS, P_L2LAT, P_L2SETS, P_L2WAYS, P_DRAMLAT, P_CLAT, P_CSETS,
+ P_CWAYS, P_C15LAT, P_C15SETS, P_C15WAYS, P_ISETS, P_IWAYS, P_BARLAT, P_LAUNCH, P_RELEASE, P_TRACE_FROM, P_TRACE_TO,
+ P_PREFETCH, P_PORT_TICKS, P_L2_TICKS, P_DRAM_TICKS, P_ORDER_LENGTH, P_GROUPS, P_EVENTS_MAX,
+ T_CODE, T_WARP, T_SCHED, T_ORDER, T_BLOCK, T_SM, T_RUN, T_PATHPTR, T_PATH, T_STREAM, T_RECPTR, T_RECORD, T_LINE,
+ T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, P_STAMP) = range(63)
+
+(C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
+ C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
+ C_FAILED_DUAL, C_REUSE_READS, C_REUSE_HITS, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_FREE, C_DRAM_FREE,
+ C_END) = range(64, 92)
+HEAD = 96
+
+# One row per instruction.
+(I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_SB,
+ I_ISSUED, I_R0, I_R1, I_R2, I_X0, I_X1, I_DN, I_INTERVAL, I_RESULT, I_SERVICE, I_GROUP, I_CACHED, I_STORE, I_SBN,
+ I_DUAL, I_INDEX) = range(31)
+I_SIZE = 32
+
+# I_KIND
+(K_ALU, K_UNIT, K_SHARED, K_SHUFFLE, K_GLOBAL, K_TEX, K_LDC, K_BAR, K_FLOW, K_EXIT, K_DEPBAR, K_MEMBAR) = range(12)
+
+# I_UNIT: functional units of a scheduler that are narrower than a warp
+U_NONE, U_HALF, U_SFU, U_FP64, U_IMUL = range(5)
+UNITS = 5
+
+# One row per resident warp, then its queue of shared and of global operations in flight (times of their ends).
+(W_READY, W_REASON, W_PC, W_LEFT, W_RUN, W_RUNEND, W_LINE, W_ALIVE, W_SB0, W_SB1, W_SB2, W_SB3, W_SB4, W_SB5, W_REC,
+ W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_SHIFT, W_SM, W_SCHED, W_ID) = range(26)
+W_SIZE = 96
+W_GLRING, W_SHRING = 26, 42
+RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
+
+# One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first.
+(S_CURRENT, S_YIELDED, S_MEMFREE, S_LEAVE1, S_LEAVE2, S_BUSY, S_NEXT, S_BLAMED, S_SINCE, S_SM, S_ORDER, S_HALF,
+ S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(17)
+S_UNIT0 = S_REUSE + 6
+S_SIZE = 32
+
+# One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
+# lines. One row per line: number, sector mask. One row per way of a sectored cache: line, last use, dirty mask, arrival
+# of four sectors (-1: not there); of a small cache: line, last use, arrival.
+RUN_SIZE, RECORD_SIZE, LINE_SIZE = 2, 4, 2
+V_LINE, V_USE, V_DIRTY, V_FILL = range(4)
+V_SIZE = 8
+Y_LINE, Y_USE, Y_FILL = range(3)
+Y_SIZE = 4
+
+# One row per block slot, one per SM, one per traced issue.
+B_LIVE, B_ARRIVED, B_SIZE = 0, 1, 2
+M_SHARED, M_TEX0, M_TEX1, M_PORT, M_SIZE = 0, 1, 2, 3, 4
+EVENT_SIZE = 6  # cycle, scheduler, warp, instruction, second of a pair, block
+
+# Why a scheduler issued nothing in a cycle; the first six are the scoreboards.
+(R_SB0, R_SB1, R_SB2, R_SB3, R_SB4, R_SB5, R_STALL, R_BANK, R_PIPE, R_QUEUE, R_BAR, R_FETCH, R_CONST, R_LAUNCH,
+ R_MEMBAR, R_NONE) = range(16)
+REASONS = ("barrier 1", "barrier 2", "barrier 3", "barrier 4", "barrier 5", "barrier 6", "fixed stall",
+           "bank conflict", "pipe busy", "memory queue", "BAR", "instruction fetch", "constant miss", "block launch",
+           "memory fence", "no warp")
+
+POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin")

@@ -1,0 +1,371 @@
+# ruff: noqa: F403, F405
+"""The cycle loop, compiled: schedulers choose warps, instructions issue, blocks come and go.
+
+A warp knows at the moment it issues when it may issue again as far as its own control codes say (stall, scoreboards);
+what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
+Rows are named by where they start in the image X: w a warp, s a scheduler, i an instruction."""
+
+from numba import njit
+
+from .caches import constant_line, instruction_line
+from .columns import *
+from .memory import global_access, load_constant, shared_access
+from .operand import bank_reads, enter, forget
+
+
+@njit(nogil=True, error_model="numpy")
+def step_path(X, w):
+    """Go to the warp's next instruction; False when its path has ended."""
+    if X[w + W_LEFT] > 0:
+        X[w + W_LEFT] -= 1
+        X[w + W_PC] += I_SIZE
+        return True
+    run = X[w + W_RUN]
+    if run >= X[w + W_RUNEND]:
+        return False
+    X[w + W_PC], X[w + W_LEFT], X[w + W_RUN] = X[run], X[run + 1] - 1, run + RUN_SIZE
+    return True
+
+
+@njit(nogil=True, error_model="numpy")
+def to_youngest(X, s, w):
+    """Move a warp to the end of its scheduler's list, which is kept oldest first and ends with -1."""
+    at = X[s + S_ORDER]
+    while X[at] != w:
+        at += 1
+    while X[at + 1] >= 0:
+        X[at] = X[at + 1]
+        at += 1
+    X[at] = w
+
+
+@njit(nogil=True, error_model="numpy")
+def wake(X, w, ready):
+    s = X[w + W_SCHED]
+    X[w + W_READY] = ready
+    X[s + S_NEXT] = min(X[s + S_NEXT], ready)
+
+
+@njit(nogil=True, error_model="numpy")
+def launch_warp(X, w, block, number, slot, now):
+    for cell in range(w + W_READY, w + W_SHIFT):
+        X[cell] = 0
+    X[w + W_BLOCK], X[w + W_NUMBER], X[w + W_SLOT] = block, number, slot
+    X[w + W_ALIVE], X[w + W_LINE], X[w + W_REASON] = 1, -1, R_LAUNCH
+    index = block * X[P_BLOCK_WARPS] + number
+    path = X[T_PATHPTR] + X[X[T_PATH] + index]
+    X[w + W_RUN], X[w + W_RUNEND] = X[path], X[path + 1]
+    X[w + W_REC] = 0
+    step_path(X, w)
+    to_youngest(X, X[w + W_SCHED], w)
+    wake(X, w, now + X[P_LAUNCH])
+
+
+@njit(nogil=True, error_model="numpy")
+def launch_block(X, sm, slot, now):
+    """Put the next block of the grid into a free slot of an SM, if there is one left."""
+    block = X[C_NEXT_BLOCK]
+    if block >= X[P_BLOCKS]:
+        return
+    X[C_NEXT_BLOCK] += X[P_MIRROR] + 1
+    X[C_LAUNCHED] += 1
+    at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
+    X[at + B_LIVE], X[at + B_ARRIVED] = X[P_BLOCK_WARPS], 0
+    w = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
+    for number in range(X[P_BLOCK_WARPS]):
+        launch_warp(X, w + number * W_SIZE, block, number, slot, now)
+
+
+@njit(nogil=True, error_model="numpy")
+def release_barrier(X, sm, slot, now):
+    """All live warps of the block have arrived: let them go on."""
+    X[X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE + B_ARRIVED] = 0
+    first = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
+    for w in range(first, first + X[P_BLOCK_WARPS] * W_SIZE, W_SIZE):
+        if X[w + W_ALIVE] and X[w + W_READY] == NEVER:
+            wake(X, w, max(X[w + W_RESUME], now + X[P_BARLAT]))
+
+
+@njit(nogil=True, error_model="numpy")
+def finish_warp(X, w, now):
+    X[w + W_ALIVE] = 0
+    sm, slot = X[w + W_SM], X[w + W_SLOT]
+    at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
+    X[at + B_LIVE] -= 1
+    if X[at + B_LIVE] == 0:
+        X[C_DONE] += 1
+        launch_block(X, sm, slot, now)
+    elif X[at + B_ARRIVED] == X[at + B_LIVE]:
+        release_barrier(X, sm, slot, now)
+
+
+@njit(nogil=True, error_model="numpy")
+def queue_room(X, w, kind):
+    """The cycle the warp's queue of shared or of global operations has a free place."""
+    if kind in (K_SHARED, K_SHUFFLE):
+        return X[w + W_SHRING + X[w + W_SHHEAD]]
+    if kind in (K_GLOBAL, K_TEX):
+        return X[w + W_GLRING + X[w + W_GLHEAD]]
+    return 0
+
+
+@njit(nogil=True, error_model="numpy")
+def side_hazard(X, w, i, s, now):
+    """Constant operands, narrow units and memory queues: (cycle they are free, reason)."""
+    if X[i + I_CLINE] >= 0:
+        there = constant_line(X, X[w + W_SM], X[i + I_CLINE], now)
+        if there > now:
+            return there, R_CONST
+    unit = X[i + I_UNIT]
+    if unit > 0 and X[s + S_UNIT0 + unit] > now:
+        return X[s + S_UNIT0 + unit], R_PIPE
+    if X[i + I_MEM]:
+        if X[s + S_MEMFREE] > now:
+            return X[s + S_MEMFREE], R_PIPE
+        return queue_room(X, w, X[i + I_KIND]), R_QUEUE
+    return now, R_STALL
+
+
+@njit(nogil=True, error_model="numpy")
+def hazard(X, w, s, now):
+    """The cycle this instruction can have what it shares with others; if later than now, the warp is put off to it."""
+    i = X[w + W_PC]
+    free, reason = now, R_STALL
+    if X[i + I_LINE] != X[w + W_LINE]:
+        free, reason = instruction_line(X, X[w + W_SM], X[i + I_LINE], now), R_FETCH
+        X[w + W_LINE] = X[i + I_LINE]
+    if free <= now and X[i + I_ALU]:
+        free, reason = X[s + S_LEAVE2], R_BANK
+    if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM]):
+        free, reason = side_hazard(X, w, i, s, now)
+    if free > now:
+        X[w + W_READY], X[w + W_REASON] = free, reason
+    return free
+
+
+@njit(nogil=True, error_model="numpy")
+def issue_memory(X, w, i, s, now):
+    """(result there, operands read) of a memory instruction."""
+    kind = X[i + I_KIND]
+    X[s + S_MEMFREE] = now + X[P_MEMGAP]
+    if kind == K_SHUFFLE:
+        done, start = shared_access(X, X[w + W_SM], 1, now)
+        return done, start + X[P_RELEASE]
+    stream = X[X[T_STREAM] + X[w + W_BLOCK] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]]
+    record = X[T_RECORD] + (X[X[T_RECPTR] + stream] + X[w + W_REC]) * RECORD_SIZE
+    if kind == K_SHARED:
+        done, start = shared_access(X, X[w + W_SM], X[record], now)
+        X[w + W_SHRING + X[w + W_SHHEAD]] = done
+        X[w + W_SHHEAD] = (X[w + W_SHHEAD] + 1) % X[P_SHQUEUE]
+    elif kind == K_LDC:
+        done, start = load_constant(X, X[w + W_SM], record, now), now
+    else:
+        done, start = global_access(X, w, i, s, record, now)
+        X[w + W_GLRING + X[w + W_GLHEAD]] = done
+        X[w + W_GLHEAD] = (X[w + W_GLHEAD] + 1) % X[P_GLQUEUE]
+    X[w + W_REC] += 1
+    return done, start + X[P_RELEASE]
+
+
+@njit(nogil=True, error_model="numpy")
+def issue_side(X, w, i, s, now):
+    """Everything but a plain full-rate ALU instruction: units, memory, scoreboards."""
+    unit = X[i + I_UNIT]
+    if unit > 0:
+        X[s + S_UNIT0 + unit] = now + X[i + I_INTERVAL]
+    if X[i + I_MEM]:
+        done, read = issue_memory(X, w, i, s, now)
+    else:
+        done, read = now + X[i + I_RESULT], now + X[P_RELEASE]
+    board = X[i + I_WB]
+    if board >= 0:
+        X[w + W_SB0 + board] = max(X[w + W_SB0 + board], done)
+        read = min(read, done)
+    board = X[i + I_RB]
+    if board >= 0:
+        X[w + W_SB0 + board] = max(X[w + W_SB0 + board], read)
+
+
+@njit(nogil=True, error_model="numpy")
+def execute(X, w, i, s, now):
+    """Issue one instruction: take its resources and set its scoreboards."""
+    X[i + I_ISSUED] += 1
+    if X[i + I_ALU]:
+        enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
+    if X[i + I_D0] >= 0:
+        forget(X, i, s, X[w + W_ID])
+    if not X[i + I_ALU] or X[i + I_UNIT] > 0:
+        issue_side(X, w, i, s, now)
+
+
+@njit(nogil=True, error_model="numpy")
+def wait_for_boards(X, w, i, ready):
+    """Put the warp off until the scoreboards its next instruction waits for are clear."""
+    reason, mask = R_STALL, X[i + I_WAIT]
+    if mask:
+        for board in range(6):
+            if mask >> board & 1 and X[w + W_SB0 + board] > ready:
+                ready, reason = X[w + W_SB0 + board], board
+    X[w + W_READY], X[w + W_REASON] = ready, reason
+
+
+@njit(nogil=True, error_model="numpy")
+def advance(X, w, i, now):
+    """After an issue: when the warp's next instruction may issue by its control codes. False when the warp is done."""
+    if not step_path(X, w):
+        finish_warp(X, w, now + 1)
+        return False
+    ready, kind = now + X[i + I_STALL], X[i + I_KIND]
+    if kind == K_MEMBAR:
+        ready = max(ready, X[w + W_STORES])
+    wait_for_boards(X, w, X[w + W_PC], ready)
+    if kind == K_BAR:
+        sm, slot = X[w + W_SM], X[w + W_SLOT]
+        at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
+        X[at + B_ARRIVED] += 1
+        X[w + W_RESUME], X[w + W_READY], X[w + W_REASON] = X[w + W_READY], NEVER, R_BAR
+        if X[at + B_ARRIVED] == X[at + B_LIVE]:
+            release_barrier(X, sm, slot, now)
+    return True
+
+
+@njit(nogil=True, error_model="numpy")
+def record_event(X, w, i, s, now, second):
+    if X[C_TRACED] < X[P_EVENTS_MAX]:
+        at = X[T_EVENT] + X[C_TRACED] * EVENT_SIZE
+        X[at], X[at + 1], X[at + 2] = now, (s - X[T_SCHED]) // S_SIZE, X[w + W_ID]
+        X[at + 3], X[at + 4], X[at + 5] = X[i + I_INDEX], second, X[w + W_BLOCK]
+        X[C_TRACED] += 1
+
+
+@njit(nogil=True, error_model="numpy")
+def pair_legal(X, first, second):
+    """Different resources, and not both reading a constant bank."""
+    if X[first + I_KIND] == K_FLOW and X[second + I_KIND] == K_FLOW:
+        return True
+    return X[first + I_ALU] != X[second + I_ALU] and not (X[first + I_CLINE] >= 0 and X[second + I_CLINE] >= 0)
+
+
+@njit(nogil=True, error_model="numpy")
+def issue_second(X, w, first, s, now):
+    """The instruction after a stall of 0: in the same cycle if nothing forbids it, else in the next."""
+    i = X[w + W_PC]
+    if X[w + W_READY] <= now and pair_legal(X, first, i) and hazard(X, w, s, now) <= now:
+        X[C_DUAL] += 1
+        X[i + I_DUAL] += 1
+        if X[P_TRACE_FROM] <= now < X[P_TRACE_TO]:
+            record_event(X, w, i, s, now, 1)
+        execute(X, w, i, s, now)
+        X[s + S_YIELDED] = X[i + I_YIELD]
+        advance(X, w, i, now)
+    else:
+        X[C_FAILED_DUAL] += 1
+        X[w + W_READY] = max(X[w + W_READY], now + 1)
+
+
+@njit(nogil=True, error_model="numpy")
+def issue(X, w, s, now):
+    i = X[w + W_PC]
+    X[C_ISSUED] += 1
+    if X[P_TRACE_FROM] <= now < X[P_TRACE_TO]:
+        record_event(X, w, i, s, now, 0)
+    execute(X, w, i, s, now)
+    X[s + S_CURRENT], X[s + S_YIELDED] = w, X[i + I_YIELD]
+    if advance(X, w, i, now) and X[i + I_DOUBLES]:
+        issue_second(X, w, i, s, now)
+
+
+@njit(nogil=True, error_model="numpy")
+def ready_or_when(X, w, s, now):
+    """The warp's own ready time, moved on if what it shares with others is taken."""
+    return X[w + W_READY] if X[w + W_READY] > now else hazard(X, w, s, now)
+
+
+@njit(nogil=True, error_model="numpy")
+def turn(w, best, current):
+    """Whether w comes before best when one counts on from the current warp."""
+    if (w <= current) != (best <= current):
+        return best <= current
+    return w < best
+
+
+@njit(nogil=True, error_model="numpy")
+def choose(X, s, now):
+    """The warp to issue from, or -1; then S_NEXT is the cycle to try again and S_BLAMED the warp that will be first.
+
+    Candidates are the oldest P_CANDIDATES warps that do not wait for something long. Policy 0: the current warp while
+    it can, then the oldest; 1: the current warp while it can, then the next in turn; 2: always the next in turn."""
+    current, policy = X[s + S_CURRENT], X[P_POLICY]
+    if policy != 2 and current >= 0 and X[s + S_YIELDED] == 0 and X[current + W_ALIVE] \
+            and ready_or_when(X, current, s, now) <= now:
+        return current
+    best, last, considered, next_try, blamed = -1, -1, 0, NEVER, -1
+    at = X[s + S_ORDER] - 1
+    while considered < X[P_CANDIDATES]:
+        at += 1
+        w = X[at]
+        if w < 0:
+            break
+        if not X[w + W_ALIVE]:
+            continue
+        when = ready_or_when(X, w, s, now)
+        if when > now:
+            if when < next_try or blamed < 0:
+                next_try, blamed = when, w
+            considered += R_STALL <= X[w + W_REASON] <= R_QUEUE
+            continue
+        considered += 1
+        if w == current:
+            last = w
+        elif policy == 0:
+            return w
+        elif best < 0 or turn(w, best, current):
+            best = w
+    if best < 0:
+        best = last
+    if best < 0:
+        X[s + S_NEXT], X[s + S_BLAMED], X[s + S_SINCE] = next_try, blamed, now
+    return best
+
+
+@njit(nogil=True, error_model="numpy")
+def account(X, s, now):
+    """Charge the slots since the scheduler last failed to issue to the warp that was to be first."""
+    blamed, row, reason = X[s + S_BLAMED], (X[T_WARP] - X[T_CODE]) // I_SIZE, R_NONE
+    if blamed >= 0 and X[blamed + W_ALIVE]:
+        row, reason = X[X[blamed + W_PC] + I_INDEX], X[blamed + W_REASON]
+    X[X[T_STALL] + row * 16 + reason] += now - X[s + S_SINCE]
+    X[s + S_SINCE] = -1
+
+
+@njit(nogil=True, error_model="numpy")
+def begin(X):
+    """Fill the SMs with the first blocks of the grid, one block per SM in turn."""
+    for slot in range(X[P_BLOCK_SLOTS]):
+        for sm in range(X[P_SMS]):
+            launch_block(X, sm, slot, 0)
+
+
+@njit(nogil=True, error_model="numpy")
+def run(X, until):
+    """Simulate until cycle `until` or the end. True when nothing can ever issue again."""
+    first, last = X[T_SCHED], X[T_SCHED] + X[P_SMS] * 4 * S_SIZE
+    now = X[C_NOW]
+    while now < until:
+        for s in range(first, last, S_SIZE):
+            if X[s + S_NEXT] <= now:
+                if X[s + S_SINCE] >= 0:
+                    account(X, s, now)
+                w = choose(X, s, now)
+                if w >= 0:
+                    issue(X, w, s, now)
+                    X[s + S_NEXT] = now + 1
+        following = NEVER
+        for s in range(first, last, S_SIZE):
+            following = min(following, X[s + S_NEXT])
+        if following == NEVER:
+            X[C_NOW] = now + 1
+            return True
+        now = max(now + 1, following)
+    X[C_NOW] = now
+    return False

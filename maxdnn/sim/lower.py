@@ -1,0 +1,143 @@
+"""Decoded instructions to the flat table of the compiled engine: one row per instruction (columns.py)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..isa import RZ, Instruction
+from . import columns as c
+from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
+
+_PIPE_UNIT = {"sfu": c.U_SFU, "fp64": c.U_FP64}
+_SHARED = {"LDS", "LDS.U", "STS", "ATOMS", "ATOMS.CAS", "ATOMS.CAST"}
+_STORES = {"STG", "ST", "STL", "STS", "RED", "RED.F64"}
+_NO_STALL_LIMIT = 12  # from this stall on the field means something else unless the yield hint is set
+
+
+def memory_kind(inst: Instruction) -> int | None:
+    """K_SHARED, K_GLOBAL, K_TEX or K_LDC for an instruction that has a row of addresses in a trace, else None."""
+    if inst.mnemonic in _SHARED:
+        return c.K_SHARED
+    if inst.mnemonic == "LDC":
+        return c.K_LDC
+    if inst.cls.name == "tex":
+        return c.K_TEX
+    return c.K_GLOBAL if inst.cls.name == "mem" else None
+
+
+def access_bytes(inst: Instruction) -> int:
+    """Bytes each lane moves, from the registers its data covers (sub-word accesses count as a register)."""
+    for name in ("d", "b", "a"):
+        op = inst.operand(name)
+        if op is not None and op.type == "gpr":
+            return 4 * op.regs
+    return 4
+
+
+def _kind(inst: Instruction) -> int:
+    memory = memory_kind(inst)
+    if memory is not None:
+        return memory
+    match inst.mnemonic:
+        case "SHFL":
+            return c.K_SHUFFLE
+        case "BAR.SYNC" | "BAR.RED" | "BAR.ARV":
+            return c.K_BAR
+        case "DEPBAR" | "DEPBAR.LE":
+            return c.K_DEPBAR
+        case "MEMBAR":
+            return c.K_MEMBAR
+        case "EXIT":
+            return c.K_EXIT
+    if inst.cls.name == "flow":
+        return c.K_FLOW
+    return c.K_ALU if inst.cls.pipe == "alu" and inst.cls.latency == "fixed" else c.K_UNIT
+
+
+def _unit(inst: Instruction) -> int:
+    if inst.cls.name == "imul":
+        return c.U_IMUL
+    if inst.cls.pipe == "alu" and inst.cls.issue_cycles > 1:
+        return c.U_HALF
+    return _PIPE_UNIT.get(inst.cls.pipe, c.U_NONE)
+
+
+def _stall(inst: Instruction, machine: Machine) -> int:
+    stall = inst.control.stall
+    if stall >= _NO_STALL_LIMIT and not inst.control.yield_hint:
+        return machine["unyielded_stall"][str(stall)]
+    return stall
+
+
+def _operands(inst: Instruction, row: np.ndarray) -> None:
+    """Registers read through the banks: R0..R2 those with a reuse slot, X0, X1 others of an ALU instruction."""
+    extra = [c.I_X0, c.I_X1]
+    for op in inst.operands:
+        if op.type != "gpr" or "r" not in op.field.access or op.value == RZ:
+            continue
+        if op.field.slot is not None:
+            row[c.I_R0 + op.field.slot] = op.value
+        elif row[c.I_KIND] == c.K_ALU and extra:
+            row[extra.pop(0)] = op.value
+
+
+def _row(inst: Instruction, machine: Machine) -> np.ndarray:
+    row = np.full(c.I_SIZE, -1, np.int64)
+    kind = row[c.I_KIND] = _kind(inst)
+    control = inst.control
+    row[c.I_STALL] = _stall(inst, machine)
+    row[c.I_YIELD] = control.yield_hint
+    row[c.I_WB] = -1 if control.write_barrier is None else control.write_barrier
+    row[c.I_RB] = -1 if control.read_barrier is None else control.read_barrier
+    row[c.I_WAIT] = control.wait_mask
+    row[c.I_UNIT], row[c.I_INTERVAL] = _unit(inst), inst.cls.issue_cycles
+    row[c.I_RESULT] = inst.cls.result_cycles
+    _operands(inst, row)
+    row[c.I_REUSE] = 0 if inst.cls.name == "tex" else control.reuse & 7
+    row[c.I_ISSUED] = row[c.I_DUAL] = row[c.I_GROUP] = row[c.I_CACHED] = 0
+    row[c.I_ALU] = kind == c.K_ALU
+    row[c.I_MEM] = kind in (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_TEX, c.K_LDC)
+    row[c.I_LINE] = inst.address // INSTRUCTION_LINE
+    row[c.I_STORE] = inst.mnemonic in _STORES
+    row[c.I_SERVICE] = 0
+    row[c.I_DOUBLES] = int(control.stall == 0)
+    if kind == c.K_TEX:
+        mask = inst.operand("mask")
+        channels = mask.value.bit_count() if mask is not None else 4
+        row[c.I_SERVICE] = machine["texture_cycles_per_channel"] * (4 if channels > 2 else max(channels, 1))
+    if kind == c.K_GLOBAL:
+        row[c.I_CACHED] = inst.mods.get("cache", "") in ("CI",) or inst.mnemonic == "LDL"
+    if kind == c.K_TEX:
+        row[c.I_CACHED] = 1
+    if kind == c.K_DEPBAR:
+        _depbar(inst, row)
+    for op in inst.operands:
+        if op.type in ("cbank", "cbank36"):
+            row[c.I_CLINE] = (op.bank << 10) + op.value // CONSTANT_LINE
+    return row
+
+
+def _depbar(inst: Instruction, row: np.ndarray) -> None:
+    """The scoreboards of DEPBAR's mask are waited for like a control code's; its own counted one is kept apart."""
+    mask = inst.operand("mask")
+    row[c.I_WAIT] |= mask.value if mask is not None else 0
+    sb, count = inst.operand("sb"), inst.operand("n")
+    if sb is not None and count is not None:
+        row[c.I_SB], row[c.I_SBN] = sb.value, count.value
+
+
+def _writes_that_matter(instructions: Sequence[Instruction], rows: np.ndarray) -> None:
+    """Keep a destination only when some instruction holds one of its registers in the reuse cache: writes drop it."""
+    held = {int(row[c.I_R0 + s]) for row in rows for s in range(3) if row[c.I_REUSE] >> s & 1}
+    for inst, row in zip(instructions, rows, strict=True):
+        written = sorted(inst.writes() & held)
+        if written:
+            row[c.I_D0], row[c.I_DN] = written[0], written[-1] - written[0] + 1
+
+
+def lower(instructions: Sequence[Instruction], machine: Machine) -> np.ndarray:
+    """The engine's table of a kernel: (n, I_SIZE) int64."""
+    rows = np.stack([_row(inst, machine) for inst in instructions])
+    _writes_that_matter(instructions, rows)
+    return rows
+

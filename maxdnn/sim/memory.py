@@ -1,0 +1,102 @@
+# ruff: noqa: F403, F405
+"""Memory instructions at issue: when their result is there and when their operands have been read. Every shared
+resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
+
+from numba import njit
+
+from .caches import constant_line, l1_lookup, l2_read, l2_write, popcount4
+from .columns import *
+
+
+@njit(nogil=True, error_model="numpy")
+def shared_access(X, sm, phases, now):
+    """A shared-memory access of `phases` phases: (result there, pipe taken from)."""
+    pipe = X[T_SM] + sm * M_SIZE + M_SHARED
+    start = max(now, X[pipe])
+    X[pipe] = start + phases
+    X[C_SHARED_BUSY] += phases
+    return start + X[P_SHLAT] + X[P_SHWAY] * max(phases - 1, 0), start
+
+
+@njit(nogil=True, error_model="numpy")
+def load_constant(X, sm, record, now):
+    """LDC: distinct addresses are served one after another, each line from its level."""
+    done = now
+    first = X[record + 1]
+    for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
+        done = max(done, constant_line(X, sm, X[at], now))
+    return done + X[P_CLAT] + max(X[record] - 1, 0)
+
+
+@njit(nogil=True, error_model="numpy")
+def others(X, w, i, index, mask, begin, first, last):
+    """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses."""
+    group, store = X[i + I_GROUP], X[i + I_STORE]
+    for block in range(X[w + W_BLOCK] + first, min(X[w + W_BLOCK] + last, X[P_BLOCKS])):
+        stream = X[X[T_STREAM] + block * X[P_BLOCK_WARPS] + X[w + W_NUMBER]]
+        ordinal = X[X[T_RECPTR] + stream] + X[w + W_REC]
+        record = X[T_RECORD] + ordinal * RECORD_SIZE
+        if ordinal >= X[X[T_RECPTR] + stream + 1] or index >= X[record + 2]:
+            continue
+        at = X[record + 1] + index * LINE_SIZE
+        line = X[at] + X[X[T_SHIFT] + block * X[P_GROUPS] + group]
+        if store:
+            l2_write(X, line, X[at + 1], begin)
+        else:
+            l2_read(X, line, X[at + 1] & mask, begin)
+
+
+@njit(nogil=True, error_model="numpy")
+def through_l2(X, w, i, index, line, mask, start):
+    """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
+    n = popcount4(mask)
+    port = X[T_SM] + X[w + W_SM] * M_SIZE + M_PORT
+    begin = max(start * TICK, X[port])
+    X[port] = begin + n * X[P_PORT_TICKS]
+    begin = (begin + TICK - 1) // TICK
+    mirror, turn = X[P_MIRROR], 0
+    if mirror:
+        turn = X[C_ROTATE] % (mirror + 1)
+        X[C_ROTATE] += 1
+        others(X, w, i, index, mask, begin, 1, 1 + turn)
+    done = l2_write(X, line, mask, begin) + X[P_L2LAT] if X[i + I_STORE] else l2_read(X, line, mask, begin)
+    if mirror:
+        others(X, w, i, index, mask, begin, 1 + turn, 1 + mirror)
+    return done + (n - 1) * X[P_PORT_TICKS] // TICK
+
+
+@njit(nogil=True, error_model="numpy")
+def one_line(X, w, i, half, index, line, mask, start):
+    """One line of a global or texture access: the cycle its sectors are there."""
+    if X[i + I_CACHED] != 1:
+        return through_l2(X, w, i, index, line, mask, start)
+    way, missing, there = l1_lookup(X, half, line, mask, start)
+    if missing:
+        got = through_l2(X, w, i, index, line, missing, start)
+        for sector in range(4):
+            if missing >> sector & 1:
+                X[way + V_FILL + sector] = got
+        there = max(there, got)
+    return there
+
+
+@njit(nogil=True, error_model="numpy")
+def global_access(X, w, i, s, record, now):
+    """A global, local or texture access: (result there, operands taken from)."""
+    busy = X[record]
+    if busy and X[i + I_KIND] == K_TEX:
+        busy = X[i + I_SERVICE]
+    pipe = X[T_SM] + X[w + W_SM] * M_SIZE + M_TEX0 + X[s + S_HALF]
+    start = max(now, X[pipe])
+    X[pipe] = start + busy
+    X[C_TEX_BUSY] += busy
+    shift = X[X[T_SHIFT] + X[w + W_BLOCK] * X[P_GROUPS] + X[i + I_GROUP]]
+    done, first = start + X[P_L1LAT], X[record + 1]
+    for index in range(X[record + 2]):
+        at = first + index * LINE_SIZE
+        there = one_line(X, w, i, X[w + W_SM] * 2 + X[s + S_HALF], index, X[at] + shift, X[at + 1], start)
+        done = max(done, there)
+    done += max(busy - 1, 0)
+    if X[i + I_STORE]:
+        X[w + W_STORES] = max(X[w + W_STORES], done)
+    return done, start

@@ -1,0 +1,78 @@
+# ruff: noqa: F403, F405
+"""Operand fetch of one scheduler: the reuse cache and the four register banks, compiled.
+
+Reuse cache: two entries for each of three source slots. Every operand read takes the least recently used entry of its
+slot; a later read of the same register in the same slot by the same warp hits if the instruction that last touched the
+entry had the reuse flag. Banks: an instruction enters operand fetch one per cycle and in order, at most two are in it,
+each bank serves first come first served one register per cycle, and an instruction leaves when all is read and its
+predecessor has left. Both rules reproduce the CuAssembler RegBank measurements."""
+
+from numba import njit
+
+from .columns import *
+
+
+@njit(nogil=True, error_model="numpy")
+def touch(X, entry, key, flag):
+    """Read an operand through its slot's two entries: 1 for a hit."""
+    first = X[entry]
+    X[entry] = key * 2 + flag
+    if first >> 1 == key:
+        return first & 1
+    second = X[entry + 1]
+    X[entry + 1] = first
+    return second & 1 if second >> 1 == key else 0
+
+
+@njit(nogil=True, error_model="numpy")
+def bank_reads(X, i, s, warp):
+    """Reads per bank of an ALU instruction, four counts of 8 bits, after the reuse cache; a register counts once."""
+    counts, a, b, c = 0, -1, -1, -1
+    flags, warp = X[i + I_REUSE], warp << 8
+    r = X[i + I_R0]
+    if r >= 0 and touch(X, s + S_REUSE, warp | r, flags & 1) == 0:
+        a = r
+        counts = 1 << ((r & 3) << 3)
+    r = X[i + I_R1]
+    if r >= 0 and touch(X, s + S_REUSE + 2, warp | r, flags >> 1 & 1) == 0 and r != a:
+        b = r
+        counts += 1 << ((r & 3) << 3)
+    r = X[i + I_R2]
+    if r >= 0 and touch(X, s + S_REUSE + 4, warp | r, flags >> 2 & 1) == 0 and r != a and r != b:
+        c = r
+        counts += 1 << ((r & 3) << 3)
+    for x in (X[i + I_X0], X[i + I_X1]):
+        if x >= 0 and x != a and x != b and x != c:
+            counts += 1 << ((x & 3) << 3)
+    return counts
+
+
+@njit(nogil=True, error_model="numpy")
+def forget(X, i, s, warp):
+    """A write drops the reuse entries that hold the registers written."""
+    first = X[i + I_D0]
+    last = first + X[i + I_DN]
+    for entry in range(s + S_REUSE, s + S_REUSE + 6):
+        key = X[entry] >> 1
+        if key >> 8 == warp and first <= key & 255 < last:
+            X[entry] = -2
+
+
+@njit(nogil=True, error_model="numpy")
+def enter(X, s, now, counts):
+    """Let an instruction into operand fetch at `now`, when the caller has seen that there is room."""
+    X[s + S_LEAVE2] = X[s + S_LEAVE1]
+    if counts & 0x7E7E7E7E == 0 and X[s + S_BUSY] <= now:
+        X[s + S_LEAVE1] = now + 1  # no bank is asked twice and none is busy: it leaves the next cycle
+        return
+    leave = max(X[s + S_LEAVE1], now + 1)
+    busy = X[s + S_BUSY]
+    for bank in range(4):
+        n = counts >> (bank << 3) & 255
+        if n:
+            done = max(X[s + S_BANK0 + bank], now) + n
+            X[s + S_BANK0 + bank] = done
+            leave = max(leave, done)
+            busy = max(busy, done)
+    X[s + S_BUSY] = busy
+    X[s + S_LEAVE1] = leave

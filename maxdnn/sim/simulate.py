@@ -1,0 +1,107 @@
+"""Run the engine over a workload and say what happened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import SimulationError
+from . import columns as c
+from .lower import lower
+from .machine import Machine
+from .occupancy import Occupancy, occupancy
+from .state import Image, Shape
+from .workload import Workload
+
+Progress = Callable[[int, int], None]
+_CHUNK = 200_000  # cycles between two calls of a progress function
+
+
+@dataclass(frozen=True)
+class Options:
+    """policy: one of POLICIES. all_sms: simulate every SM on a shared block queue; otherwise one SM runs
+    ceil(blocks / SMs) blocks while the others, in step with it, touch L2 and DRAM with their own blocks' addresses.
+    trace: (first cycle, last cycle) of the pipeline trace to keep."""
+
+    policy: str = c.POLICIES[0]
+    all_sms: bool = False
+    trace: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a simulated launch did. Arrays run over the instructions of the kernel; counts are of warps on the simulated
+    SMs. `stalls` has one more row for slots with no instruction to blame, and a column for each of REASONS."""
+
+    machine: Machine
+    workload: Workload
+    occupancy: Occupancy
+    options: Options
+    cycles: int
+    simulated_sms: int
+    issued: np.ndarray
+    dual: np.ndarray
+    stalls: np.ndarray
+    counters: np.ndarray
+    events: np.ndarray
+
+    @property
+    def seconds(self) -> float:
+        return self.cycles / (self.machine["clock_mhz"] * 1e6)
+
+    def efficiency(self, flops: float) -> float:
+        """Percent of the chip's peak float32 rate at which `flops` operations were done."""
+        return 100 * flops / (self.cycles * self.machine.peak_flops_per_cycle)
+
+    def ratio(self, hits: int, lookups: int) -> float | None:
+        """Percentage of two event counters (columns.C_*), None if nothing was looked up."""
+        total = int(self.counters[lookups])
+        return 100 * int(self.counters[hits]) / total if total else None
+
+
+def simulate(workload: Workload, machine: Machine, *, registers: int, shared_bytes: int, threads: int,
+             options: Options | None = None, progress: Progress | None = None) -> Result:
+    """Time a launch on a machine.
+
+    registers, shared_bytes, threads: per thread, per block, per block; they set how many blocks share an SM.
+    progress(blocks done, blocks to do) is called now and then. Raises SimulationError for an unknown policy, a block
+    that does not fit, and warps that wait for ever."""
+    options = options or Options()
+    if options.policy not in c.POLICIES:
+        raise SimulationError(f"policy must be one of {', '.join(c.POLICIES)} (got {options.policy!r})")
+    fit = occupancy(machine, registers, shared_bytes, threads)
+    sms = machine["sms"] if options.all_sms else 1
+    resident = min(fit.blocks, -(-workload.blocks // machine["sms"]))
+    code = lower(workload.instructions, machine)
+    code[:, c.I_GROUP] = workload.groups
+    shape = Shape(sms, machine["sms"] - sms, resident, workload.block_warps, workload.blocks,
+                  c.POLICIES.index(options.policy), options.trace or (0, 0))
+    image = Image(machine, code, workload.work, shape)
+    _run(image, progress)
+    return _result(image, workload, fit, options)
+
+
+def _run(image: Image, progress: Progress | None) -> None:
+    from .compiled import begin, run
+    X, shape = image.X, image.shape
+    begin(X)
+    todo = -(-shape.blocks // (shape.mirror + 1))
+    over = False
+    while not over:
+        over = run(X, int(X[c.C_NOW]) + _CHUNK)
+        if progress:
+            progress(int(X[c.C_DONE]), todo)
+    left = int(X[c.C_LAUNCHED] - X[c.C_DONE])
+    if left:
+        raise SimulationError(f"{left} blocks wait for ever: a barrier that not all their warps reach")
+
+
+def _result(image: Image, workload: Workload, fit: Occupancy, options: Options) -> Result:
+    X, n = image.X, image.instructions
+    stalls = image.table(c.T_STALL, n + 1, 16).copy()
+    for s in image.table(c.T_SCHED, image.shape.sms * 4, c.S_SIZE):
+        if s[c.S_SINCE] >= 0:
+            stalls[-1, c.R_NONE] += X[c.C_NOW] - s[c.S_SINCE]
+    return Result(image.machine, workload, fit, options, int(X[c.C_NOW]), image.shape.sms,
+                  image.code[:, c.I_ISSUED].copy(), image.code[:, c.I_DUAL].copy(), stalls, X[:c.HEAD].copy(),
+                  image.table(c.T_EVENT, int(X[c.C_TRACED]), c.EVENT_SIZE).copy())

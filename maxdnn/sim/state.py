@@ -1,0 +1,157 @@
+"""The memory image of a simulation (columns.py): how a machine, a kernel and a workload become one flat array."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import SimulationError
+from . import columns as c
+from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, Machine
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the warps do. A path is a list of runs (first instruction, length); a stream is a list of records, one per
+    executed memory instruction: service cycles, first line and number of lines in `lines`. Warp w of block b follows
+    path[b * warps + w], reads stream[b * warps + w] and adds shift[b, group] (in lines) to its lines."""
+
+    runs: np.ndarray  # int64 (n, 2)
+    path_ptr: np.ndarray  # int64, paths + 1
+    path: np.ndarray  # int64, blocks * warps
+    stream: np.ndarray  # int64, blocks * warps
+    record_ptr: np.ndarray  # int64, streams + 1
+    records: np.ndarray  # int64 (n, 3)
+    lines: np.ndarray  # int64 (n, 2): line number, sector mask
+    shift: np.ndarray  # int64, blocks x groups
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How much is simulated: SMs, SMs mirrored, resident blocks per SM, warps per block, blocks of the grid, policy."""
+
+    sms: int
+    mirror: int
+    resident: int
+    block_warps: int
+    blocks: int
+    policy: int
+    trace: tuple[int, int] = (0, 0)
+
+
+class Image:
+    """The image and the shapes of the tables in it; `X` is what the engine takes."""
+
+    def __init__(self, machine: Machine, code: np.ndarray, work: Work, shape: Shape) -> None:
+        self.machine, self.shape, self.instructions = machine, shape, len(code)
+        slots = shape.resident * shape.block_warps
+        self.order_length = -(-slots // 4) + 1
+        events = max(0, shape.trace[1] - shape.trace[0]) * 8 * shape.sms
+        head = self._head(work, events)
+        self.parts: list[np.ndarray] = [head]
+        self.at = c.HEAD
+        self._add(head, c.T_CODE, code)
+        self._add(head, c.T_WARP, np.zeros((shape.sms * slots, c.W_SIZE), np.int64))
+        self._add(head, c.T_SCHED, np.zeros((shape.sms * 4, c.S_SIZE), np.int64))
+        self._add(head, c.T_ORDER, np.full((shape.sms * 4, self.order_length), -1, np.int64))
+        self._add(head, c.T_BLOCK, np.zeros((shape.sms * shape.resident, c.B_SIZE), np.int64))
+        self._add(head, c.T_SM, np.zeros((shape.sms, c.M_SIZE), np.int64))
+        self._add_work(head, work)
+        self._add_caches(head)
+        self._add(head, c.T_STALL, np.zeros((self.instructions + 1, 16), np.int64))
+        self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
+        self._add(head, c.T_END, np.zeros(1, np.int64))
+        self.X = np.concatenate([p.ravel() for p in self.parts])
+        self._bind(slots)
+
+    def table(self, where: int, rows: int, size: int) -> np.ndarray:
+        """A view of a table of the image."""
+        start = int(self.X[where])
+        return self.X[start:start + rows * size].reshape(rows, size)
+
+    @property
+    def code(self) -> np.ndarray:
+        return self.table(c.T_CODE, self.instructions, c.I_SIZE)
+
+    def _add(self, head: np.ndarray, where: int, part: np.ndarray) -> None:
+        head[where] = self.at
+        self.parts.append(part)
+        self.at += part.size
+
+    def _head(self, work: Work, events: int) -> np.ndarray:
+        m, s = self.machine, self.shape
+        head = np.zeros(c.HEAD, np.int64)
+        if m["shared_queue"] > c.RING_LIMITS[1] or m["global_queue"] > c.RING_LIMITS[0]:
+            raise SimulationError(f"shared_queue and global_queue must be at most {c.RING_LIMITS[::-1]}")
+        for cell, value in {
+            c.P_SMS: s.sms, c.P_MIRROR: s.mirror, c.P_BLOCK_SLOTS: s.resident, c.P_BLOCK_WARPS: s.block_warps,
+            c.P_WARP_SLOTS: s.resident * s.block_warps, c.P_BLOCKS: s.blocks, c.P_POLICY: s.policy,
+            c.P_CANDIDATES: m["candidates"], c.P_MEMGAP: m["memory_issue_gap"], c.P_SHQUEUE: m["shared_queue"],
+            c.P_GLQUEUE: m["global_queue"], c.P_SHLAT: m["shared_latency"], c.P_SHWAY: m["shared_way_cycles"],
+            c.P_L1LAT: m["l1_latency"], c.P_L1WAYS: m["l1_ways"],
+            c.P_L1SETS: m["l1_kib"] * 512 // LINE // m["l1_ways"],
+            c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"],
+            c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"], c.P_DRAMLAT: m["dram_latency"],
+            c.P_CLAT: m["constant_latency"], c.P_CWAYS: m["constant_ways"],
+            c.P_CSETS: m["constant_kib"] * 1024 // CONSTANT_LINE // m["constant_ways"],
+            c.P_C15LAT: m["constant15_latency"], c.P_C15WAYS: m["constant15_ways"],
+            c.P_C15SETS: m["constant15_kib"] * 1024 // CONSTANT15_LINE // m["constant15_ways"],
+            c.P_IWAYS: m["instruction_ways"],
+            c.P_ISETS: m["instruction_kib"] * 1024 // INSTRUCTION_LINE // m["instruction_ways"],
+            c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
+            c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],
+            c.P_PORT_TICKS: round(32 * c.TICK / m["l2_port_bytes"]), c.P_L2_TICKS: round(32 * c.TICK / m["l2_bytes"]),
+            c.P_DRAM_TICKS: round(32 * c.TICK / m.dram_bytes_per_cycle),
+            c.P_TRACE_FROM: s.trace[0], c.P_TRACE_TO: s.trace[1], c.P_EVENTS_MAX: events,
+            c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1],
+        }.items():
+            head[cell] = value
+        return head
+
+    def _add_work(self, head: np.ndarray, work: Work) -> None:
+        base = int(head[c.T_CODE])
+        runs = work.runs.astype(np.int64)
+        self._add(head, c.T_RUN, np.stack([base + runs[:, 0] * c.I_SIZE, runs[:, 1]], 1))
+        self._add(head, c.T_PATHPTR, work.path_ptr * c.RUN_SIZE + head[c.T_RUN])
+        self._add(head, c.T_PATH, work.path)
+        self._add(head, c.T_STREAM, work.stream)
+        self._add(head, c.T_RECPTR, work.record_ptr)
+        self._add(head, c.T_LINE, work.lines)
+        records = np.zeros((len(work.records), c.RECORD_SIZE), np.int64)
+        records[:, :3] = work.records
+        records[:, 1] = records[:, 1] * c.LINE_SIZE + head[c.T_LINE]
+        self._add(head, c.T_RECORD, records)
+        self._add(head, c.T_SHIFT, work.shift)
+
+    def _add_caches(self, head: np.ndarray) -> None:
+        sms = self.shape.sms
+        for where, sets, ways, size in (
+                (c.T_L1, int(head[c.P_L1SETS]) * 2 * sms, c.P_L1WAYS, c.V_SIZE),
+                (c.T_L2, int(head[c.P_L2SETS]), c.P_L2WAYS, c.V_SIZE),
+                (c.T_CONST, int(head[c.P_CSETS]) * sms, c.P_CWAYS, c.Y_SIZE),
+                (c.T_CONST15, int(head[c.P_C15SETS]) * sms, c.P_C15WAYS, c.Y_SIZE),
+                (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.Y_SIZE)):
+            part = np.zeros((sets * int(head[ways]), size), np.int64)
+            part[:, :2] = -1
+            self._add(head, where, part)
+
+    def _bind(self, slots: int) -> None:
+        """Fill the cells that name other rows."""
+        X, sms = self.X, self.shape.sms
+        warps = self.table(c.T_WARP, sms * slots, c.W_SIZE)
+        schedulers = self.table(c.T_SCHED, sms * 4, c.S_SIZE)
+        order = self.table(c.T_ORDER, sms * 4, self.order_length)
+        number = np.arange(sms * slots)
+        row = X[c.T_WARP] + number * c.W_SIZE
+        sid = number // slots * 4 + number % slots % 4
+        warps[:, c.W_SM], warps[:, c.W_ID] = number // slots, number
+        warps[:, c.W_SCHED] = X[c.T_SCHED] + sid * c.S_SIZE
+        index = np.arange(sms * 4)
+        schedulers[:, c.S_CURRENT] = schedulers[:, c.S_BLAMED] = -1
+        schedulers[:, c.S_SM], schedulers[:, c.S_HALF] = index // 4, index % 4 // 2
+        schedulers[:, c.S_ORDER] = X[c.T_ORDER] + index * self.order_length
+        schedulers[:, c.S_REUSE:c.S_REUSE + 6] = -2
+        for s in index:
+            mine = row[sid == s]
+            order[s, :len(mine)] = mine
+            schedulers[s, c.S_BLAMED] = mine[0] if len(mine) else -1
+        self.code[:, c.I_INDEX] = np.arange(self.instructions)
