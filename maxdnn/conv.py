@@ -202,7 +202,7 @@ class _Memory:
 
     def _place(self, name: str, array: ArrayView) -> Buffer:
         if self._adopt:
-            return self._adopt(array.array, writable=name == "out")
+            return self._adopt(array.array)
         buffer = self._device.alloc(array.nbytes)
         if name != "out":
             self._device.upload(buffer, array.array, self._stream)

@@ -20,6 +20,7 @@ from .worker import LaunchPlan, Worker
 
 DEFAULT_BUDGET = 1 << 36  # instructions per warp
 _MAX_TEXELS = 1 << 28
+_ARCHS = {"gm107": "sm_50", "gm20b": "sm_53", "gp104": "sm_61"}  # of the others: sm_52
 _GLOBAL_ADDRESS, _TEXTURE_HANDLE = 2, 6  # relocation types
 
 
@@ -34,6 +35,7 @@ class VirtualGpu:
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
                  race: bool = False, undefined: bool = False) -> None:
         self.name = f"virtual {preset}"
+        self.arch = _ARCHS.get(preset, "sm_52")
         self.instruction_budget = instruction_budget
         self.workers = workers or _cores()
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
@@ -43,6 +45,11 @@ class VirtualGpu:
     def alloc(self, nbytes: int) -> VirtualBuffer:
         """Device memory, zeroed."""
         return self.memory.alloc(nbytes)
+
+    def adopt(self, array: np.ndarray) -> VirtualBuffer:
+        """A C-contiguous host array as device memory, in place, until the buffer is freed. Nothing is copied, so a
+        kernel that writes there writes the array."""
+        return self.memory.adopt(array)
 
     def upload(self, buffer: Any, data: np.ndarray, stream: Any = None) -> None:
         _fits("data", buffer, data)

@@ -24,10 +24,10 @@ def aligned_bytes(nbytes: int, alignment: int = 64) -> np.ndarray:
 class VirtualBuffer:
     """Device memory of the virtual GPU. `data` is its content."""
 
-    def __init__(self, memory: "GlobalMemory", address: int, nbytes: int) -> None:
+    def __init__(self, memory: "GlobalMemory", address: int, data: np.ndarray) -> None:
         self.address = address
-        self.nbytes = nbytes
-        self.data = aligned_bytes(nbytes, ALIGNMENT)
+        self.nbytes = data.nbytes
+        self.data = data
         self._release = weakref.finalize(self, memory.release, address)
 
     def free(self) -> None:
@@ -47,12 +47,20 @@ class GlobalMemory:
         if nbytes < 0:
             raise LaunchError(f"nbytes must not be negative (got {nbytes})")
         try:
-            buffer = VirtualBuffer(self, self._next, nbytes)
+            return self._add(aligned_bytes(nbytes, ALIGNMENT))
         except MemoryError as e:
             raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
-        self._live[buffer.address] = buffer.data
+
+    def adopt(self, array: np.ndarray) -> VirtualBuffer:
+        """A C-contiguous array as an allocation, in place; its device address is aligned as its host address is."""
+        return self._add(array.reshape(-1).view(np.uint8))
+
+    def _add(self, data: np.ndarray) -> VirtualBuffer:
+        shift = int(data.ctypes.data) % ALIGNMENT
+        buffer = VirtualBuffer(self, self._next + shift, data)
+        self._live[buffer.address] = data
         self._addresses.append(buffer.address)
-        self._next += (nbytes + GUARD + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        self._next += (shift + data.nbytes + GUARD + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         return buffer
 
     def release(self, address: int) -> None:
