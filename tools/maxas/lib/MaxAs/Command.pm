@@ -3,10 +3,13 @@ package MaxAs::Command;
 use strict;
 use warnings;
 use MaxAs::Assembler qw(assemble preprocess);
+use MaxAs::Container qw(container);
 use MaxAs::Cubin qw(write_module);
+use MaxAs::Dump qw(read_dump);
 use MaxAs::Elf;
-use MaxAs::Extract qw(extract_kernel module_lines test_code);
+use MaxAs::Extract qw(extract_body extract_kernel module_lines test_code);
 use MaxAs::Fail qw(fail_plain warnings_of);
+use MaxAs::Insert qw(insert_kernel);
 use MaxAs::Inspect qw(inspect);
 use MaxAs::Preprocess qw(set_global);
 use MaxAs::Table;
@@ -19,6 +22,9 @@ my %MODE = (
     '-l' => \&_list, '--list' => \&_list,
     '-t' => \&_test, '--test' => \&_test,
     '-e' => \&_extract, '--extract' => \&_extract,
+    '-i' => \&_insert, '--insert' => \&_insert,
+    '-s' => \&_sass,
+    '--container' => \&_container,
     '-v' => \&_version, '--version' => \&_version,
 );
 
@@ -38,15 +44,33 @@ sub _run {
     my ($mode, @args) = @_;
     my $run = $MODE{ $mode // '' };
     unless ($run) {
-        print STDERR _usage();
-        return defined $mode && $mode =~ /^(?:-h|--help)$/ ? 0 : 1;
+        my $asked = defined $mode && $mode =~ /^(?:-h|--help)$/;
+        print { $asked ? *STDOUT : *STDERR } _usage();
+        return $asked ? 0 : 1;
     }
     return $run->(@args);
 }
 
 sub _version { print "$VERSION\n"; return 0 }
 
-sub _usage { return "usage: maxas.pl -c [options] [-o out.cubin] source.sass\n" }
+sub _usage {
+    return <<'END';
+Assembler for Maxwell and Pascal (sm_50 .. sm_62) in the MaxAs dialect; sass/README.md describes the dialect.
+
+  maxas.pl -c [options] [-o out.cubin] source        assemble a complete cubin
+  maxas.pl -i [options] source cubin [new.cubin]     assemble into a kernel of an existing cubin
+  maxas.pl -p [options] source [out]                 preprocess only
+  maxas.pl -e [-k kernel] cubin [out.sass]           extract as source
+  maxas.pl -s [-k kernel] listing [out.sass]         the same from cuobjdump -sass or nvdisasm -hex text
+  maxas.pl -l cubin                                  list kernels and symbols
+  maxas.pl -t [-r] [-a] [-k kernel] cubin|listing    re-encode every instruction and compare
+  maxas.pl --container module.json -o out.cubin      write a cubin from machine code and metadata
+  maxas.pl -v                                        dialect version
+
+Options: -D NAME VALUE sets a Perl global, -k NAME names the kernel, --arch sm_NN overrides '# Arch:', -n keeps the
+source's .reuse flags, -w silences warnings, -d prints scheduling decisions, --no-code refuses embedded Perl.
+END
+}
 
 # Option letters in any order; -D NAME VALUE, -DNAME VALUE and -DNAME=VALUE.
 sub _options {
@@ -112,8 +136,30 @@ sub _preprocess {
     my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS }, \%ASSEMBLE_VALUED, @_);
     fail_plain('-p wants a source file') unless defined $source;
     my $text = preprocess($source, %$opt, table => MaxAs::Table->load);
-    if (defined $out) { _write($out, $text) }
-    else { print $text }
+    return _deliver($out, $text);
+}
+
+# Assembles into an existing cubin; the new file defaults to that cubin.
+sub _insert {
+    my ($opt, $source, $cubin, $out) = _options(\%ASSEMBLE_FLAGS, \%ASSEMBLE_VALUED, @_);
+    fail_plain('-i wants a source and a cubin') unless defined $cubin;
+    my $elf = MaxAs::Elf->read_file($cubin);
+    my $info = inspect($elf, $cubin);
+    my $module = assemble($source, %$opt, template => 1, arch => "sm_$info->{sm}", table => MaxAs::Table->load);
+    for my $new (@{ $module->{kernels} }) {
+        my ($old) = _wanted($info, $new->{name});
+        insert_kernel($elf, $old, $new);
+    }
+    _write($out // $cubin, $elf->bytes);
+    $_->{registers} = $_->{registers_used} for @{ $module->{kernels} };
+    _report($module, $opt);
+    return 0;
+}
+
+sub _container {
+    my ($opt, $file) = _options({}, { '-o' => 'out' }, @_);
+    fail_plain('--container wants a JSON file and -o FILE') unless defined $file && defined $opt->{out};
+    _write($opt->{out}, container($file));
     return 0;
 }
 
@@ -151,26 +197,52 @@ sub _extract {
     my $info = _inspect_file($file);
     my $table = MaxAs::Table->load;
     my $text = module_lines($info) . join "\n", map { extract_kernel($table, $_, $info->{sm}) } _wanted($info, $opt->{kernel});
-    if (defined $out) { _write($out, $text) }
-    else { print $text }
-    return 0;
+    return _deliver($out, $text);
 }
 
+# From a listing: instructions only.
+sub _sass {
+    my ($opt, $file, $out) = _options({}, { '-k' => 'kernel' }, @_);
+    fail_plain('-s wants a listing') unless defined $file;
+    my $info = read_dump($file);
+    my $table = MaxAs::Table->load;
+    my $text = join "\n", map { "# $_->{name}\n" . extract_body($table, $_, $info->{sm}) } _wanted($info, $opt->{kernel});
+    return _deliver($out, $text);
+}
+
+sub _is_elf {
+    my ($file) = @_;
+    open my $fh, '<:raw', $file or fail_plain("$file: cannot read: $!");
+    my $read = read $fh, my $magic, 4;
+    close $fh;
+    return $read && $magic eq "\x7fELF";
+}
+
+# -a prints every instruction, -r only the instructions as text.
 sub _test {
     my ($opt, $file) = _options({ '-r' => 'raw', '-a' => 'all' }, { '-k' => 'kernel' }, @_);
-    fail_plain('-t wants a cubin') unless defined $file;
-    my $info = _inspect_file($file);
+    fail_plain('-t wants a cubin or a listing') unless defined $file;
+    my $info = _is_elf($file) ? _inspect_file($file) : read_dump($file);
     my $table = MaxAs::Table->load;
     my ($total, $failed) = (0, 0);
     for my $k (_wanted($info, $opt->{kernel})) {
-        my ($count, @bad) = test_code($table, $k->{code}, $k->{name}, $info->{sm});
+        my ($lines, @bad) = test_code($table, $k->{code}, $k->{name}, $info->{sm});
+        my $count = @$lines;
+        print map { "$_\n" } @$lines if $opt->{all} || $opt->{raw};
         print map { "FAIL: $_\n" } @bad;
-        printf "Kernel: %s, Instructions: %d, FAIL: %d\n", $k->{name}, $count, scalar @bad;
+        printf "Kernel: %s, Instructions: %d, FAIL: %d\n", $k->{name}, $count, scalar @bad unless $opt->{raw};
         $total += $count;
         $failed += @bad;
     }
-    printf "Totals: Pass: %d FAIL: %d\n", $total - $failed, $failed;
+    printf "Totals: Pass: %d FAIL: %d\n", $total - $failed, $failed unless $opt->{raw};
     return $failed ? 1 : 0;
+}
+
+sub _deliver {
+    my ($out, $text) = @_;
+    if (defined $out) { _write($out, $text) }
+    else              { print $text }
+    return 0;
 }
 
 # Written beside and then renamed, so that no half file is ever seen.

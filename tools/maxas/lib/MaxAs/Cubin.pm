@@ -5,7 +5,7 @@ package MaxAs::Cubin;
 #                param_base, constant0_size, const {bank => bytes}, textures [names], texture_slots [byte offsets],
 #                max_registers, max_threads [x y z], req_threads [x y z], frame, crs_stack, functions [{name info value size}],
 #                exits [], ctaids [], ctaidz, attributes [[code, format, bytes]] (more, given verbatim), text_align,
-#                text_flags }]
+#                text_flags, info_registers (0 where .nv.info alone has the count) }]
 #   constants {bank => { data, symbols [{ name offset size }] , relocations [{ offset symbol }] }}   (banks 3 and 4)
 #   globals   [{ name size align data }]
 # Every count is trusted: the assembler computed it.
@@ -157,7 +157,7 @@ sub _fill_kernel {
     my $text = $elf->section(".text.$name");
     $text->{data}  = $k->{code};
     $text->{flags} = $k->{text_flags} // (6 | $k->{barriers} << 20);
-    $text->{info}  = $k->{registers} << 24 | $w->{symbol}{$name};
+    $text->{info}  = ($k->{info_registers} // $k->{registers}) << 24 | $w->{symbol}{$name};
     my @tied = (".nv.info.$name", ".nv.constant0.$name", ".nv.shared.$name", map { ".nv.constant$_.$name" } keys %{ $k->{const} // {} });
     for my $section (grep { defined } map { $elf->section($_) } @tied) { $section->{info} = $index->{".text.$name"} }
     $elf->section(".nv.constant$_.$name")->{data} = $k->{const}{$_} for keys %{ $k->{const} // {} };

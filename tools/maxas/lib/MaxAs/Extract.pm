@@ -10,7 +10,7 @@ use MaxAs::Encode qw(encode);
 use MaxAs::Fail qw(fail_plain);
 use MaxAs::Layout qw(address_of tail_items target_of);
 use MaxAs::Program qw(parse_instruction);
-our @EXPORT_OK = qw(extract_kernel module_lines disassemble_code test_code split_words);
+our @EXPORT_OK = qw(extract_kernel extract_body module_lines disassemble_code test_code split_words);
 
 # Code bytes to [word, control bits] per instruction.
 sub split_words {
@@ -71,6 +71,19 @@ sub _body_length {
 # %$kernel as MaxAs::Inspect describes it; returns source text.
 sub extract_kernel {
     my ($table, $kernel, $sm) = @_;
+    my ($body, $style, $count, $tail) = _body($table, $kernel, $sm);
+    return _header($kernel, $sm, $style, $count, $tail) . $body;
+}
+
+# Labels and instructions only.
+sub extract_body {
+    my ($table, $kernel, $sm) = @_;
+    my ($body) = _body($table, $kernel, $sm);
+    return $body;
+}
+
+sub _body {
+    my ($table, $kernel, $sm) = @_;
     my @all = disassemble_code($table, $kernel->{code}, $kernel->{name}, sub { undef });
     my $style = _style(@all);
     my $length = _body_length(\@all, $style, $table, $sm);
@@ -80,13 +93,13 @@ sub extract_kernel {
     my $n = 0;
     $label{$_} = 'L' . $n++ for sort { $a <=> $b } keys %label;
     my @body = (disassemble_code($table, $kernel->{code}, $kernel->{name}, sub { $label{ $_[0] } }))[0 .. $length - 1];
-    my $out = _header($kernel, $sm, $style, $length, $length < @all);
+    my $out = '';
     for my $i (0 .. $length) {
         my $name = $label{ target_of($i, $style) };
         $out .= "$name:\n" if defined $name;
         $out .= _line($body[$i]) if $i < $length;
     }
-    return $out;
+    return ($out, $style, $length, $length < @all);
 }
 
 sub _line {
@@ -148,23 +161,23 @@ sub module_lines {
     return @lines ? join('', map { "# $_\n" } @lines) . "#\n" : '';
 }
 
-# Re-encodes every instruction of a kernel from its own text: (instructions, list of differences).
+# Re-encodes every instruction of a kernel from its own text: (lines of text, list of differences).
 sub test_code {
     my ($table, $code, $name, $sm) = @_;
-    my ($index, $count, @bad) = (0, 0);
+    my ($index, @lines, @bad) = (0);
     for my $pair (split_words($code)) {
         my ($word, $bits) = @$pair;
         my $address = address_of($index++);
-        $count++;
         my $control = unpack_control($bits);
         my $found = decode($table, $word, $control, $address, sub { undef });
-        unless (ref $found) { push @bad, sprintf '%s+0x%04x: %s', $name, $address, $found; next }
+        unless (ref $found) { push @bad, sprintf '%s+0x%04x: %s', $name, $address, $found; push @lines, '?'; next }
         my $text = (_line({ %$found, control => $control }));
         chomp $text;
+        push @lines, $text;
         my $problem = _differs($table, $text, $word, $bits, $address, $sm);
         push @bad, sprintf('%s+0x%04x: %s  %s', $name, $address, $text, $problem) if defined $problem;
     }
-    return ($count, @bad);
+    return (\@lines, @bad);
 }
 
 sub _differs {
