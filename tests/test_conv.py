@@ -1,0 +1,287 @@
+import threading
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from test_arrays import OnGpu
+
+import maxdnn
+from maxdnn import ConvShape, ShapeError, conv_fprop, device
+from maxdnn.layers import LAYERS
+from maxdnn.reference import conv_reference, relative_error
+
+SEED = 20150125  # printed by pytest with a failing case's values
+TOLERANCE = 2e-6  # of the sum of |terms|: the project's bar for float32 sums of any length used here
+GUARD = np.float32(-7.25)
+POISON = np.float32(np.nan)
+
+
+def guarded(shape, before=4, after=5, value=POISON):
+    """An array inside a larger one: (the array, a function that says whether what surrounds it is untouched)."""
+    size = int(np.prod(shape))
+    memory = np.full(before + size + after, GUARD)
+    array = memory[before:before + size].reshape(shape)
+    array[...] = value
+    return array, lambda: bool((memory[:before] == GUARD).all() and (memory[before + size:] == GUARD).all())
+
+
+def random_layer(shape, number=SEED):
+    rng = np.random.default_rng(number)
+    images = rng.uniform(-1, 1, (shape.C, shape.H, shape.W, shape.N)).astype(np.float32)
+    return images, rng.uniform(-1, 1, (shape.C, shape.R, shape.S, shape.K)).astype(np.float32)
+
+
+def check(shape, alpha=1.0, number=SEED, before=4):
+    """Run a layer of random data into a poisoned, guarded output and compare every element."""
+    images, filters = random_layer(shape, number)
+    out, surroundings_intact = guarded((shape.K, shape.P, shape.Q, shape.N), before)
+    kept = images.copy(), filters.copy()
+    result = conv_fprop(images, filters, stride=shape.stride, padding=shape.padding, alpha=alpha, out=out)
+    assert result is out
+    assert surroundings_intact()
+    assert np.array_equal(images, kept[0]) and np.array_equal(filters, kept[1])
+    want, magnitude = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, alpha=alpha)
+    assert relative_error(out, want, magnitude) < TOLERANCE
+
+
+def small_case():
+    return random_layer(ConvShape(4, 3, 6, 5, 8, 3, 2))
+
+
+@st.composite
+def layers(draw):
+    """Layers over the whole range of sizes with few output pixels: those are blocks of their own and all alike."""
+    def axis():
+        filt, stride, pad = draw(st.integers(1, 11)), draw(st.integers(1, 4)), draw(st.integers(0, 5))
+        size = (draw(st.integers(1, 3)) - 1) * stride + filt - 2 * pad + draw(st.integers(0, stride - 1))
+        return max(size, 1, filt - 2 * pad), filt, stride, pad
+
+    (h, r, str_h, pad_h), (w, s, str_w, pad_w) = axis(), axis()
+    return ConvShape(draw(st.integers(1, 130)), draw(st.integers(1, 70)), h, w, draw(st.integers(1, 200)), r, s,
+                     (str_h, str_w), (pad_h, pad_w))
+
+
+ALPHAS = st.one_of(st.sampled_from([0.0, 1.0, -1.0]),
+                   st.floats(2**-10, 2**10, width=32), st.floats(-2**10, -2**-10, width=32))
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_random_layers_match_the_reference_and_fill_exactly_the_output(part):
+    @seed(SEED + part)
+    @settings(max_examples=50, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(shape=layers(), alpha=ALPHAS, number=st.integers(0, 2**31), before=st.integers(1, 8))
+    def fifty_of_them(shape, alpha, number, before):
+        check(shape, alpha, number, before)
+
+    fifty_of_them()
+
+
+@pytest.mark.parametrize("shape", [
+    ConvShape(65, 3, 4, 4, 65, 3, 3, 1, 1),
+    ConvShape(63, 5, 3, 5, 67, 3, 2, (2, 1), (0, 1)),
+    ConvShape(1, 1, 1, 1, 1, 1, 1),
+    ConvShape(129, 1, 2, 2, 193, 2, 2),
+    ConvShape(5, 8, 3, 3, 7, 1, 1),  # patch elements a whole number of steps
+    ConvShape(66, 7, 5, 5, 3, 3, 3, 3, 5),
+], ids=str)
+def test_ragged_tiles_on_every_axis(shape):
+    check(shape)
+
+
+def test_a_layer_whose_offsets_exceed_constant_memory():
+    shape = ConvShape(6, 4096, 4, 4, 10, 3, 3, padding=1)
+    assert len(maxdnn.plan(shape).passes) == 3
+    check(shape, alpha=-0.5)
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
+def test_the_papers_layers_with_one_texel_of_images_and_filters(layer):
+    s = layer.shape
+    check(ConvShape(4, s.C, min(s.H, 40), min(s.W, 40), 4, s.R, s.S, s.stride, s.padding))
+
+
+def test_nchw_arrays_give_the_same_numbers():
+    shape = ConvShape(9, 5, 7, 6, 70, 3, 2, (1, 2), (1, 0))
+    images, filters = random_layer(shape)
+    want = conv_fprop(images, filters, stride=(1, 2), padding=(1, 0), alpha=2.0)
+    out, surroundings_intact = guarded((shape.N, shape.K, shape.P, shape.Q))
+    conv_fprop(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), np.ascontiguousarray(filters.transpose(3, 0, 1, 2)),
+               stride=(1, 2), padding=(1, 0), alpha=2.0, layout="NCHW", out=out)
+    assert surroundings_intact()
+    assert np.array_equal(out, want.transpose(3, 0, 1, 2))
+
+
+def test_a_plan_serves_many_calls():
+    shape = ConvShape(6, 3, 6, 5, 8, 3, 2, 2, 1)
+    plan = maxdnn.plan(shape)
+    for number in range(3):
+        images, filters = random_layer(shape, number)
+        want = conv_fprop(images, filters, stride=2, padding=1)
+        assert np.array_equal(conv_fprop(images, filters, plan=plan), want)
+
+
+def test_layers_of_changing_size_share_one_workspace():
+    for size in (9, 4, 12, 5):
+        check(ConvShape(5, 2, size, size, 6, 3, 3, 1, 1), number=size)
+
+
+def test_arrays_at_odd_addresses_are_copied_for_the_texture():
+    shape = ConvShape(4, 3, 6, 5, 8, 3, 2)
+    images, filters = random_layer(shape)
+    want = conv_fprop(images, filters)
+    odd_images, odd_filters = guarded(images.shape, before=1)[0], guarded(filters.shape, before=3)[0]
+    odd_images[...], odd_filters[...] = images, filters
+    assert np.array_equal(conv_fprop(odd_images, odd_filters), want)
+
+
+def test_alpha_may_be_nan_or_infinite():
+    images, filters = small_case()
+    assert np.isnan(conv_fprop(images, filters, alpha=np.nan)).all()
+    positive = conv_fprop(np.abs(images), np.abs(filters), alpha=np.inf)
+    assert (positive == np.inf).all()
+    assert (conv_fprop(np.abs(images), np.abs(filters), alpha=-1e300) == -np.inf).all()
+
+
+def test_infinite_and_nan_images_touch_only_the_outputs_they_belong_to():
+    shape = ConvShape(6, 3, 5, 5, 7, 3, 3)  # 27 patch elements: the last step is ragged; N and K are padded
+    images, filters = random_layer(shape)
+    images[2, 0, 0, 3], images[0, 4, 4, 5] = np.inf, np.nan
+    out = conv_fprop(images, np.abs(filters))
+    assert (out[:, 0, 0, 3] == np.inf).all()
+    assert np.isnan(out[:, 2, 2, 5]).all()
+    out[:, 0, 0, 3] = out[:, 2, 2, 5] = 0
+    assert np.isfinite(out).all()
+
+
+def test_two_threads_get_their_own_results():
+    cases = [(ConvShape(5, 2, 6, 6, 6, 3, 3, 1, 1), 1), (ConvShape(70, 9, 4, 4, 65, 2, 2, 1, 2), 2)]
+    failures = []
+
+    def work(shape, number):
+        try:
+            for _ in range(5):
+                check(shape, number=number)
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=work, args=case) for case in cases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+class Metered:
+    """The virtual GPU with a meter on its memory."""
+
+    def __init__(self):
+        self._inner = type(device.virtual())()
+        self.allocated = 0
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def alloc(self, nbytes):
+        self.allocated += nbytes
+        return self._inner.alloc(nbytes)
+
+
+def test_peak_extra_memory_is_what_the_docstring_says():
+    meter = Metered()
+    shape = ConvShape(6, 3, 8, 8, 5, 3, 3, 1, 1)
+    images, filters = random_layer(shape)
+    plan = maxdnn.plan(shape)
+    assert plan.workspace_bytes == 4 * 3 * 10 * 10 * 8 + 4 * 27 * 8 + (-4 * 3 * 10 * 10 * 8 % 512)
+    for _ in range(3):
+        conv_fprop(images, filters, padding=1, device=meter)
+    assert meter.allocated == plan.workspace_bytes
+
+
+def test_a_layer_that_needs_no_copy_allocates_nothing():
+    meter = Metered()
+    images, filters = small_case()
+    conv_fprop(images, filters, device=meter)
+    assert meter.allocated == 0
+
+
+OUT = np.zeros((8, 4, 4, 4), np.float32)
+BUFFER = np.zeros(4096, np.float32)
+
+
+def read_only(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("change, words", [
+    (dict(images=np.zeros((3, 6, 5), np.float32)), "images must have 4 axes (got 3"),
+    (dict(filters=np.zeros((3, 3, 2, 8, 1), np.float32)), "filters must have 4 axes (got 5"),
+    (dict(images=np.zeros((3, 6, 5, 4))), "images must be float32 (got float64)"),
+    (dict(filters=np.zeros((3, 3, 2, 8), np.int32)), "filters must be float32 (got int32)"),
+    (dict(images=[1, 2]), "images must be a NumPy array or have __cuda_array_interface__ (got list)"),
+    (dict(images=np.zeros((3, 6, 5, 8), np.float32)[..., ::2]), "images must be C-contiguous"),
+    (dict(filters=np.zeros((3, 3, 2, 8), np.float32, order="F")), "filters must be C-contiguous"),
+    (dict(images=np.zeros((3, 6, 5, 0), np.float32)), "images must have no axis of size zero"),
+    (dict(filters=np.zeros((3, 0, 2, 8), np.float32)), "filters must have no axis of size zero"),
+    (dict(images=np.zeros((4, 6, 5, 4), np.float32)), "images and filters must have the same number of channels"),
+    (dict(images=np.zeros((4, 3, 6, 5), np.float32), filters=np.zeros((8, 3, 3, 2), np.float32)),
+     "the shapes would fit layout='NCHW'"),
+    (dict(layout="NCHW", images=np.zeros((3, 9, 5, 4), np.float32)), "the shapes would fit layout='CHWN'"),
+    (dict(layout="NHWC"), "layout must be one of CHWN, NCHW (got 'NHWC')"),
+    (dict(filters=np.zeros((3, 7, 2, 8), np.float32)), "R must be at most H + 2 x padding = 6"),
+    (dict(stride=0), "stride must be at least 1"),
+    (dict(stride=-1), "stride must be at least 1"),
+    (dict(padding=(-1, 0)), "padding must be at least 0"),
+    (dict(stride=(1, 1, 1)), "stride must be one integer or a pair"),
+    (dict(alpha="1"), "alpha must be a real number (got '1')"),
+    (dict(alpha=1j), "alpha must be a real number"),
+    (dict(out=np.zeros((8, 4, 4, 5), np.float32)), "out must have shape (8, 4, 4, 4) (got (8, 4, 4, 5))"),
+    (dict(out=OUT.astype(np.float64)), "out must be float32"),
+    (dict(out=np.zeros((8, 4, 4, 8), np.float32)[..., ::2]), "out must be C-contiguous"),
+    (dict(out=read_only(OUT)), "out must be writable"),
+    (dict(images=BUFFER[:360].reshape(3, 6, 5, 4), out=BUFFER[359:359 + 512].reshape(8, 4, 4, 4)),
+     "out must not overlap images"),
+    (dict(filters=BUFFER[400:544].reshape(3, 3, 2, 8), out=BUFFER[:512].reshape(8, 4, 4, 4)),
+     "out must not overlap filters"),
+    (dict(filters=OnGpu((3, 3, 2, 8))),
+     "all arrays must be on the same device (got images on the host, filters on a GPU)"),
+    (dict(out=OnGpu((8, 4, 4, 4))), "all arrays must be on the same device"),
+    (dict(plan=3), "plan must come from maxdnn.plan (got int)"),
+    (dict(plan=maxdnn.plan(ConvShape(4, 3, 6, 6, 8, 3, 2))), "images must have the plan's shape (3, 6, 6, 4)"),
+    (dict(plan=maxdnn.plan(ConvShape(4, 3, 6, 5, 8, 3, 2)), stride=2), "give either them or plan"),
+])
+def test_bad_input_is_refused_by_name_before_any_work(change, words):
+    images, filters = small_case()
+    arguments = {"images": images, "filters": filters, **change}
+    out = arguments.get("out")
+    before = out.copy() if isinstance(out, np.ndarray) else None
+    with pytest.raises(ShapeError) as error:
+        conv_fprop(**arguments)
+    assert words in str(error.value)
+    assert before is None or np.array_equal(out, before)
+
+
+def test_a_map_beyond_the_reach_of_a_texture_is_refused():
+    images = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1, 2**15, 2**15, 4), (0, 0, 0, 0))
+    with pytest.raises(ShapeError, match="C-contiguous"):
+        conv_fprop(images, np.zeros((1, 1, 1, 4), np.float32))
+    images = OnGpu((1, 2**15, 2**15, 4))  # 16 GiB that exist only by name
+    with pytest.raises(ShapeError, match="4 GiB reach of a texture"):
+        conv_fprop(images, OnGpu((1, 1, 1, 4)))
+
+
+def test_arrays_on_two_gpus_are_refused(monkeypatch):
+    class Gpu:
+        def __init__(self, name):
+            self.name = name
+
+    gpus = {0x1000: Gpu("GPU 0"), 0x2000: Gpu("GPU 1")}
+    monkeypatch.setattr(device, "for_array", lambda array: gpus[array.__cuda_array_interface__["data"][0]])
+    with pytest.raises(ShapeError) as error:
+        conv_fprop(OnGpu((3, 6, 5, 4), address=0x1000), OnGpu((3, 3, 2, 8), address=0x2000))
+    assert str(error.value) == "filters must be on the same device as images (got GPU 1, images is GPU 0)"
+    with pytest.raises(ShapeError, match="images must be on the same device as device"):
+        conv_fprop(OnGpu((3, 6, 5, 4), address=0x1000), OnGpu((3, 3, 2, 8), address=0x1000), device=gpus[0x2000])
