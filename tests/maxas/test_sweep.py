@@ -1,4 +1,4 @@
-"""Every row of the table: random legal operands as text, assembled, read by the vendor's disassembler: the same text."""
+"""Every row of the table: random legal text, assembled, read by the vendor's disassembler, is the same text."""
 
 import random
 from pathlib import Path
