@@ -22,7 +22,7 @@ HEAD = 96
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_SB,
  I_ISSUED, I_R0, I_R1, I_R2, I_X0, I_X1, I_DN, I_INTERVAL, I_RESULT, I_SERVICE, I_GROUP, I_CACHED, I_STORE, I_SBN,
- I_DUAL, I_INDEX) = range(31)
+ I_DUAL, I_INDEX, I_BURST) = range(32)
 I_SIZE = 32
 
 # I_KIND
@@ -41,7 +41,7 @@ RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first.
 (S_CURRENT, S_YIELDED, S_MEMFREE, S_LEAVE1, S_LEAVE2, S_BUSY, S_NEXT, S_BLAMED, S_SINCE, S_SM, S_ORDER, S_HALF,
- S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(17)
+ S_FREE, S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(18)
 S_UNIT0 = S_REUSE + 6
 S_SIZE = 32
 

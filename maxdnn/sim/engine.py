@@ -43,7 +43,7 @@ def to_youngest(X, s, w):
 def wake(X, w, ready):
     s = X[w + W_SCHED]
     X[w + W_READY] = ready
-    X[s + S_NEXT] = min(X[s + S_NEXT], ready)
+    X[s + S_NEXT] = min(X[s + S_NEXT], max(ready, X[s + S_FREE]))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -264,8 +264,35 @@ def issue_second(X, w, first, s, now):
 
 
 @njit(nogil=True, error_model="numpy")
+def burst(X, w, i, s, now, count):
+    """Issue up to `count` plain instructions of one warp, one per cycle: nothing another warp does can come between.
+    Stops where operand fetch is full. The cycle after the last."""
+    warp = X[w + W_ID]
+    end = i + count * I_SIZE
+    start = i
+    while i < end and X[s + S_LEAVE2] <= now:
+        X[i + I_ISSUED] += 1
+        enter(X, s, now, bank_reads(X, i, s, warp))
+        if X[i + I_D0] >= 0:
+            forget(X, i, s, warp)
+        now += 1
+        i += I_SIZE
+    count = (i - start) // I_SIZE
+    X[C_ISSUED] += count
+    X[w + W_PC] = i
+    X[w + W_LEFT] -= count
+    X[s + S_CURRENT], X[s + S_YIELDED] = w, 0
+    wait_for_boards(X, w, i, now)
+    return now
+
+
+@njit(nogil=True, error_model="numpy")
 def issue(X, w, s, now):
+    """Issue from a warp at `now`: the cycle the scheduler may issue again."""
     i = X[w + W_PC]
+    count = min(X[i + I_BURST], X[w + W_LEFT])
+    if count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO]:
+        return burst(X, w, i, s, now, count)
     X[C_ISSUED] += 1
     if X[P_TRACE_FROM] <= now < X[P_TRACE_TO]:
         record_event(X, w, i, s, now, 0)
@@ -273,6 +300,7 @@ def issue(X, w, s, now):
     X[s + S_CURRENT], X[s + S_YIELDED] = w, X[i + I_YIELD]
     if advance(X, w, i, now) and X[i + I_DOUBLES]:
         issue_second(X, w, i, s, now)
+    return now + 1
 
 
 @njit(nogil=True, error_model="numpy")
@@ -358,8 +386,7 @@ def run(X, until):
                     account(X, s, now)
                 w = choose(X, s, now)
                 if w >= 0:
-                    issue(X, w, s, now)
-                    X[s + S_NEXT] = now + 1
+                    X[s + S_NEXT] = X[s + S_FREE] = issue(X, w, s, now)
         following = NEVER
         for s in range(first, last, S_SIZE):
             following = min(following, X[s + S_NEXT])

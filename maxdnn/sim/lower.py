@@ -135,9 +135,21 @@ def _writes_that_matter(instructions: Sequence[Instruction], rows: np.ndarray) -
             row[c.I_D0], row[c.I_DN] = written[0], written[-1] - written[0] + 1
 
 
+def _bursts(rows: np.ndarray) -> None:
+    """How many instructions from here on need nothing but an issue slot and operand fetch, one per cycle: the engine
+    takes them in one go."""
+    plain = ((rows[:, c.I_ALU] == 1) & (rows[:, c.I_UNIT] <= 0) & (rows[:, c.I_CLINE] < 0) & (rows[:, c.I_STALL] == 1)
+             & (rows[:, c.I_YIELD] == 0))
+    rows[:, c.I_BURST] = plain
+    for here, after in zip(rows[-2::-1], rows[:0:-1], strict=True):
+        if here[c.I_BURST] and after[c.I_WAIT] == 0 and here[c.I_LINE] == after[c.I_LINE]:
+            here[c.I_BURST] += after[c.I_BURST]
+
+
 def lower(instructions: Sequence[Instruction], machine: Machine) -> np.ndarray:
     """The engine's table of a kernel: (n, I_SIZE) int64."""
     rows = np.stack([_row(inst, machine) for inst in instructions])
     _writes_that_matter(instructions, rows)
+    _bursts(rows)
     return rows
 
