@@ -1,4 +1,5 @@
 import threading
+import tracemalloc
 
 import hypothesis.strategies as st
 import numpy as np
@@ -199,6 +200,20 @@ def test_peak_extra_memory_is_what_the_docstring_says():
     assert meter.allocated == plan.workspace_bytes
 
 
+def test_peak_host_memory_of_a_call_is_the_workspace_and_little_else():
+    gpu = type(device.virtual())()
+    shape = ConvShape(128, 16, 40, 40, 4, 3, 3, 1, 1)
+    images, filters = random_layer(shape)
+    out = np.empty((shape.K, shape.P, shape.Q, shape.N), np.float32)
+    plan = maxdnn.plan(shape)
+    check(shape)  # compiles the kernels
+    tracemalloc.start()
+    conv_fprop(images, filters, out=out, plan=plan, device=gpu)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 13 * 2**20 < plan.workspace_bytes <= peak < plan.workspace_bytes + 2 * 2**20
+
+
 def test_a_layer_that_needs_no_copy_allocates_nothing():
     meter = Metered()
     images, filters = small_case()
@@ -285,3 +300,26 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch):
     assert str(error.value) == "filters must be on the same device as images (got GPU 1, images is GPU 0)"
     with pytest.raises(ShapeError, match="images must be on the same device as device"):
         conv_fprop(OnGpu((3, 6, 5, 4), address=0x1000), OnGpu((3, 3, 2, 8), address=0x1000), device=gpus[0x2000])
+
+
+@pytest.mark.parametrize("shape", [ConvShape(6, 5, 9, 11, 70, 3, 2, (2, 1), (1, 3)), ConvShape(68, 4, 3, 3, 4, 2, 2)],
+                         ids=str)
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+def test_no_kernel_races_or_reads_a_register_it_never_wrote(shape, layout):
+    careful = type(device.virtual())(race=True, undefined=True)
+    images, filters = random_layer(shape)
+    if layout == "NCHW":
+        images, filters = (np.ascontiguousarray(x.transpose(3, 0, 1, 2)) for x in (images, filters))
+    conv_fprop(images, filters, stride=shape.stride, padding=shape.padding, layout=layout, device=careful)
+
+
+def test_a_device_that_cannot_use_host_memory_in_place_gets_copies_and_gives_the_result_back():
+    class Remote(Metered):
+        adopt = None
+
+    remote = Remote()
+    shape = ConvShape(6, 3, 8, 8, 5, 3, 3, 1, 1)
+    images, filters = random_layer(shape)
+    out = conv_fprop(images, filters, padding=1, device=remote)
+    assert np.array_equal(out, conv_fprop(images, filters, padding=1))
+    assert remote.allocated == maxdnn.plan(shape).workspace_bytes + images.nbytes + filters.nbytes + out.nbytes
