@@ -53,7 +53,7 @@ class CompiledKernel:
                              self.kernel.attributes)).encode())
 
         def make():  # type: ignore[no-untyped-def]
-            return Lowering(Program(self.kernel, self._entries), full, self.bank_bytes).module
+            return Lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
 
         return Code(cached_object(content.digest(), make))
 

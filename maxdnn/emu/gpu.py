@@ -16,6 +16,7 @@ from .compiled import CompiledKernel
 from .faults import fault_of
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
 from .memory import GlobalMemory, VirtualBuffer, aligned_bytes
+from .tracing import OnWarp, linear, trace
 from .worker import LaunchPlan, Worker
 
 DEFAULT_BUDGET = 1 << 36  # instructions per warp
@@ -90,7 +91,7 @@ class VirtualGpu:
         table = np.zeros((max(1, len(every)), 4), np.uint64)
         for row, texture in zip(table, every, strict=False):
             host, texels, channels = self.texture_row(texture)
-            row[0], row[1] = host, texels | channels << 32
+            row[:3] = host, texels | channels << 32, texture.address
         return table
 
     @property
@@ -222,6 +223,16 @@ class VirtualFunction:
         """Run the kernel to its end. Raises LaunchError, or EmulationFault for what goes wrong inside."""
         plan = self.plan(grid, block, args, shared_bytes, textures)
         run(plan, self.module.gpu)
+
+    def trace(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, blocks: Sequence[Dim3], on_warp: OnWarp,
+              shared_bytes: int = 0, textures: Mapping[str, Texture] | None = None) -> None:
+        """Run only `blocks` (coordinates in the grid), in that order, and call `on_warp` with the WarpTrace of every
+        warp, block by block. The blocks really run: memory holds their results afterwards. Lane addresses: global and
+        generic as the program forms them; shared and local as byte offsets; constants as bank << 16 | offset; textures
+        as the texel's device address, all ones for a coordinate out of range."""
+        order = linear(blocks, grid)
+        trace(self.plan(grid, block, args, shared_bytes, textures, order, frozenset({"trace"})),
+              self.module.gpu.memory, on_warp)
 
 
 def run(plan: LaunchPlan, gpu: VirtualGpu) -> None:

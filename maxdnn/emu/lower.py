@@ -11,9 +11,9 @@ from ..isa import PT, Instruction
 from ..semantics import meaning
 from ..semantics.move import flag_test
 from . import layout
-from .irkit import I32, I64, PTR, c32, c64, get, put
-from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, DIV, PBK, PCNT, SSY, WARP
-from .program import Block, Program, Undecodable, ends_block, following, normal, static_target
+from .irkit import I32, I64, PTR, at, c32, c64, get, put
+from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, CTX, DIV, PBK, PCNT, SSY, WARP
+from .program import Block, Program, Undecodable, ends_block, following, normal, slot, static_target
 from .runtime.flow import EXIT_KIND
 from .runtime.memory import VI1, VI32
 from .warp import WarpTracer
@@ -27,14 +27,15 @@ _REDUCTIONS = {"POPC": BAR_POPC, "AND": BAR_AND, "OR": BAR_OR}
 class Lowering:
     """Builds the module of one variant; `sites` is the number of memory instructions afterwards."""
 
-    def __init__(self, program: Program, full: bool, bank_bytes: Sequence[int]) -> None:
+    def __init__(self, program: Program, full: bool, bank_bytes: Sequence[int],
+                 checks: frozenset[str] = frozenset()) -> None:
         self.program = program
         self.full = full
         self.module = ir.Module(name="kernel")
         self.fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, PTR]), "run")
         self.ctx, self.warp = self.fn.args
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
-        self.t = WarpTracer(self.module, self.fn, self.b, full, bank_bytes)
+        self.t = WarpTracer(self.module, self.fn, self.b, full, bank_bytes, checks)
         self.heads = {start: self.fn.append_basic_block(f"at_{start:x}") for start in program.blocks}
         self._dispatch = self.fn.append_basic_block("dispatch")
         self.b.branch(self._dispatch)
@@ -74,6 +75,8 @@ class Lowering:
     def _block(self, block: Block) -> None:
         b, t = self.b, self.t
         b.position_at_end(self.heads[block.start])
+        if self.t.tracing:
+            self._record_run(block)
         fuel = get(b, self.warp, WARP, "fuel")
         put(b, self.warp, WARP, "fuel", b.sub(fuel, c64(len(block.items))))
         t.start_block()
@@ -93,6 +96,22 @@ class Lowering:
                 t.unsupported(f"{item.mnemonic} is not emulated")
         t.end_block()
         self._go(following(block.last.address), block.last.address)
+
+    def _record_run(self, block: Block) -> None:
+        """Note that this block runs, after making sure that its run and its addresses find room."""
+        b = self.b
+        runs, rows = get(b, self.warp, WARP, "trace_runs"), get(b, self.warp, WARP, "trace_rows")
+        enough = b.and_(b.icmp_unsigned("<", runs, get(b, self.ctx, CTX, "runs_room")),
+                        b.icmp_unsigned("<=", b.add(rows, c32(len(block.items))), get(b, self.ctx, CTX, "rows_room")))
+        on, wait = self.fn.append_basic_block("room"), self.fn.append_basic_block("no_room")
+        b.cbranch(enough, on, wait)
+        b.position_at_end(wait)
+        self._return(block.start, layout.TRACE_FULL)
+        b.position_at_end(on)
+        row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "runs_room")), runs)
+        where = at(b, get(b, self.ctx, CTX, "runs"), b.shl(b.zext(row, I64), c64(3)))
+        b.store(c64(slot(block.start) | len(block.items) << 32), where)
+        put(b, self.warp, WARP, "trace_runs", b.add(runs, c32(1)))
 
     def _give_up(self, kind: str, address: int) -> None:
         b = self.b

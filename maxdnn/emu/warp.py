@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from ..isa import PT, RZ, Instruction
 from . import layout
-from .irkit import I32, I64, PTR, at, c32, c64, field, get
+from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
 from .lanes import Lanes, V
 from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
 from .native import has_wide_vectors
@@ -24,12 +24,13 @@ _FLAGS = "ZSCO"
 
 class WarpTracer(Lanes):
     def __init__(self, module: ir.Module, function: ir.Function, builder: ir.IRBuilder, full: bool,
-                 bank_bytes: Sequence[int]) -> None:
+                 bank_bytes: Sequence[int], checks: frozenset[str] = frozenset()) -> None:
         super().__init__(module, builder, LANES)
         self.ctx, self.warp = function.args
         self.function = function
         self.full = full
         self.bank_bytes = bank_bytes
+        self.tracing = "trace" in checks
         self.window = 10 if has_wide_vectors() else 3
         self.failed = function.append_basic_block("failed")
         with builder.goto_block(self.failed):
@@ -238,6 +239,20 @@ class WarpTracer(Lanes):
 
     # -- memory ------------------------------------------------------------------------------------------------
 
+    def _record(self, addresses: V) -> None:
+        """In a tracing variant: append the executing lanes' addresses to the warp's rows."""
+        if not self.tracing:
+            return
+        b = self.b
+        wide = addresses if addresses.type == VI64 else self.zext(addresses, "i64")
+        if self.mask is not None:
+            wide = self.select(self.mask, wide, self.const("i64", -1))
+        rows = get(b, self.warp, WARP, "trace_rows")
+        row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "rows_room")), rows)
+        where = at(b, get(b, self.ctx, CTX, "rows"), b.shl(b.zext(row, I64), c64(8)))
+        b.store(wide, where, align=8)
+        put(b, self.warp, WARP, "trace_rows", b.add(rows, c32(1)))
+
     def _site(self) -> V:
         """This instruction's memory of the allocation it touched last."""
         index = slot(self.inst.address) if self.inst else 0
@@ -250,9 +265,11 @@ class WarpTracer(Lanes):
     def load(self, space: str, address: V, kind: str, dest: int) -> None:
         where = self._spare(kind, dest)
         if space.startswith("const"):
+            self._record(self.or_(address, self.const("i32", int(space[5:]) << 16)))
             callee = self.declare(f"rt_load_const_{kind}", I32, [PTR, I32, VI32, I32, PTR])
             status = self.b.call(callee, [self.ctx, c32(int(space[5:])), address, self.mask_bits, where])
         else:
+            self._record(address)
             status = self.b.call(self._access(f"rt_load_{space}_{kind}", space),
                                  [self.ctx, self._site(), address, self.mask_bits, where])
         self._regs.clear()
@@ -264,6 +281,7 @@ class WarpTracer(Lanes):
 
     def store(self, space: str, address: V, kind: str, source: int) -> None:
         where = at(self.b, get(self.b, self.ctx, CTX, "scratch"), 1024) if source == RZ else self.slot(source)
+        self._record(address)
         callee = self._access(f"rt_store_{space}_{kind}", space)
         status = self.b.call(callee, [self.ctx, self._site(), address, self.mask_bits, where])
         self._regs.clear()
@@ -271,6 +289,9 @@ class WarpTracer(Lanes):
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         texels = at(self.b, get(self.b, self.ctx, CTX, "scratch"), 256)
+        if self.tracing:
+            where = self.declare("rt_texel_addresses", VI64, [PTR, VI32, VI32])
+            self._record(self.b.call(where, [self.ctx, handle, coord]))
         callee = self.declare("rt_texture", I32, [PTR, VI32, VI32, I32, PTR])
         status = self.b.call(callee, [self.ctx, handle, coord, self.mask_bits, texels])
         self._regs.clear()

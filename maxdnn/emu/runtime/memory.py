@@ -433,6 +433,26 @@ def build_texture(module: ir.Module) -> None:
     f.ret(0)
 
 
+def build_texel_addresses(module: ir.Module) -> None:
+    """rt_texel_addresses(ctx, handles, coords): device address of each lane's texel, all ones out of range."""
+    f = Function(module, "rt_texel_addresses", VI64, PTR, VI32, VI32)
+    b, (ctx, handles, coords) = f.b, f.args
+    launch = get(b, ctx, CTX, "launch")
+    table, count = get(b, launch, LAUNCH, "textures"), b.zext(get(b, launch, LAUNCH, "texture_count"), I64)
+    out = f.array(I64, LANES)
+    with f.for_(c32(0), c32(LANES)) as lane:
+        index = b.zext(b.and_(b.extract_element(handles, lane), c32(0xFFFFF)), I64)
+        slot = at(b, out, b.shl(b.zext(lane, I64), c64(3)))
+        b.store(c64(-1), slot)
+        with f.if_(b.icmp_unsigned("<", index, count)):
+            entry = at(b, table, b.shl(index, c64(5)))
+            coord = b.extract_element(coords, lane)
+            with f.if_(b.icmp_unsigned("<", coord, b.load(at(b, entry, 8), typ=I32))):
+                texel = b.mul(b.zext(coord, I64), b.shl(b.zext(b.load(at(b, entry, 12), typ=I32), I64), c64(2)))
+                b.store(b.add(b.load(at(b, entry, 16), typ=I64), texel), slot)
+    b.ret(b.load(out, typ=VI64))
+
+
 def _few_channels(f: Function, base: V, channels: V, coords: V, inside: V, mask: V, texels: V) -> None:
     """One- and two-channel texels; missing colours read 0, missing alpha 1.0."""
     b = f.b
@@ -458,6 +478,7 @@ def build(module: ir.Module) -> None:
             build_store(module, space, kind)
         build_constant_load(module, kind)
     build_texture(module)
+    build_texel_addresses(module)
 
 
 __all__ = ["I8", "KINDS", "VI1", "VI32", "VI64", "access_type", "build", "declare", "fault", "hosts_of", "splat"]
