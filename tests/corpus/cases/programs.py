@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.corpus.cases._values import prefilled
@@ -97,7 +99,7 @@ def _histogram(rng: np.random.Generator) -> Problem:
     return Problem({"data": data, "bins": np.zeros(256, U32)}, [launch], lambda: {"bins": want})
 
 
-def mandelbrot(width: int, height: int, left: F32, top: F32, step: F32, limit: int) -> Array:
+def mandelbrot(width: int, height: int, left: Any, top: Any, step: Any, limit: int) -> Array:
     py, px = np.divmod(np.arange(width * height), width)
     cx, cy = fma32(px.astype(F32), step, left), fma32(py.astype(F32), step, top)
     counts = np.zeros(width * height, np.uint16)
@@ -142,7 +144,7 @@ def _nbody(rng: np.random.Generator) -> Problem:
     launch = Launch("program_nbody", (n // 128, 1, 1), (128, 1, 1), [*buffers, dt, I32(n)])
     want = {"position_out": place, "velocity_out": speed}
     source = "CUDA C Programming Guide, rsqrtf; error analysis above"
-    rules = {
+    rules: dict[str, Any] = {
         "position_out": Bound(source, ulps=1, absolute=moved),
         "velocity_out": Bound(source, ulps=1, absolute=slack),
     }
