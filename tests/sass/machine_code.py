@@ -7,6 +7,7 @@ from maxdnn.cubin import CubinKernel, read
 from maxdnn.cubins import cubin
 from maxdnn.isa import Instruction
 from maxdnn.kernels import KernelSpec
+from maxdnn.trace import WarpTrace
 
 
 def built(spec: KernelSpec, arch: str = "sm_52") -> CubinKernel:
@@ -33,6 +34,16 @@ def main_loop(kernel: CubinKernel) -> Sequence[Instruction]:
 def issue_slots(body: Iterable[Instruction]) -> int:
     """Issue slots: a stall of 0 lets the next instruction share the slot."""
     return sum(inst.control.stall > 0 for inst in body)
+
+
+def accesses(kernel: CubinKernel, trace: WarpTrace) -> list[tuple[Instruction, list[int | None]]]:
+    """The memory instructions a warp executed, each with its lanes' addresses (None for a lane that took no part)."""
+    code = kernel.instructions
+    path = [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
+    memory = [inst for inst in path if inst.opcode in ("LDS", "STS", "TLD", "LDC", "LDG", "STG")]
+    assert len(memory) == len(trace.addresses)
+    return [(inst, [None if a == 2**64 - 1 else a for a in row])
+            for inst, row in zip(memory, trace.addresses.tolist(), strict=True)]
 
 
 class ReuseCache:

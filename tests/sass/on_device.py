@@ -46,9 +46,10 @@ def _input(gpu, array):
     return buffer
 
 
-def convolve(spec, maps, filters, *, stride=(1, 1), alpha=1.0, out=None, run_elements=None):
+def convolve(spec, maps, filters, *, stride=(1, 1), alpha=1.0, out=None, run_elements=None, on_warp=None):
     """Launch a convolution kernel. maps C,H,W,N already padded, filters C,R,S,K; `out` is added to if given;
-    run_elements cuts the elements into launches of that many. Returns K,P,Q,N."""
+    run_elements cuts the elements into launches of that many. Returns K,P,Q,N. With on_warp, only the first block of
+    each launch runs and every warp's trace is handed to on_warp."""
     c, h, w, n = maps.shape
     r, s, k = filters.shape[1:]
     ns, ks = 4 * ceil(n / 4), 4 * ceil(k / 4)
@@ -77,8 +78,12 @@ def convolve(spec, maps, filters, *, stride=(1, 1), alpha=1.0, out=None, run_ele
             "map_texels": ns // 4, "filter_texels": ks // 4, "k": k, "n": n, "out_plane": p * q * n, "out_row": q * n,
             "image_tiles": image_tiles, "tile_magic": ceil(2**31 / image_tiles),
         }
-        module.function(spec.name).launch((q, p, filter_tiles * image_tiles), (spec.threads, 1, 1),
-                                          [values[x.name] for x in spec.params], textures=textures)
+        function = module.function(spec.name)
+        launch = ((q, p, filter_tiles * image_tiles), (spec.threads, 1, 1), [values[x.name] for x in spec.params])
+        if on_warp:
+            function.trace(*launch, blocks=[(0, 0, 0)], on_warp=on_warp, textures=textures)
+        else:
+            function.launch(*launch, textures=textures)
     gpu.synchronize()
     return result.get()
 
