@@ -10,6 +10,7 @@ from .effects import all_effects
 from .flow import Graph
 from .hazards import Hazards
 from .report import Finding, Place, Report
+from .shared import shared_findings
 from .static import static_findings
 from .timing import Timing
 
@@ -22,9 +23,11 @@ def check_hazards(kernel: CubinKernel) -> Report:
     graph = Graph(kernel)
     effects = all_effects(kernel.instructions)
     timing = Timing(graph, effects)
-    found = [*Hazards(timing).find(), *static_findings(graph, effects)]
+    races, note = shared_findings(kernel, graph, effects)
+    found = [*Hazards(timing).find(), *static_findings(graph, effects), *races]
     found.sort(key=lambda finding: finding.consumer.address)
-    return Report(kernel.name, len(kernel.instructions), tuple(found), tuple(advice(timing)))
+    return Report(kernel.name, len(kernel.instructions), tuple(found), tuple(advice(timing)),
+                  (note,) if note else ())
 
 
 def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:
