@@ -199,13 +199,13 @@ class GpuModule:
 
     def bind_textures(self, slots: Sequence[tuple[str, int]], given: Mapping[str, Texture], at: int) -> bytes:
         """Bind the texture references of a kernel. Natively the driver is told; a translated kernel takes the address
-        and size of each texture behind its parameters, as 8-byte values (returned)."""
+        and texel count of each texture behind its parameters, as 8-byte values (returned)."""
         names = [name for name, _ in slots]
         if set(names) != set(given):
             raise LaunchError(f"textures must name {names or 'none'} (got {sorted(given)})")
         if not self.device.native:
             pad = bytes(-at % 8) if names else b""
-            return pad + b"".join(np.array([given[n].address, given[n].nbytes], "<u8").tobytes() for n in names)
+            return pad + b"".join(np.array([given[n].address, given[n].nbytes // 16], "<u8").tobytes() for n in names)
         for name in names:
             self._bind_native(name, given[name])
         return b""

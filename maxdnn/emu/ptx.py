@@ -1,8 +1,9 @@
 """Cubins of Maxwell and Pascal to PTX for any other GPU: the same semantics traced for one thread.
 
 A translated kernel takes the original parameter block, then (8-byte aligned) 16 bytes per texture reference: address
-and size. Its shared memory is dynamic: a launch asks for the kernel's own bytes plus the dynamic ones. Constant bank 3
-is the array maxdnn_bank3, global variables lie in the arrays maxdnn_global_init and maxdnn_global at their offsets."""
+and number of texels. Its shared memory is dynamic: a launch asks for the kernel's own bytes plus the dynamic ones.
+Constant bank 3 is the array maxdnn_bank3, global variables lie in the arrays maxdnn_global_init and maxdnn_global at
+their offsets."""
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -67,6 +68,9 @@ def _bytes(data: bytes) -> ir.Constant:
 def _arrays(module: ir.Module, cubin: Cubin) -> dict[str, ir.GlobalVariable]:
     """Shared memory ("shared"), user constants ("bank3"), global variables by section, their addresses ("bank4")."""
     out = {"shared": _array(module, "maxdnn_shared", ir.ArrayType(I8, 0), SHARED, None)}
+    if any(kernel.textures for kernel in cubin.kernels.values()):
+        initial = _bytes(bytes(16))
+        out["zeros"] = _array(module, "maxdnn_zeros", initial.type, GLOBAL, initial)
     wanted = [("bank3", "maxdnn_bank3", CONST, cubin.constant_bank),
               (".nv.global.init", GLOBAL_ARRAYS[".nv.global.init"], GLOBAL, cubin.global_init),
               (".nv.global", GLOBAL_ARRAYS[".nv.global"], GLOBAL, bytes(cubin.global_bytes))]
@@ -116,7 +120,7 @@ def _kernel(module: ir.Module, kernel: CubinKernel, arrays: dict[str, ir.GlobalV
     if any(kernel.constants.get(2, b"")):
         initial = _bytes(kernel.constants[2])
         banks[2] = _array(module, f"maxdnn_bank2_{kernel.name}", initial.type, CONST, initial)
-    thread = Thread(module, builder, kernel, fn.args[0], banks, arrays["shared"])
+    thread = Thread(module, builder, kernel, fn.args[0], banks, arrays["shared"], arrays.get("zeros"))
     try:
         instructions = kernel.instructions
     except DecodeError as e:

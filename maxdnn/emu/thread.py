@@ -40,16 +40,18 @@ def texture_base(kernel: CubinKernel) -> int:
 
 class Thread(Lanes):
     """Semantics traced into the current block of `builder`. Registers, predicates and flags are stack slots, which LLVM
-    turns into values. `banks`: constant banks as globals in the constant space; `textures`: byte offset of a texture's
-    word in bank 0 -> its number."""
+    turns into values. `banks`: constant banks as globals in the constant space; `zeros`: 16 bytes of zeros in the
+    global space, there if the kernel has textures."""
 
     def __init__(self, module: ir.Module, builder: ir.IRBuilder, kernel: CubinKernel, params: V,
-                 banks: Mapping[int, ir.GlobalVariable], shared: ir.GlobalVariable) -> None:
+                 banks: Mapping[int, ir.GlobalVariable], shared: ir.GlobalVariable,
+                 zeros: ir.GlobalVariable | None) -> None:
         super().__init__(module, builder, None)
         self.kernel = kernel
         self._params = params
         self._banks = banks
         self._shared = shared
+        self._zeros = zeros
         self._local = self.slot(ir.ArrayType(I8, kernel.local_bytes), "local") if kernel.local_bytes else None
         self._slots: dict[str, V] = {}
         self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
@@ -275,25 +277,17 @@ class Thread(Lanes):
         return self.b.atomic_rmw(name, place, operands[0], "monotonic")
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
-        """Address and size of a texture stand behind the parameters, 16 bytes each; texels beyond the end are zero.
-        A texel is four floats."""
+        """Address and number of texels of a texture stand behind the parameters, 16 bytes for each texture. A texel is
+        four floats; one beyond the end is read from 16 bytes of zeros, so that no lane has to branch."""
         offset = self.add(self.mul(self.zext(handle, "i64"), self.const("i64", 16)),
                           self.const("i64", texture_base(self.kernel)))
         base = self.b.load(self._param(offset), typ=I64, align=8)
-        size = self.b.load(self._param(self.add(offset, self.const("i64", 8))), typ=I64, align=8)
-        texels = self.lshr(size, self.const("i64", 4))
-        inside = self.icmp("ult", self.zext(coord, "i64"), texels)
-        vector = ir.VectorType(I32, 4)
-        before = self.b.block
-        with self.b.if_then(inside):
-            place = self.b.inttoptr(self.add(base, self.shl(self.zext(coord, "i64"), self.const("i64", 4))),
-                                    pointer(GLOBAL))
-            fetched = self.b.load(place, typ=vector, align=16)
-            fetched.set_metadata("invariant.load", self.module.add_metadata([]))
-            taken = self.b.block
-        value = self.b.phi(vector)
-        value.add_incoming(ir.Constant(vector, None), before)
-        value.add_incoming(fetched, taken)
+        texels = self.b.load(self._param(self.add(offset, self.const("i64", 8))), typ=I32, align=8)
+        texel = self.b.inttoptr(self.add(base, self.shl(self.zext(coord, "i64"), self.const("i64", 4))),
+                                pointer(GLOBAL))
+        place = self.select(self.icmp("ult", coord, texels), texel, self._zeros)
+        value = self.b.load(place, typ=ir.VectorType(I32, 4), align=16)
+        value.set_metadata("invariant.load", self.module.add_metadata([]))
         for component, dest in enumerate(dests):
             if dest is not None and dest != 255:
                 self.set_reg(dest, self.b.extract_element(value, self.const("i32", component)))

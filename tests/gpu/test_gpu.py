@@ -32,7 +32,7 @@ class Guarded:
         host[GUARD:GUARD + values.size] = values.ravel()
         with device.active():
             self._all = gpuarray.to_gpu(host)
-        self.array = self._all[GUARD:GUARD + values.size].reshape(values.shape)
+            self.array = self._all[GUARD:GUARD + values.size].reshape(values.shape)
 
     def get(self):
         with self._device.active():
