@@ -56,6 +56,8 @@ def _signs(body: str, op: Operand) -> str:
 
 
 def _suffixes(body: str, op: Operand) -> str:
+    if "neg_bit" in op.field.spec:  # video instructions write a sign
+        return f"-{body}" if op.neg and op.value else body
     return body + (".NEG" if op.neg else "") + (".ABS" if op.abs else "") + (".INV" if op.inv else "")
 
 
@@ -90,8 +92,9 @@ def _integer(inst: Instruction, op: Operand) -> int:
     if spec.get("print") == "unsigned":
         return op.value & 0xFFFFF
     rule = spec.get("signed_if")
-    if rule and op.value >> 15 and inst.row.modifiers[rule["mod"]].raw(inst.mods[rule["mod"]]) in rule["v"]:
-        return op.value - 0x10000
+    if rule and inst.row.modifiers[rule["mod"]].raw(inst.mods[rule["mod"]]) in rule["v"]:
+        top = 1 << spec["width"] - 1
+        return (op.value ^ top) - top
     return op.value
 
 
