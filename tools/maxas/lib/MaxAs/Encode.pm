@@ -7,6 +7,7 @@ use strict;
 use warnings;
 no warnings 'portable';    # 64-bit words are meant
 use Exporter 'import';
+use List::Util qw(max);
 use MaxAs::Fail qw(fail warn_at);
 use MaxAs::Immediate qw(integer float_bits double_bits half_bits hex_text);
 use MaxAs::Operand qw(parse_operand);
@@ -43,9 +44,16 @@ sub encode {
         my $word = _try_row($inst, $row, $mods, $operands, $env);
         return $word if defined $word;
     }
+    my $most = max(map { _most_operands($_->[0]) } @rows);
+    ($complaint, $rank) = ('too many operands (' . @$operands . ')', 1) if @$operands > $most;
     fail($at, "$inst->{opcode}: $complaint") if $rank >= 2 || $rank == 0.5;
     fail($at, "$inst->{opcode}: " . ($complaint || 'operands do not fit') . '; its forms are '
         . join(' | ', map { _form($_->[0]) } @rows));
+}
+
+sub _most_operands {
+    my ($row) = @_;
+    return scalar map { $_->{type} eq 'f16_pair_split' ? (1, 1) : 1 } @{ $row->{operands} };
 }
 
 sub _parse {
@@ -386,6 +394,10 @@ sub _simm {
 sub _uimm {
     my ($try, $spec, $o) = @_;
     my ($w, $low) = ($spec->{width}, 0);
+    if (defined $spec->{neg_bit} && $o->{kind} eq 'num' && $o->{text} =~ /^-(.+)/) {    # VADD: the sign is a bit
+        my $bits = _uimm($try, $spec, { %$o, text => $1 });
+        return defined $bits ? $bits | 1 << $spec->{neg_bit} : undef;
+    }
     return _simm($try, $spec, $o) if $w == 32 && $spec->{name} eq 'b';
     if ($o->{kind} eq 'word' && $spec->{name} eq 'target') {
         my $address = _label($try, $o);
