@@ -57,14 +57,17 @@ class _Driver:
         self._call("cuCtxGetCurrent", ctypes.byref(handle))
         return handle.value or 0
 
-    def owner(self, pointer: int) -> tuple[int, int]:
-        """(context handle, device ordinal) of a device pointer; the handle is 0 for memory bound to no context."""
-        context, ordinal = ctypes.c_void_p(), ctypes.c_int()
-        address = ctypes.c_uint64(pointer)
-        self._call("cuPointerGetAttribute", ctypes.byref(ordinal), self._ORDINAL, address)
-        if self._lib.cuPointerGetAttribute(ctypes.byref(context), self._CONTEXT, address):
-            context.value = None
-        return context.value or 0, ordinal.value
+    def context_of(self, pointer: int) -> int:
+        """The handle of the context a device pointer belongs to; 0 for memory bound to none."""
+        context = ctypes.c_void_p()
+        failed = self._lib.cuPointerGetAttribute(ctypes.byref(context), self._CONTEXT, ctypes.c_uint64(pointer))
+        return 0 if failed else context.value or 0
+
+    def ordinal_of(self, pointer: int) -> int:
+        """The number of the GPU a device pointer belongs to."""
+        ordinal = ctypes.c_int()
+        self._call("cuPointerGetAttribute", ctypes.byref(ordinal), self._ORDINAL, ctypes.c_uint64(pointer))
+        return ordinal.value
 
     def order(self, first: int, then: int) -> None:
         """Make everything later on stream `then` wait for what is now on stream `first` (driver handles)."""
@@ -325,7 +328,8 @@ class GpuDevice:
 
 
 _driver: _Driver | None = None
-_devices: dict[tuple[int, int], GpuDevice] = {}
+_primary: dict[int, GpuDevice] = {}  # by ordinal
+_by_context: dict[int, GpuDevice] = {}  # by context handle
 
 
 def driver() -> _Driver:
@@ -338,29 +342,27 @@ def driver() -> _Driver:
 
 def device(ordinal: int = 0) -> GpuDevice:
     """The primary context of a GPU, made once."""
-    if (ordinal, 0) not in _devices:
-        _devices[ordinal, 0] = GpuDevice(ordinal)
-    return _devices[ordinal, 0]
+    if ordinal not in _primary:
+        made = _primary[ordinal] = GpuDevice(ordinal)
+        with made.active():
+            _by_context[driver().current_context()] = made
+    return _primary[ordinal]
 
 
 def for_array(array: Any) -> GpuDevice:
-    """The device an array with `__cuda_array_interface__` (or a GPUArray) lives on: the current context if it is that
-    one, else the primary context of its GPU. Raises DeviceError for memory of a context that is neither."""
+    """The device an array with `__cuda_array_interface__` (or a GPUArray) lives on: the primary context of its GPU, or
+    the context its memory belongs to, which must be current when the device is used."""
     pointer = array_pointer(array)
     if pointer == 0:
         raise DeviceError("an empty array is on no device")
-    context, ordinal = driver().owner(pointer)
+    context = driver().context_of(pointer)
+    if context in _by_context:
+        return _by_context[context]
+    ordinal = driver().ordinal_of(pointer)
     primary = device(ordinal)
-    if context == 0 or _primary_handle(primary) == context:
-        return primary
-    if (ordinal, context) not in _devices:
-        _devices[ordinal, context] = GpuDevice(ordinal, context=context)
-    return _devices[ordinal, context]
-
-
-def _primary_handle(primary: GpuDevice) -> int:
-    with primary.active():
-        return driver().current_context()
+    if context and context not in _by_context:
+        _by_context[context] = GpuDevice(ordinal, context=context)
+    return _by_context.get(context, primary)
 
 
 def array_pointer(array: Any) -> int:

@@ -150,8 +150,11 @@ class LibCuda:
     def current_context(self):
         return self.driver.stack[-1] if self.driver.stack else 0
 
-    def owner(self, pointer):
-        return self.owners.get(pointer, (1000, 0))
+    def context_of(self, pointer):
+        return self.owners.get(pointer, (1000, 0))[0]
+
+    def ordinal_of(self, pointer):
+        return self.owners.get(pointer, (1000, 0))[1]
 
     def order(self, first, then):
         self.driver.log.append(("order", first, then))
