@@ -13,8 +13,10 @@ table: $(VENV)/.with-plot  ## the paper's table and figures, every output elemen
 quick: $(VENV)/.with-plot  ## the same from the timing model alone
 	$(BIN)/python benchmarks/alexnet_overfeat.py --quick
 
-test: lint  ## linter, type checker, all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# All three always run and each can fail the target; the tests come last, so that their summary ends the output.
+test: $(VENV)/.with-test  ## linter, type checker, all tests
+	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy || status=1; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup || status=1; exit $$status
 
 lint: $(VENV)/.with-test
 	$(BIN)/ruff check .

@@ -5,12 +5,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
-from test_arrays import OnGpu
 
 import maxdnn
 from maxdnn import ConvShape, ShapeError, conv_fprop, device
 from maxdnn.layers import LAYERS
 from maxdnn.reference import conv_reference, relative_error
+from tests.test_arrays import OnGpu
 
 SEED = 20150125  # printed by pytest with a failing case's values
 TOLERANCE = 2e-6  # of the sum of |terms|: the project's bar for float32 sums of any length used here

@@ -3,7 +3,6 @@ import itertools
 
 import numpy as np
 import pytest
-from contract import run_plan
 
 import maxdnn
 from maxdnn.errors import ShapeError
@@ -12,6 +11,7 @@ from maxdnn.layers import LAYERS
 from maxdnn.planner import MAX_TEXELS, offset_table, plan
 from maxdnn.reference import conv_reference, relative_error
 from maxdnn.shape import ConvShape
+from tests.contract import run_plan
 
 AWKWARD = ConvShape(6, 5, 9, 11, 70, 3, 2, stride=(2, 1), padding=(1, 3))
 
