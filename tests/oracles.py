@@ -116,7 +116,7 @@ def compile_cuda(source: str, arch: str = "sm_52", options: Sequence[str] = (), 
 
     Raises OracleError with the compiler's log when the source is refused.
     """
-    return _nvrtc_compile(source, name, [f"--gpu-architecture={arch}", *options], "CUBIN")
+    return _nvrtc_compile(source, name, [f"--gpu-architecture={arch}", "--disable-warnings", *options], "CUBIN")
 
 
 def compile_ptx(source: str, arch: str = "compute_52", options: Sequence[str] = (), name: str = "kernel.cu") -> str:

@@ -28,6 +28,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from tests.corpus import cases
+from tests.corpus.cases._random import random_case
 from tests.corpus.runner import ANY_NAN, BITS, Array, Case, Problem
 
 
@@ -40,7 +41,7 @@ def digest(array: Array, any_nan: bool) -> str:
 def digests(case: Case, problem: Problem, outputs: dict[str, Array]) -> dict[str, str]:
     """Output (and row, where rows have rules of their own) -> digest, for everything that must agree bit for bit."""
     found = {}
-    for name in problem.expected():
+    for name in problem.expected() or problem.scratch:
         rule = problem.rules.get(name, BITS)
         if callable(rule):
             parts = {name: (rule, outputs[name])}
@@ -64,8 +65,9 @@ def run_case(gpu: Any, case: Case, cubin: bytes) -> dict[str, Any]:
     return {"seconds": round(seconds, 4), "digests": digests(case, problem, outputs)}
 
 
-def selected(names: list[str]) -> list[Case]:
-    return [case for case in cases.ALL if not names or any(name in case.name for name in names)]
+def selected(args: argparse.Namespace) -> list[Case]:
+    every = cases.ALL + [random_case(seed) for seed in range(args.random)]
+    return [case for case in every if not args.cases or any(name in case.name for name in args.cases)]
 
 
 def on_gpu(args: argparse.Namespace) -> int:
@@ -74,7 +76,7 @@ def on_gpu(args: argparse.Namespace) -> int:
     gpu = DriverDevice()
     print(f"{gpu.name}, {gpu.arch}, driver for CUDA {gpu.driver}")
     results: dict[str, Any] = {}
-    for case in selected(args.cases):
+    for case in selected(args):
         if args.cubins:
             cubin = (args.cubins / (pathlib.Path(case.source).stem + ".cubin")).read_bytes()
         else:
@@ -98,8 +100,8 @@ def on_emulator(args: argparse.Namespace) -> int:
 
     recorded = json.loads(args.against.read_text())
     bad = compared = 0
-    for case in selected(args.cases):
-        result = run_case(emu.Device(), case, compiler.compile_source(case.source))
+    for case in selected(args):
+        result = run_case(emu.VirtualGpu(), case, compiler.compile_source(case.source))
         theirs, ours = recorded["cases"].get(case.name, {}).get("digests", {}), result.get("digests", {})
         different = [key for key in theirs if theirs[key] != ours.get(key)]
         compared += len(theirs)
@@ -129,6 +131,7 @@ def main() -> int:
     emulator.add_argument("--against", type=pathlib.Path, required=True, help="JSON file that `gpu` wrote")
     emulator.set_defaults(function=on_emulator)
     for command in (gpu, emulator):
+        command.add_argument("--random", type=int, default=0, metavar="N", help="also run N random programs")
         command.add_argument("cases", nargs="*", metavar="CASE", help="part of a case name (default: all)")
     args = parser.parse_args()
     return int(args.function(args))

@@ -3,7 +3,7 @@
 
     python tools/corpus.py build --out DIR [--arch sm_52] [--jobs N]
     python tools/corpus.py stats [--arch sm_52] [--opcodes]
-    python tools/corpus.py random --count N --seed S --out DIR
+    python tools/corpus.py random --count N --seed S --out DIR [--exact]
 
 The sources are under tests/corpus; the compilers are the vendor's, from PyPI packages (see tests/oracles.py).
 """
@@ -42,9 +42,9 @@ def _build_one(job: tuple[str, str, str]) -> tuple[str, int]:
     return name, len(cubin)
 
 
-def _random_one(job: tuple[int, str, str]) -> tuple[str, int]:
-    seed, arch, folder = job
-    text = randomprog.program(seed)
+def _random_one(job: tuple[int, str, str, bool]) -> tuple[str, int]:
+    seed, arch, folder, exact = job
+    text = randomprog.program(seed, approximate=not exact)
     cubin = compiler.compile_text(text, ".cu", arch)
     (pathlib.Path(folder) / f"random_{seed}.cu").write_text(text)
     _write(pathlib.Path(folder), f"random_{seed}.cubin", cubin)
@@ -61,7 +61,8 @@ def build(args: argparse.Namespace) -> None:
 
 def random_programs(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
-    jobs = [(seed, args.arch, str(args.out)) for seed in range(args.seed, args.seed + args.count)]
+    seeds = range(args.seed, args.seed + args.count)
+    jobs = [(seed, args.arch, str(args.out), args.exact) for seed in seeds]
     total = 0
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
         for name, count in pool.map(_random_one, jobs):
@@ -103,6 +104,7 @@ def main() -> int:
         if name == "random":
             command.add_argument("--count", type=int, required=True, help="number of programs")
             command.add_argument("--seed", type=int, default=0, help="seed of the first program (default 0)")
+            command.add_argument("--exact", action="store_true", help="only operations whose bits are defined")
         if name == "stats":
             command.add_argument("--opcodes", action="store_true", help="list every opcode with its count")
     args = parser.parse_args()

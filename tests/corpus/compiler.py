@@ -10,9 +10,11 @@ import functools
 import hashlib
 import os
 import pathlib
+import re
 import tempfile
 
 from tests import oracles
+from tests.corpus import randomprog
 
 FOLDER = pathlib.Path(__file__).parent
 DEFAULT_CACHE = FOLDER.parent.parent / "build" / "corpus"
@@ -35,7 +37,7 @@ def _headers() -> str:
 def compile_text(text: str, suffix: str, arch: str = "sm_52") -> bytes:
     """Compile CUDA C (".cu") or PTX (".ptx") text, or fetch the result from the cache."""
     tool = oracles.ptxas_path() if suffix == ".ptx" else oracles.nvrtc_path()
-    identity = "\0".join([suffix, arch, text, _headers(), str(tool), str(tool.stat().st_size)])
+    identity = "\0".join([suffix, arch, text, _headers(), tool.name, str(tool.stat().st_size)])
     entry = cache_folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.cubin"
     if entry.exists():
         return entry.read_bytes()
@@ -51,6 +53,9 @@ def compile_text(text: str, suffix: str, arch: str = "sm_52") -> bytes:
 
 
 def compile_source(name: str, arch: str = "sm_52") -> bytes:
-    """The cubin of one corpus program, e.g. compile_source("int_arith.cu")."""
+    """The cubin of one corpus program, e.g. "int_arith.cu", or of an exact random one, e.g. "random_7.cu"."""
+    generated = re.fullmatch(r"random_(\d+)\.cu", name)
+    if generated:
+        return compile_text(randomprog.program(int(generated[1]), approximate=False), ".cu", arch)
     path = FOLDER / name
     return compile_text(path.read_text(), path.suffix, arch)
