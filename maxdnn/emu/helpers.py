@@ -8,7 +8,7 @@ from .native import Code, cached_object, export
 
 @functools.cache
 def load() -> Code:
-    code = Code(cached_object(b"runtime", runtime.module))
+    code = Code(cached_object(b"runtime", runtime.text))
     for name in runtime.exported():
         export(name, code.address(name))
     return code

@@ -13,11 +13,13 @@ from llvmlite import ir
 from ..isa import PT, RZ, Instruction
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
-from .lanes import Lanes, V
+from .lanes import ELEMENTS, Lanes, V
 from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
 from .native import has_wide_vectors
 from .program import slot
+from .runtime.atomics import OPERATIONS
 from .runtime.memory import SPACE_ADDRESS, VI1, VI32, VI64
+from .runtime.rounding import function_name
 
 _FLAGS = "ZSCO"
 
@@ -300,6 +302,77 @@ class WarpTracer(Lanes):
             if dest is not None and dest != RZ:
                 value = self.b.load(at(self.b, texels, VECTOR_BYTES * component), typ=VI32, align=64)
                 self.set_reg(dest, value)
+
+    def atomic(self, space: str, address: V, op: str, kind: str, operands: Sequence[V], dest: int | None) -> None:
+        if op not in OPERATIONS.get(kind, ()):
+            self.unsupported(f"atomic {op} of {kind}")
+            return
+        b, size = self.b, 8 if kind.endswith("64") else 4
+        self._record(address)
+        scratch = get(b, self.ctx, CTX, "scratch")
+        hosts = at(b, scratch, 1280)
+        vector = VI32 if space == "shared" else VI64
+        check = self.declare(f"rt_atomic_hosts_{space}_{size}", I32, [PTR, PTR, vector, I32, PTR])
+        status = b.call(check, [self.ctx, self._site(), address, self.mask_bits, hosts])
+        self.check(status)
+        wide = [v if v.type == VI64 else self.zext(v, "i64") for v in operands]
+        where = at(b, scratch, 256) if dest is None else self.slot(dest)
+        apply = self.declare(f"rt_atomic_{op}_{kind}", ir.VoidType(), [PTR, I32, VI64, VI64, PTR])
+        b.call(apply, [hosts, self.mask_bits, wide[0], wide[-1], where])
+        self._regs.clear()
+
+    # -- arithmetic that the runtime holds ---------------------------------------------------------------------
+
+    def directed(self, operation: str, rnd: str, *args: V, result: str | None = None) -> V:
+        source = self.name(args[0])
+        to = result or source
+        callee = self.declare(function_name(operation, source, to, rnd), self.type(to), [a.type for a in args])
+        return self.b.call(callee, args)
+
+    def name(self, value: V) -> str:
+        """The element type's name."""
+        return next(n for n, t in ELEMENTS.items() if t == self.element(value))
+
+    def fptrunc(self, a: V, type_: str, rnd: str = "") -> V:
+        """f64 to f16 goes through f32 rounded to odd, after which the second rounding is right; no processor here
+        converts in one step."""
+        if type_ == "f16" and self.name(a) == "f64":
+            a = self._odd_single(a)
+        if type_ == "f16" and rnd:
+            return self._stepped_half(a, rnd)
+        return super().fptrunc(a, type_, rnd)
+
+    def _stepped_half(self, a: V, rnd: str) -> V:
+        """f32 to f16 in a direction: one step from the nearest half where that lies on the wrong side."""
+        near = super().fptrunc(a, "f16")
+        back, bits = self.fpext(near, "f32"), self.bitcast(near, "i16")
+        negative = self.icmp("slt", bits, self.const("i16", 0))
+        away, toward = self.add(bits, self.const("i16", 1)), self.sub(bits, self.const("i16", 1))
+        if rnd == "RZ":
+            wrong, stepped = self.fcmp("ogt", self.fabs(back), self.fabs(a)), toward
+        elif rnd == "RM":
+            wrong, stepped = self.fcmp("ogt", back, a), self.select(negative, away, toward)
+        else:
+            wrong, stepped = self.fcmp("olt", back, a), self.select(negative, toward, away)
+        return self.bitcast(self.select(wrong, stepped, bits), "f16")
+
+    def _odd_single(self, a: V) -> V:
+        cut = super().fptrunc(a, "f32", "RZ")
+        inexact = self.fcmp("one", self.fpext(cut, "f64"), a)
+        bits = self.bitcast(cut, "i32")
+        return self.bitcast(self.select(inexact, self.or_(bits, self.const("i32", 1)), bits), "f32")
+
+    def itof(self, a: V, type_: str, signed: bool, rnd: str = "") -> V:
+        """To f16 through f64: integers of up to 53 bits are exact there, longer ones overflow a half anyway."""
+        if type_ == "f16":
+            return self.fptrunc(super().itof(a, "f64", signed), "f16", rnd)
+        return super().itof(a, type_, signed, rnd)
+
+    def mufu(self, function: str, a: V) -> V:
+        return self.b.call(self.declare(f"rt_mufu_{function}", a.type, [a.type]), [a])
+
+    def seed64(self, function: str, a: V) -> V:
+        return self.b.call(self.declare(f"rt_seed_{function}", a.type, [a.type]), [a])
 
     # -- between lanes -----------------------------------------------------------------------------------------
 

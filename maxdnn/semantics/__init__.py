@@ -3,7 +3,18 @@
 Facts: NVIDIA PTX ISA for the operations the compiler maps onto these instructions; encodings and rarely documented
 rules (XMAD, carries, funnel shifts) from the sources named in isa/maxwell.json."""
 
-from . import integer, logic, memory, move, single, warp  # noqa: F401  (importing registers the functions)
+from . import (  # noqa: F401  (importing registers the functions)
+    convert,
+    double,
+    half,
+    integer,
+    logic,
+    memory,
+    move,
+    single,
+    video,
+    warp,
+)
 from .machine import Machine, V
 from .registry import SEMANTICS, meaning
 

@@ -141,6 +141,3 @@ def texture_load_short(m: Machine, i: Instruction) -> None:
     for place, component in zip(places, i["comp"].label.strip("."), strict=False):
         dests["RGBA".index(component)] = place
     m.texture(m.constant(0, 4 * i["slot"].value), raw(m, i["a"]), dests)
-
-
-__all__ = ["i32", "i64", "select_part"]

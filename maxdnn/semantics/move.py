@@ -130,6 +130,3 @@ def r2p(m: Machine, i: Instruction) -> None:
             m.set_flag(FLAG_ORDER[at], lambda bit=bit: bit)  # type: ignore[misc]
         else:
             m.set_pred(at, bit)
-
-
-__all__ = ["flag_test", "set_boolean", "set_predicates"]

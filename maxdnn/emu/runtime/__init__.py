@@ -1,23 +1,24 @@
 """Functions that compiled kernels call, written in LLVM IR and compiled once per host: memory access with its checks,
-the divergence stack, and the loop that runs blocks and warps. Nothing here depends on a kernel."""
+the divergence stack, atomics, approximations, and the loop that runs blocks and warps. Nothing here depends on a
+kernel."""
 
 from llvmlite import ir
 
-from . import flow, memory, scheduler
+from . import atomics, flow, memory, mufu, rounding, scheduler
 
 
-def module() -> ir.Module:
+def text() -> str:
     """The runtime as one LLVM module."""
     m = ir.Module(name="maxdnn_runtime")
-    memory.build(m)
-    flow.build(m)
-    scheduler.build(m)
-    return m
+    for part in (memory, flow, atomics, mufu, scheduler):
+        part.build(m)
+    return f"{m}\n{rounding.text()}\n"
 
 
 def exported() -> list[str]:
-    """The names of the functions that kernels may call."""
+    """The names of the functions that kernels and Python may call."""
     accesses = [f"rt_{what}_{space}_{kind}" for what in ("load", "store")
                 for space in memory.SPACE_ADDRESS for kind in memory.KINDS]
-    return [*accesses, *(f"rt_load_const_{kind}" for kind in memory.KINDS), "rt_texture", "rt_texel_addresses", "rt_shuffle", "rt_fault",
-            "rt_fault_mask", "rt_check_barrier", "rt_push", "rt_leave", "rt_indirect", "rt_run"]
+    return [*accesses, *(f"rt_load_const_{kind}" for kind in memory.KINDS), *atomics.names(), *mufu.names(),
+            *rounding.names(), "rt_texture", "rt_texel_addresses", "rt_shuffle", "rt_fault", "rt_fault_mask",
+            "rt_check_barrier", "rt_push", "rt_leave", "rt_indirect", "rt_run"]

@@ -1,0 +1,165 @@
+"""Conversions between integer and floating-point types and within them."""
+
+from ..isa import RZ, Instruction, Operand
+from .machine import Machine, V
+from .operands import extend, halves, i64, raw, result32, select_part, set32, set64, set_zs, signs
+from .registry import semantics
+from .single import NAN, SIGN, SMALLEST_NORMAL, canonical, flush, saturate
+
+INTEGRAL = {"ROUND": "", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ", "": ""}
+HALF_NAN = 0x7FFF
+
+
+def _source(m: Machine, op: Operand, type_: str, upper: bool = False) -> V:
+    """A float operand of any width, its marks applied; F16 is taken from the low half unless `upper`."""
+    if type_ == "F64":
+        return signs(m, op, m.bitcast(i64(m, op), "f64"))
+    bits = raw(m, op)
+    if type_ == "F32":
+        return signs(m, op, m.bitcast(bits, "f32"))
+    if upper:
+        bits = m.lshr(bits, m.const("i32", 16))
+    return signs(m, op, m.bitcast(m.trunc(bits, "i16"), "f16"))
+
+
+def half_bits(m: Machine, value: V) -> V:
+    """The 16 bits of an f16 in an i32; every NaN becomes 0x7fff."""
+    bits = m.zext(m.bitcast(value, "i16"), "i32")
+    return m.select(m.fcmp("uno", value, value), m.const("i32", HALF_NAN), bits)
+
+
+@semantics("F2F")
+def f2f(m: Machine, i: Instruction) -> None:
+    to, source = i.mods["types"].split(".")
+    _convert(m, i, to, source, _source(m, i["b"], source))
+
+
+@semantics("F2F.H1")
+def f2f_upper(m: Machine, i: Instruction) -> None:
+    _convert(m, i, "F32", "F16", _source(m, i["b"], "F16", upper=True))
+
+
+def _convert(m: Machine, i: Instruction, to: str, source: str, value: V) -> None:
+    ftz = bool(i.mods["ftz"])
+    if ftz and source == "F32":
+        value = flush(m, value)
+    if ("F16", "F32", "F64").index(to) > ("F16", "F32", "F64").index(source):
+        wide = m.fpext(value, to.lower())
+    else:
+        wide = m.fptrunc(value, to.lower(), i.mods["rnd"])
+    _write_float(m, i, to, flush(m, wide) if ftz and to == "F32" and source != "F16" else wide)
+
+
+@semantics("F2F.round")
+def f2f_round(m: Machine, i: Instruction) -> None:
+    """Same type; rounds to an integral value if bit 42 says so, else only flushes, saturates and applies marks."""
+    type_ = i.mods["types"].split(".")[0]
+    value = _source(m, i["b"], type_)
+    if i.mods["ftz"] and type_ == "F32":
+        value = flush(m, value)
+    if i.mods["rnd"]:
+        value = m.integral(value, INTEGRAL[i.mods["rnd"]])
+    _write_float(m, i, type_, value)
+
+
+def _write_float(m: Machine, i: Instruction, type_: str, value: V) -> None:
+    if type_ == "F64":
+        nan = m.const("i64", 0xFFF80000_00000000)
+        set64(m, i["d"], m.select(m.fcmp("uno", value, value), nan, m.bitcast(value, "i64")))
+        return
+    if type_ == "F16":
+        if i.mods["sat"]:
+            value = m.fptrunc(saturate(m, m.fpext(value, "f32")), "f16")
+        result32(m, i, half_bits(m, value))
+        return
+    bits = canonical(m, saturate(m, value) if i.mods["sat"] else value)
+    set_zs(m, i["d"], bits)
+    set32(m, i["d"], bits)
+
+
+# -- float to integer ---------------------------------------------------------------------------------------------
+
+
+@semantics("F2I")
+def f2i(m: Machine, i: Instruction) -> None:
+    """Rounds, then saturates. NaN gives 0, but 0x80.. if the source is double or the result 64 bits wide (PTX ISA,
+    cvt)."""
+    source, bits, signed = i.mods["src"], int(i.mods["dw"]), i.mods["ds"] == "S"
+    value = _source(m, i["b"], source)
+    if i.mods["ftz"] and source == "F32":
+        value = flush(m, value)
+    if source == "F16":
+        value = m.fpext(value, "f32")
+    value = m.integral(value, INTEGRAL[i.mods["rnd"]])
+    result = m.ftoi(value, "i64" if bits == 64 else "i32", signed)
+    if source == "F64" or bits == 64:
+        odd = m.const("i64", 1 << 63) if bits == 64 else m.const("i32", 1 << 31)
+        result = m.select(m.fcmp("uno", value, value), odd, result)
+    if bits == 64:
+        set64(m, i["d"], result)
+        return
+    if bits == 16:
+        low, high = (-0x8000, 0x7FFF) if signed else (0, 0xFFFF)
+        result = clamp(m, result, low, high, signed)
+    result32(m, i, result)
+
+
+def clamp(m: Machine, value: V, low: int, high: int, signed: bool) -> V:
+    """An i32 limited to a range; unsigned values have only the upper limit."""
+    top = m.const("i32", high)
+    value = m.select(m.icmp("sgt" if signed else "ugt", value, top), top, value)
+    if not signed:
+        return value
+    bottom = m.const("i32", low)
+    return m.select(m.icmp("slt", value, bottom), bottom, value)
+
+
+# -- integer to float and integer to integer ----------------------------------------------------------------------
+
+
+def _integer(m: Machine, op: Operand, bits: int, signed: bool) -> V:
+    """An integer source extended to 32 bits (64-bit ones stay), absolute value and negation applied."""
+    if bits == 64:
+        value = i64(m, op)
+        zero = m.const("i64", 0)
+    else:
+        value = select_part(m, op, raw(m, op), signed) if op.part else extend(m, raw(m, op), bits, signed)
+        zero = m.const("i32", 0)
+    if op.abs:
+        value = m.select(m.icmp("slt", value, zero), m.sub(zero, value), value)
+    return m.sub(zero, value) if op.neg else value
+
+
+def _source_bits(i: Instruction) -> int:
+    return {"I2F.B": 8, "I2I.B": 8, "I2F.H": 16, "I2I.H": 16}.get(i.mnemonic) or int(i.mods["sw"])
+
+
+@semantics("I2F", "I2F.B", "I2F.H")
+def i2f(m: Machine, i: Instruction) -> None:
+    signed, to = i.mods["ss"] == "S", i.mods["dst"]
+    value = _integer(m, i["b"], _source_bits(i), signed)
+    if to == "F64":
+        set64(m, i["d"], m.bitcast(m.itof(value, "f64", signed, i.mods["rnd"]), "i64"))
+        return
+    result = m.itof(value, "f16" if to == "F16" else "f32", signed, i.mods["rnd"])
+    result32(m, i, half_bits(m, result) if to == "F16" else m.bitcast(result, "i32"))
+
+
+@semantics("I2I", "I2I.B", "I2I.H")
+def i2i(m: Machine, i: Instruction) -> None:
+    """Extend or cut to the destination's width; with .SAT limit to its range."""
+    signed, to_signed, bits = i.mods["ss"] == "S", i.mods["ds"] == "S", int(i.mods["dw"])
+    value = _integer(m, i["b"], _source_bits(i), signed)
+    if i.mods["sat"]:
+        value = _saturate_integer(m, value, signed, to_signed, bits)
+    result32(m, i, extend(m, value, bits, to_signed))
+
+
+def _saturate_integer(m: Machine, value: V, signed: bool, to_signed: bool, bits: int) -> V:
+    if to_signed:
+        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+        return clamp(m, value, low, high, True) if signed else clamp(m, value, 0, high, False)
+    if signed:
+        zero = m.const("i32", 0)
+        value = m.select(m.icmp("slt", value, zero), zero, value)
+    return clamp(m, value, 0, (1 << bits) - 1, False) if bits < 32 else value
