@@ -78,7 +78,7 @@ sub _names {
     for my $name (@names) {
         fail($at, "REGISTER_MAPPING: '$name->[0]' is not a name") unless $name->[0] =~ /^[A-Za-z_]\w*$/;
         fail($at, "REGISTER_MAPPING: '$name->[0]' is a name of the machine's own")
-            if $name->[0] =~ /^(?:R\d+|RZ|P\d|PT|CC|PR|c)$/;
+            if $name->[0] =~ /^(?:R\d+|RZ|P\d|PT|CC|PR)$/;
     }
     return map { [@$_, $bank] } @names;
 }

@@ -55,6 +55,7 @@ sub rewrite {
         my ($from, $to) = ($-[0], $+[0]);
         my @captures = map { defined $-[$_] ? substr($text, $-[$_], $+[$_] - $-[$_]) : undef } 1 .. $#+;
         $copy->(substr $text, $done, $from - $done);
+        $self->{match_line} = $line;
         my $new = $replace->($at->[$line] // $at->[-1], @captures);
         if (ref $new) {
             $out_at[-1] = $new->{at}[0] if @{ $new->{at} };
@@ -101,8 +102,7 @@ sub take_blocks {
     my @bodies;
     my ($rest) = $self->rewrite(qr/^[ \t]*<$name>(.*?)<\/$name>[ \t]*\n?/ms, sub {
         my ($at, $body) = @_;
-        my @places = ($at);
-        push @places, { %$at, line => $at->{line} + $_ } for 1 .. ($body =~ tr/\n//);
+        my @places = map { $self->{at}[ $self->{match_line} + $_ ] // $at } 0 .. ($body =~ tr/\n//);
         push @bodies, MaxAs::Source->new($body, \@places);
         return '';
     });

@@ -202,7 +202,8 @@ sub nearest {
     my ($best, $least) = (undef, 1 + int(length($word) / 2));
     for my $other (sort @known) {
         next if abs(length($other) - length $word) >= $least;
-        my $d = _distance(uc $word, uc $other);
+        # Between equals, the one that starts alike.
+        my $d = _distance(uc $word, uc $other) + (uc(substr $word, 0, 1) eq uc(substr $other, 0, 1) ? 0 : 0.5);
         ($best, $least) = ($other, $d) if $d < $least;
     }
     return $best;
