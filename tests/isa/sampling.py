@@ -99,7 +99,7 @@ def vendor_texts(words: Sequence[int], reuse: Sequence[int], arch: str) -> list[
         stream += [join_control_word((fields[0], fields[1], fields[2])), *(w for w, _ in group)]
     lines = oracles.instruction_lines(oracles.nvdisasm_raw(stream, arch))
     assert [a for a, _ in lines] == [address_of(i) for i in range(len(every))], "lines are missing"
-    return [" ".join(text.split()) for _, text in lines[:len(words)]]
+    return [text for _, text in lines[:len(words)]]
 
 
 def address_of(index: int) -> int:
