@@ -132,7 +132,9 @@ def _queue(inst: Instruction) -> tuple[str, str, bool]:
         return "", "bar", False
     if pipe == "lsu":
         return pipe, _IN_ORDER.get(inst.opcode, ""), not any("w" in op.field.access for op in inst.operands)
-    if pipe in ("tex", "fp64") or (pipe == "sfu" and inst.opcode != "S2R"):
+    if pipe == "tex":
+        return pipe, "global", False  # texture and global loads come back through one unit
+    if pipe == "fp64" or (pipe == "sfu" and inst.opcode != "S2R"):
         return pipe, pipe, False
     return "", "", False
 

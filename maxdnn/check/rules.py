@@ -56,9 +56,9 @@ def _pairs() -> frozenset[tuple[str, str]]:
 
 
 def dual_pair_known(first: Instruction, second: Instruction) -> bool:
-    """Whether the two may issue in one cycle: an ALU instruction, then one of another pipe that can be second
-    [published rule], or a pair of classes the vendor's compiler was seen to issue."""
-    if first.cls.pipe == "alu" and second.cls.pipe != "alu" and second.cls.dual_second:
+    """Whether the two may issue in one cycle: an ALU instruction, then one of another pipe [published rule], or a pair
+    of classes the vendor's compiler was seen to issue."""
+    if first.cls.pipe == "alu" and second.cls.pipe != "alu":
         return True
     return (first.cls.name, dual_class(second)) in _pairs()
 

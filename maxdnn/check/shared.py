@@ -55,8 +55,13 @@ def shared_findings(kernel: CubinKernel, graph: Graph,
     taken: collections.Counter[tuple[Node, Node]] = collections.Counter()
     found: dict[tuple[int, int], Finding] = {}
     relevant = _relevant(code, effects)
+    idle = 0
     for _ in range(_PATHS):
+        before = len(taken), len(found)
         _follow(graph, relevant, Lanes(block), taken, found)
+        idle = idle + 1 if before == (len(taken), len(found)) else 0
+        if idle == 2:
+            break
     return list(found.values()), ""
 
 

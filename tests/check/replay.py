@@ -89,7 +89,9 @@ def _kind(inst: Instruction) -> tuple[str, str]:
     pipe = inst.cls.pipe
     if pipe == "lsu":
         return "lsu", _ORDER.get(inst.opcode, "")
-    if pipe in ("tex", "fp64") or (pipe == "sfu" and inst.opcode != "S2R"):
+    if pipe == "tex":
+        return pipe, "global"
+    if pipe == "fp64" or (pipe == "sfu" and inst.opcode != "S2R"):
         return pipe, pipe
     return "", ""
 
@@ -156,7 +158,7 @@ class Replay:
             if not fixed:
                 flying.append(new)
             stall = control.stall
-            time += min(stall, 6) if stall > 11 and not control.yield_hint else stall
+            time += (9 if stall == 15 else 8) if stall > 11 and not control.yield_hint else stall
 
     @staticmethod
     def _opposite(op: Done, inst: Instruction, versions: collections.Counter[int]) -> bool:
@@ -223,8 +225,8 @@ class Replay:
         """The result of operation n is there, so those of all of its kind before it."""
         self._collected(flying, n)
         for op in flying[:n + 1]:
-            if op is flying[n] or (op.order and op.order == flying[n].order and op.queue == flying[n].queue):
-                op.result = True
+            if op is flying[n] or (op.order and op.order == flying[n].order):
+                op.result = op.operands = True
 
     def _partial(self, flying: list[Done], bar: int, most: int) -> None:
         counted = [n for n, op in enumerate(flying) if bar in (op.write, op.read)]
