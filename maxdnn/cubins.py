@@ -76,9 +76,10 @@ def _build(source: str, arch: str, path: Path) -> None:
         made = Path(folder) / path.name
         assemble(asset("sass") / f"{source}.sass", made, arch=arch)
         _check(made)
-        for old in path.parent.glob(f"{source}-{'?' * 16}.cubin"):
-            old.unlink(missing_ok=True)
         made.replace(path)
+    for old in path.parent.glob(f"{source}-{'?' * 16}.cubin"):
+        if old != path:
+            old.unlink(missing_ok=True)
 
 
 def _check(path: Path) -> None:

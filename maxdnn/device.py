@@ -56,7 +56,9 @@ class Module(Protocol):
 
 
 class Device(Protocol):
-    """A GPU, real or virtual."""
+    """A GPU, real or virtual. One that shares the host's memory also has `adopt(array) -> Buffer`: a C-contiguous NumPy
+    array as device memory, in place. `texture_alignment` (bytes), if it has that, is what a texture's address must be a
+    multiple of; else 16."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...
     arch: str  # of the cubins `load` takes: "sm_52" ...

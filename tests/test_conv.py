@@ -288,6 +288,15 @@ def test_a_map_beyond_the_reach_of_a_texture_is_refused():
         conv_fprop(images, OnGpu((1, 1, 1, 4)))
 
 
+def test_the_largest_map_is_reached_to_its_last_texel():
+    images = np.zeros((1, 2**14, 2**14, 4), np.float32)  # 4 GiB, of which only the pages of four corners come to be
+    corners = np.arange(16, dtype=np.float32).reshape(2, 2, 4)
+    images[0, ::2**14 - 1, ::2**14 - 1] = corners
+    filters = np.array([1, 2, 4, 8], np.float32)
+    out = conv_fprop(images, filters.reshape(1, 1, 1, 4), stride=2**14 - 1)
+    assert np.array_equal(out, filters[:, None, None, None] * corners)
+
+
 def test_arrays_on_two_gpus_are_refused(monkeypatch):
     class Gpu:
         def __init__(self, name):
