@@ -137,6 +137,19 @@ CONV_64X64 = KernelSpec(
     constants=(ConstantSymbol("offsets", 3, 4 * TABLE_ENTRIES),),
 )
 
+CONV_128X32 = KernelSpec(
+    name="sconv_fprop_K32_N128",
+    source="conv_fprop_128x32.sass",
+    threads=64,
+    shared_bytes=10240,
+    max_registers=128,
+    tile=(128, 32),
+    params=_CONV_PARAMS,
+    doc=_CONV_DOC,
+    textures=("texI", "texF"),
+    constants=(ConstantSymbol("offsets", 3, 4 * TABLE_ENTRIES),),
+)
+
 PAD = KernelSpec(
     name="spad",
     source="pad.sass",
@@ -181,5 +194,5 @@ C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N.
 y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
 )
 
-KERNELS: Mapping[str, KernelSpec] = MappingProxyType({s.name: s for s in (CONV_64X64, PAD, TRANSPOSE)})
+KERNELS: Mapping[str, KernelSpec] = MappingProxyType({s.name: s for s in (CONV_64X64, CONV_128X32, PAD, TRANSPOSE)})
 """Every kernel by its symbol."""
