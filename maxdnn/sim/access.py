@@ -72,7 +72,7 @@ def global_requests(addresses: np.ndarray, nbytes: int) -> int:
 
 
 def constant_lines(addresses: np.ndarray, line: int) -> tuple[np.ndarray, int]:
-    """Lines of a constant load and its distinct addresses, which are served one after another."""
+    """Lines of a constant load (bank << 16 | offset) and its distinct addresses, which are served one after another."""
     a = np.asarray(addresses, np.uint64)
     a = a[a != NO_LANE].astype(np.int64)
     return np.unique(a // line), int(np.unique(a).size)

@@ -15,8 +15,8 @@ NEVER = 1 << 62
 
 (C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
- C_FAILED_DUAL, C_REUSE_READS, C_REUSE_HITS, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_FREE, C_DRAM_FREE,
- C_END) = range(64, 92)
+ C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_FREE, C_DRAM_FREE, C_L2_LINE, C_L2_DIRTY,
+ C_L2_FILL) = range(64, 92)
 HEAD = 96
 
 # One row per instruction.
@@ -46,13 +46,12 @@ S_UNIT0 = S_REUSE + 6
 S_SIZE = 32
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
-# lines. One row per line: number, sector mask. One row per way of a sectored cache: line, last use, dirty mask, arrival
-# of four sectors (-1: not there); of a small cache: line, last use, arrival.
+# lines. One row per line: number, sector mask.
 RUN_SIZE, RECORD_SIZE, LINE_SIZE = 2, 4, 2
-V_LINE, V_USE, V_DIRTY, V_FILL = range(4)
-V_SIZE = 8
-Y_LINE, Y_USE, Y_FILL = range(3)
-Y_SIZE = 4
+
+# Cells per way. A set of a sectored cache is the lines of its ways, their last uses, dirty masks, and four arrival
+# times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
+SECTORED, WHOLE = 7, 3
 
 # One row per block slot, one per SM, one per traced issue.
 B_LIVE, B_ARRIVED, B_SIZE = 0, 1, 2

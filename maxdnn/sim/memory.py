@@ -70,12 +70,12 @@ def one_line(X, w, i, half, index, line, mask, start):
     """One line of a global or texture access: the cycle its sectors are there."""
     if X[i + I_CACHED] != 1:
         return through_l2(X, w, i, index, line, mask, start)
-    way, missing, there = l1_lookup(X, half, line, mask, start)
+    fill, missing, there = l1_lookup(X, half, line, mask, start)
     if missing:
         got = through_l2(X, w, i, index, line, missing, start)
         for sector in range(4):
             if missing >> sector & 1:
-                X[way + V_FILL + sector] = got
+                X[fill + sector] = got
         there = max(there, got)
     return there
 

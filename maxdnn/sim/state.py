@@ -80,6 +80,7 @@ class Image:
     def _head(self, work: Work, events: int) -> np.ndarray:
         m, s = self.machine, self.shape
         head = np.zeros(c.HEAD, np.int64)
+        head[c.C_L2_LINE] = -1
         if m["shared_queue"] > c.RING_LIMITS[1] or m["global_queue"] > c.RING_LIMITS[0]:
             raise SimulationError(f"shared_queue and global_queue must be at most {c.RING_LIMITS[::-1]}")
         for cell, value in {
@@ -125,13 +126,13 @@ class Image:
     def _add_caches(self, head: np.ndarray) -> None:
         sms = self.shape.sms
         for where, sets, ways, size in (
-                (c.T_L1, int(head[c.P_L1SETS]) * 2 * sms, c.P_L1WAYS, c.V_SIZE),
-                (c.T_L2, int(head[c.P_L2SETS]), c.P_L2WAYS, c.V_SIZE),
-                (c.T_CONST, int(head[c.P_CSETS]) * sms, c.P_CWAYS, c.Y_SIZE),
-                (c.T_CONST15, int(head[c.P_C15SETS]) * sms, c.P_C15WAYS, c.Y_SIZE),
-                (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.Y_SIZE)):
-            part = np.zeros((sets * int(head[ways]), size), np.int64)
-            part[:, :2] = -1
+                (c.T_L1, int(head[c.P_L1SETS]) * 2 * sms, c.P_L1WAYS, c.SECTORED),
+                (c.T_L2, int(head[c.P_L2SETS]), c.P_L2WAYS, c.SECTORED),
+                (c.T_CONST, int(head[c.P_CSETS]) * sms, c.P_CWAYS, c.WHOLE),
+                (c.T_CONST15, int(head[c.P_C15SETS]) * sms, c.P_C15WAYS, c.WHOLE),
+                (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.WHOLE)):
+            part = np.zeros((sets, int(head[ways]) * size), np.int64)
+            part[:, :2 * int(head[ways])] = -1
             self._add(head, where, part)
 
     def _bind(self, slots: int) -> None:

@@ -67,7 +67,6 @@ class Reducer:
     def __init__(self, instructions: Sequence[Instruction], pair_merge: bool) -> None:
         self.kinds = np.array([k if (k := memory_kind(i)) is not None else -1 for i in instructions])
         self.bytes = [access_bytes(i) for i in instructions]
-        self.banks = [next((op.bank for op in i.operands if op.type == "cbank_indexed"), 0) for i in instructions]
         self.pair_merge = pair_merge
         self._seen: dict[tuple[int, bytes], int] = {}
 
@@ -87,7 +86,7 @@ class Reducer:
                 out.add(self._phases(index, row, nbytes))
             elif kind == c.K_LDC:
                 lines, serial = constant_lines(row, CONSTANT_LINE)
-                out.add(serial, lines + (self.banks[index] << 10))
+                out.add(serial, lines)
             else:
                 lines, masks = cache_lines(row, nbytes)
                 out.add(global_requests(row, nbytes), lines, masks)
