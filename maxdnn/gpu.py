@@ -128,6 +128,7 @@ class GpuFunction:
             data += self._module.bind_textures(self._kernel.textures, textures or {}, len(data))
             with self._device.ordered(stream) as queue:
                 self._module.before_use(queue)
+                self._module.send_texture_objects(queue)
                 shared = self._dynamic + shared_bytes
                 self._function._launch_kernel(tuple(grid), tuple(block), bytes(data), shared, queue)
 
@@ -138,17 +139,19 @@ class GpuModule:
     def __init__(self, device: "GpuDevice", data: bytes) -> None:
         self.device = device
         self.cubin: Cubin = read(data)
-        image = data if device.native else self._translate()
+        image = data if device.native else self._translate(data)
         with device.active(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
             self.handle = cuda.module_from_buffer(image)
             self._places = {} if device.native else self._translated_places()
         self._written: dict[tuple[str, int], bytes] = {}
         self._textures: dict[str, tuple[Any, Texture]] = {}
         self._last_stream: Any = None
+        self._uses_objects = not device.native and b"maxdnn_textures" in image
+        self._objects_sent = 0
 
-    def _translate(self) -> bytes:
-        from .emu.ptx import translate
-        return translate(self.cubin, self.device.ptx_target).encode() + b"\0"
+    def _translate(self, data: bytes) -> bytes:
+        from .emu.ptx import translated
+        return translated(data, self.device.ptx_target) + b"\0"
 
     def _translated_places(self) -> dict[str, tuple[int, int]]:
         """Address and size of every symbol, which a translated module keeps in one array per section."""
@@ -200,6 +203,20 @@ class GpuModule:
                 queue.wait_for_event(event)
         self._last_stream = (queue,)
 
+    def send_texture_objects(self, queue: Any) -> None:
+        """Bring a translated module's table of texture objects up to date."""
+        objects = self.device.texture_objects
+        if not self._uses_objects or self._objects_sent == len(objects):
+            return
+        from .emu.ptx import TEXTURE_OBJECTS
+        rows = np.zeros(len(objects), [("address", "<u8"), ("texels", "<u4"), ("channels", "<u4")])
+        for row, texture in zip(rows, objects, strict=True):
+            row["address"], row["texels"] = texture.address, texture.nbytes // (4 * texture.channels)
+            row["channels"] = texture.channels
+        address, _ = self.handle.get_global(TEXTURE_OBJECTS)
+        cuda.memcpy_htod_async(int(address), rows, queue)
+        self._objects_sent = len(objects)
+
     def bind_textures(self, slots: Sequence[tuple[str, int]], given: Mapping[str, Texture], at: int) -> bytes:
         """Bind the texture references of a kernel. Natively the driver is told; a translated kernel takes the address
         and texel count of each texture behind its parameters, as 8-byte values (returned)."""
@@ -207,6 +224,10 @@ class GpuModule:
         if set(names) != set(given):
             raise LaunchError(f"textures must name {names or 'none'} (got {sorted(given)})")
         if not self.device.native:
+            for name in names:
+                if given[name].channels != 4:
+                    raise LaunchError(f"texture {name} must have 4 channels in a translated kernel "
+                                      f"(got {given[name].channels})")
             pad = bytes(-at % 8) if names else b""
             return pad + b"".join(np.array([given[n].address, given[n].nbytes // 16], "<u8").tobytes() for n in names)
         for name in names:
@@ -246,6 +267,7 @@ class GpuDevice:
         attribute = cuda.device_attribute
         self.sms = device.get_attribute(attribute.MULTIPROCESSOR_COUNT)
         self.clock_khz = device.get_attribute(attribute.CLOCK_RATE)
+        self.texture_objects: list[Texture] = []
         self._side_stream: Any = None
 
     @property
@@ -308,6 +330,17 @@ class GpuDevice:
 
     def load(self, cubin: bytes) -> GpuModule:
         return GpuModule(self, cubin)
+
+    def texture_object(self, texture: Texture) -> int:
+        """A handle for bindless fetches in translated kernels; valid while this device lives. Natively texture objects
+        are the driver's, which pycuda does not make."""
+        from .emu.ptx import MAX_TEXTURE_OBJECTS
+        if self.native:
+            raise DeviceError(f"texture objects on {self.name} need the driver's own, which pycuda does not offer")
+        if len(self.texture_objects) == MAX_TEXTURE_OBJECTS:
+            raise DeviceError(f"at most {MAX_TEXTURE_OBJECTS} texture objects (got one more)")
+        self.texture_objects.append(texture)
+        return len(self.texture_objects) - 1
 
     def synchronize(self) -> None:
         with self.active(), _driver_call(f"waiting for {self.name}"):

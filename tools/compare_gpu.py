@@ -1,12 +1,13 @@
 #!/usr/bin/env python
 """Run the vendor corpus on the GPU of this machine, judge it by the references, and compare bits with the emulator.
 
-    python tools/compare_gpu.py gpu --out RESULTS.json [--cubins DIR] [CASE ...]
+    python tools/compare_gpu.py gpu --out RESULTS.json [--translated] [--cubins DIR] [CASE ...]
     python tools/compare_gpu.py emulator --against RESULTS.json [CASE ...]
 
 `gpu` compiles the sources for the GPU that is present (NVRTC from PyPI; or takes cubins made elsewhere for its
 architecture by `tools/corpus.py build --arch sm_NN --out DIR`), runs every case with the same seeded inputs, checks the
-outputs against the reference and writes a digest of every output to RESULTS.json.
+outputs against the reference and writes a digest of every output to RESULTS.json. With --translated it runs the sm_52
+cubins instead, through maxdnn's translation to PTX.
 
 `emulator` runs the sm_52 cubins on the virtual GPU and reports every output whose bits differ from the GPU's.  Rows
 with a documented error bound (approximate functions) are checked against the bound only.
@@ -71,10 +72,18 @@ def selected(args: argparse.Namespace) -> list[Case]:
 
 
 def on_gpu(args: argparse.Namespace) -> int:
-    from tests.corpus.driver import DriverDevice
+    gpu: Any
+    if args.translated:
+        from maxdnn import gpu as gpus
 
-    gpu = DriverDevice()
-    print(f"{gpu.name}, {gpu.arch}, driver for CUDA {gpu.driver}")
+        gpu = gpus.device()
+        how = f"{gpu.arch} translated to {gpu.ptx_target}"
+    else:
+        from tests.corpus.driver import DriverDevice
+
+        gpu = DriverDevice()
+        how = f"{gpu.arch}, driver for CUDA {gpu.driver}"
+    print(f"{gpu.name}, {how}")
     results: dict[str, Any] = {}
     for case in selected(args):
         if args.cubins:
@@ -87,7 +96,7 @@ def on_gpu(args: argparse.Namespace) -> int:
         report(case, results[case.name])
     good = sum("seconds" in result for result in results.values())
     print(f"{good} of {len(results)} cases right on {gpu.name}")
-    text = json.dumps({"gpu": gpu.name, "arch": gpu.arch, "driver": gpu.driver, "cases": results}, indent=1)
+    text = json.dumps({"gpu": gpu.name, "how": how, "cases": results}, indent=1)
     part = args.out.with_suffix(".part")
     part.write_text(text + "\n")
     os.replace(part, args.out)
@@ -126,6 +135,7 @@ def main() -> int:
     gpu = commands.add_parser("gpu", help="run on the GPU of this machine and record the outcome")
     gpu.add_argument("--out", type=pathlib.Path, required=True, help="JSON file to write")
     gpu.add_argument("--cubins", type=pathlib.Path, help="folder of cubins for this GPU (default: compile here)")
+    gpu.add_argument("--translated", action="store_true", help="sm_52 cubins through maxdnn's translation to PTX")
     gpu.set_defaults(function=on_gpu)
     emulator = commands.add_parser("emulator", help="run on the virtual GPU and compare bits with a recorded run")
     emulator.add_argument("--against", type=pathlib.Path, required=True, help="JSON file that `gpu` wrote")

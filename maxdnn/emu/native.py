@@ -1,7 +1,7 @@
 """IR to machine code in this process, through a cache on disk.
 
-The key of a cached object is its content (source words and variant), the version of this package's emulator sources, and
-the host's CPU name and features. Files are written whole or not at all."""
+The key of a cached object is its content (source words and variant), the version of this package's emulator sources,
+and the host's CPU name and features. Files are written whole or not at all."""
 
 import functools
 import hashlib
@@ -55,13 +55,18 @@ def cache_folder() -> Path:
 
 def cached_object(content: bytes, make: Callable[[], ir.Module | str]) -> bytes:
     """The object code for `content`, from disk or by compiling the module that `make` gives."""
+    return cached(content, ".o", lambda: compile_module(make()))
+
+
+def cached(content: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
+    """What `make` gives for `content`, from disk if it was made before."""
     key = hashlib.sha256(_identity() + content).hexdigest()[:40]
-    path = cache_folder() / f"{key}.o"
+    path = cache_folder() / f"{key}{suffix}"
     try:
         return path.read_bytes()
     except OSError:
         pass
-    data = compile_module(make())
+    data = make()
     _write(path, data)
     return data
 

@@ -3,19 +3,26 @@
 A translated kernel takes the original parameter block, then (8-byte aligned) 16 bytes per texture reference: address
 and number of texels. Its shared memory is dynamic: a launch asks for the kernel's own bytes plus the dynamic ones.
 Constant bank 3 is the array maxdnn_bank3, global variables lie in the arrays maxdnn_global_init and maxdnn_global at
-their offsets."""
+their offsets. The handle of a texture object is a row of the constant array maxdnn_textures: address (8 bytes), number
+of texels and floats in a texel (4 bytes each)."""
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.ir.values import ArgumentAttributes, FormattedConstant
 
-from ..cubin import Cubin, CubinKernel
-from ..errors import DecodeError
+from ..cubin import Cubin, CubinKernel, read
 from .flow import write_body
-from .thread import CONST, GLOBAL, I8, I64, SHARED, Thread, texture_base
+from .native import cached
+from .thread import CONST, GLOBAL, I8, I64, MAX_TEXTURE_OBJECTS, SHARED, Thread, texture_base
 
 TRIPLE = "nvptx64-nvidia-cuda"
+TEXTURE_OBJECTS = "maxdnn_textures"
 GLOBAL_ARRAYS = {".nv.global.init": "maxdnn_global_init", ".nv.global": "maxdnn_global"}
+
+
+def translated(data: bytes, target: str) -> bytes:
+    """`translate` for the bytes of a cubin, kept on disk."""
+    return cached(data + target.encode(), ".ptx", lambda: translate(read(data), target).encode())
 
 
 def translate(cubin: Cubin, target: str = "sm_52") -> str:
@@ -68,9 +75,14 @@ def _bytes(data: bytes) -> ir.Constant:
 def _arrays(module: ir.Module, cubin: Cubin) -> dict[str, ir.GlobalVariable]:
     """Shared memory ("shared"), user constants ("bank3"), global variables by section, their addresses ("bank4")."""
     out = {"shared": _array(module, "maxdnn_shared", ir.ArrayType(I8, 0), SHARED, None)}
-    if any(kernel.textures for kernel in cubin.kernels.values()):
+    fetches = [i for kernel in cubin.kernels.values() for i in kernel.instructions if i.cls.name == "tex"]
+    if fetches:
         initial = _bytes(bytes(16))
         out["zeros"] = _array(module, "maxdnn_zeros", initial.type, GLOBAL, initial)
+    references = {offset for kernel in cubin.kernels.values() for _, offset in kernel.textures}
+    if any(i.operand("slot") is None or 4 * i["slot"].value not in references for i in fetches):
+        initial = _bytes(bytes(16 * MAX_TEXTURE_OBJECTS))
+        out["objects"] = _array(module, TEXTURE_OBJECTS, initial.type, CONST, initial)
     wanted = [("bank3", "maxdnn_bank3", CONST, cubin.constant_bank),
               (".nv.global.init", GLOBAL_ARRAYS[".nv.global.init"], GLOBAL, cubin.global_init),
               (".nv.global", GLOBAL_ARRAYS[".nv.global"], GLOBAL, bytes(cubin.global_bytes))]
@@ -120,9 +132,5 @@ def _kernel(module: ir.Module, kernel: CubinKernel, arrays: dict[str, ir.GlobalV
     if any(kernel.constants.get(2, b"")):
         initial = _bytes(kernel.constants[2])
         banks[2] = _array(module, f"maxdnn_bank2_{kernel.name}", initial.type, CONST, initial)
-    thread = Thread(module, builder, kernel, fn.args[0], banks, arrays["shared"], arrays.get("zeros"))
-    try:
-        instructions = kernel.instructions
-    except DecodeError as e:
-        raise DecodeError(f"kernel {kernel.name}: {e}") from e
-    write_body(thread, fn, kernel, instructions)
+    thread = Thread(module, builder, kernel, fn.args[0], banks, arrays)
+    write_body(thread, fn, kernel, kernel.instructions)

@@ -33,6 +33,9 @@ def pointer(space: int) -> ir.PointerType:
     return ir.PointerType(addrspace=space)
 
 
+MAX_TEXTURE_OBJECTS = 64
+
+
 def texture_base(kernel: CubinKernel) -> int:
     """Where the textures' addresses and sizes begin, in bytes from the first parameter."""
     return (kernel.param_bytes + 7) // 8 * 8
@@ -40,18 +43,17 @@ def texture_base(kernel: CubinKernel) -> int:
 
 class Thread(Lanes):
     """Semantics traced into the current block of `builder`. Registers, predicates and flags are stack slots, which LLVM
-    turns into values. `banks`: constant banks as globals in the constant space; `zeros`: 16 bytes of zeros in the
-    global space, there if the kernel has textures."""
+    turns into values. `banks`: constant banks as globals in the constant space. `arrays`: "shared" memory; "zeros", 16
+    bytes of them, where there are textures, and "objects", their table, where there are texture objects."""
 
     def __init__(self, module: ir.Module, builder: ir.IRBuilder, kernel: CubinKernel, params: V,
-                 banks: Mapping[int, ir.GlobalVariable], shared: ir.GlobalVariable,
-                 zeros: ir.GlobalVariable | None) -> None:
+                 banks: Mapping[int, ir.GlobalVariable], arrays: Mapping[str, ir.GlobalVariable]) -> None:
         super().__init__(module, builder, None)
         self.kernel = kernel
         self._params = params
         self._banks = banks
-        self._shared = shared
-        self._zeros = zeros
+        self._shared = arrays["shared"]
+        self._zeros, self._objects = arrays.get("zeros"), arrays.get("objects")
         self._local = self.slot(ir.ArrayType(I8, kernel.local_bytes), "local") if kernel.local_bytes else None
         self._slots: dict[str, V] = {}
         self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
@@ -277,8 +279,15 @@ class Thread(Lanes):
         return self.b.atomic_rmw(name, place, operands[0], "monotonic")
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
-        """Address and number of texels of a texture stand behind the parameters, 16 bytes for each texture. A texel is
-        four floats; one beyond the end is read from 16 bytes of zeros, so that no lane has to branch."""
+        known = isinstance(handle, ir.Constant)
+        texel = self._reference_texel(handle, coord) if known else self._object_texel(handle, coord)
+        for value, dest in zip(texel, dests, strict=True):
+            if dest is not None and dest != 255:
+                self.set_reg(dest, value)
+
+    def _reference_texel(self, handle: V, coord: V) -> list[V]:
+        """Address and number of texels of a texture reference stand behind the parameters, 16 bytes for each. A texel
+        is four floats; one beyond the end is read from 16 bytes of zeros, so that no lane has to branch."""
         offset = self.add(self.mul(self.zext(handle, "i64"), self.const("i64", 16)),
                           self.const("i64", texture_base(self.kernel)))
         base = self.b.load(self._param(offset), typ=I64, align=8)
@@ -288,9 +297,29 @@ class Thread(Lanes):
         place = self.select(self.icmp("ult", coord, texels), texel, self._zeros)
         value = self.b.load(place, typ=ir.VectorType(I32, 4), align=16)
         value.set_metadata("invariant.load", self.module.add_metadata([]))
-        for component, dest in enumerate(dests):
-            if dest is not None and dest != 255:
-                self.set_reg(dest, self.b.extract_element(value, self.const("i32", component)))
+        return [self.b.extract_element(value, self.const("i32", n)) for n in range(4)]
+
+    def _object_texel(self, handle: V, coord: V) -> list[V]:
+        """A texture object's handle is a row of a table: address, number of texels, floats in a texel. Colours it has
+        not read 0, missing alpha 1.0."""
+        row = self.shl(self.and_(handle, self.const("i32", MAX_TEXTURE_OBJECTS - 1)), self.const("i32", 4))
+        base, texels, channels = (
+            self.b.load(self._objects_address(self.add(row, self.const("i32", at))), typ=type_, align=4)
+            for at, type_ in ((0, I64), (8, I32), (12, I32)))
+        inside = self.icmp("ult", coord, texels)
+        first = self.mul(self.zext(coord, "i64"), self.zext(channels, "i64"))
+        values = []
+        for component in range(4):
+            there = self.icmp("ult", self.const("i32", component), channels)
+            word = self.shl(self.add(first, self.const("i64", component)), self.const("i64", 2))
+            place = self.b.inttoptr(self.add(base, word), pointer(GLOBAL))
+            place = self.select(self.and_(inside, there), place, self._zeros)
+            missing = self.const("i32", 0x3F800000 if component == 3 else 0)
+            values.append(self.select(there, self.b.load(place, typ=I32, align=4), missing))
+        return values
+
+    def _objects_address(self, offset: V) -> V:
+        return self.b.gep(self._objects, [offset], source_etype=I8)
 
     # -- between lanes -----------------------------------------------------------------------------------------
 
