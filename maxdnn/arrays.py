@@ -2,8 +2,7 @@
 PyTorch ...), seen alike and checked before any work starts."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +11,7 @@ from .errors import ShapeError
 FLOAT_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayView:
+class ArrayView(NamedTuple):
     """A C-contiguous float32 array: where it is and how large. `name` is the argument it came in as."""
 
     name: str

@@ -49,8 +49,17 @@ class Launch:
 
     def arguments(self, given: Mapping[str, Any]) -> list[Any]:
         """The kernel's arguments in order, with `given` for the names: memory and "alpha"."""
-        values = (self.values[p.name] for p in self.spec.params)
-        return [given[v] if isinstance(v, str) else v for v in values]
+        values, names = self._in_order
+        values = values.copy()
+        for at, name in names:
+            values[at] = given[name]
+        return values
+
+    @functools.cached_property
+    def _in_order(self) -> tuple[list[Any], list[tuple[int, str]]]:
+        """The values in the kernel's order, and which of them are names."""
+        values = [self.values[p.name] for p in self.spec.params]
+        return values, [(at, value) for at, value in enumerate(values) if isinstance(value, str)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +102,12 @@ class ConvPlan:
         s = self.shape
         return (s.N / _round_up(s.N, images), s.K / _round_up(s.K, filters), s.patch / (steps * TILE_ELEMENTS))
 
-    def array_shapes(self) -> dict[str, tuple[int, int, int, int]]:
+    def array_shapes(self) -> Mapping[str, tuple[int, int, int, int]]:
         """What images, filters and out must look like in this plan's layout."""
+        return self._array_shapes
+
+    @functools.cached_property
+    def _array_shapes(self) -> Mapping[str, tuple[int, int, int, int]]:
         s = self.shape
         if self.layout == "NCHW":
             return {"images": (s.N, s.C, s.H, s.W), "filters": (s.K, s.C, s.R, s.S), "out": (s.N, s.K, s.P, s.Q)}
