@@ -20,6 +20,8 @@ from .tracing import OnWarp, linear, trace
 from .worker import LaunchPlan, Worker
 
 DEFAULT_BUDGET = 1 << 36  # instructions per warp
+RECURSION_STACK = 1024  # bytes per thread: default of cudaLimitStackSize (CUDA C Programming Guide, cudaDeviceSetLimit)
+_CAL = 0xE26  # upper twelve bits of CAL
 _MAX_TEXELS = 1 << 28
 _ARCHS = {"gm107": "sm_50", "gm20b": "sm_53", "gp104": "sm_61"}  # of the others: sm_52
 _GLOBAL_ADDRESS, _TEXTURE_HANDLE = 2, 6  # relocation types
@@ -97,6 +99,11 @@ class VirtualGpu:
     @property
     def texture_count(self) -> int:
         return len(self._textures)
+
+
+def _calls(kernel: CubinKernel) -> bool:
+    """Whether the code calls functions; words are matched by opcode, so that damaged code does not matter here."""
+    return any(word >> 52 == _CAL for _, word, _ in kernel.words())
 
 
 def _cores() -> int:
@@ -185,6 +192,12 @@ class VirtualFunction:
         self.name = kernel.name
         self._compiled = CompiledKernel(kernel, tuple(bank.nbytes for bank in module.banks(kernel)))
 
+    @property
+    def local_bytes(self) -> int:
+        """Stack of a thread: what the compiler asks for; CUDA's default limit where recursion kept it from knowing."""
+        kernel = self.kernel
+        return kernel.local_bytes or (RECURSION_STACK if _calls(kernel) else 0)
+
     def plan(self, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int = 0,
              textures: Mapping[str, Texture] | None = None, order: np.ndarray | None = None,
              checks: frozenset[str] | None = None) -> LaunchPlan:
@@ -197,7 +210,7 @@ class VirtualFunction:
         for number, (_, offset) in enumerate(kernel.textures):
             banks[0][offset:offset + 4].view(np.uint32)[0] = gpu.texture_count + number
         return LaunchPlan(self._compiled, tuple(grid), tuple(block), kernel.shared_bytes + shared_bytes,
-                          kernel.local_bytes, banks, gpu.memory.table(), gpu.texture_table(references),
+                          self.local_bytes, banks, gpu.memory.table(), gpu.texture_table(references),
                           gpu.instruction_budget, gpu.checks if checks is None else checks, order)
 
     def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
@@ -213,7 +226,7 @@ class VirtualFunction:
         words = bank[:PARAM_BASE].view(np.uint32)
         words[0], words[1] = SHARED_WINDOW << 24, LOCAL_WINDOW << 24
         words[2:5], words[5:8] = block, grid
-        words[8] = self.kernel.local_bytes
+        words[8] = self.local_bytes
         words[0xFC // 4] = shared_bytes
         data = pack_arguments(self.kernel, args)
         bank[PARAM_BASE:PARAM_BASE + len(data)] = np.frombuffer(bytes(data), np.uint8)

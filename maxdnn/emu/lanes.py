@@ -1,6 +1,7 @@
 """The arithmetic half of the abstract machine in LLVM IR: the same operation on a vector of 32 lanes (CPU) or on one
 thread's scalar (PTX), chosen by `width`. Knows nothing of registers, memory or instructions."""
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -134,6 +135,20 @@ class Lanes:
 
     def select(self, c: V, a: V, b: V) -> V:
         return self.b.select(c, a, b)
+
+    def rarely(self, c: V, value: Callable[[], V], otherwise: V) -> V:
+        """Here a branch around what is rarely needed."""
+        b = self.b
+        wanted = c if self.width is None else b.icmp_unsigned("!=", b.bitcast(c, ir.IntType(self.width)),
+                                                              ir.Constant(ir.IntType(self.width), 0))
+        before = b.block
+        with b.if_then(wanted, likely=False):
+            special = self.select(c, value(), otherwise)
+            inside = b.block
+        result = b.phi(otherwise.type)
+        result.add_incoming(otherwise, before)
+        result.add_incoming(special, inside)
+        return result
 
     def zext(self, a: V, type_: str) -> V:
         return self.b.zext(a, self.type(type_))

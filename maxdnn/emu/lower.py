@@ -79,7 +79,7 @@ class Lowering:
             self._record_run(block)
         fuel = get(b, self.warp, WARP, "fuel")
         put(b, self.warp, WARP, "fuel", b.sub(fuel, c64(len(block.items))))
-        t.start_block()
+        t.start_block(len(block.items))
         for item in block.items:
             if isinstance(item, Undecodable):
                 self._give_up("undecodable", item.address)

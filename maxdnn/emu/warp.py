@@ -44,8 +44,9 @@ class WarpTracer(Lanes):
 
     # -- a block, an instruction -------------------------------------------------------------------------------
 
-    def start_block(self) -> None:
+    def start_block(self, length: int) -> None:
         """Forget everything known by name; in the partial variant read which lanes are active."""
+        self.block_length, self.position = length, 0
         self._regs: OrderedDict[int, V] = OrderedDict()
         self._preds: dict[int, V] = {}
         self._flags: dict[str, Callable[[], V]] = {}
@@ -61,6 +62,7 @@ class WarpTracer(Lanes):
     def start(self, inst: Instruction) -> None:
         """Set the lanes that execute an instruction: active and guarded."""
         self.inst = inst
+        self.position += 1
         guard = inst.guard
         self.mask, self.mask_bits = self.active, self.active_bits
         if guard.index == PT and not guard.negated:
@@ -200,6 +202,7 @@ class WarpTracer(Lanes):
         if name in ("CLOCK", "CLOCKLO", "CLOCKHI", "GLOBALTIMERLO", "GLOBALTIMERHI"):
             issued = b.sub(b.add(get(b, self.warp, WARP, "issued"), get(b, self.ctx, CTX, "slice")),
                            get(b, self.warp, WARP, "fuel"))
+            issued = b.add(issued, c64(self.position - self.block_length))
             half = b.lshr(issued, c64(32)) if name.endswith("HI") else issued
             return self.broadcast(b.trunc(half, I32))
         if name in ("NTID", "AFFINITY", "PM0", "PM1", "PM2", "PM3"):

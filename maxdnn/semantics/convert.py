@@ -11,13 +11,13 @@ HALF_NAN = 0x7FFF
 
 
 def _source(m: Machine, op: Operand, type_: str, upper: bool = False) -> V:
-    """A float operand of any width, its marks applied; F16 is taken from the low half unless `upper`."""
+    """A float operand of any width, its marks applied; F16 comes from the low half unless `upper` or marked .H1."""
     if type_ == "F64":
         return signs(m, op, m.bitcast(i64(m, op), "f64"))
     bits = raw(m, op)
     if type_ == "F32":
         return signs(m, op, m.bitcast(bits, "f32"))
-    if upper:
+    if upper or op.part == "H1":
         bits = m.lshr(bits, m.const("i32", 16))
     return signs(m, op, m.bitcast(m.trunc(bits, "i16"), "f16"))
 
@@ -117,14 +117,15 @@ def clamp(m: Machine, value: V, low: int, high: int, signed: bool) -> V:
 # -- integer to float and integer to integer ----------------------------------------------------------------------
 
 
-def _integer(m: Machine, op: Operand, bits: int, signed: bool) -> V:
-    """An integer source extended to 32 bits (64-bit ones stay), absolute value and negation applied."""
+def _integer(m: Machine, op: Operand, bits: int, signed: bool, wide: bool = False) -> V:
+    """An integer source extended to 32 bits, to 64 if `wide`; then absolute value and negation."""
     if bits == 64:
         value = i64(m, op)
-        zero = m.const("i64", 0)
     else:
         value = select_part(m, op, raw(m, op), signed) if op.part else extend(m, raw(m, op), bits, signed)
-        zero = m.const("i32", 0)
+        if wide:
+            value = m.sext(value, "i64") if signed else m.zext(value, "i64")
+    zero = m.const("i64" if wide or bits == 64 else "i32", 0)
     if op.abs:
         value = m.select(m.icmp("slt", value, zero), m.sub(zero, value), value)
     return m.sub(zero, value) if op.neg else value
@@ -147,19 +148,12 @@ def i2f(m: Machine, i: Instruction) -> None:
 
 @semantics("I2I", "I2I.B", "I2I.H")
 def i2i(m: Machine, i: Instruction) -> None:
-    """Extend or cut to the destination's width; with .SAT limit to its range."""
+    """Extend or cut to the destination's width; with .SAT limit to its range, which a negated -2^31 exceeds."""
     signed, to_signed, bits = i.mods["ss"] == "S", i.mods["ds"] == "S", int(i.mods["dw"])
-    value = _integer(m, i["b"], _source_bits(i), signed)
+    value = _integer(m, i["b"], _source_bits(i), signed, wide=True)
     if i.mods["sat"]:
-        value = _saturate_integer(m, value, signed, to_signed, bits)
-    result32(m, i, extend(m, value, bits, to_signed))
-
-
-def _saturate_integer(m: Machine, value: V, signed: bool, to_signed: bool, bits: int) -> V:
-    if to_signed:
-        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-        return clamp(m, value, low, high, True) if signed else clamp(m, value, 0, high, False)
-    if signed:
-        zero = m.const("i32", 0)
-        value = m.select(m.icmp("slt", value, zero), zero, value)
-    return clamp(m, value, 0, (1 << bits) - 1, False) if bits < 32 else value
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to_signed else (0, (1 << bits) - 1)
+        bottom, top = m.const("i64", low), m.const("i64", high)
+        value = m.select(m.icmp("slt", value, bottom), bottom, value)
+        value = m.select(m.icmp("sgt", value, top), top, value)
+    result32(m, i, extend(m, m.trunc(value, "i32"), bits, to_signed))

@@ -260,27 +260,26 @@ def imnmx(m: Machine, i: Instruction) -> None:
 
 @semantics("LEA")
 def lea(m: Machine, i: Instruction) -> None:
-    shifted = m.shl(i32(m, i["a"]), m.const("i32", i["s"].value))
-    neg = i["a"].neg
-    shifted = m.not_(shifted) if neg else shifted
-    _lea_sum(m, i, shifted, int(neg))
+    _lea_sum(m, i, m.shl(i32(m, i["a"]), m.const("i32", i["s"].value)))
 
 
 @semantics("LEA.HI")
 def lea_hi(m: Machine, i: Instruction) -> None:
-    wide = pair(m, i32(m, i["a"]), i32(m, i["c"]))
-    wide = m.shl(wide, m.const("i64", i["s"].value))
-    upper = m.trunc(m.lshr(wide, m.const("i64", 32)), "i32")
+    wide = m.shl(pair(m, i32(m, i["a"]), i32(m, i["c"])), m.const("i64", i["s"].value))
+    _lea_sum(m, i, m.trunc(m.lshr(wide, m.const("i64", 32)), "i32"))
+
+
+def _lea_sum(m: Machine, i: Instruction, shifted: V) -> None:
+    """The predicate says that the word is not zero. Of the upper word of a generic address that means: outside the
+    windows of shared and local memory, which lie below 4 GiB. Inferred from the compiler's generic atomics, which go to
+    global memory where it holds."""
     neg = i["a"].neg
-    _lea_sum(m, i, m.not_(upper) if neg else upper, int(neg))
-
-
-def _lea_sum(m: Machine, i: Instruction, shifted: V, one: int) -> None:
-    total, carry, overflow = add_with_carry(m, shifted, i32(m, i["b"]), _carry_in(m, i, one))
+    shifted = m.not_(shifted) if neg else shifted
+    total, carry, overflow = add_with_carry(m, shifted, i32(m, i["b"]), _carry_in(m, i, int(neg)))
     if i["d"].cc:
         set_flags(m, total, carry, overflow)
     if i["pd"].value != PT:
-        set_pred(m, i["pd"], carry())
+        set_pred(m, i["pd"], m.icmp("ne", total, m.const("i32", 0)))
     set32(m, i["d"], total)
 
 

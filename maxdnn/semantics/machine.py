@@ -1,9 +1,9 @@
-"""The abstract machine that instruction semantics are written against. A tracer implements it: the CPU tracer with values
-that hold one element for each of 32 lanes, the PTX tracer with one thread's scalars. Semantics never know which.
+"""The abstract machine that instruction semantics are written against. A tracer implements it: the CPU tracer with
+values that hold one element for each of 32 lanes, the PTX tracer with one thread's scalars. Semantics never know which.
 
 Values are opaque. Element types are named "i1" "i8" "i16" "i32" "i64" "f16" "f32" "f64". Integers carry no sign; the
-operation does. Rounding modes are "" (nearest even), "RM" (down), "RP" (up), "RZ" (to zero), as the assembler names them.
-"""
+operation does. Rounding modes are "" (nearest even), "RM" (down), "RP" (up), "RZ" (to zero), as the assembler names
+them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -32,6 +32,9 @@ class Machine(Protocol):
         """op: eq ne, ult ule ugt uge, slt sle sgt sge. Gives i1."""
 
     def select(self, c: V, a: V, b: V) -> V: ...
+    def rarely(self, c: V, value: Callable[[], V], otherwise: V) -> V:
+        """select(c, value(), otherwise) where c hardly ever holds: a machine may skip what `value` computes."""
+
     def zext(self, a: V, type_: str) -> V: ...
     def sext(self, a: V, type_: str) -> V: ...
     def trunc(self, a: V, type_: str) -> V: ...

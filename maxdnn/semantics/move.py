@@ -36,9 +36,9 @@ def lepc(m: Machine, i: Instruction) -> None:
     set32(m, i["d"], m.const("i32", i.address + 8))
 
 
-@semantics("NOP", "DEPBAR", "DEPBAR.LE", "MEMBAR")
+@semantics("NOP", "DEPBAR", "DEPBAR.LE", "MEMBAR", "CCTL", "CCTLL", "CCTLT")
 def nothing(m: Machine, i: Instruction) -> None:
-    """Scoreboards and memory order: an emulator that runs one instruction after the other has nothing to wait for."""
+    """Scoreboards, memory order, caches: a machine that runs one instruction after the other has nothing to wait for."""
 
 
 @semantics("PSETP")

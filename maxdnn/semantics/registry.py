@@ -21,5 +21,5 @@ def semantics(*mnemonics: str) -> Callable[[Semantic], Semantic]:
 
 
 def meaning(inst: Instruction) -> Semantic | None:
-    """The function of an instruction: by mnemonic, else by opcode; None for control flow and what has no meaning here."""
+    """The function of an instruction: by mnemonic, else by opcode; None for control flow and what has none here."""
     return SEMANTICS.get(inst.mnemonic) or SEMANTICS.get(inst.opcode)

@@ -1,5 +1,7 @@
 """Single-precision arithmetic. NaN results are 0x7fffffff; .FTZ flushes denormal inputs and results to signed zero."""
 
+from collections.abc import Callable
+
 from ..isa import Instruction, Operand
 from .integer import set_boolean, set_predicates
 from .machine import Machine, V
@@ -35,10 +37,22 @@ def _inputs(m: Machine, i: Instruction, *names: str) -> list[V]:
     return [flush(m, v) for v in values] if i.mods.get("ftz") else values
 
 
-def _finish(m: Machine, i: Instruction, x: V) -> None:
-    """Flush, saturate, canonicalise, write."""
+def _finish(m: Machine, i: Instruction, operation: Callable[[str], V]) -> None:
+    """Round, flush, saturate, canonicalise, write. `operation` gives the result under a rounding mode.
+
+    .FTZ looks at the exact result, not at the rounded one: what rounds up to the smallest normal number is flushed as
+    well (seen on an H200). Rounding to zero tells the two cases apart."""
+    x = operation(i.mods.get("rnd", ""))
     if i.mods.get("ftz"):
-        x = flush(m, x)
+        tiny = m.const("f32", SMALLEST_NORMAL)
+        at_limit, rounded = m.fcmp("oeq", m.fabs(x), tiny), x
+
+        def exact() -> V:
+            below = m.fcmp("olt", m.fabs(operation("RZ")), tiny)
+            bits = m.bitcast(rounded, "i32")
+            return m.bitcast(m.select(below, m.and_(bits, m.const("i32", SIGN)), bits), "f32")
+
+        x = flush(m, m.rarely(at_limit, exact, x))
     if i.mods.get("sat"):
         x = saturate(m, x)
     bits = canonical(m, x)
@@ -46,19 +60,18 @@ def _finish(m: Machine, i: Instruction, x: V) -> None:
     set32(m, i["d"], bits)
 
 
-def _zero_product(m: Machine, i: Instruction, a: V, b: V, product: V) -> V:
-    """.FMZ: zero times anything is zero."""
+def _zero_factor(m: Machine, i: Instruction, a: V, b: V) -> V | None:
+    """.FMZ: whether a factor is zero; then the product is zero whatever the other one."""
     if i.mods.get("ftz") != "FMZ":
-        return product
+        return None
     zero = m.const("f32", 0.0)
-    any_zero = m.or_(m.fcmp("oeq", a, zero), m.fcmp("oeq", b, zero))
-    return m.select(any_zero, zero, product)
+    return m.or_(m.fcmp("oeq", a, zero), m.fcmp("oeq", b, zero))
 
 
 @semantics("FADD", "FADD32I")
 def fadd(m: Machine, i: Instruction) -> None:
     a, b = _inputs(m, i, "a", "b")
-    _finish(m, i, m.fadd(a, b, i.mods.get("rnd", "")))
+    _finish(m, i, lambda rnd: m.fadd(a, b, rnd))
 
 
 SCALES = {"": 1.0, "D2": 0.5, "D4": 0.25, "D8": 0.125, "M8": 8.0, "M4": 4.0, "M2": 2.0}
@@ -68,25 +81,29 @@ SCALES = {"": 1.0, "D2": 0.5, "D4": 0.25, "D8": 0.125, "M8": 8.0, "M4": 4.0, "M2
 def fmul(m: Machine, i: Instruction) -> None:
     """A scale multiplies before rounding: the product of two floats and a power of two is exact in double precision."""
     a, b = _inputs(m, i, "a", "b")
-    rnd, scale = i.mods.get("rnd", ""), SCALES[i.mods.get("scale", "")]
-    if scale == 1.0:
-        product = m.fmul(a, b, rnd)
-    else:
-        wide = m.fmul(m.fmul(m.fpext(a, "f64"), m.fpext(b, "f64")), m.const("f64", scale))
-        product = m.fptrunc(wide, "f32", rnd)
-    _finish(m, i, _zero_product(m, i, a, b, product))
+    scale, zero = SCALES[i.mods.get("scale", "")], _zero_factor(m, i, a, b)
+
+    def product(rnd: str) -> V:
+        if scale == 1.0:
+            value = m.fmul(a, b, rnd)
+        else:
+            wide = m.fmul(m.fmul(m.fpext(a, "f64"), m.fpext(b, "f64")), m.const("f64", scale))
+            value = m.fptrunc(wide, "f32", rnd)
+        return value if zero is None else m.select(zero, m.const("f32", 0.0), value)
+
+    _finish(m, i, product)
 
 
 @semantics("FFMA", "FFMA32I")
 def ffma(m: Machine, i: Instruction) -> None:
     a, b, c = _inputs(m, i, "a", "b", "c")
-    rnd = i.mods.get("rnd", "")
-    value = m.ffma(a, b, c, rnd)
-    if i.mods.get("ftz") == "FMZ":
-        zero = m.const("f32", 0.0)
-        any_zero = m.or_(m.fcmp("oeq", a, zero), m.fcmp("oeq", b, zero))
-        value = m.select(any_zero, m.fadd(zero, c, rnd), value)
-    _finish(m, i, value)
+    zero = _zero_factor(m, i, a, b)
+
+    def fused(rnd: str) -> V:
+        value = m.ffma(a, b, c, rnd)
+        return value if zero is None else m.select(zero, m.fadd(m.const("f32", 0.0), c, rnd), value)
+
+    _finish(m, i, fused)
 
 
 @semantics("FMNMX")

@@ -12,8 +12,8 @@ _RESULT_BITS = {"MRG_16H": 16, "MRG_16L": 16, "MRG_8B0": 8, "MRG_8B2": 8}
 def _signedness(i: Instruction) -> tuple[bool, bool]:
     if "s1" in i.mods:
         return i.mods["s1"] == "S", i.mods["s2"] == "S"
-    types = i.mods["ss"] or "S32.S32"
-    return types.startswith("S"), types.endswith("S32") and not types.endswith("U32")
+    types = i.mods["ss"]
+    return not types.startswith("U"), not types or types.split(".")[1].startswith("S")
 
 
 def _operand(m: Machine, op: Operand, bits: int, signed: bool) -> V:
@@ -66,11 +66,11 @@ def _second(m: Machine, mode: str, value: V, c: V, signed: bool) -> V:
     return m.select(less if mode == "MIN" else m.not_(less), value, c)
 
 
-@semantics("VADD")
+@semantics("VADD", "VADD.PO")
 def vadd(m: Machine, i: Instruction) -> None:
     """Both negate bits mean a + b + 1, as for IADD."""
     a, b = _inputs(m, i)
-    if i["a"].neg and i["b"].neg:
+    if i.mnemonic.endswith(".PO"):
         total = m.add(m.add(a, b), m.const("i64", 1))
     else:
         total = m.add(_marked(m, a, i["a"].neg), _marked(m, b, i["b"].neg))
@@ -98,7 +98,7 @@ def vset(m: Machine, i: Instruction) -> None:
     _finish(m, i, m.zext(compare(m, i.mods["cmp"], a, b, True), "i64"), False)
 
 
-@semantics("VMAD")
+@semantics("VMAD", "VMAD.PO")
 def vmad(m: Machine, i: Instruction) -> None:
     """a * b + c in 64 bits, shifted right by 0, 7 or 15; both negate bits mean a * b + c + 1."""
     a, b = _inputs(m, i)
@@ -106,7 +106,7 @@ def vmad(m: Machine, i: Instruction) -> None:
     c = raw(m, i["c"])
     c = m.sext(c, "i64") if signed else m.zext(c, "i64")
     product = m.mul(a, b)
-    if i["a"].neg and i["c"].neg:
+    if i.mnemonic.endswith(".PO"):
         total = m.add(m.add(product, c), m.const("i64", 1))
     else:
         total = m.add(_marked(m, product, i["a"].neg), _marked(m, c, i["c"].neg))
@@ -124,3 +124,67 @@ def _below(m: Machine, value: V) -> V:
     """An unsigned i64 limited to 32 bits."""
     top = m.const("i64", 0xFFFFFFFF)
     return m.select(m.icmp("ugt", value, top), top, value)
+
+
+@semantics("VSHL", "VSHR")
+def vsh(m: Machine, i: Instruction) -> None:
+    """Shift by an unsigned amount, limited to 32 or, with .W, taken modulo 32."""
+    a_bits, b_bits = map(int, i.row.form.split(".")[1:])
+    signed = (i.mods["s1"] == "S") if "s1" in i.mods else not i.mods["ss"].startswith("U")
+    a = _operand(m, i["a"], a_bits, signed)
+    n = _operand(m, i["b"], b_bits, False)
+    limit = m.const("i64", 32)
+    n = m.and_(n, m.const("i64", 31)) if i.mods["w"] else m.select(m.icmp("ugt", n, limit), limit, n)
+    if i.opcode == "VSHR":
+        value = m.ashr(a, n)
+    else:  # what leaves 64 bits is beyond every limit of saturation: keep its sign
+        value = m.shl(a, n)
+        if i.mods["sat"]:
+            lost = m.icmp("ne", m.ashr(value, n), a)
+            top = m.const("i64", (1 << 63) - 1)
+            value = m.select(lost, m.select(m.icmp("slt", a, m.const("i64", 0)), m.not_(top), top), value)
+    _finish(m, i, value, i.mods["ud"] != "UD")
+
+
+@semantics("VABSDIFF4")
+def vabsdiff4(m: Machine, i: Instruction) -> None:
+    """|a - b| of four bytes; .ACC adds them all to c, else bytes that are not selected come from c."""
+    signed_a, signed_b = {"": (True, True), "U8.U8": (False, False), "S8.U8": (True, False),
+                          "U8.S8": (False, True)}[i.mods["ss"]]
+    chosen = _selected_bytes(i)
+    total = raw(m, i["c"])
+    for k in range(4):
+        if not chosen >> k & 1:
+            continue
+        a, b = _byte(m, i, "a", k, signed_a), _byte(m, i, "b", k, signed_b)
+        gap = m.sub(a, b)
+        value = m.select(m.icmp("slt", gap, m.const("i64", 0)), m.sub(m.const("i64", 0), gap), gap)
+        if i.mods["sat"]:
+            value = _clamp(m, value, *((-128, 127) if i.mods["sd"] else (0, 255)))
+        word = m.trunc(value, "i32")
+        if i.mods["red"]:
+            total = m.add(total, word)
+        else:
+            place, byte = m.const("i32", 8 * k), m.const("i32", 0xFF)
+            kept = m.and_(total, m.const("i32", ~(0xFF << 8 * k)))
+            total = m.or_(kept, m.shl(m.and_(word, byte), place))
+    set_zs(m, i["d"], total)
+    set32(m, i["d"], total)
+
+
+def _selected_bytes(i: Instruction) -> int:
+    """Mask of result bytes, X Y Z W from the lowest; all if the form names none."""
+    names = i.mods.get("xy", "") + i.mods.get("zw", "")
+    return sum(1 << "XYZW".index(n) for n in names) if names else 15
+
+
+def _byte(m: Machine, i: Instruction, name: str, k: int, signed: bool) -> V:
+    """Byte k of an operand as an i64, after the four-digit choice of bytes: digits 0..3 are a, 4..7 are b, the last
+    digit chooses byte 0."""
+    op = i[name]
+    if op.type in ("uimm", "simm"):
+        return _operand(m, op, 8, signed)
+    at = int(op.part[3 - k]) if op.part else k + (4 if name == "b" else 0)
+    word = raw(m, i["a"] if at < 4 else i["b"])
+    value = extend(m, m.lshr(word, m.const("i32", 8 * (at & 3))), 8, signed)
+    return m.sext(value, "i64") if signed else m.zext(value, "i64")
