@@ -11,11 +11,16 @@ use constant { RZ => 255, PT => 7, NONE => 7 };
 # How many consecutive registers an operand covers.
 sub register_count {
     my ($inst, $spec) = @_;
-    my $rule = $spec->{regs} // 1;
+    return _count($inst, $spec->{regs} // 1);
+}
+
+sub _count {
+    my ($inst, $rule) = @_;
     return $rule unless ref $rule;
+    if (ref $rule eq 'ARRAY') { my $n = 0; $n += _count($inst, $_) for @{$rule}; return $n }
     if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
     my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
-    return $rule->{map}{$by} // $rule->{default} // 1;
+    return _count($inst, $rule->{map}{$by} // $rule->{default} // 1);
 }
 
 my %HOLDS_REGISTER = map { $_ => 1 } qw(gpr addr cbank_indexed gpr_plus_simm implied_next_gpr);
@@ -108,7 +113,7 @@ sub resources {
     for my $inst (@$instructions) {
         for my $found (gpr_operands($inst)) {
             my ($spec, $arg) = @$found;
-            my $count = register_count($inst, $spec);
+            my $count = register_count($inst, $spec) or next;
             my $last = $arg->{value} + $count - 1;
             fail($inst->{at}, "$inst->{opcode}: needs $count registers from R$arg->{value} on: more than 255 registers") if $last > 254;
             warn_at($inst->{at}, "$inst->{opcode}: R$arg->{value} is no multiple of $count, as $count registers in a row should be")

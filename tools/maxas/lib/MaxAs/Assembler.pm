@@ -22,7 +22,8 @@ my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62;
 my $PARAM_BASE = 0x140;
 
 # Everything up to scheduling. %opt: table, arch, kernel (name), no_code, debug.
-# Returns (module, kernels): each kernel { header..., items, registers, constants, sm }.
+# Returns (module, what stands before the first kernel, kernels): each kernel { header..., items, registers, constants,
+# sm }.
 sub _front {
     my ($file, %opt) = @_;
     my $source = expand(MaxAs::Source->read_file($file), $file, !$opt{no_code});
@@ -33,7 +34,7 @@ sub _front {
     my @kernels = map { _kernel($_, $common, $module, %opt) } @parts;
     _unique(@kernels);
     module_header($module);
-    return ($module, @kernels);
+    return ($module, $common, @kernels);
 }
 
 # ([preamble lines], [kernel's lines], ...), each with its mapping blocks still inside.
@@ -62,9 +63,7 @@ sub _kernel {
     my $mapped = _mappings($common, $lines);
     my $kernel = { params => undef, textures => [], at => $lines->[0]{at}, %$mapped };
     my @lines = @{ $mapped->{lines} };
-    my $first = 0;
-    $first++ while $first < @lines && $lines[$first]{text} =~ /^\s*(?:(?:#|\/\/).*)?$/;
-    parse_header([@lines[0 .. $first - 1]], $kernel, $module);
+    parse_header([_header_lines(\@lines)], $kernel, $module);
     $kernel->{name} = $opt{kernel} if defined $opt{kernel};
     my $arch = $opt{arch} // $kernel->{arch} // 'sm_52';
     $kernel->{sm} = substr $arch, 3;
@@ -89,7 +88,7 @@ sub _unique {
 # %opt: table, arch, kernel, no_code, no_reuse, debug. Returns a module; kernels carry `report` (counts).
 sub assemble {
     my ($file, %opt) = @_;
-    my ($module, @kernels) = _front($file, %opt);
+    my ($module, undef, @kernels) = _front($file, %opt);
     my %arch = map { $_->{sm} => 1 } @kernels;
     fail_plain("$file: kernels for different architectures: " . join ' ', map { "sm_$_" } sort keys %arch) if keys %arch > 1;
     $module->{sm} = $kernels[0]{sm};
@@ -189,20 +188,30 @@ sub _constants_in_range {
 # The text with every pass up to scheduling applied; register names stay.
 sub preprocess {
     my ($file, %opt) = @_;
-    my ($module, @kernels) = _front($file, %opt);
-    my $out = '';
+    my (undef, $common, @kernels) = _front($file, %opt);
+    my $out = _kept_text($common);
     for my $kernel (@kernels) {
         _parameters($kernel);
         my @items = schedule_items($kernel->{items}, $kernel->{registers}, _environment($kernel, $opt{table}), %opt);
-        my $first = 0;
-        my @lines = @{ $kernel->{lines} };
-        $first++ while $first < @lines && $lines[$first]{text} =~ /^\s*(?:(?:#|\/\/).*)?$/;
-        $out .= join '', map { "$_->{text}\n" } @lines[0 .. $first - 1];
-        $out .= "<REGISTER_MAPPING>$_->{text}</REGISTER_MAPPING>\n" for @{ $kernel->{register_bodies} };
         for my $inst (grep { $_->{type} eq 'instr' } @items) { $_ = with_globals($_) for @{ $inst->{operands} } }
-        $out .= ($_->{type} eq 'label' ? "$_->{name}:" : instruction_text($_)) . "\n" for @items;
+        $out .= _kept_text($kernel) . join '', map { ($_->{type} eq 'label' ? "$_->{name}:" : instruction_text($_)) . "\n" } @items;
     }
     return $out;
+}
+
+# The header comments and register mappings of a kernel, or of what stands before the first.
+sub _kept_text {
+    my ($part) = @_;
+    my @header = map { "$_->{text}\n" } _header_lines($part->{lines});
+    return join '', @header, map { "<REGISTER_MAPPING>$_->{text}</REGISTER_MAPPING>\n" } @{ $part->{register_bodies} // [] };
+}
+
+# The comment and empty lines in front of the first instruction or label.
+sub _header_lines {
+    my ($lines) = @_;
+    my $first = 0;
+    $first++ while $first < @$lines && $lines->[$first]{text} =~ /^\s*(?:(?:#|\/\/).*)?$/;
+    return @{$lines}[0 .. $first - 1];
 }
 
 1;
