@@ -70,14 +70,22 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
             return {"value": _bits(word, s["lsb"], s["width"])}
 
 
-def _regs(field: OperandField, row: Row, word: int) -> int:
-    rule = field.spec.get("regs", 1)
+def _regs(rule: Any, row: Row, word: int) -> int:
+    """How many registers an operand covers, by the rule in its "regs" (see the conventions in the table)."""
     if isinstance(rule, int):
         return rule
+    if isinstance(rule, list):
+        return sum(_regs(part, row, word) for part in rule)
     if "popcount" in rule:
         mask = row.operand(rule["popcount"]).spec
         return max(1, _bits(word, mask["lsb"], mask["width"]).bit_count())
-    return rule["map"].get(str(row.modifiers[rule["by"]].get(word)), 1)
+    by = row.modifiers.get(rule["by"])
+    if by is None:
+        spec = row.operand(rule["by"]).spec
+        raw = _bits(word, spec["lsb"], spec["width"])
+    else:
+        raw = by.get(word)
+    return _regs(rule["map"].get(str(raw), rule.get("default", 1)), row, word)
 
 
 def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
@@ -87,7 +95,8 @@ def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
         if bit is not None:
             flags[name] = bool(word >> bit & 1)
     part = field.part.values.get(field.part.get(word), "").strip(".") if field.part else ""
-    return Operand(field, part=part, regs=_regs(field, row, word), **flags, **_value(field, word, address))  # type: ignore[arg-type]
+    regs = _regs(field.spec.get("regs", 1), row, word)
+    return Operand(field, part=part, regs=regs, **flags, **_value(field, word, address))  # type: ignore[arg-type]
 
 
 def _implied(row: Row, word: int, operands: list[Operand]) -> list[Operand]:

@@ -152,7 +152,7 @@ class Instruction:
             return True
         if self.opcode in ("CSET", "CSETP") or (self.opcode == "P2R" and self["src"].label == "CC"):
             return True
-        if self.mods.get("x") or self.mods.get("cmode") == "X":
+        if self.mods.get("x"):
             return True
         return self.mods.get("m") in ("XLO", "XMED") or self.mods.get("hi") in ("X", "XHI")
 
