@@ -9,6 +9,8 @@ STACK_ENTRY = 16  # kind, target, mask, unused: i32 each
 BANKS = 18
 SITE_BYTES = 32
 TEXTURE_BYTES = 32
+# A worker's scratch: what idle lanes touch, a texel of zeros, registers to throw away, zeros to store, atomics' targets.
+SCRATCH_IDLE, SCRATCH_TEXEL, SCRATCH_REGISTERS, SCRATCH_ZEROS, SCRATCH_HOSTS, SCRATCH_BYTES = 0, 64, 256, 1024, 2048, 4096
 BARRIER_IDS = 16
 BARRIER_BYTES = 16
 
@@ -34,7 +36,7 @@ WARP: Mapping[str, tuple[int, str]] = _fields(0, f"""
 REGS_OFFSET = WARP["_end"][0]
 
 CTX: Mapping[str, tuple[int, str]] = _fields(0, f"""
-    launch:ptr run_full:ptr run_partial:ptr warps:ptr shared:ptr local:ptr sites:ptr scratch:ptr runs:ptr rows:ptr
+    launch:ptr run_full:ptr run_partial:ptr warps:ptr shared:ptr local_base:ptr local:ptr sites:ptr scratch:ptr runs:ptr rows:ptr
     warp_bytes:i64 local_stride:i64 shared_bytes:i64 local_bytes:i64 warp_count:i32 block_busy:i32 next_warp:i32
     live:i32 ctaid_x:i32 ctaid_y:i32 ctaid_z:i32 block_threads:i32 slice:i64 runs_room:i32 rows_room:i32 issued:i64
     fault_kind:i32 fault_lane:i32 fault_address:i64 fault_space:i32 fault_warp:i32 fault_size:i32 fault_pc:i32

@@ -265,7 +265,7 @@ class WarpTracer(Lanes):
 
     def _spare(self, kind: str, index: int) -> V:
         """Where RZ is loaded to."""
-        return at(self.b, get(self.b, self.ctx, CTX, "scratch"), 256) if index == RZ else self.slot(index)
+        return at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_REGISTERS) if index == RZ else self.slot(index)
 
     def load(self, space: str, address: V, kind: str, dest: int) -> None:
         where = self._spare(kind, dest)
@@ -285,7 +285,7 @@ class WarpTracer(Lanes):
         return self.declare(name, I32, [PTR, PTR, vector, I32, PTR])
 
     def store(self, space: str, address: V, kind: str, source: int) -> None:
-        where = at(self.b, get(self.b, self.ctx, CTX, "scratch"), 1024) if source == RZ else self.slot(source)
+        where = at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_ZEROS) if source == RZ else self.slot(source)
         self._record(address)
         callee = self._access(f"rt_store_{space}_{kind}", space)
         status = self.b.call(callee, [self.ctx, self._site(), address, self.mask_bits, where])
@@ -293,7 +293,7 @@ class WarpTracer(Lanes):
         self.check(status)
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
-        texels = at(self.b, get(self.b, self.ctx, CTX, "scratch"), 256)
+        texels = at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_REGISTERS)
         if self.tracing:
             where = self.declare("rt_texel_addresses", VI64, [PTR, VI32, VI32])
             self._record(self.b.call(where, [self.ctx, handle, coord]))
@@ -313,13 +313,13 @@ class WarpTracer(Lanes):
         b, size = self.b, 8 if kind.endswith("64") else 4
         self._record(address)
         scratch = get(b, self.ctx, CTX, "scratch")
-        hosts = at(b, scratch, 1280)
+        hosts = at(b, scratch, layout.SCRATCH_HOSTS)
         vector = VI32 if space == "shared" else VI64
         check = self.declare(f"rt_atomic_hosts_{space}_{size}", I32, [PTR, PTR, vector, I32, PTR])
         status = b.call(check, [self.ctx, self._site(), address, self.mask_bits, hosts])
         self.check(status)
         wide = [v if v.type == VI64 else self.zext(v, "i64") for v in operands]
-        where = at(b, scratch, 256) if dest is None else self.slot(dest)
+        where = at(b, scratch, layout.SCRATCH_REGISTERS) if dest is None else self.slot(dest)
         apply = self.declare(f"rt_atomic_{op}_{kind}", ir.VoidType(), [PTR, I32, VI64, VI64, PTR])
         b.call(apply, [hosts, self.mask_bits, wide[0], wide[-1], where])
         self._regs.clear()

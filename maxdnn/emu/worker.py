@@ -14,7 +14,6 @@ from .record import Record
 
 _REGISTERS = 260  # R254 as the start of a quad must stay inside the record
 _WARP_BYTES = REGS_OFFSET + VECTOR_BYTES * _REGISTERS
-_SCRATCH_BYTES = 4096
 SLICE = 1 << 20  # instructions a warp may run before the block's other warps get a turn
 
 
@@ -60,9 +59,10 @@ class Worker:
         self.ctx = Record(aligned_bytes(CTX["_end"][0]), CTX)
         self._warps = aligned_bytes(_WARP_BYTES * self.warps)
         self.shared = aligned_bytes(plan.shared_bytes + 16)
-        self._local = aligned_bytes(max(1, plan.local_bytes) * LANES * self.warps)
+        self._stride = (plan.local_bytes + 15) // 16 * 16  # every lane's local memory is as aligned as its address
+        self._local = aligned_bytes(self._stride * LANES * self.warps)
         self._sites = aligned_bytes(layout.SITE_BYTES * (len(plan.compiled.kernel.code) // 32 * 3 + 1))
-        self._scratch = aligned_bytes(_SCRATCH_BYTES)
+        self._scratch = aligned_bytes(layout.SCRATCH_BYTES)
         self._fill()
 
     def warp(self, index: int) -> Record:
@@ -71,10 +71,10 @@ class Worker:
     def _fill(self) -> None:
         c, plan = self.ctx, self.plan
         for name, where in (("launch", plan.record.data), ("warps", self._warps), ("shared", self.shared),
-                            ("local", self._local), ("sites", self._sites), ("scratch", self._scratch)):
+                            ("local_base", self._local), ("sites", self._sites), ("scratch", self._scratch)):
             c[name] = where.ctypes.data
         c["warp_bytes"], c["warp_count"] = _WARP_BYTES, self.warps
-        c["local_stride"] = c["local_bytes"] = plan.local_bytes
+        c["local_stride"], c["local_bytes"] = self._stride, plan.local_bytes
         c["shared_bytes"] = plan.shared_bytes
         c["block_threads"], c["slice"], c["budget"] = plan.threads, SLICE, plan.budget
         banks, sizes = c.array("banks", np.uint64, layout.BANKS), c.array("bank_bytes", np.uint64, layout.BANKS)

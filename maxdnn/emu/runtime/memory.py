@@ -6,7 +6,7 @@ table of allocations is searched only when a site moves on to another one."""
 from llvmlite import ir
 
 from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, field, get
-from ..layout import CTX, FAULT_KINDS, LANES, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, SPACES
+from ..layout import BANKS, CTX, FAULT_KINDS, LANES, LAUNCH, LOCAL_WINDOW, SCRATCH_TEXEL, SHARED_WINDOW, SPACES
 
 KINDS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16}
 SPACE_ADDRESS = {"global": 64, "generic": 64, "shared": 32, "local": 32}
@@ -375,7 +375,8 @@ def build_constant_load(module: ir.Module, kind: str) -> None:
     f = Function(module, f"rt_load_const_{kind}", I32, PTR, I32, VI32, I32, PTR)
     b, (ctx, bank, offsets, mask, dest) = f.b, f.args
     size = KINDS[kind]
-    slot = b.shl(b.zext(bank, I64), c64(3))
+    known = b.icmp_unsigned("<", bank, c32(BANKS))
+    slot = b.shl(b.zext(b.select(known, bank, c32(BANKS - 1)), I64), c64(3))  # the last bank is never filled
     base = b.load(at(b, field(b, ctx, CTX, "banks"), slot), typ=I64)
     room = b.load(at(b, field(b, ctx, CTX, "bank_bytes"), slot), typ=I64)
     with f.lanes(mask) as lane:
@@ -416,7 +417,7 @@ def build_texture(module: ir.Module) -> None:
     with f.if_(b.icmp_unsigned("==", channels, c32(0))):
         fault(f, ctx, "bounds", first, b.zext(handle, I64), "texture", 4)
     mine = b.and_(mask, alike)
-    zeros = splat(b, b.add(b.ptrtoint(get(b, ctx, CTX, "scratch"), I64), c64(64)))
+    zeros = splat(b, b.add(b.ptrtoint(get(b, ctx, CTX, "scratch"), I64), c64(SCRATCH_TEXEL)))
     inside = b.icmp_unsigned("<", coords, splat(b, count))
     wanted = b.bitcast(mine, VI1)
     with b.if_else(b.icmp_unsigned("==", channels, c32(4)), likely=True) as (four, fewer):

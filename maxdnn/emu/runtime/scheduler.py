@@ -142,6 +142,8 @@ def build_run_warp(module: ir.Module) -> None:
     b, (ctx, warp) = f.b, f.args
     kernel = ir.FunctionType(I32, [PTR, PTR])
     status = f.variable(I32, c32(SWITCH))
+    stack = b.mul(b.mul(b.zext(get(b, warp, WARP, "index"), I64), c64(LANES)), get(b, ctx, CTX, "local_stride"))
+    put(b, ctx, CTX, "local", at(b, get(b, ctx, CTX, "local_base"), stack))
     with f.while_(lambda: b.icmp_unsigned("==", b.load(status, typ=I32), c32(SWITCH))):
         full = b.icmp_unsigned("==", get(b, warp, WARP, "active"), c32(-1))
         code = b.select(full, *(b.load(field(b, ctx, CTX, n), typ=kernel.as_pointer())
