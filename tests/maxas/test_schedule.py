@@ -1,0 +1,245 @@
+"""Schedule blocks: whatever the order, every dependence is kept and every stall covers its latency.
+
+Random straight-line programs, correct as written, go through a schedule block. What comes out is judged here by rules
+of its own: the instructions' reads and writes as the Python decoder tells them, and the minimum distances of the
+hazard table (register 6 cycles, predicate 13, carry 6; operands of shared-memory instructions are read 2 cycles after
+issue, those of other memory, texture and special-function instructions 4).
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from maxdnn.isa import Control, Instruction, decode
+from tests.maxas import tool
+
+SEED = 20150104
+PROGRAMS = 24
+LENGTH = 40
+SHARED, OTHER_MEMORY = ("LDS", "STS", "ATOMS", "SHFL"), ("LDG", "STG", "MUFU", "S2R")
+STORES = ("STS", "STG")
+
+
+@dataclass(frozen=True)
+class Step:
+    """An instruction in its program, with everything it touches."""
+
+    inst: Instruction
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+def _step(word: int, bits: int, index: int) -> Step:
+    inst = decode(word, Control.unpack(bits), index // 3 * 32 + 8 + index % 3 * 8)
+    reads = {f"R{r}" for r in inst.reads()} | {f"P{p}" for p in inst.pred_reads()}
+    writes = {f"R{r}" for r in inst.writes()} | {f"P{p}" for p in inst.pred_writes()}
+    return Step(inst, frozenset(reads | ({"CC"} if inst.cc_reads() else set())),
+                frozenset(writes | ({"CC"} if inst.cc_writes() else set())))
+
+
+class Program:
+    """Writes a random program whose barriers are right: a register under way is waited for before it is touched."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.under_way: dict[str, int] = {}  # register -> barrier 1..6 that will release it
+        self.unique = 0
+
+    def line(self) -> str:
+        """One instruction; its constant makes it unlike any other."""
+        r, rng = self._register, self.rng
+        self.unique += 4
+        c = f"c[0x0][0x{0x140 + self.unique:x}]"
+        kind = rng.randrange(10)
+        guard = rng.choice(["", "", "", "@P0 ", "@!P1 "])
+        match kind:
+            case 0 | 1:
+                return self._alu(guard, f"FFMA {r()}, {r()}, {c}, {r()}")
+            case 2:
+                return self._alu(guard, f"IADD {r()}.CC, {r()}, {c}")
+            case 3:
+                return self._alu(guard, f"IADD.X {r()}, {r()}, {c}")
+            case 4:
+                return self._alu(guard, f"ISETP.GT.AND P{rng.randrange(3)}, PT, {r()}, {c}, P{rng.randrange(3)}")
+            case 5:
+                return self._alu(guard, f"SHL {r()}, {r()}, {c}")
+            case 6:
+                return self._memory(guard, f"LDS {r()}, [{r()}+0x{self.unique:x}]", "write")
+            case 7:
+                return self._memory(guard, f"LDG.E {r()}, [{self._pair()}+0x{self.unique:x}]", "write")
+            case 8:
+                return self._memory(guard, f"STS [{r()}+0x{self.unique:x}], {r()}", "read")
+            case _:
+                return self._memory(guard, f"STG.E [{self._pair()}+0x{self.unique:x}], {r()}", "read")
+
+    def _register(self) -> str:
+        return f"R{self.rng.randrange(12)}"
+
+    def _pair(self) -> str:
+        return f"R{self.rng.randrange(6) * 2}"
+
+    def _touched(self, text: str) -> set[str]:
+        names = {w.split(".")[0].strip("[],") for w in text.replace("+", " ").split()}
+        names = {n for n in names if n[0] == "R" and n[1:].isdigit()}
+        return names | {f"R{int(n[1:]) + 1}" for n in names} if ".E" in text else names
+
+    def _wait(self, text: str) -> str:
+        boards = {self.under_way[n] for n in self._touched(text) if n in self.under_way}
+        self.under_way = {n: b for n, b in self.under_way.items() if b not in boards}
+        return f"{sum(1 << b - 1 for b in boards):02x}" if boards else "--"
+
+    def _alu(self, guard: str, text: str) -> str:
+        return f"{self._wait(text)}:-:-:-:1 {guard}{text};\n"
+
+    def _memory(self, guard: str, text: str, kind: str) -> str:
+        wait, board = self._wait(text), self.rng.randint(1, 6)
+        self.under_way.update(dict.fromkeys(self._touched(text), board))
+        if kind == "write":
+            return f"{wait}:-:{board}:-:2 {guard}{text};\n"
+        return f"{wait}:{board}:-:-:2 {guard}{text};\n"
+
+
+def _read_delay(inst: Instruction) -> int:
+    return 2 if inst.opcode in SHARED else 4 if inst.opcode in OTHER_MEMORY else 0
+
+
+def _minimum(producer: Step, key: str, consumer: Step) -> int:
+    """Cycles between the issue of a fixed-latency producer and of a reader of its result."""
+    if producer.inst.cls.latency != "fixed":
+        return 0
+    return 13 if key[0] == "P" else 6 - _read_delay(consumer.inst)
+
+
+def _shares(a: Step, b: Step) -> bool:
+    """Do they share a register, predicate or the carry that one of them writes?"""
+    return bool(a.writes & (b.reads | b.writes) or a.reads & b.writes)
+
+
+def _conflict(a: Step, b: Step) -> bool:
+    """Must `a`, written first, stay before `b`? Also where both use one memory and one of them stores."""
+    if _shares(a, b):
+        return True
+    for space in (("LDS", "STS"), ("LDG", "STG")):
+        if a.inst.opcode in space and b.inst.opcode in space and {a.inst.opcode, b.inst.opcode} & set(STORES):
+            return True
+    return False
+
+
+def _boards(step: Step) -> set[int]:
+    c = step.inst.control
+    return {b for b in (c.write_barrier, c.read_barrier) if b is not None}
+
+
+def _waits(step: Step, board: int) -> bool:
+    return bool(step.inst.control.wait_mask >> board & 1)
+
+
+def check_order(source: list[Step], out: list[Step]) -> None:
+    """The same instructions, conflicting ones in their order, waits between what they separate."""
+    place = {s.inst.word: i for i, s in enumerate(out)}
+    assert sorted(place) == sorted(s.inst.word for s in source) and len(place) == len(out)
+    for j, b in enumerate(source):
+        for i, a in enumerate(source[:j]):
+            pa, pb = place[a.inst.word], place[b.inst.word]
+            if _conflict(a, b):
+                assert pa < pb, f"{b.inst} overtook {a.inst}"
+            for board in _boards(a):
+                if _waits(b, board):
+                    assert pa < pb, f"{b.inst} waits before {a.inst} sets its barrier"
+                if _shares(a, b) and any(_waits(s, board) for s in source[i + 1:j + 1]):
+                    assert any(_waits(s, board) for s in out[pa + 1:pb + 1]), f"no wait between {a.inst} and {b.inst}"
+
+
+def check_stalls(out: list[Step]) -> None:
+    """Issue times by the stall codes: every fixed latency has passed when its result is read."""
+    clock, issue, last_write = 0, [], {}
+    for i, step in enumerate(out):
+        issue.append(clock)
+        for key in step.reads:
+            for producer in last_write.get(key, []):
+                needed = _minimum(out[producer], key, step)
+                assert clock - issue[producer] >= needed, f"{step.inst} reads {key} too early: {out[producer].inst}"
+        for j in range(i):
+            for board in _boards(out[j]):
+                if _waits(step, board):
+                    assert clock - issue[j] >= 2, f"{step.inst} waits too soon after {out[j].inst}"
+        for key in step.writes:
+            last_write[key] = ([] if str(step.inst.guard) == "" else last_write.get(key, [])) + [i]
+        stall = step.inst.control.stall
+        assert stall < 12 or step.inst.control.yield_hint, f"{step.inst}: un-yielded {stall} means something else"
+        if stall == 0:
+            assert i + 1 < len(out) and not _conflict(step, out[i + 1]) and not _conflict(out[i + 1], step)
+            assert out[i + 1].inst.opcode in SHARED + OTHER_MEMORY and step.inst.opcode not in SHARED + OTHER_MEMORY
+        clock += stall
+
+
+def _steps(found: list[tuple[int, int]]) -> list[Step]:
+    return [_step(word, bits, i) for i, (word, bits) in enumerate(found)]
+
+
+@pytest.mark.parametrize("number", range(PROGRAMS))
+def test_a_scheduled_program_keeps_its_meaning(number: int, tmp_path: Path) -> None:
+    rng = random.Random(SEED + number)
+    print(f"seed {SEED + number}")
+    program = Program(rng)
+    lines = [program.line() for _ in range(LENGTH)]
+    after = [program.line() for _ in range(3)]
+    third = LENGTH // 3
+    block = "<SCHEDULE_BLOCK>\n{}</SCHEDULE_BLOCK>\n"
+    split = rng.random() < 0.5  # two blocks in a row, or one
+    body = block.format("".join(lines[:third])) + block.format("".join(lines[third:])) if split else block.format(
+        "".join(lines))
+    tail = "".join(after) + "3f:-:-:-:f EXIT;\n"
+    source = _steps(tool.words(tmp_path, "".join(lines) + tail, "-n", "-w"))
+    out = _steps(tool.words(tmp_path, body + tail, "-n", "-w"))
+    assert [s.inst.word for s in out[LENGTH:]] == [s.inst.word for s in source[LENGTH:]]
+    parts = [(0, third), (third, LENGTH)] if split else [(0, LENGTH)]
+    for start, end in parts:
+        check_order(source[start:end], out[start:end])
+    check_stalls(out[:LENGTH + 1])
+
+
+def test_scheduling_fills_the_wait_for_a_slow_result(tmp_path: Path) -> None:
+    """FADD R1 needs R0 6 cycles after the FADD that makes it; the three independent MOVs go in between."""
+    body = ("<SCHEDULE_BLOCK>\n--:-:-:-:6 FADD R0, R0, R8;\n--:-:-:-:1 FADD R1, R0, R9;\n"
+            + "".join(f"--:-:-:-:1 MOV R{r}, R10;\n" for r in (2, 3, 4)) + "</SCHEDULE_BLOCK>\n--:-:-:-:f EXIT;\n")
+    out = _steps(tool.words(tmp_path, body, "-n"))
+    assert [str(s.inst) for s in out[:5]] == [
+        "FADD R0, R0, R8", "MOV R2, R10", "MOV R3, R10", "MOV R4, R10", "FADD R1, R0, R9"]
+    assert [s.inst.control.stall for s in out[:4]] == [1, 1, 1, 3]
+
+
+def test_ordered_instructions_keep_their_order(tmp_path: Path) -> None:
+    lines = [f"--:-:-:-:1 MOV R{r}, 0x{r + 1:x};\n" for r in range(12)]
+    rng = random.Random(SEED)
+    rng.shuffle(lines)
+    body = ("<SCHEDULE_BLOCK>\n--:-:1:-:2 LDS R20, [R21];\n<ORDERED>\n" + "".join(lines)
+            + "</ORDERED>\n01:-:-:-:1 FADD R22, R20, R20;\n</SCHEDULE_BLOCK>\n--:-:-:-:f EXIT;\n")
+    texts = [str(s.inst) for s in _steps(tool.words(tmp_path, body, "-n"))]
+    moves = [t for t in texts if t.startswith("MOV")]
+    assert moves == [" ".join(line.split()[1:]).rstrip(";") for line in lines]
+
+
+def test_force_keeps_a_stall(tmp_path: Path) -> None:
+    body = ("<SCHEDULE_BLOCK>\n<ORDERED>\n--:-:-:-:7 MOV R0, R1; # FORCE\n--:-:-:-:7 MOV R2, R3;\n"
+            "--:-:-:-:1 MOV R4, R5;\n</ORDERED>\n</SCHEDULE_BLOCK>\n--:-:-:-:f EXIT;\n")
+    assert [s.inst.control.stall for s in _steps(tool.words(tmp_path, body, "-n"))[:2]] == [7, 1]
+
+
+def test_a_pool_register_is_not_mixed_up_with_what_shares_its_pool(tmp_path: Path) -> None:
+    """`t` may be given R8 or R9; so may `a`, by name. The write of `a` must not overtake the read of `t`."""
+    body = ("<REGISTER_MAPPING>\n0-1 : x, y\n8-9 ~ t, u\n8 : a\n</REGISTER_MAPPING>\n<SCHEDULE_BLOCK>\n"
+            "--:-:-:-:1 FADD t, x, y;\n--:-:-:-:1 FMUL u, t, y;\n--:-:-:-:1 FADD u, u, y;\n"
+            "--:-:-:-:1 MOV a, 0x7;\n</SCHEDULE_BLOCK>\n--:-:-:-:f EXIT;\n")
+    texts = [str(s.inst) for s in _steps(tool.words(tmp_path, body, "-n"))[:4]]
+    assert texts[-1] == "MOV R8, 0x7"
+
+
+def test_debug_prints_the_decisions(tmp_path: Path) -> None:
+    path = tmp_path / "k.sass"
+    path.write_text("# Kernel: k\n<SCHEDULE_BLOCK>\n--:-:-:-:1 MOV R0, R1;\n</SCHEDULE_BLOCK>\n--:-:-:-:f EXIT;\n")
+    ran = tool.maxas("-p", "-d", path)
+    assert "schedule: clock   0  stall  0  x32    MOV R0, R1" in ran.err
+    assert "schedule" not in ran.out
