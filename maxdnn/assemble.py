@@ -56,6 +56,12 @@ def assemble(
     return _run([*_perl(), str(MAXAS), "-c", *ours, "-o", os.fspath(output), os.fspath(source)])
 
 
+def expand(source: str | os.PathLike[str]) -> str:
+    """The source after includes, embedded code, constants and scheduling: one line per instruction, registers still by
+    name. Raises AssemblyError as `assemble` does."""
+    return _run([*_perl(), str(MAXAS), "-p", os.fspath(source)])
+
+
 def _perl() -> list[str]:
     perl = shutil.which("perl")
     if perl is None:

@@ -6,16 +6,16 @@ shifts of the others follow from the plan, and a few other blocks, run too, must
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .cubin import CubinKernel, read
+from .cubin import CubinKernel
 from .cubins import cubin
 from .device import Dim3, Texture
-from .errors import SimulationError
+from .errors import LaunchError, SimulationError
 from .isa import Instruction
 from .planner import ConvPlan, Launch
 from .planner import plan as make_plan
@@ -24,7 +24,7 @@ from .sim.access import NO_LANE
 from .sim.lower import memory_kind
 from .sim.machine import LINE, Machine, preset
 from .sim.simulate import Options, Progress, Result, simulate
-from .sim.workload import Workload, build
+from .sim.workload import Workload, build, expand
 from .trace import WarpTrace
 
 MAX_TRACED_BLOCKS = 4096  # of a launch whose blocks are all traced
@@ -36,8 +36,9 @@ _CHECKED = 2  # blocks of each kind whose addresses are compared with the shifte
 class ConvTiming:
     """The convolution kernel's launches of a layer, timed. Padding and layout changes are not counted, as in the paper.
 
-    `clocks`: of the chip, all launches together. `exact_lines`: False where blocks are not a whole number of cache lines
-    apart, so that lines of other blocks are those of a block shifted by the next smaller multiple of 128 bytes."""
+    `clocks`: of the chip, all launches together. `exact_lines`: False where blocks are not a whole number of cache
+    lines apart, so that lines of other blocks are those of a block shifted by the next smaller multiple of 128
+    bytes."""
 
     shape: ConvShape
     plan: ConvPlan
@@ -109,7 +110,8 @@ class _Places:
         return launch.arguments({**self.buffers, "alpha": np.float32(1)})
 
     def textures(self, launch: Launch) -> dict[str, Texture]:
-        return {name: Texture(self.buffers[place].address, self.sizes[place]) for name, place in launch.textures.items()}
+        return {name: Texture(self.buffers[place].address, self.sizes[place])
+                for name, place in launch.textures.items()}
 
 
 def _conv_workload(function: Any, launch: Launch, places: _Places,
@@ -117,10 +119,10 @@ def _conv_workload(function: Any, launch: Launch, places: _Places,
     kernel: CubinKernel = function.kernel
     shifts = _shifts(launch)
     kinds = _kinds(launch)
-    first = [int(np.flatnonzero(kinds == kind)[0]) for kind in range(kinds.max() + 1)]
+    first = [int(np.flatnonzero(kinds == kind)[0]) for kind in range(int(kinds.max()) + 1)]
     chooser = random.Random(2015)
-    others = [b for kind in range(len(first))
-              for b in chooser.sample(list(np.flatnonzero(kinds == kind)), min(_CHECKED, int((kinds == kind).sum())))]
+    members = [np.flatnonzero(kinds == kind).tolist() for kind in range(len(first))]
+    others = [b for m in members for b in chooser.sample(m, min(_CHECKED, len(m)))]
     traces = traced(function, launch.grid, launch.block, places.arguments(launch), places.textures(launch),
                     [*first, *others])
     warps = -(-launch.spec.threads // 32)
@@ -182,8 +184,9 @@ def _groups(kernel: CubinKernel) -> np.ndarray:
     return np.array([group(i) for i in kernel.instructions])
 
 
-def _compare(kernel: CubinKernel, groups: np.ndarray, reference: WarpTrace, other: WarpTrace, shift: np.ndarray) -> None:
-    from .sim.workload import expand
+def _compare(kernel: CubinKernel, groups: np.ndarray, reference: WarpTrace, other: WarpTrace,
+             shift: np.ndarray) -> None:
+    """Raises SimulationError unless the other block's warp does what the reference does, at shifted addresses."""
     where = f"block {other.block}, warp {other.warp}"
     if not np.array_equal(reference.runs, other.runs):
         raise SimulationError(f"{where} does not take the path of block {reference.block}")
@@ -207,14 +210,15 @@ def traced(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], textures
     return found
 
 
-def launch(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *, textures: Mapping[str, Texture] | None = None,
-           shared_bytes: int = 0, machine: str | Machine = "gm204", options: Options | None = None,
-           progress: Callable[[int, int], None] | None = None) -> Result:
+def launch(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *,
+           textures: Mapping[str, Texture] | None = None, shared_bytes: int = 0, machine: str | Machine = "gm204",
+           options: Options | None = None, progress: Progress | None = None) -> Result:
     """Time any launch of a kernel of the virtual GPU; its blocks are all run and traced, so memory holds the results.
     Raises SimulationError for more than MAX_TRACED_BLOCKS blocks."""
     blocks = grid[0] * grid[1] * grid[2]
     if blocks > MAX_TRACED_BLOCKS:
-        raise SimulationError(f"grid must have at most {MAX_TRACED_BLOCKS} blocks, all of which are traced (got {blocks})")
+        raise SimulationError(f"grid must have at most {MAX_TRACED_BLOCKS} blocks, all of which are traced "
+                              f"(got {blocks})")
     chip = preset(machine) if isinstance(machine, str) else machine
     kernel: CubinKernel = function.kernel
     threads = block[0] * block[1] * block[2]
@@ -225,4 +229,47 @@ def launch(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *, textu
                     threads=threads, options=options, progress=progress)
 
 
-__all__ = ["ConvTiming", "Options", "conv", "conv_workloads", "launch", "preset", "read", "traced"]
+def described_launch(cubin_bytes: bytes, description: Mapping[str, Any], *, machine: str | Machine = "gm204",
+                     options: Options | None = None) -> Result:
+    """Time a launch described by plain data, as `maxdnn simulate --help` explains. Raises LaunchError for a
+    description that does not fit the kernel."""
+    from .emu.gpu import VirtualGpu
+    gpu = VirtualGpu()
+    module = gpu.load(cubin_bytes)
+    kernel = module.cubin.kernel(description.get("kernel"))
+    for name, words in description.get("constants", {}).items():
+        module.set_constant(name, np.array(words, np.int32))
+    args = [_argument(gpu, a) for a in description.get("args", [])]
+    textures = {name: Texture(args[index].address, args[index].nbytes)
+                for name, index in description.get("textures", {}).items()}
+    return launch(module.function(kernel.name), _dim3(description, "grid"), _dim3(description, "block"), args,
+                  textures=textures, shared_bytes=description.get("shared_bytes", 0), machine=machine, options=options)
+
+
+def _dim3(description: Mapping[str, Any], name: str) -> Dim3:
+    value = description.get(name)
+    if not isinstance(value, list) or not 1 <= len(value) <= 3 or not all(isinstance(v, int) for v in value):
+        raise LaunchError(f"{name} must be a list of one to three integers (got {value!r})")
+    x, y, z = [*value, 1, 1][:3]
+    return x, y, z
+
+
+def _argument(gpu: Any, value: Any) -> Any:
+    """A number, {"f32": value}, {"f64": value}, or {"buffer": bytes, "i32": [first words]}."""
+    match value:
+        case int():
+            return value
+        case {"f32": number}:
+            return np.float32(number)
+        case {"f64": number}:
+            return np.float64(number)
+        case {"buffer": int(nbytes)}:
+            buffer = gpu.alloc(nbytes)
+            if "i32" in value:
+                gpu.upload(buffer, np.array(value["i32"], np.int32))
+            return buffer
+    raise LaunchError('an argument must be an integer, {"f32": x}, {"f64": x} or {"buffer": bytes} '
+                      f"(got {value!r})")
+
+
+__all__ = ["ConvTiming", "Options", "conv", "conv_workloads", "described_launch", "launch", "preset", "traced"]
