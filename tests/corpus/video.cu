@@ -89,6 +89,9 @@ extern "C" __global__ void video_scalar(const u32 *a, const u32 *b, const u32 *c
     V2(24, "vshr.u32.u32.u32.clamp %0, %1, %2.b1")
     V2(25, "vshr.s32.s32.u32.wrap %0, %1.h1, %2.b0")
     V2(26, "vadd.u32.u32.u32 %0.b1, %1.b0, %2.b2, %3")
-    V2(27, "vsub.s32.s32.s32 %0.h1, %1.h0, %2.h0, %3")
+    V2(27, "vsub.s32.s32.s32 %0.h0, %1.h0, %2.h0, %3")
     V2(28, "vmax.u32.u32.u32 %0.h0, %1.b0, %2.b3, %3")
+    V2(29, "vadd.u32.u32.u32 %0.h1, %1.h0, %2.b1, %3")
+    V2(30, "vmin.s32.s32.s32 %0.b3, %1.b0, %2.b3, %3")
+    V2(31, "vabsdiff.u32.u32.u32 %0.b2, %1.b0, %2.b3, %3")
 }
