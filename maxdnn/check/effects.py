@@ -29,7 +29,6 @@ class Effects:
     constant: bool  # reads a constant bank as an operand
     queue: str  # the in-order queue its operands are read from ("" for none)
     order: str  # operations of one such kind complete in order ("" for none); "bar" for a block barrier
-    store: bool
     slots: tuple[tuple[int, int], ...]  # (operand slot, register) of reads that go through the operand reuse cache
 
 
@@ -123,20 +122,20 @@ def effects(inst: Instruction) -> Effects:
 
 # Operations that complete in the order of their issue, by the evidence of the vendor's compiler, which sets a
 # scoreboard on the last of a row only. S2R is not among them.
-_IN_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shuffle"}
+_IN_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shared"}
 
 
-def _queue(inst: Instruction) -> tuple[str, str, bool]:
+def _queue(inst: Instruction) -> tuple[str, str]:
     pipe = inst.cls.pipe
     if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
-        return "", "bar", False
+        return "", "bar"
     if pipe == "lsu":
-        return pipe, _IN_ORDER.get(inst.opcode, ""), not any("w" in op.field.access for op in inst.operands)
+        return pipe, _IN_ORDER.get(inst.opcode, "")
     if pipe == "tex":
-        return pipe, "global", False  # texture and global loads come back through one unit
+        return pipe, "global"  # texture and global loads come back through one unit
     if pipe == "fp64" or (pipe == "sfu" and inst.opcode != "S2R"):
-        return pipe, pipe, False
-    return "", "", False
+        return pipe, pipe
+    return "", ""
 
 
 _SLOT_OF_BIT = {8: 0, 20: 1, 39: 2}

@@ -136,15 +136,14 @@ class Timing:
         elif eff.order == "bar":
             arrive(state, self.effects)
         counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
-        overwritten = 0 if eff.guard.index != 7 else eff.writes
         predicates = eff.writes >> PREDICATE & 0x7F
         for k, e in list(state.items()):
             changes = False
             later, live, kept = e.later, e.live, e.flags
             if e.flags & 3 and any(counted) and counts_for(self.effects[k], e, eff, write):
                 later, changes = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True)), True
-            if overwritten & live:
-                live, changes = live & ~overwritten, True
+            if eff.writes & live and (eff.guard.index == 7 or (kept & GUARD and eff.guard == self.effects[k].guard)):
+                live, changes = live & ~eff.writes, True
             if predicates >> self.effects[k].guard.index & 1 and kept & GUARD:
                 kept, changes = kept & ~GUARD, True
             if clock - e.issued >= HORIZON and not kept & 3:
@@ -181,9 +180,10 @@ def cover(state: State, effects: Sequence[Effects], any_bar: int, write: int, ne
 
 
 def arrive(state: State, effects: Sequence[Effects]) -> None:
-    """A block barrier is passed only when the warp's earlier stores have been performed, so their operands are read."""
+    """A block barrier follows the load/store queue: once it is passed, earlier operations there have been issued to
+    memory, so their operands are read."""
     for k, e in list(state.items()):
-        if e.flags & OPERANDS and effects[k].store:
+        if e.flags & OPERANDS and effects[k].queue == "lsu":
             state[k] = Entry(e.issued, e.flags & ~OPERANDS, e.result_bars, e.operand_bars, e.later, e.live)
 
 

@@ -15,7 +15,7 @@ from maxdnn.isa import Instruction
 
 Resource = tuple[str, int]
 _POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
-_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shuffle"}
+_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shared"}
 
 
 def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[list[int]]:
@@ -144,7 +144,7 @@ class Replay:
             yield from self._writes(inst, writes, writers, flying, versions, i, queue, order)
             if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
                 for op in flying:
-                    op.operands = op.operands or not op.inst.writes()
+                    op.operands = op.operands or op.queue == "lsu"
             new = Done(i, at, time, inst, late, versions[inst.guard.index], queue, order, fixed or not writes,
                        not late, control.write_barrier, control.read_barrier)
             for p in inst.pred_writes():
@@ -154,6 +154,8 @@ class Replay:
             for resource in writes:
                 if inst.guard.index == 7:
                     writers[resource] = []
+                writers[resource] = [op for op in writers[resource]
+                                     if op.inst.guard != inst.guard or op.version != versions[inst.guard.index]]
                 writers[resource].append(new)
             if not fixed:
                 flying.append(new)
