@@ -84,23 +84,33 @@ def on_gpu(args: argparse.Namespace) -> int:
         gpu = DriverDevice()
         how = f"{gpu.arch}, driver for CUDA {gpu.driver}"
     print(f"{gpu.name}, {how}")
-    results: dict[str, Any] = {}
+    part = args.out.with_suffix(".part")
+    results: dict[str, Any] = json.loads(part.read_text())["cases"] if args.resume else {}
     for case in selected(args):
+        if case.name in results:
+            continue
         if args.cubins:
             cubin = (args.cubins / (pathlib.Path(case.source).stem + ".cubin")).read_bytes()
         else:
             from tests.corpus import compiler
 
-            cubin = compiler.compile_source(case.source, gpu.arch)
+            cubin = compiler.compile_source(case.source, "sm_52" if args.translated else gpu.arch)
         results[case.name] = run_case(gpu, case, cubin)
         report(case, results[case.name])
+        part.write_text(json.dumps({"gpu": gpu.name, "how": how, "cases": results}, indent=1) + "\n")
+        if "failed" in results[case.name]:
+            start_afresh()
     good = sum("seconds" in result for result in results.values())
     print(f"{good} of {len(results)} cases right on {gpu.name}")
-    text = json.dumps({"gpu": gpu.name, "how": how, "cases": results}, indent=1)
-    part = args.out.with_suffix(".part")
-    part.write_text(text + "\n")
     os.replace(part, args.out)
     return int(good < len(results))
+
+
+def start_afresh() -> None:
+    """A fault leaves the GPU's context unusable: go on with the next case in a new process."""
+    sys.stdout.flush()
+    resume = [] if "--resume" in sys.argv else ["--resume"]
+    os.execv(sys.executable, [sys.executable, *sys.argv, *resume])
 
 
 def on_emulator(args: argparse.Namespace) -> int:
@@ -135,6 +145,7 @@ def main() -> int:
     gpu = commands.add_parser("gpu", help="run on the GPU of this machine and record the outcome")
     gpu.add_argument("--out", type=pathlib.Path, required=True, help="JSON file to write")
     gpu.add_argument("--cubins", type=pathlib.Path, help="folder of cubins for this GPU (default: compile here)")
+    gpu.add_argument("--resume", action="store_true", help="go on after the cases in the .part file of an earlier run")
     gpu.add_argument("--translated", action="store_true", help="sm_52 cubins through maxdnn's translation to PTX")
     gpu.set_defaults(function=on_gpu)
     emulator = commands.add_parser("emulator", help="run on the virtual GPU and compare bits with a recorded run")

@@ -16,12 +16,11 @@ from .compiled import CompiledKernel
 from .faults import fault_of
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
 from .memory import GlobalMemory, VirtualBuffer, aligned_bytes
+from .stack import stack_bytes
 from .tracing import OnWarp, linear, trace
 from .worker import LaunchPlan, Worker
 
 DEFAULT_BUDGET = 1 << 36  # instructions per warp
-RECURSION_STACK = 1024  # bytes per thread: default of cudaLimitStackSize (CUDA C Programming Guide, cudaDeviceSetLimit)
-_CAL = 0xE26  # upper twelve bits of CAL
 _MAX_TEXELS = 1 << 28
 _ARCHS = {"gm107": "sm_50", "gm20b": "sm_53", "gp104": "sm_61"}  # of the others: sm_52
 _GLOBAL_ADDRESS, _TEXTURE_HANDLE = 2, 6  # relocation types
@@ -99,11 +98,6 @@ class VirtualGpu:
     @property
     def texture_count(self) -> int:
         return len(self._textures)
-
-
-def _calls(kernel: CubinKernel) -> bool:
-    """Whether the code calls functions; words are matched by opcode, so that damaged code does not matter here."""
-    return any(word >> 52 == _CAL for _, word, _ in kernel.words())
 
 
 def _cores() -> int:
@@ -194,9 +188,8 @@ class VirtualFunction:
 
     @property
     def local_bytes(self) -> int:
-        """Stack of a thread: what the compiler asks for; CUDA's default limit where recursion kept it from knowing."""
-        kernel = self.kernel
-        return kernel.local_bytes or (RECURSION_STACK if _calls(kernel) else 0)
+        """Stack of a thread."""
+        return stack_bytes(self.kernel)
 
     def plan(self, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int = 0,
              textures: Mapping[str, Texture] | None = None, order: np.ndarray | None = None,

@@ -10,6 +10,7 @@ from llvmlite import ir
 from ..cubin import PARAM_BASE, CubinKernel
 from .lanes import ELEMENTS, Lanes
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
+from .stack import stack_bytes
 
 I1, I8, I32, I64 = (ELEMENTS[n] for n in ("i1", "i8", "i32", "i64"))
 GLOBAL, SHARED, CONST = 1, 3, 4  # address spaces of the NVPTX target
@@ -54,7 +55,8 @@ class Thread(Lanes):
         self._banks = banks
         self._shared = arrays["shared"]
         self._zeros, self._objects = arrays.get("zeros"), arrays.get("objects")
-        self._local = self.slot(ir.ArrayType(I8, kernel.local_bytes), "local") if kernel.local_bytes else None
+        self._local_bytes = stack_bytes(kernel)
+        self._local = self.slot(ir.ArrayType(I8, self._local_bytes), "local") if self._local_bytes else None
         self._slots: dict[str, V] = {}
         self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
 
@@ -182,7 +184,7 @@ class Thread(Lanes):
             return self.const("i32", self._textures[offset])
         if offset >= PARAM_BASE:
             return self.b.load(self._param(self.const("i64", offset - PARAM_BASE)), typ=I32, align=4)
-        words = {0x00: SHARED_WINDOW << 24, 0x04: LOCAL_WINDOW << 24, 0x20: self.kernel.local_bytes}
+        words = {0x00: SHARED_WINDOW << 24, 0x04: LOCAL_WINDOW << 24, 0x20: self._local_bytes}
         return self.const("i32", words.get(offset, 0))
 
     def _param(self, offset: V) -> V:

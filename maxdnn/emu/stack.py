@@ -1,0 +1,13 @@
+"""How much local memory a thread of a kernel gets."""
+
+from ..cubin import CubinKernel
+
+RECURSION_STACK = 1024  # bytes per thread: default of cudaLimitStackSize (CUDA C Programming Guide, cudaDeviceSetLimit)
+_CAL = 0xE26  # top bits of CAL's word
+
+
+def stack_bytes(kernel: CubinKernel) -> int:
+    """What the compiler asks for; CUDA's default limit where recursion kept it from knowing. Words are matched by
+    opcode, so that damaged code does not matter here."""
+    calls = any(word >> 52 == _CAL for _, word, _ in kernel.words())
+    return kernel.local_bytes or (RECURSION_STACK if calls else 0)
