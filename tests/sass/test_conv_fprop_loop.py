@@ -17,7 +17,7 @@ PAIRED = {
     CONV_64X64.name: {"LDS": 32, "STS": 4, "TLD": 4, "LDC": 1, "BAR": 1, "BRA": 1},
     CONV_128X32.name: {"LDS": 32, "STS": 5, "TLD": 5, "LDC": 1, "BAR": 1, "BRA": 1},
 }
-ALONE = {CONV_64X64.name: {"LEA": 1, "IADD": 4, "LOP": 3}, CONV_128X32.name: {"LEA": 1, "IADD": 8}}
+ALONE = {CONV_64X64.name: {"IADD": 5, "LOP": 3}, CONV_128X32.name: {"IADD": 9}}
 
 
 @pytest.fixture(scope="module", params=[CONV_64X64, CONV_128X32], ids=lambda spec: spec.name)
