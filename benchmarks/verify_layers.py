@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import maxdnn
+from maxdnn.kernels import CONV_64X64
 from maxdnn.layers import LAYERS, Layer
+from maxdnn.planner import CONV_KERNELS
 from maxdnn.reference import reference_rows, relative_error
 
 TOLERANCE = 2e-6  # largest |out - reference| / sum of |terms|
@@ -33,14 +35,15 @@ class Result:
     reference_seconds: float
 
 
-def verify(layer: Layer) -> Result:
+def verify(layer: Layer, kernel: str | None = CONV_64X64.name) -> Result:
+    """Run one layer by a kernel, the paper's, or by the planner's choice (None)."""
     s = layer.shape
     rng = np.random.default_rng(SEED)
     images = rng.uniform(-1, 1, (s.C, s.H, s.W, s.N)).astype(np.float32)
     filters = rng.uniform(-1, 1, (s.C, s.R, s.S, s.K)).astype(np.float32)
     out = np.full((s.K, s.P, s.Q, s.N), np.nan, np.float32)
     start = time.perf_counter()
-    maxdnn.conv_fprop(images, filters, stride=s.stride, padding=s.padding, out=out)
+    maxdnn.conv_fprop(images, filters, plan=maxdnn.plan(s, kernel=kernel), out=out)
     seconds = time.perf_counter() - start
     start = time.perf_counter()
     rows = reference_rows(images, filters, s)
@@ -53,13 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [f"{x.network}-{x.name}" for x in LAYERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", nargs="+", choices=names, default=names, metavar="LAYER", help=", ".join(names))
+    parser.add_argument("--kernel", choices=[*CONV_KERNELS, "best"], default=CONV_64X64.name,
+                        help="'best': the planner's choice (default: the paper's, %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     args = parser.parse_args(argv)
     chosen = [x for x in LAYERS if f"{x.network}-{x.name}" in args.layers]
     print(f"{'layer':16}{'outputs':>12}{'max error':>12}{'seconds':>10}{'GFLOP/s':>10}{'reference s':>13}")
     results = []
     for layer in chosen:
-        result = verify(layer)
+        result = verify(layer, None if args.kernel == "best" else args.kernel)
         results.append(result)
         print(f"{layer.network + '-' + layer.name:16}{result.outputs:12,}{result.error:12.2e}{result.seconds:10.2f}"
               f"{result.gflops_per_second:10.1f}{result.reference_seconds:13.2f}", flush=True)

@@ -163,7 +163,8 @@ class _Engine:
         odd = {name for name in ("images", "filters") if places[name][0] % need}
         if plan.layout == "NCHW" or not odd:
             return plan
-        return make_plan(plan.shape, layout=plan.layout, copy_images="images" in odd, copy_filters="filters" in odd)
+        return make_plan(plan.shape, layout=plan.layout, kernel=plan.spec.name, copy_images="images" in odd,
+                         copy_filters="filters" in odd)
 
     def _place_workspace(self, plan: ConvPlan, places: Places) -> None:
         size = plan.workspace_bytes

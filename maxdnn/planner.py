@@ -2,7 +2,6 @@
 no array, no device. (The module is not called `plan` because the package offers a function of that name.)"""
 
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +9,21 @@ from typing import Any
 import numpy as np
 
 from .errors import ShapeError
-from .kernels import CONV_64X64, OUT_OF_RANGE, PAD, TABLE_ENTRIES, TEXEL_FLOATS, TILE_ELEMENTS, TRANSPOSE, KernelSpec
+from .kernels import (
+    CONV_64X64,
+    CONV_128X32,
+    OUT_OF_RANGE,
+    PAD,
+    TABLE_ENTRIES,
+    TEXEL_FLOATS,
+    TILE_ELEMENTS,
+    TRANSPOSE,
+    KernelSpec,
+)
 from .shape import ConvShape
 
 LAYOUTS = ("CHWN", "NCHW")
+CONV_KERNELS = {spec.name: spec for spec in (CONV_64X64, CONV_128X32)}  # of equal ones the first is taken
 MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications): 4 GiB
 MAX_GRID_YZ = 65535  # same source
 MAX_IMAGE_TILES = 32768  # the kernel's division by a multiplication is exact up to here
@@ -64,20 +74,17 @@ class Launch:
 
 @dataclass(frozen=True, eq=False)
 class ConvPlan:
-    """A layer made ready; good for any number of calls. `layout` is that of the user's arrays. `launches` run in order.
-    `workspace`: regions by name. `copies_images`, `copies_filters`: the kernel reads a padded copy in the workspace."""
+    """A layer made ready; good for any number of calls. `layout` is that of the user's arrays. `spec`: the convolution
+    kernel. `copies_images`, `copies_filters`: it reads a padded copy in the workspace. `launches` run in order.
+    `workspace`: regions by name."""
 
     shape: ConvShape
     layout: str
+    spec: KernelSpec
     copies_images: bool
     copies_filters: bool
     launches: tuple[Launch, ...]
     workspace: Mapping[str, Region]
-
-    @property
-    def spec(self) -> KernelSpec:
-        """The convolution kernel."""
-        return CONV_64X64
 
     @property
     def passes(self) -> tuple[Launch, ...]:
@@ -147,23 +154,34 @@ class ConvPlan:
         return lines
 
 
-def plan(shape: ConvShape, *, layout: str = "CHWN", copy_images: bool = False, copy_filters: bool = False) -> ConvPlan:
+def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, copy_images: bool = False,
+         copy_filters: bool = False) -> ConvPlan:
     """Plan a layer for arrays of `layout` "CHWN" (images C,H,W,N, filters C,R,S,K, out K,P,Q,N) or "NCHW" (N,C,H,W,
-    K,C,R,S, N,K,P,Q). `copy_images`, `copy_filters` force the copy into the workspace that otherwise is made only if
-    needed. Raises ShapeError if the layer is beyond what textures, grids or 32-bit counts reach."""
+    K,C,R,S, N,K,P,Q). `kernel`: name of the convolution kernel; else the one whose tiles waste least, the paper's
+    64 x 64 if that is no worse. `copy_images`, `copy_filters` force the copy into the workspace that otherwise is made
+    only if needed. Raises ShapeError if the layer is beyond what textures, grids or 32-bit counts reach."""
     if layout not in LAYOUTS:
         raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
     if not isinstance(shape, ConvShape):
         raise ShapeError(f"shape must be a ConvShape (got {type(shape).__name__})")
-    return _plan(shape, layout, bool(copy_images), bool(copy_filters))
+    if kernel is None:
+        kernel = min(CONV_KERNELS.values(), key=lambda spec: _computed(shape, spec)).name
+    if kernel not in CONV_KERNELS:
+        raise ShapeError(f"kernel must be one of {', '.join(CONV_KERNELS)} (got {kernel!r})")
+    return _plan(shape, layout, CONV_KERNELS[kernel], bool(copy_images), bool(copy_filters))
+
+
+def _computed(s: ConvShape, spec: KernelSpec) -> int:
+    """Image-filter pairs computed per output pixel, wanted or not."""
+    return _round_up(s.N, spec.tile[0]) * _round_up(s.K, spec.tile[1])
 
 
 @functools.lru_cache(maxsize=64)
-def _plan(shape: ConvShape, layout: str, copy_images: bool, copy_filters: bool) -> ConvPlan:
+def _plan(shape: ConvShape, layout: str, spec: KernelSpec, copy_images: bool, copy_filters: bool) -> ConvPlan:
     s = shape
     copy_images = copy_images or s.padding != (0, 0) or s.N % TEXEL_FLOATS != 0
     copy_filters = copy_filters or s.K % TEXEL_FLOATS != 0
-    _check_limits(s, copy_images)
+    _check_limits(s, spec, copy_images)
     memory = _Workspace()
     before, after = [], []
     images, filters, out = "images", "filters", "out"
@@ -182,13 +200,13 @@ def _plan(shape: ConvShape, layout: str, copy_images: bool, copy_filters: bool) 
         padded = memory.add("filter_bank", s.patch * ks)
         before.append(_pad(padded, filters, (1, 1, s.patch, s.K), (1, s.patch, ks), (0, 0)))
         filters = padded
-    launches = (*before, *_passes(s, images, filters, out), *after)
-    return ConvPlan(s, layout, copy_images, copy_filters, launches, memory.regions)
+    launches = (*before, *_passes(s, spec, images, filters, out), *after)
+    return ConvPlan(s, layout, spec, copy_images, copy_filters, launches, memory.regions)
 
 
-def _check_limits(s: ConvShape, copy_images: bool) -> None:
+def _check_limits(s: ConvShape, spec: KernelSpec, copy_images: bool) -> None:
+    tile_n, tile_k = spec.tile
     hp, wp = s.H + 2 * s.pad_h, s.W + 2 * s.pad_w
-    blocks_z = math.prod(-(-size // tile) for size, tile in zip((s.N, s.K), CONV_64X64.tile, strict=True))
     for what, count, limit, reason in (
         ("padded map C x (H + 2 padding) x (W + 2 padding) x N/4", s.C * hp * wp * _texels(s.N), MAX_TEXELS,
          "texels, the 4 GiB reach of a texture"),
@@ -196,16 +214,17 @@ def _check_limits(s: ConvShape, copy_images: bool) -> None:
         ("output K x P x Q x N", s.K * s.P * s.Q * s.N, MAX_ELEMENTS, "elements"),
         ("output rows P", s.P, MAX_GRID_YZ, "blocks along y of the grid"),
         ("padded map rows H + 2 padding", hp if copy_images else 0, MAX_GRID_YZ, "blocks along y of the grid"),
-        ("image tiles N/64", -(-s.N // CONV_64X64.tile[0]), MAX_IMAGE_TILES, "tiles"),
-        ("tiles N/64 x K/64", blocks_z, MAX_GRID_YZ, "blocks along z of the grid"),
+        (f"image tiles N/{tile_n}", -(-s.N // tile_n), MAX_IMAGE_TILES, "tiles"),
+        (f"tiles N/{tile_n} x K/{tile_k}", -(-s.N // tile_n) * -(-s.K // tile_k), MAX_GRID_YZ,
+         "blocks along z of the grid"),
     ):
         if count > limit:
             raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
 
 
-def _passes(s: ConvShape, images: str, filters: str, out: str) -> list[Launch]:
+def _passes(s: ConvShape, spec: KernelSpec, images: str, filters: str, out: str) -> list[Launch]:
     """The convolution, cut into runs of patch elements that constant memory has room for."""
-    tile_n, tile_k = CONV_64X64.tile
+    tile_n, tile_k = spec.tile
     image_tiles, filter_tiles = -(-s.N // tile_n), -(-s.K // tile_k)
     column = s.str_w * _texels(s.N)
     fixed: dict[str, int | str] = {
@@ -218,7 +237,7 @@ def _passes(s: ConvShape, images: str, filters: str, out: str) -> list[Launch]:
         table = offset_table(s, first, min(first + TABLE_ENTRIES, s.patch))
         values = {**fixed, "accumulate": int(first > 0), "tiles": len(table) // TILE_ELEMENTS,
                   "filter_offset": first * _texels(s.K)}
-        launches.append(Launch(CONV_64X64, (s.Q, s.P, filter_tiles * image_tiles), values,
+        launches.append(Launch(spec, (s.Q, s.P, filter_tiles * image_tiles), values,
                                {"texI": images, "texF": filters}, table.tobytes()))
     return launches
 

@@ -17,6 +17,7 @@ from .cubins import cubin
 from .device import Dim3, Texture
 from .errors import LaunchError, SimulationError
 from .isa import Instruction
+from .kernels import CONV_64X64
 from .planner import ConvPlan, Launch
 from .planner import plan as make_plan
 from .shape import ConvShape
@@ -71,9 +72,10 @@ class ConvTiming:
 
 def conv(shape: ConvShape | ConvPlan, *, machine: str | Machine = "gm204", options: Options | None = None,
          progress: Progress | None = None) -> ConvTiming:
-    """Time the convolution of a layer on a machine (a preset's name or a Machine). Raises ShapeError for a layer no
-    kernel can serve, SimulationError for an unknown machine or policy."""
-    plan = shape if isinstance(shape, ConvPlan) else make_plan(shape)
+    """Time the convolution of a layer on a machine (a preset's name or a Machine), by the paper's 64 x 64 kernel unless
+    a plan says otherwise. Raises ShapeError for a layer no kernel can serve, SimulationError for an unknown machine or
+    policy."""
+    plan = shape if isinstance(shape, ConvPlan) else make_plan(shape, kernel=CONV_64X64.name)
     chip = preset(machine) if isinstance(machine, str) else machine
     results, exact = [], True
     for workload, kernel, whole_lines in conv_workloads(plan, chip):

@@ -3,7 +3,7 @@ It shows that a plan is right, whatever the kernels are; tests of the kernels sh
 
 import numpy as np
 
-from maxdnn.kernels import CONV_64X64, PAD, TRANSPOSE
+from maxdnn.kernels import PAD, TRANSPOSE
 
 POISON = np.float32(np.nan)
 
@@ -14,7 +14,7 @@ def run_plan(plan, images, filters, alpha=1.0):
     memory |= {"images": images.ravel(), "filters": filters.ravel()}
     memory["out"] = np.full(int(np.prod(plan.array_shapes()["out"])), POISON)
     for launch in plan.launches:
-        {CONV_64X64.name: _conv, PAD.name: _pad, TRANSPOSE.name: _transpose}[launch.spec.name](launch, memory, alpha)
+        {PAD.name: _pad, TRANSPOSE.name: _transpose}.get(launch.spec.name, _conv)(launch, memory, alpha)
     return memory["out"].reshape(plan.array_shapes()["out"])
 
 
@@ -26,18 +26,18 @@ def _texels(memory, coordinates):
 
 
 def _conv(launch, memory, alpha):
-    v, (q, p, z) = launch.values, launch.grid
+    v, (q, p, z), (images, filters) = launch.values, launch.grid, launch.spec.tile
     elements = np.arange(8 * v["tiles"])
     table = np.frombuffer(launch.offsets, np.int32)[:8 * v["tiles"]].astype(np.int64)
     out = memory[v["out"]].reshape(-1)
     rows = np.arange(p)[:, None, None, None] * v["map_row"] + np.arange(q)[:, None, None] * v["map_col"]
     for block_z in range(z):
         tile_k, tile_n = block_z * v["tile_magic"] >> 31, block_z - (block_z * v["tile_magic"] >> 31) * v["image_tiles"]
-        n4, k4 = np.arange(16) + 16 * tile_n, np.arange(16) + 16 * tile_k
-        maps = _texels(memory[launch.textures["texI"]], rows + table[:, None] + n4).reshape(p, q, -1, 64)
+        n, k = np.arange(images) + images * tile_n, np.arange(filters) + filters * tile_k
+        n4, k4 = n[::4] // 4, k[::4] // 4
+        maps = _texels(memory[launch.textures["texI"]], rows + table[:, None] + n4).reshape(p, q, -1, images)
         bank = _texels(memory[launch.textures["texF"]],
-                       v["filter_offset"] + elements[:, None] * v["filter_texels"] + k4).reshape(-1, 64)
-        n, k = np.arange(64) + 64 * tile_n, np.arange(64) + 64 * tile_k
+                       v["filter_offset"] + elements[:, None] * v["filter_texels"] + k4).reshape(-1, filters)
         maps, bank = maps[..., n < v["n"]].astype(float), bank[:, k < v["k"]].astype(float)
         n, k = n[n < v["n"]], k[k < v["k"]]
         sums = alpha * np.einsum("pqen,ek->kpqn", maps, bank)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, seed, settings
 import maxdnn
 from maxdnn import ConvShape, ShapeError, conv_fprop, device
 from maxdnn.layers import LAYERS
+from maxdnn.planner import CONV_KERNELS
 from maxdnn.reference import conv_reference, relative_error
 from tests.test_arrays import OnGpu
 
@@ -88,6 +89,22 @@ def test_random_layers_match_the_reference_and_fill_exactly_the_output(part):
 ], ids=str)
 def test_ragged_tiles_on_every_axis(shape):
     check(shape)
+
+
+@pytest.mark.parametrize("kernel", CONV_KERNELS)
+@pytest.mark.parametrize("shape", [
+    ConvShape(131, 5, 3, 5, 99, 3, 2, (2, 1), (0, 1)),
+    ConvShape(1, 1, 1, 1, 1, 1, 1),
+    ConvShape(129, 8, 3, 3, 33, 1, 1),
+    ConvShape(3, 2100, 3, 3, 5, 3, 3, 1, 1),  # two passes
+], ids=str)
+def test_every_kernel_computes_every_layer(shape, kernel):
+    images, filters = random_layer(shape)
+    out, surroundings_intact = guarded((shape.K, shape.P, shape.Q, shape.N))
+    conv_fprop(images, filters, out=out, alpha=3.0, plan=maxdnn.plan(shape, kernel=kernel))
+    assert surroundings_intact()
+    want, magnitude = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, alpha=3.0)
+    assert relative_error(out, want, magnitude) < TOLERANCE
 
 
 def test_a_layer_whose_offsets_exceed_constant_memory():

@@ -6,7 +6,7 @@ import pytest
 
 import maxdnn
 from maxdnn.errors import ShapeError
-from maxdnn.kernels import OUT_OF_RANGE, PAD, TABLE_ENTRIES, TRANSPOSE
+from maxdnn.kernels import CONV_64X64, CONV_128X32, OUT_OF_RANGE, PAD, TABLE_ENTRIES, TRANSPOSE
 from maxdnn.layers import LAYERS
 from maxdnn.planner import MAX_TEXELS, offset_table, plan
 from maxdnn.reference import conv_reference, relative_error
@@ -61,7 +61,7 @@ def test_a_filter_alone_larger_than_constant_memory_is_cut_too():
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 def test_the_papers_layers_need_one_pass_and_copy_only_for_padding(layer):
-    made = plan(layer.shape)
+    made = plan(layer.shape, kernel=CONV_64X64.name)
     assert len(made.passes) == 1
     assert made.copies_images == (layer.shape.padding != (0, 0))
     assert not made.copies_filters
@@ -156,12 +156,25 @@ def test_a_plan_cannot_be_changed():
 ])
 def test_a_layer_beyond_a_limit_is_refused_with_the_limit(shape, words):
     with pytest.raises(ShapeError) as error:
-        plan(shape)
+        plan(shape, kernel=CONV_64X64.name)
     assert words in str(error.value)
 
 
 def test_a_map_of_exactly_the_textures_reach_is_planned():
     assert plan(ConvShape(4, 2**12, 2**8, 2**8, 4, 1, 1)).workspace_bytes == 0
+
+
+def test_the_kernel_whose_tiles_waste_least_is_chosen_and_the_papers_among_equals():
+    chosen = {f"{x.network}-{x.name}": plan(x.shape).spec for x in LAYERS}
+    assert chosen.pop("overfeat-L1") is CONV_128X32  # 96 filters: three tiles of 32 instead of one and a half of 64
+    assert set(chosen.values()) == {CONV_64X64}
+    assert plan(LAYERS[5].shape, kernel=CONV_64X64.name).tile_use[1] == 0.75
+    assert plan(LAYERS[5].shape).tile_use[1] == 1.0
+
+
+def test_an_unknown_kernel_is_refused():
+    with pytest.raises(ShapeError, match="kernel must be one of sconv_fprop_K64_N64, sconv_fprop_K32_N128"):
+        plan(AWKWARD, kernel="spad")
 
 
 def test_an_unknown_layout_is_refused():
@@ -174,7 +187,8 @@ def test_the_public_name_is_the_function():
     assert maxdnn.plan(LAYERS[0].shape).flops == LAYERS[0].shape.flops
 
 
-@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+@pytest.mark.parametrize("layout, kernel", [("CHWN", CONV_64X64), ("CHWN", CONV_128X32), ("NCHW", CONV_64X64)],
+                         ids=["CHWN-64x64", "CHWN-128x32", "NCHW-64x64"])
 @pytest.mark.parametrize("shape", [
     AWKWARD,
     ConvShape(8, 3, 5, 5, 4, 3, 3),
@@ -182,7 +196,7 @@ def test_the_public_name_is_the_function():
     ConvShape(1, 1, 1, 1, 1, 1, 1, 3, 2),
     ConvShape(3, 2000, 3, 3, 2, 3, 3, 2, 1),  # two passes
 ], ids=str)
-def test_the_launches_compute_the_convolution_by_the_kernels_documentation(shape, layout):
+def test_the_launches_compute_the_convolution_by_the_kernels_documentation(shape, layout, kernel):
     rng = np.random.default_rng(11)
     images = rng.uniform(-1, 1, (shape.C, shape.H, shape.W, shape.N)).astype(np.float32)
     filters = rng.uniform(-1, 1, (shape.C, shape.R, shape.S, shape.K)).astype(np.float32)
@@ -191,5 +205,5 @@ def test_the_launches_compute_the_convolution_by_the_kernels_documentation(shape
         images, filters = np.ascontiguousarray(images.transpose(3, 0, 1, 2)), np.ascontiguousarray(
             filters.transpose(3, 0, 1, 2))
         want, magnitude = want.transpose(3, 0, 1, 2), magnitude.transpose(3, 0, 1, 2)
-    out = run_plan(plan(shape, layout=layout), images, filters, alpha=0.5)
+    out = run_plan(plan(shape, layout=layout, kernel=kernel.name), images, filters, alpha=0.5)
     assert relative_error(out, want, magnitude) < 1e-6
