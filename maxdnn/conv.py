@@ -144,7 +144,7 @@ class _Engine:
 
     def run(self, plan: ConvPlan, given: dict[str, ArrayView], alpha: np.float32, stream: Any) -> None:
         with self.lock, _Memory(self.device, given, stream) as places:
-            if stream is not self._stream:  # the workspace may be in use on the other stream
+            if stream != self._stream:  # the workspace may be in use on the other stream
                 self.device.synchronize()
                 self._stream = stream
             plan = self._with_aligned_textures(plan, places)
