@@ -28,7 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from tests.corpus import cases
+from tests.corpus import cases, compiler
 from tests.corpus.cases._random import random_case
 from tests.corpus.runner import ANY_NAN, BITS, Array, Case, Problem
 
@@ -92,10 +92,8 @@ def on_gpu(args: argparse.Namespace) -> int:
         if args.cubins:
             cubin = (args.cubins / (pathlib.Path(case.source).stem + ".cubin")).read_bytes()
         else:
-            from tests.corpus import compiler
-
             cubin = compiler.compile_source(case.source, "sm_52" if args.translated else gpu.arch)
-        results[case.name] = run_case(gpu, case, cubin)
+        results[case.name] = {"source": compiler.source_digest(case.source), **run_case(gpu, case, cubin)}
         report(case, results[case.name])
         part.write_text(json.dumps({"gpu": gpu.name, "how": how, "cases": results}, indent=1) + "\n")
         if "failed" in results[case.name]:
@@ -115,17 +113,20 @@ def start_afresh() -> None:
 
 def on_emulator(args: argparse.Namespace) -> int:
     from maxdnn import emu
-    from tests.corpus import compiler
 
     recorded = json.loads(args.against.read_text())
     bad = compared = 0
     for case in selected(args):
         result = run_case(emu.VirtualGpu(), case, compiler.compile_source(case.source))
-        theirs, ours = recorded["cases"].get(case.name, {}).get("digests", {}), result.get("digests", {})
+        record = recorded["cases"].get(case.name, {})
+        stale = record.get("source") != compiler.source_digest(case.source)
+        theirs, ours = {} if stale else record.get("digests", {}), result.get("digests", {})
         different = [key for key in theirs if theirs[key] != ours.get(key)]
         compared += len(theirs)
-        bad += bool(different) or "seconds" not in result
+        bad += bool(different) or stale or "seconds" not in result
         report(case, result)
+        if stale:
+            print("  not compared: the record is missing or of another version of the source")
         if different:
             print(f"  bits differ from {recorded['gpu']}: {', '.join(different)}")
     print(f"{compared} outputs compared with {recorded['gpu']}, {bad} cases bad")

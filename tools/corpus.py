@@ -44,7 +44,7 @@ def _build_one(job: tuple[str, str, str]) -> tuple[str, int]:
 
 def _random_one(job: tuple[int, str, str, bool]) -> tuple[str, int]:
     seed, arch, folder, exact = job
-    text = randomprog.program(seed, approximate=not exact)
+    text = compiler.source_text(f"random_{seed}.cu") if exact else randomprog.program(seed)
     cubin = compiler.compile_text(text, ".cu", arch)
     (pathlib.Path(folder) / f"random_{seed}.cu").write_text(text)
     _write(pathlib.Path(folder), f"random_{seed}.cubin", cubin)
@@ -104,7 +104,11 @@ def main() -> int:
         if name == "random":
             command.add_argument("--count", type=int, required=True, help="number of programs")
             command.add_argument("--seed", type=int, default=0, help="seed of the first program (default 0)")
-            command.add_argument("--exact", action="store_true", help="only operations whose bits are defined")
+            command.add_argument(
+                "--exact",
+                action="store_true",
+                help="short, and only operations whose bits are defined (for compare_gpu.py)",
+            )
         if name == "stats":
             command.add_argument("--opcodes", action="store_true", help="list every opcode with its count")
     args = parser.parse_args()

@@ -52,10 +52,19 @@ def compile_text(text: str, suffix: str, arch: str = "sm_52") -> bytes:
     return cubin
 
 
-def compile_source(name: str, arch: str = "sm_52") -> bytes:
-    """The cubin of one corpus program, e.g. "int_arith.cu", or of an exact random one, e.g. "random_7.cu"."""
+def source_text(name: str) -> str:
+    """The text of one corpus program, e.g. "int_arith.cu", or of an exact random one, e.g. "random_7.cu"."""
     generated = re.fullmatch(r"random_(\d+)\.cu", name)
     if generated:
-        return compile_text(randomprog.program(int(generated[1]), approximate=False), ".cu", arch)
-    path = FOLDER / name
-    return compile_text(path.read_text(), path.suffix, arch)
+        return randomprog.program(int(generated[1]), statements=30, approximate=False)
+    return (FOLDER / name).read_text()
+
+
+def source_digest(name: str) -> str:
+    """Identifies the version of a program that a recorded result belongs to."""
+    return hashlib.sha256((source_text(name) + _headers()).encode()).hexdigest()[:16]
+
+
+def compile_source(name: str, arch: str = "sm_52") -> bytes:
+    """The cubin of one corpus program."""
+    return compile_text(source_text(name), pathlib.Path(name).suffix, arch)

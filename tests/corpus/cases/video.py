@@ -108,7 +108,6 @@ def scalar(x: int, y: int, z: int, i: int) -> tuple[int, ...]:
         (z & ~0xFF00) | (part(x, "b0", False) + part(y, "b2", False) & 255) << 8,
         (z & ~0xFFFF) | (part(x, "h0", True) - part(y, "h0", True) & 0xFFFF),
         (z & ~0xFFFF) | max(part(x, "b0", False), part(y, "b3", False)),
-        (z & 0xFFFF) | (part(x, "h0", False) + part(y, "b1", False) & 0xFFFF) << 16,
         (z & ~(255 << 24)) | (min(both("b0", "b3", "ss")) & 255) << 24,
         (z & ~(255 << 16)) | abs(part(x, "b0", False) - part(y, "b3", False)) << 16,
     )
