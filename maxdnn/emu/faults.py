@@ -63,6 +63,11 @@ def fault_of(worker: Worker, memory: GlobalMemory) -> EmulationFault:
     where = f"{kernel.name}: block {block}, warp {c['fault_warp']}, lane {c['fault_lane']}"
     what = _WHAT.get(kind, kind)
     text = f"{where}: {what} at {_instruction(kernel, c['fault_pc'])}"
+    if kind == "undefined register":
+        text += f"; the register is R{c['fault_address']}"
+    if kind == "race":
+        other = "several warps" if c["fault_other"] == 0xFFFFFFFF else f"warp {c['fault_other']}"
+        text += f"; with {other} at {_instruction(kernel, c['fault_other_pc'])}, no barrier between"
     if kind in ("bounds", "misaligned", "race"):
         text += "; " + _place(worker, layout.SPACES[c["fault_space"]], c["fault_address"], c["fault_size"], memory)
     return EmulationFault(text)

@@ -25,6 +25,7 @@ DYNAMIC_DEPTH = 512
 _PUSH = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "CAL": "CAL", "JCAL": "CAL", "PRET": "CAL"}
 _POP = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
 _JUMPS = ("BRA", "JMP", "BRX", "JMX", "CAL", "JCAL", *_POP, "EXIT", "KIL")
+_SHARED_ACCESS = {"LDS": "load", "LD": "load", "STS": "store", "ST": "store", "ATOMS": "store", "ATOM": "store"}
 _KINDS = ("SSY", "PBK", "PCNT", "CAL")
 V = Any
 Stack = tuple[tuple[str, int], ...] | None  # None: in memory
@@ -103,6 +104,7 @@ class _Walk:
 
     def _write(self, address: int, stack: Stack) -> None:
         self.b.position_at_end(self.blocks[address, stack])
+        self.t.begin_block()
         start = address
         while True:
             inst = self.code.get(address)
@@ -122,6 +124,8 @@ class _Walk:
             self._trap()
 
     def _plain(self, inst: Instruction) -> None:
+        if inst.opcode in _SHARED_ACCESS:
+            self.t.in_step(_SHARED_ACCESS[inst.opcode])
         condition = self._guard(inst)
         if condition is None:
             self._meaning(inst)

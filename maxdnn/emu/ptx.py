@@ -3,20 +3,21 @@
 A translated kernel takes the original parameter block, then (8-byte aligned) 16 bytes per texture reference: address
 and number of texels. Its shared memory is dynamic: a launch asks for the kernel's own bytes plus the dynamic ones.
 Constant bank 3 is the array maxdnn_bank3, global variables lie in the arrays maxdnn_global_init and maxdnn_global at
-their offsets. The handle of a texture object is a row of the constant array maxdnn_textures: address (8 bytes), number
+their offsets; maxdnn_bank4 is for the loader to fill with their addresses, as the cubin's relocations say. The handle of a texture object is a row of the constant array maxdnn_textures: address (8 bytes), number
 of texels and floats in a texel (4 bytes each)."""
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from llvmlite.ir.values import ArgumentAttributes, FormattedConstant
+from llvmlite.ir.values import ArgumentAttributes
 
 from ..cubin import Cubin, CubinKernel, read
 from .flow import write_body
 from .native import cached
-from .thread import CONST, GLOBAL, I8, I64, MAX_TEXTURE_OBJECTS, SHARED, Thread, texture_base
+from .thread import CONST, GLOBAL, I8, MAX_TEXTURE_OBJECTS, SHARED, Thread, texture_base
 
 TRIPLE = "nvptx64-nvidia-cuda"
 TEXTURE_OBJECTS = "maxdnn_textures"
+GLOBAL_ADDRESSES = "maxdnn_bank4"
 GLOBAL_ARRAYS = {".nv.global.init": "maxdnn_global_init", ".nv.global": "maxdnn_global"}
 
 
@@ -73,7 +74,8 @@ def _bytes(data: bytes) -> ir.Constant:
 
 
 def _arrays(module: ir.Module, cubin: Cubin) -> dict[str, ir.GlobalVariable]:
-    """Shared memory ("shared"), user constants ("bank3"), global variables by section, their addresses ("bank4")."""
+    """Shared memory ("shared"), user constants ("bank3"), global variables by section, their addresses ("bank4"),
+    zeros and the table of objects where there are textures."""
     out = {"shared": _array(module, "maxdnn_shared", ir.ArrayType(I8, 0), SHARED, None)}
     fetches = [i for kernel in cubin.kernels.values() for i in kernel.instructions if i.cls.name == "tex"]
     if fetches:
@@ -91,23 +93,9 @@ def _arrays(module: ir.Module, cubin: Cubin) -> dict[str, ir.GlobalVariable]:
             initial = _bytes(data)
             out[key] = _array(module, name, initial.type, space, initial)
     if cubin.global_addresses:
-        out["bank4"] = _address_bank(module, cubin, out)
+        initial = _bytes(cubin.global_addresses)
+        out["bank4"] = _array(module, GLOBAL_ADDRESSES, initial.type, CONST, initial)
     return out
-
-
-def _address_bank(module: ir.Module, cubin: Cubin, arrays: dict[str, ir.GlobalVariable]) -> ir.GlobalVariable:
-    """Constant bank 4: the 64-bit addresses of global variables, each where a relocation asks for it."""
-    bank = cubin.global_addresses
-    words = [ir.Constant(I64, int.from_bytes(bank[at:at + 8], "little")) for at in range(0, len(bank), 8)]
-    for r in cubin.relocations:
-        if r.section == ".nv.constant4" and r.symbol in cubin.globals:
-            symbol = cubin.globals[r.symbol]
-            base = arrays[symbol.section]
-            generic = f"addrspacecast (ptr addrspace({GLOBAL}) {base.get_reference()} to ptr)"
-            moved = f"getelementptr (i8, ptr {generic}, i64 {symbol.offset})" if symbol.offset else generic
-            words[r.offset // 8] = FormattedConstant(I64, f"ptrtoint (ptr {moved} to i64)")
-    type_ = ir.ArrayType(I64, len(words))
-    return _array(module, "maxdnn_bank4", type_, CONST, ir.Constant(type_, words))
 
 
 class _ByValue(ArgumentAttributes):

@@ -58,6 +58,7 @@ class Thread(Lanes):
         self._local_bytes = stack_bytes(kernel)
         self._local = self.slot(ir.ArrayType(I8, self._local_bytes), "local") if self._local_bytes else None
         self._slots: dict[str, V] = {}
+        self._shared_access = "unknown"  # the last: "load", "store", "none" since a barrier
         self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
 
     # -- slots -------------------------------------------------------------------------------------------------
@@ -101,14 +102,16 @@ class Thread(Lanes):
 
     # -- PTX instructions --------------------------------------------------------------------------------------
 
-    def ptx(self, text: str, result: str | None, *args: V, convergent: bool = False) -> V:
-        """One line of PTX: $0 the result (an element type) if any, then the arguments."""
+    def ptx(self, text: str, result: str | None, *args: V, convergent: bool = False, fence: bool = False) -> V:
+        """One line of PTX: $0 the result (an element type) if any, then the arguments. `convergent`: takes part in what
+        other lanes do; `fence`: no memory access moves across."""
         out = [ELEMENTS[result]] if result else []
         names = ([result] if result else []) + [self._element_name(a) for a in args]
         marks = [("=" if result and n == 0 else "") + _CONSTRAINT[name] for n, name in enumerate(names)]
         if result == "f16":
             out = [ELEMENTS["i16"]]
         call_type = ir.FunctionType(out[0] if out else ir.VoidType(), [a.type for a in args])
+        marks += ["~{memory}"] if fence else []
         asm = ir.InlineAsm(call_type, text, ",".join(marks), side_effect=convergent or not result)
         value = self.b.call(asm, args, attrs=("convergent", "nounwind") if convergent else ("nounwind",))
         return self.b.bitcast(value, ELEMENTS["f16"]) if result == "f16" else value
@@ -336,18 +339,31 @@ class Thread(Lanes):
         text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, $2; }"
         return self.ptx(text, "i32", bit, self.executing(), convergent=True)
 
+    def begin_block(self) -> None:
+        """Forget what the code before did to shared memory."""
+        self._shared_access = "unknown"
+
+    def in_step(self, access: str) -> None:
+        """Before a "load" or "store" of shared memory. Lanes of a Maxwell warp run in step, so code may hand values from
+        lane to lane through shared memory without a barrier; later GPUs need the warp brought together between a store
+        and a load, whichever comes first."""
+        if self._shared_access not in ("none", access):
+            self.ptx("bar.warp.sync $0;", None, self.executing(), convergent=True, fence=True)
+        self._shared_access = access
+
     def barrier(self, kind: str, number: V, threads: V | None, p: V | None) -> None:
         """BAR.SYNC, BAR.ARV or BAR.RED.op over all threads of the block, or the first `threads` to come."""
+        self._shared_access = "none"
         where, values = self._barrier_slots([number] if threads is None else [number, threads], kind)
         if kind in ("SYNC", "ARV"):
-            self.ptx(f"bar.{'sync' if kind == 'SYNC' else 'arrive'} {where};", None, *values, convergent=True)
+            self.ptx(f"bar.{'sync' if kind == 'SYNC' else 'arrive'} {where};", None, *values, convergent=True, fence=True)
             return
         test = f".reg .pred p, q; setp.ne.u32 p, ${len(values) + 1}, 0;"
         if kind == "POPC":
             text = f"{{ {test} bar.red.popc.u32 $0, {where}, p; }}"
         else:
             text = f"{{ {test} bar.red.{kind.lower()}.pred q, {where}, p; selp.u32 $0, 1, 0, q; }}"
-        value = self.ptx(text, "i32", *values, self.zext(p, "i32"), convergent=True)
+        value = self.ptx(text, "i32", *values, self.zext(p, "i32"), convergent=True, fence=True)
         self.b.store(value, self.variable("bar_result", I32))
 
     @staticmethod
@@ -368,7 +384,7 @@ class Thread(Lanes):
 
     def fence(self, level: str) -> None:
         name = {"CTA": "membar.cta", "GL": "membar.gl", "SYS": "membar.sys"}.get(level, "membar.gl")
-        self.ptx(f"{name};", None, convergent=True)
+        self.ptx(f"{name};", None, convergent=True, fence=True)
 
     def unsupported(self, why: str) -> None:
         self.b.call(self.declare("llvm.trap", ir.VoidType(), []), [])

@@ -18,7 +18,8 @@ from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, 
 from .native import has_wide_vectors
 from .program import slot
 from .runtime.atomics import OPERATIONS
-from .runtime.memory import SPACE_ADDRESS, VI1, VI32, VI64
+from .runtime.memory import KINDS, SPACE_ADDRESS, VI1, VI32, VI64
+from .runtime.races import ATOMIC, READ, WRITE
 from .runtime.rounding import function_name
 
 _FLAGS = "ZSCO"
@@ -32,7 +33,7 @@ class WarpTracer(Lanes):
         self.function = function
         self.full = full
         self.bank_bytes = bank_bytes
-        self.tracing = "trace" in checks
+        self.tracing, self.racing, self.undefined = (name in checks for name in ("trace", "race", "undefined"))
         self.window = 10 if has_wide_vectors() else 3
         self.failed = function.append_basic_block("failed")
         with builder.goto_block(self.failed):
@@ -104,6 +105,10 @@ class WarpTracer(Lanes):
             self._regs.pop(index, None)
 
     def reg(self, index: int) -> V:
+        self._must_be_written(index, 1)
+        return self._reg(index)
+
+    def _reg(self, index: int) -> V:
         if index == RZ:
             return self.const("i32", 0)
         known = self._regs.get(index)
@@ -114,9 +119,43 @@ class WarpTracer(Lanes):
     def set_reg(self, index: int, value: V) -> None:
         if index == RZ:
             return
-        merged = self._merge(value, lambda: self.reg(index))
+        merged = self._merge(value, lambda: self._reg(index))
+        self._note_written(index, 1)
         self.b.store(merged, self.slot(index), align=64)
         self._remember(index, merged)
+
+    def _written_slot(self, index: int) -> V:
+        return at(self.b, field(self.b, self.warp, WARP, "written"), 4 * index)
+
+    def _must_be_written(self, first: int, count: int) -> None:
+        """With the check on: fault if an executing lane never wrote one of these registers, and the value matters."""
+        if not self.undefined or first == RZ:
+            return
+        caring = self._caring()
+        for index in range(first, min(first + count, RZ)):
+            missing = self.b.and_(caring, self.b.not_(self.b.load(self._written_slot(index), typ=I32)))
+            self.fault("undefined register", address=index, lanes=missing)
+
+    def _caring(self) -> V:
+        """The lanes whose result depends on this instruction's registers: compilers compare undefined values where the
+        predicate they combine with decides alone, and save registers of a caller that never used them."""
+        inst = self.inst
+        if inst is None or inst.opcode == "STL":
+            return c32(0)
+        how, ps = inst.mods.get("bool"), inst.operand("ps")
+        if how not in ("AND", "OR") or ps is None or ps.value == PT:
+            return self.mask_bits
+        open_ = self.b.bitcast(self.pred(ps.value), I32)
+        if ps.inv != (how == "OR"):
+            open_ = self.b.not_(open_)
+        return self.b.and_(self.mask_bits, open_)
+
+    def _note_written(self, first: int, count: int) -> None:
+        if not self.undefined or first == RZ:
+            return
+        for index in range(first, min(first + count, RZ)):
+            slot_ = self._written_slot(index)
+            self.b.store(self.b.or_(self.b.load(slot_, typ=I32), self.mask_bits), slot_)
 
     def _pred_slot(self, index: int) -> V:
         return at(self.b, field(self.b, self.warp, WARP, "preds"), 4 * index)
@@ -232,9 +271,9 @@ class WarpTracer(Lanes):
         self.fails_at(address)
         self.b.branch(self.failed)
 
-    def fault(self, kind: str, *, space: str = "global", address: int = 0, size: int = 0) -> None:
-        """Fault if any lane executes this instruction."""
-        bits = self.mask_bits
+    def fault(self, kind: str, *, space: str = "global", address: int = 0, size: int = 0, lanes: V = None) -> None:
+        """Fault if any lane executes this instruction, or any of `lanes`."""
+        bits = self.mask_bits if lanes is None else lanes
         callee = self.declare("rt_fault_mask", I32, [PTR, I32, I32, I64, I32, I32])
         self.check(self.b.call(callee, [self.ctx, c32(FAULT_KINDS.index(kind)), bits, c64(address),
                                         c32(layout.SPACES.index(space)), c32(size)]))
@@ -279,6 +318,16 @@ class WarpTracer(Lanes):
                                  [self.ctx, self._site(), address, self.mask_bits, where])
         self._regs.clear()
         self.check(status)
+        self._note_written(dest, max(1, KINDS[kind] // 4))
+        self._race(space, address, KINDS[kind], READ)
+
+    def _race(self, space: str, address: V, size: int, kind: int) -> None:
+        """With the check on: note an access to shared memory, after its bounds have been checked."""
+        if not self.racing or space != "shared":
+            return
+        callee = self.declare("rt_race", I32, [PTR, PTR, VI32, I32, I32, I32, I32])
+        pc = self.inst.address if self.inst else 0
+        self.check(self.b.call(callee, [self.ctx, self.warp, address, self.mask_bits, c32(size), c32(kind), c32(pc)]))
 
     def _access(self, name: str, space: str) -> ir.Function:
         vector = VI64 if SPACE_ADDRESS[space] == 64 else VI32
@@ -287,10 +336,12 @@ class WarpTracer(Lanes):
     def store(self, space: str, address: V, kind: str, source: int) -> None:
         where = at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_ZEROS) if source == RZ else self.slot(source)
         self._record(address)
+        self._must_be_written(source, max(1, KINDS[kind] // 4))
         callee = self._access(f"rt_store_{space}_{kind}", space)
         status = self.b.call(callee, [self.ctx, self._site(), address, self.mask_bits, where])
         self._regs.clear()
         self.check(status)
+        self._race(space, address, KINDS[kind], WRITE)
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         texels = at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_REGISTERS)
@@ -323,6 +374,9 @@ class WarpTracer(Lanes):
         apply = self.declare(f"rt_atomic_{op}_{kind}", ir.VoidType(), [PTR, I32, VI64, VI64, PTR])
         b.call(apply, [hosts, self.mask_bits, wide[0], wide[-1], where])
         self._regs.clear()
+        if dest is not None:
+            self._note_written(dest, size // 4)
+        self._race(space, address, size, ATOMIC)
 
     # -- arithmetic that the runtime holds ---------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ..layout import (
     LANES,
     LAUNCH,
     READY,
+    SHADOW_BYTES,
     SWITCH,
     TRACE_FULL,
     VECTOR_BYTES,
@@ -71,9 +72,14 @@ def build_start_block(module: ir.Module) -> None:
         for name in ("state", "depth", "bar_result", "trace_runs", "trace_rows"):
             put(b, warp, WARP, name, 0)
         put(b, warp, WARP, "issued", 0)
+        put(b, warp, WARP, "synced", 1)
         put(b, warp, WARP, "fuel", get(b, ctx, CTX, "slice"))
         _memset(b, module, field(b, warp, WARP, "written"), 0, c64(1024))
         _memset(b, module, field(b, warp, WARP, "preds"), 0, c64(32))
+    shadow = get(b, ctx, CTX, "shadow")
+    with f.if_(b.icmp_unsigned("!=", b.ptrtoint(shadow, I64), c64(0))):
+        _memset(b, module, shadow, 0, b.mul(get(b, ctx, CTX, "shared_bytes"), c64(SHADOW_BYTES)))
+    put(b, ctx, CTX, "epoch", 1)
     put(b, ctx, CTX, "live", count)
     put(b, ctx, CTX, "next_warp", 0)
     put(b, ctx, CTX, "block_busy", 1)
@@ -120,6 +126,8 @@ def build_release(module: ir.Module) -> None:
 
 def _open(f: Function, ctx: V, bar: V, bits: V, released: V) -> None:
     b = f.b
+    epoch = b.add(get(b, ctx, CTX, "epoch"), c32(1))
+    put(b, ctx, CTX, "epoch", epoch)
     with f.for_(c32(0), get(b, ctx, CTX, "warp_count")) as index:
         warp = _warp_at(b, ctx, index)
         waits = b.and_(b.icmp_unsigned("==", get(b, warp, WARP, "state"), c32(WAITING)),
@@ -132,6 +140,7 @@ def _open(f: Function, ctx: V, bar: V, bits: V, released: V) -> None:
             result = b.select(b.icmp_unsigned("==", kind, c32(BAR_OR)), b.zext(any_, I32), result)
             put(b, warp, WARP, "bar_result", result)
             put(b, warp, WARP, "state", READY)
+            put(b, warp, WARP, "synced", epoch)
             b.store(b.add(b.load(released, typ=I32), c32(1)), released)
 
 
