@@ -48,6 +48,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("maxdnn")
     if name not in _HOME:
         raise AttributeError(f"module 'maxdnn' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f".{_HOME[name]}", __name__), name)
