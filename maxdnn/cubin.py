@@ -2,15 +2,16 @@
 the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
 
 import io
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from elftools.common.exceptions import ELFError
-from elftools.construct.lib.container import Container
+from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
 from .errors import CubinError
@@ -19,7 +20,13 @@ from .isa.control import split_control_word
 
 PARAM_BASE = 0x140  # first byte of the kernel parameters in constant bank 0
 ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62"}
+RELOCATIONS = {1: "R_CUDA_32", 2: "R_CUDA_64", 6: "R_CUDA_TEX_HEADER_INDEX", 7: "R_CUDA_SAMP_HEADER_INDEX",
+               8: "R_CUDA_SURF_HW_DESC", 9: "R_CUDA_SURF_HW_SW_DESC", 51: "R_CUDA_SURF_HEADER_INDEX"}
 _EM_CUDA = 190
+_ENTRY = 0x10  # st_other of a kernel's symbol
+_MAX_BYTES = 1 << 32  # no section of a real cubin is larger, whatever its header says
+_CRS_STACK_SIZE, _FRAME_SIZE, _MIN_STACK_SIZE, _MAX_STACK_SIZE = 0x1E, 0x11, 0x12, 0x23
+_MAXNTID, _REQNTID, _PARAM = 0x05, 0x10, 0x17
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A `__constant__` or global variable: its section ("bank 3" is .nv.constant3), byte offset and size."""
+    """A variable or function: its section ("bank 3" is .nv.constant3), byte offset and size."""
 
     name: str
     section: str
@@ -43,7 +50,8 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A value the loader must write: `kind` 2 = 64-bit address of a global, 6 = texture handle word."""
+    """A value the loader must write at byte `offset` of `section`: `kind` 2 = 64-bit address of a global, 6 = texture
+    handle word, others as named in RELOCATIONS."""
 
     section: str
     offset: int
@@ -69,6 +77,13 @@ class CubinKernel:
     attributes: tuple[tuple[int, bytes], ...]  # (code, value) of .nv.info.<kernel>, in file order
     reqntid: tuple[int, int, int] | None = None
     maxntid: tuple[int, int, int] | None = None
+    functions: tuple[Symbol, ...] = ()  # device functions inside the code, by offset
+    surfaces: tuple[tuple[str, int], ...] = ()  # (surface name, byte offset of its handle word in bank 0)
+
+    @property
+    def crs_stack_bytes(self) -> int:
+        """Memory the divergence and call stack needs beyond the on-chip part; 0 if the file does not say."""
+        return next((struct.unpack("<I", v)[0] for code, v in self.attributes if code == _CRS_STACK_SIZE), 0)
 
     @property
     def param_bytes(self) -> int:
@@ -107,136 +122,240 @@ class Cubin:
         """The named kernel; the only one if `name` is None. Raises CubinError naming those there are."""
         if name is None and len(self.kernels) == 1:
             return next(iter(self.kernels.values()))
-        if name not in self.kernels:
+        if name is None or name not in self.kernels:
             raise CubinError(f"no kernel {name!r} in this cubin; it has: {', '.join(self.kernels) or 'none'}")
         return self.kernels[name]
 
 
-def read(source: str | Path | bytes) -> Cubin:
+def read(source: str | os.PathLike[str] | bytes) -> Cubin:
     """Read a cubin from a path or from bytes. Raises CubinError naming what is wrong with a damaged file."""
-    data, where = (source, "cubin") if isinstance(source, bytes) else (Path(source).read_bytes(), str(source))
+    if isinstance(source, bytes):
+        return _read(source, "cubin")
+    return _read(Path(source).read_bytes(), str(source))
+
+
+def _read(data: bytes, where: str) -> Cubin:
     try:
         return _Reader(data, where).cubin()
     except CubinError:
         raise
-    except (ELFError, struct.error, UnicodeDecodeError, ValueError, KeyError, IndexError, AttributeError, TypeError,
-            OverflowError, AssertionError) as e:
+    except (ELFError, ConstructError, struct.error, ArithmeticError, AttributeError, LookupError, TypeError,
+            ValueError) as e:  # what pyelftools and this reader meet in a file whose parts contradict each other
         raise CubinError(f"{where}: damaged cubin: {type(e).__name__}: {e}") from e
 
 
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    kind: Any
+    flags: int
+    offset: int
+    size: int
+    info: int
+
+
 class _Reader:
+    """One pass over an ELF file. pyelftools reads headers and symbols; sizes are checked here before they are used."""
+
     def __init__(self, data: bytes, where: str) -> None:
+        self.data, self.where = data, where
         if data[:4] != b"\x7fELF":
-            raise CubinError(f"{where}: not a cubin: it does not begin with an ELF header")
-        self.where = where
-        self.elf = ELFFile(io.BytesIO(data))
-        if self.elf.header.e_machine not in (_EM_CUDA, "EM_CUDA"):
-            raise CubinError(f"{where}: ELF machine is {self.elf.header.e_machine}, want {_EM_CUDA} (CUDA)")
-        self.arch = ARCHS.get(self.elf.header.e_flags & 0xFF, "")
-        if not self.arch:
-            raise CubinError(f"{where}: built for sm_{self.elf.header.e_flags & 0xFF}; "
-                             f"this library reads {', '.join(ARCHS.values())}")
-        self.sections = {s.name: s for s in self.elf.iter_sections()}
-        self.names = [s.name for s in self.elf.iter_sections()]
-        symtab = self.sections.get(".symtab")
-        self.symbols: list[Any] = list(symtab.iter_symbols()) if symtab else []
+            raise self._error("not a cubin: it does not begin with an ELF header")
+        if len(data) < 64:
+            raise self._error(f"cut short: {len(data)} bytes, an ELF header has 64")
+        if data[4] != 2 or data[5] != 1:
+            raise self._error("not a 64-bit little-endian ELF file")
+        elf = ELFFile(io.BytesIO(data))
+        self.arch = self._architecture(elf.header)
+        self.sections = self._sections(elf)
+        self.symbols = self._symbols(elf)
 
-    def cubin(self) -> Cubin:
-        kernels = {}
-        relocations = self._relocations()
-        stack = self._stack_sizes()
-        for name in self.names:
-            if name.startswith(".text."):
-                kernel = self._kernel(name.removeprefix(".text."), relocations, stack)
-                kernels[kernel.name] = kernel
-        glob = self.sections.get(".nv.global")
-        return Cubin(
-            self.arch, kernels, self._data(".nv.constant3"), self._variables((".nv.constant3",)),
-            self._variables((".nv.global", ".nv.global.init")), self._data(".nv.global.init"),
-            glob.header.sh_size if glob else 0, self._data(".nv.constant4"), relocations)
+    def _error(self, what: str) -> CubinError:
+        return CubinError(f"{self.where}: {what}")
 
-    def _data(self, name: str) -> bytes:
-        section = self.sections.get(name)
-        if section is None:
-            return b""
-        if section.header.sh_type == "SHT_NOBITS":
-            return bytes(section.header.sh_size)
-        data = section.data()
-        if len(data) != section.header.sh_size:
-            raise CubinError(f"{self.where}: section {name} is cut short: {len(data)} of {section.header.sh_size} bytes")
-        return data
+    def _architecture(self, header: Any) -> str:
+        if header.e_machine not in (_EM_CUDA, "EM_CUDA"):
+            raise self._error(f"ELF machine is {header.e_machine}, want {_EM_CUDA} (CUDA)")
+        sm = header.e_flags & 0xFF
+        if sm not in ARCHS:
+            raise self._error(f"built for sm_{sm}; this library reads {', '.join(ARCHS.values())}")
+        end = header.e_shoff + header.e_shnum * header.e_shentsize
+        if header.e_shentsize != 64 or not header.e_shnum or end > len(self.data):
+            raise self._error(f"cut short or damaged: {header.e_shnum} section headers of {header.e_shentsize} bytes "
+                              f"at 0x{header.e_shoff:x} do not lie within its {len(self.data)} bytes")
+        if header.e_shstrndx >= header.e_shnum:
+            raise self._error(f"section {header.e_shstrndx} is to hold the section names; there are {header.e_shnum}")
+        return ARCHS[sm]
 
-    def _variables(self, sections: tuple[str, ...]) -> dict[str, Symbol]:
-        out = {}
-        for sym in self.symbols:
-            shndx = sym.entry.st_shndx
-            if sym.entry.st_info.type == "STT_OBJECT" and isinstance(shndx, int) and self.names[shndx] in sections:
-                out[sym.name] = Symbol(sym.name, self.names[shndx], sym.entry.st_value, sym.entry.st_size)
+    def _sections(self, elf: ELFFile) -> list[_Section]:
+        out = []
+        for s in elf.iter_sections():
+            h = s.header
+            out.append(_Section(s.name, h.sh_type, h.sh_flags, h.sh_offset, h.sh_size, h.sh_info))
+        names = [s.name for s in out if s.name]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice:
+            raise self._error(f"section {twice} is there twice")
         return out
 
-    def _relocations(self) -> tuple[Relocation, ...]:
-        out = []
-        for name, section in self.sections.items():
-            if not name.startswith((".rel.", ".rela.")):
+    def _symbols(self, elf: ELFFile) -> list[Any]:
+        section = self._section(".symtab")
+        if section is None:
+            return []
+        self._data(".symtab")  # its size, before pyelftools walks it
+        table = elf.get_section_by_name(".symtab")
+        if table is None or section.kind != "SHT_SYMTAB" or table.header.sh_entsize != 24:
+            raise self._error("section .symtab is no symbol table of 24-byte entries")
+        return list(table.iter_symbols())  # type: ignore[attr-defined]
+
+    def _section(self, name: str) -> _Section | None:
+        return next((s for s in self.sections if s.name == name), None)
+
+    def _data(self, name: str) -> bytes:
+        """A section's bytes, zeros where the file holds none; empty if there is no such section."""
+        s = self._section(name)
+        if s is None:
+            return b""
+        if s.size > _MAX_BYTES or (s.kind != "SHT_NOBITS" and s.offset + s.size > len(self.data)):
+            raise self._error(f"section {name} is cut short: bytes 0x{s.offset:x} to 0x{s.offset + s.size:x} of a file "
+                              f"of 0x{len(self.data):x}")
+        if s.kind == "SHT_NOBITS":
+            raise self._error(f"section {name} has a size and no content")
+        return self.data[s.offset:s.offset + s.size]
+
+    def _symbol(self, index: int, user: str) -> Any:
+        if index >= len(self.symbols):
+            raise self._error(f"{user} names symbol {index}; there are {len(self.symbols)}")
+        return self.symbols[index]
+
+    def _named(self, index: Any, user: str) -> _Section:
+        """The section with an index that a symbol or a relocation section holds."""
+        if not isinstance(index, int) or index >= len(self.sections):
+            raise self._error(f"{user} refers to section {index}; there are {len(self.sections)}")
+        return self.sections[index]
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def cubin(self) -> Cubin:
+        relocations = tuple(self._relocations())
+        stack = self._stack_sizes()
+        names = [s.name.removeprefix(".text.") for s in self.sections if s.name.startswith(".text.")]
+        kernels = {name: self._kernel(name, relocations, stack) for name in names if self._is_kernel(name)}
+        plain = self._section(".nv.global")
+        return Cubin(
+            self.arch, kernels, self._data(".nv.constant3"), self._variables(".nv.constant3"),
+            self._variables(".nv.global", ".nv.global.init"), self._data(".nv.global.init"),
+            self._size(plain) if plain else 0, self._data(".nv.constant4"), relocations)
+
+    def _size(self, section: _Section) -> int:
+        if section.size > _MAX_BYTES:
+            raise self._error(f"section {section.name} claims 0x{section.size:x} bytes")
+        return section.size
+
+    def _is_kernel(self, name: str) -> bool:
+        """Whether the code section of this name holds a kernel, not only functions that kernels call."""
+        table = self._data(".symtab")  # the byte st_other, of which pyelftools keeps only the standard bits
+        others = [table[24 * i + 5] for i, s in enumerate(self.symbols)
+                  if s.name == name and s.entry.st_info.type == "STT_FUNC"]
+        return not others or any(other & _ENTRY for other in others)
+
+    def _variables(self, *sections: str) -> dict[str, Symbol]:
+        out = {}
+        for s in self.symbols:
+            if s.entry.st_info.type == "STT_OBJECT" and isinstance(s.entry.st_shndx, int):
+                section = self._named(s.entry.st_shndx, f"symbol {s.name}")
+                if section.name in sections:
+                    self._check_inside(s, section)
+                    out[s.name] = Symbol(s.name, section.name, s.entry.st_value, s.entry.st_size)
+        return out
+
+    def _check_inside(self, symbol: Any, section: _Section) -> None:
+        e = symbol.entry
+        if e.st_value + e.st_size > section.size:
+            raise self._error(f"symbol {symbol.name} spans bytes 0x{e.st_value:x} to 0x{e.st_value + e.st_size:x} of "
+                              f"section {section.name}, which has 0x{section.size:x}")
+
+    def _functions(self, name: str) -> tuple[Symbol, ...]:
+        found = []
+        for s in self.symbols:
+            if s.entry.st_info.type == "STT_FUNC" and isinstance(s.entry.st_shndx, int) and s.name != name:
+                section = self._named(s.entry.st_shndx, f"symbol {s.name}")
+                if section.name == f".text.{name}":
+                    self._check_inside(s, section)
+                    found.append(Symbol(s.name, section.name, s.entry.st_value, s.entry.st_size))
+        return tuple(sorted(found, key=lambda f: f.offset))
+
+    def _relocations(self) -> Iterator[Relocation]:
+        for section in self.sections:
+            if not section.name.startswith((".rel.", ".rela.")):
                 continue
-            data, step = section.data(), 24 if name.startswith(".rela.") else 16
-            for at in range(0, len(data) - step + 1, step):
+            data, step = self._data(section.name), 24 if section.name.startswith(".rela.") else 16
+            if len(data) % step:
+                raise self._error(f"section {section.name}: {len(data)} bytes are no multiple of {step}")
+            target = self._named(section.info, f"section {section.name}")
+            for at in range(0, len(data), step):
                 offset, info = struct.unpack_from("<QQ", data, at)
-                target = self.names[section.header.sh_info]
-                out.append(Relocation(target, offset, info & 0xFFFFFFFF, self.symbols[info >> 32].name))
-        return tuple(out)
+                if offset >= target.size:
+                    raise self._error(f"section {section.name}: offset 0x{offset:x} is outside {target.name}")
+                symbol = self._symbol(info >> 32, f"section {section.name}")
+                yield Relocation(target.name, offset, info & 0xFFFFFFFF, symbol.name)
 
     def _attributes(self, name: str) -> tuple[tuple[int, bytes], ...]:
+        """(code, value) of a .nv.info section. Formats 1..3 hold a value in their own 4 bytes, 4 has a length."""
         data, at, out = self._data(name), 0, []
         while at < len(data):
-            form, code = data[at], data[at + 1]
-            if form == 4:
-                (size,) = struct.unpack_from("<H", data, at + 2)
-                value = data[at + 4:at + 4 + size]
-                if len(value) != size:
-                    raise CubinError(f"{self.where}: {name}: attribute 0x{code:02x} runs past the end of the section")
-                at += 4 + size
-            elif form in (1, 2, 3):
-                value = data[at + 2:at + 4]
-                at += 4
-            else:
-                raise CubinError(f"{self.where}: {name}: attribute at 0x{at:x} has unknown format {form}")
-            out.append((code, value))
+            if at + 4 > len(data):
+                raise self._error(f"section {name}: attribute at 0x{at:x} is cut short")
+            form, code, size = struct.unpack_from("<BBH", data, at)
+            if form not in (1, 2, 3, 4):
+                raise self._error(f"section {name}: attribute at 0x{at:x} has unknown format {form}")
+            end = at + 4 + (size if form == 4 else 0)
+            if end > len(data):
+                raise self._error(f"section {name}: attribute 0x{code:02x} runs past the end of the section")
+            out.append((code, data[at + 4:end] if form == 4 else data[at + 2:at + 4]))
+            at = end
+        self._check_lengths(name, out)
         return tuple(out)
 
+    def _check_lengths(self, name: str, attributes: list[tuple[int, bytes]]) -> None:
+        want = {_FRAME_SIZE: 8, _MIN_STACK_SIZE: 8, _MAX_STACK_SIZE: 8, _CRS_STACK_SIZE: 4, _MAXNTID: 12, _REQNTID: 12,
+                _PARAM: 12}
+        for code, value in attributes:
+            if len(value) != want.get(code, len(value)):
+                raise self._error(f"section {name}: attribute 0x{code:02x} has {len(value)} bytes, want {want[code]}")
+
     def _stack_sizes(self) -> dict[str, int]:
-        sizes = {}
+        """Bytes of local memory per thread by function: the largest of its frame and stack attributes."""
+        sizes: dict[str, int] = {}
         for code, value in self._attributes(".nv.info"):
-            if code == 0x11 and len(value) == 8:
-                index, size = struct.unpack("<II", value)
-                sizes[self.symbols[index].name] = max(size, sizes.get(self.symbols[index].name, 0))
-            if code in (0x12, 0x23) and len(value) == 8:
+            if code in (_FRAME_SIZE, _MIN_STACK_SIZE, _MAX_STACK_SIZE):
                 index, size = struct.unpack("<Ii", value)
-                sizes[self.symbols[index].name] = max(size, sizes.get(self.symbols[index].name, 0))
+                name = self._symbol(index, "section .nv.info").name
+                sizes[name] = max(size, sizes.get(name, 0))
         return sizes
 
     def _kernel(self, name: str, relocations: tuple[Relocation, ...], stack: Mapping[str, int]) -> CubinKernel:
-        text: Container = self.sections[f".text.{name}"].header
-        code = self._data(f".text.{name}")
-        if not code or len(code) % 32:
-            raise CubinError(f"{self.where}: kernel {name}: code size {len(code)} is not a multiple of 32 bytes")
+        text, code = self._section(f".text.{name}"), self._data(f".text.{name}")
+        if text is None or not code or len(code) % 32:
+            raise self._error(f"kernel {name}: code size {len(code)} is not a multiple of 32 bytes")
         attributes = self._attributes(f".nv.info.{name}")
-        shared = self.sections.get(f".nv.shared.{name}")
-        constants = {bank: self._data(f".nv.constant{bank}.{name}") for bank in range(18)
-                     if f".nv.constant{bank}.{name}" in self.sections}
-        textures = tuple((r.symbol, r.offset) for r in relocations
-                         if r.kind == 6 and r.section == f".nv.constant0.{name}")
-        dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (0x05, 0x10)}
+        shared = self._section(f".nv.shared.{name}")
+        banks = [f".nv.constant{bank}" for bank in range(18)]
+        constants = {bank: self._data(f"{b}.{name}") for bank, b in enumerate(banks) if self._section(f"{b}.{name}")}
+        handles = [(r.kind, r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"]
+        dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (_MAXNTID, _REQNTID)}
         return CubinKernel(
-            name, self.arch, code, text.sh_info >> 24, shared.header.sh_size if shared else 0, stack.get(name, 0),
-            text.sh_flags >> 20 & 31, _params(attributes), constants, textures, attributes,
-            dims.get(0x10), dims.get(0x05))
+            name, self.arch, code, text.info >> 24 & 0xFF, self._size(shared) if shared else 0, stack.get(name, 0),
+            text.flags >> 20 & 31, _params(attributes), constants,
+            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:10] == "TEX"),
+            attributes, dims.get(_REQNTID), dims.get(_MAXNTID), self._functions(name),
+            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:11] == "SURF"))
 
 
 def _params(attributes: tuple[tuple[int, bytes], ...]) -> tuple[Param, ...]:
     params = []
     for code, value in attributes:
-        if code == 0x17:
+        if code == _PARAM:
             _, ordinal, offset, packed = struct.unpack("<IHHI", value)
             params.append(Param(ordinal, offset, packed >> 18))
     return tuple(sorted(params, key=lambda p: p.ordinal))

@@ -113,8 +113,8 @@ def _implied(row: Row, word: int, operands: list[Operand]) -> list[Operand]:
 
 
 def decode(word: int, control: Control, address: int) -> Instruction:
-    """Decode the 64-bit `word` at byte `address`. Raises DecodeError for a word no row matches, or one whose modifier
-    or enum field holds a value the table does not know."""
+    """Decode the 64-bit `word` at byte `address`. Raises DecodeError for a word no row matches, one whose modifier
+    or enum field holds a value the table does not know, or a texture phase that does not exist."""
     row = TABLE.find(word)
     if row is None:
         raise DecodeError(f"word 0x{word:016x} at 0x{address:04x} is no Maxwell instruction")
@@ -130,6 +130,8 @@ def decode(word: int, control: Control, address: int) -> Instruction:
         if op.field.values and op.value not in op.field.values:
             raise DecodeError(f"word 0x{word:016x} at 0x{address:04x}: {row.mnemonic} has no meaning for value "
                               f"{op.value} of its operand '{op.name}'")
+    if row.cls.name == "tex" and control.reuse & 3 == 3:
+        raise DecodeError(f"control code of {row.mnemonic} at 0x{address:04x}: there is no texture phase 3")
     guard = Guard(_bits(word, 16, 3), bool(word >> 19 & 1)) if row.guard else Guard()
     return Instruction(address, word, control, row, guard, tuple(operands), mods)
 
