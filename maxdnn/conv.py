@@ -107,15 +107,14 @@ def _check_out(out: ArrayView, plan: ConvPlan, given: dict[str, ArrayView]) -> A
 
 def _device(given: dict[str, ArrayView], asked: Device | None) -> Device:
     """The one device all arrays are on; for arrays on the host, the one asked for."""
-    places = {name: "the host" if array.on_host else "a GPU" for name, array in given.items()}
-    if len(set(places.values())) > 1:
-        text = ", ".join(f"{name} on {place}" for name, place in places.items())
-        raise ShapeError(f"all arrays must be on the same device (got {text})")
+    if len({array.on_host for array in given.values()}) > 1:
+        places = ", ".join(f"{name} on {'the host' if array.on_host else 'a GPU'}" for name, array in given.items())
+        raise ShapeError(f"all arrays must be on the same device (got {places})")
     if given["images"].on_host:
         return devices.virtual() if asked is None else asked
-    found = {name: devices.for_array(array.array) for name, array in given.items()}
-    first = asked or found["images"]
-    for name, place in found.items():
+    first = asked or devices.for_array(given["images"].array)
+    for name, array in given.items():
+        place = devices.for_array(array.array)
         if place is not first:
             wanted = "device" if asked else "images"
             raise ShapeError(f"{name} must be on the same device as {wanted} (got {place.name}, {wanted} is "

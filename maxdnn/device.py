@@ -2,8 +2,10 @@
 so nothing above this file knows which one it talks to."""
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -89,6 +91,5 @@ def for_array(array: Any) -> Device:
     Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context that is not current)."""
     if isinstance(array, np.ndarray):
         return virtual()
-    from . import gpu
-
+    gpu = sys.modules.get(f"{__package__}.gpu") or import_module(".gpu", __package__)
     return cast(Device, gpu.for_array(array))

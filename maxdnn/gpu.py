@@ -3,6 +3,7 @@ are; any other GPU runs the same kernels translated to PTX. Arrays of pycuda, Cu
 `__cuda_array_interface__` are used where they are; nothing here copies user data through the host."""
 
 import ctypes
+import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import numpy as np
 from .cubin import Cubin, read
 from .device import Dim3, Texture
 from .errors import DeviceError, LaunchError
-from .launch import check_geometry, pack_arguments
+from .launch import ArgumentPacker, check_geometry
 
 try:
     import pycuda.driver as cuda
@@ -25,17 +26,22 @@ TRANSLATED_FROM = "sm_52"  # the architecture whose cubins are translated for ot
 _MAX_TEXTURE_BYTES = 2**32 - 16  # pycuda passes a texture's size as 32 bits
 
 
-@contextmanager
-def _driver_call(doing: str) -> Iterator[None]:
-    """Turn a driver error into a DeviceError that says what was being attempted."""
-    try:
-        yield
-    except cuda.Error as e:
+class _driver_call:
+    """Turns a driver error into a DeviceError that says what was being attempted."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if not isinstance(error, cuda.Error):
+            return
         hint = ""
-        if "no kernel image" in str(e).lower() or "no binary" in str(e).lower():
-            hint = ("; the cubin is for another architecture: load one built for this GPU, or install maxdnn's PTX "
-                    "translation by leaving `native` unset")
-        raise DeviceError(f"{doing}: {e}{hint}") from e
+        if "no kernel image" in str(error).lower() or "no binary" in str(error).lower():
+            hint = "; the cubin is for another architecture than this GPU's: load the one of device.arch"
+        raise DeviceError(f"{self._doing}: {error}{hint}") from error
 
 
 class _Driver:
@@ -114,6 +120,9 @@ class GpuFunction:
         self._kernel = module.cubin.kernel(name)
         self._dynamic = 0 if module.device.native else self._kernel.shared_bytes  # a translated kernel's is all dynamic
         self.name = name
+        self._pack = ArgumentPacker(self._kernel)
+        self._launching = f"launching {name} on {module.device.name}"
+        self._checked: tuple[Dim3, Dim3, int] | None = None
         with self._device.active(), _driver_call(f"finding kernel {name}"):
             self._function = module.handle.get_function(name)
             self.registers, self.local_bytes = self._function.num_regs, self._function.local_size_bytes
@@ -122,15 +131,23 @@ class GpuFunction:
     def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
         """See maxdnn.device.Function.launch. `stream`: None, a handle, or a stream of pycuda, CuPy or PyTorch."""
-        check_geometry(self._kernel, grid, block, shared_bytes)
-        data = pack_arguments(self._kernel, args)
-        with self._device.active(), _driver_call(f"launching {self.name} on {self._device.name}"):
-            data += self._module.bind_textures(self._kernel.textures, textures or {}, len(data))
-            with self._device.ordered(stream) as queue:
-                self._module.before_use(queue)
-                self._module.send_texture_objects(queue)
-                shared = self._dynamic + shared_bytes
-                self._function._launch_kernel(tuple(grid), tuple(block), bytes(data), shared, queue)
+        if (grid, block, shared_bytes) != self._checked:
+            check_geometry(self._kernel, grid, block, shared_bytes)
+            self._checked = (grid, block, shared_bytes)
+        data = self._pack(args)
+        device, module = self._device, self._module
+        with device.active(), _driver_call(self._launching):
+            data += module.bind_textures(self._kernel.textures, textures or {}, len(data))
+            if stream is None or isinstance(stream, cuda.Stream):
+                self._launch(grid, block, data, shared_bytes, stream)
+            else:
+                with device.ordered(stream) as queue:
+                    self._launch(grid, block, data, shared_bytes, queue)
+
+    def _launch(self, grid: Dim3, block: Dim3, data: bytes, shared_bytes: int, queue: Any) -> None:
+        self._module.before_use(queue)
+        self._module.send_texture_objects(queue)
+        self._function._launch_kernel(grid, block, data, self._dynamic + shared_bytes, queue)
 
 
 class GpuModule:
@@ -154,13 +171,18 @@ class GpuModule:
         return translated(data, self.device.ptx_target) + b"\0"
 
     def _translated_places(self) -> dict[str, tuple[int, int]]:
-        """Address and size of every symbol, which a translated module keeps in one array per section."""
-        from .emu.ptx import GLOBAL_ARRAYS
+        """Address and size of every symbol: a translated module keeps those of a section in one array. Its bank of
+        global addresses is filled in here."""
+        from .emu.ptx import GLOBAL_ADDRESSES, GLOBAL_ARRAYS
         arrays = {**GLOBAL_ARRAYS, ".nv.constant3": "maxdnn_bank3"}
         places = {}
         for symbol in (*self.cubin.constants.values(), *self.cubin.globals.values()):
             base, _ = self.handle.get_global(arrays[symbol.section])
             places[symbol.name] = (int(base) + symbol.offset, symbol.size)
+        for r in self.cubin.relocations:
+            if r.section == ".nv.constant4" and r.symbol in places:
+                bank, _ = self.handle.get_global(GLOBAL_ADDRESSES)
+                cuda.memcpy_htod(int(bank) + r.offset, places[r.symbol][0].to_bytes(8, "little"))
         return places
 
     def function(self, name: str) -> GpuFunction:
@@ -229,7 +251,7 @@ class GpuModule:
                     raise LaunchError(f"texture {name} must have 4 channels in a translated kernel "
                                       f"(got {given[name].channels})")
             pad = bytes(-at % 8) if names else b""
-            return pad + b"".join(np.array([given[n].address, given[n].nbytes // 16], "<u8").tobytes() for n in names)
+            return pad + b"".join(struct.pack("<QQ", given[n].address, given[n].nbytes // 16) for n in names)
         for name in names:
             self._bind_native(name, given[name])
         return b""
@@ -245,6 +267,23 @@ class GpuModule:
         self._textures[name] = (reference, texture)
 
 
+class _Active:
+    """Makes a primary context current and takes it away again; of any other context, asks that it be current."""
+
+    def __init__(self, name: str, primary: Any, context: int) -> None:
+        self._name, self._primary, self._context = name, primary, context
+
+    def __enter__(self) -> None:
+        if self._primary is not None:
+            self._primary.push()
+        elif driver().current_context() != self._context:
+            raise DeviceError(f"the context these arrays live in, on {self._name}, is not current: push it first")
+
+    def __exit__(self, *_: object) -> None:
+        if self._primary is not None:
+            self._primary.pop()
+
+
 class GpuDevice:
     """One CUDA context of one GPU. `name`, `capability` (major, minor), `arch` (of the cubins `load` wants), `native`
     (whether they run untranslated), `sms`, `clock_khz` (the maximum)."""
@@ -258,9 +297,8 @@ class GpuDevice:
                 raise DeviceError(f"ordinal must be 0 to {cuda.Device.count() - 1} (got {ordinal})")
             device = cuda.Device(ordinal)
         self.ordinal = ordinal
-        self._context = context
-        self._primary = None if context else device.retain_primary_context()
         self.name = device.name()
+        self._active = _Active(self.name, None if context else device.retain_primary_context(), context)
         self.capability = device.compute_capability()
         self.native = self.capability in NATIVE
         self.arch = NATIVE.get(self.capability, TRANSLATED_FROM)
@@ -274,19 +312,10 @@ class GpuDevice:
     def ptx_target(self) -> str:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """The device's context, current for the time of a call."""
-        if self._primary is None:
-            if driver().current_context() != self._context:
-                raise DeviceError(f"the context these arrays live in, on {self.name}, is not current: push it first")
-            yield
-            return
-        self._primary.push()
-        try:
-            yield
-        finally:
-            self._primary.pop()
+    def active(self) -> "_Active":
+        """The device's context, current for the time of a `with`. Raises DeviceError where that is the caller's to do
+        and has not been done."""
+        return self._active
 
     @contextmanager
     def ordered(self, stream: Any) -> Iterator[Any]:

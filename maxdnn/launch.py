@@ -1,5 +1,6 @@
 """What every device does before a launch: check the grid and block, and pack the arguments into the parameter block."""
 
+import contextlib
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -33,15 +34,48 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
                           f"taken off {MAX_SHARED_BYTES} (got {shared_bytes})")
 
 
-def pack_arguments(kernel: CubinKernel, args: Sequence[Any]) -> bytearray:
-    """The parameter block: `args` laid out at the kernel's parameter offsets (see Function.launch for what an argument
-    may be). Raises LaunchError for a wrong count, or a value that does not fit its parameter."""
-    if len(args) != len(kernel.params):
-        raise LaunchError(f"{kernel.name}: args must hold {len(kernel.params)} values (got {len(args)})")
-    block = bytearray(kernel.param_bytes)
-    for param, value in zip(kernel.params, args, strict=True):
-        block[param.offset:param.offset + param.size] = _argument(kernel.name, param, value)
-    return block
+# struct codes of plain numbers by type and parameter size
+_CODES: dict[type, dict[int, str]] = {
+    int: {4: "I", 8: "Q"}, float: {4: "f", 8: "d"}, np.float32: {4: "f"}, np.float64: {8: "d"},
+    np.int32: {4: "i"}, np.uint32: {4: "I"}, np.int64: {8: "q"}, np.uint64: {8: "Q"},
+}
+
+
+class ArgumentPacker:
+    """Lays out the arguments of one kernel at its parameters' offsets (see Function.launch for what an argument may
+    be). Keeps the layout of argument types it has seen: a launch must cost microseconds."""
+
+    def __init__(self, kernel: CubinKernel) -> None:
+        self._kernel = kernel
+        self._layouts: dict[tuple[type, ...], struct.Struct | None] = {}
+
+    def __call__(self, args: Sequence[Any]) -> bytes:
+        """The parameter block. Raises LaunchError for a wrong count, or a value that does not fit its parameter."""
+        kernel = self._kernel
+        if len(args) != len(kernel.params):
+            raise LaunchError(f"{kernel.name}: args must hold {len(kernel.params)} values (got {len(args)})")
+        types = tuple(map(type, args))
+        if types not in self._layouts:
+            self._layouts[types] = self._layout(types)
+        layout = self._layouts[types]
+        if layout is not None:
+            with contextlib.suppress(struct.error):  # a number out of range: explained below
+                return layout.pack(*args)
+        block = bytearray(kernel.param_bytes)
+        for param, value in zip(kernel.params, args, strict=True):
+            block[param.offset:param.offset + param.size] = _argument(kernel.name, param, value)
+        return bytes(block)
+
+    def _layout(self, types: tuple[type, ...]) -> struct.Struct | None:
+        """The block as one struct, if all arguments are plain numbers of their parameters' sizes."""
+        text, end = "<", 0
+        for param, type_ in zip(self._kernel.params, types, strict=True):
+            code = _CODES.get(type_, {}).get(param.size)
+            if code is None or param.offset < end:
+                return None
+            text += "x" * (param.offset - end) + code
+            end = param.offset + param.size
+        return struct.Struct(text)
 
 
 def _argument(name: str, param: Param, value: Any) -> bytes:

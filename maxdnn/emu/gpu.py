@@ -10,7 +10,7 @@ import numpy as np
 from ..cubin import PARAM_BASE, Cubin, CubinKernel, read
 from ..device import Dim3, Texture
 from ..errors import DeviceError, EmulationFault, LaunchError
-from ..launch import check_geometry, pack_arguments
+from ..launch import ArgumentPacker, check_geometry
 from . import helpers, layout
 from .compiled import CompiledKernel
 from .faults import fault_of
@@ -221,7 +221,7 @@ class VirtualFunction:
         words[2:5], words[5:8] = block, grid
         words[8] = self.local_bytes
         words[0xFC // 4] = shared_bytes
-        data = pack_arguments(self.kernel, args)
+        data = ArgumentPacker(self.kernel)(args)
         bank[PARAM_BASE:PARAM_BASE + len(data)] = np.frombuffer(bytes(data), np.uint8)
 
     def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,

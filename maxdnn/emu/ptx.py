@@ -2,9 +2,10 @@
 
 A translated kernel takes the original parameter block, then (8-byte aligned) 16 bytes per texture reference: address
 and number of texels. Its shared memory is dynamic: a launch asks for the kernel's own bytes plus the dynamic ones.
-Constant bank 3 is the array maxdnn_bank3, global variables lie in the arrays maxdnn_global_init and maxdnn_global at
-their offsets; maxdnn_bank4 is for the loader to fill with their addresses, as the cubin's relocations say. The handle of a texture object is a row of the constant array maxdnn_textures: address (8 bytes), number
-of texels and floats in a texel (4 bytes each)."""
+Constant bank 3 is the array maxdnn_bank3. Global variables lie in the arrays maxdnn_global_init and maxdnn_global at
+their offsets; maxdnn_bank4 is for the loader to fill with their addresses, as the cubin's relocations say. The handle
+of a texture object is a row of the constant array maxdnn_textures: address (8 bytes), number of texels and floats in a
+texel (4 bytes each)."""
 
 import llvmlite.binding as llvm
 from llvmlite import ir

@@ -344,9 +344,9 @@ class Thread(Lanes):
         self._shared_access = "unknown"
 
     def in_step(self, access: str) -> None:
-        """Before a "load" or "store" of shared memory. Lanes of a Maxwell warp run in step, so code may hand values from
-        lane to lane through shared memory without a barrier; later GPUs need the warp brought together between a store
-        and a load, whichever comes first."""
+        """Before a "load" or "store" of shared memory. Lanes of a Maxwell warp run in step, so code may hand values
+        from lane to lane through shared memory without a barrier; later GPUs need the warp brought together between a
+        store and a load, whichever comes first."""
         if self._shared_access not in ("none", access):
             self.ptx("bar.warp.sync $0;", None, self.executing(), convergent=True, fence=True)
         self._shared_access = access
@@ -356,7 +356,8 @@ class Thread(Lanes):
         self._shared_access = "none"
         where, values = self._barrier_slots([number] if threads is None else [number, threads], kind)
         if kind in ("SYNC", "ARV"):
-            self.ptx(f"bar.{'sync' if kind == 'SYNC' else 'arrive'} {where};", None, *values, convergent=True, fence=True)
+            name = "bar.sync" if kind == "SYNC" else "bar.arrive"
+            self.ptx(f"{name} {where};", None, *values, convergent=True, fence=True)
             return
         test = f".reg .pred p, q; setp.ne.u32 p, ${len(values) + 1}, 0;"
         if kind == "POPC":
