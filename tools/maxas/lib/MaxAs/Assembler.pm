@@ -193,10 +193,21 @@ sub preprocess {
     for my $kernel (@kernels) {
         _parameters($kernel);
         my @items = schedule_items($kernel->{items}, $kernel->{registers}, _environment($kernel, $opt{table}), %opt);
-        for my $inst (grep { $_->{type} eq 'instr' } @items) { $_ = with_globals($_) for @{ $inst->{operands} } }
+        _fill_globals($_) for grep { $_->{type} eq 'instr' } @items;
         $out .= _kept_text($kernel) . join '', map { ($_->{type} eq 'label' ? "$_->{name}:" : instruction_text($_)) . "\n" } @items;
     }
     return $out;
+}
+
+# $names in operands mean nothing to whoever assembles the preprocessed text: their values take their place.
+sub _fill_globals {
+    my ($inst) = @_;
+    for my $operand (@{ $inst->{operands} }) {
+        my $filled = eval { with_globals($operand) };
+        fail($inst->{at}, "$inst->{opcode}: " . $@ =~ s/\s+\z//r) unless defined $filled;
+        $operand = $filled;
+    }
+    return;
 }
 
 # The header comments and register mappings of a kernel, or of what stands before the first.

@@ -8,6 +8,7 @@ use MaxAs::Fail qw(fail_plain);
 
 use constant { SHT_NULL => 0, SHT_PROGBITS => 1, SHT_SYMTAB => 2, SHT_STRTAB => 3, SHT_NOBITS => 8, SHT_REL => 9 };
 use constant { SHF_WRITE => 1, SHF_ALLOC => 2, SHF_EXECINSTR => 4 };
+my $MAX_ALIGN = 1 << 16;
 my ($EHDR, $PHENT, $SHENT, $SYMENT) = (64, 56, 64, 24);
 
 # header: { abi, abiversion, type, machine, version, flags }.  sections: [{ name type flags link info align entsize
@@ -71,6 +72,7 @@ sub parse {
     $self->{sections} = [map { _read_section($bytes, $shoff + $_ * $SHENT, $_, $bad) } 0 .. $shnum - 1];
     my $names = $self->{sections}[$shstrndx]{data};
     $_->{name} = _string($names, $_->{name_offset}, $bad) for @{ $self->{sections} };
+    for my $name (qw(.shstrtab .strtab .symtab)) { $bad->("no section $name") unless $self->section($name) }
     $self->_read_symbols($bad);
     return $self;
 }
@@ -79,6 +81,7 @@ sub _read_section {
     my ($bytes, $at, $index, $bad) = @_;
     my ($name, $type, $flags, $addr, $offset, $size, $link, $info, $align, $entsize)
         = unpack 'L<L<Q<Q<Q<Q<L<L<Q<Q<', substr $bytes, $at, $SHENT;
+    $bad->("section $index is aligned to $align, no power of two up to $MAX_ALIGN") if $align & $align - 1 || $align > $MAX_ALIGN;
     my $data = '';
     if ($type != SHT_NOBITS && $type != SHT_NULL) {
         $bad->("section $index lies outside the file") if $offset > length $bytes || $size > length($bytes) - $offset;
@@ -97,7 +100,7 @@ sub _string {
 
 sub _read_symbols {
     my ($self, $bad) = @_;
-    my $symtab = $self->section('.symtab') or $bad->('no .symtab section');
+    my $symtab = $self->section('.symtab');
     my $strings = $self->{sections}[ $symtab->{link} ] or $bad->('.symtab has no string table');
     $self->{symbols} = [];
     for my $i (0 .. int(length($symtab->{data}) / $SYMENT) - 1) {

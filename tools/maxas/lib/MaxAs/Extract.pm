@@ -183,6 +183,7 @@ sub test_code {
 sub _differs {
     my ($table, $text, $word, $bits, $address, $sm) = @_;
     my $inst = eval { parse_instruction($text, { file => 'test', line => 0, text => $text }) };
+    return 'does not parse as an instruction' unless $inst;
     my $again = eval { encode($inst, { table => $table, sm => $sm, address => $address, register => sub { }, label => sub { } }) };
     return 'does not assemble: ' . (ref $@ ? $@->message =~ s/\n.*//sr : $@) unless defined $again;
     return sprintf 'assembles to 0x%016x, not 0x%016x', $again, $word if $again != $word;

@@ -4,12 +4,14 @@ package MaxAs::Header;
 use strict;
 use warnings;
 use Exporter 'import';
-use List::Util ();
-use MaxAs::Fail qw(fail);
+use MaxAs::Fail qw(fail fail_plain);
 our @EXPORT_OK = qw(parse_header module_header);
 
 my $NAME = qr/[A-Za-z_\$][\w\$]*/;
+my $ALIGN = qr/1|2|4|8|16|32|64|128|256/;
 my $SIZE = qr/0x[0-9a-fA-F]{1,8}|\d{1,9}/;
+
+my ($MAX_SHARED, $MAX_BANK, $MAX_DATA) = (48 * 1024, 64 * 1024, 1 << 26);    # bytes
 
 sub _int { my ($text) = @_; return $text =~ /^0x/i ? hex $text : 0 + $text }
 
@@ -27,17 +29,17 @@ my %KEY = (
     ReqThreads => [qr/^(\d{1,5})(?:[\s,]+(\d{1,5}))?(?:[\s,]+(\d{1,5}))?$/, 'x [y z]', sub { $_[0]{req_threads} = _dim(@_[1 .. 3]) }],
     Texture    => [qr/^($NAME)$/, 'a name', sub { push @{ $_[0]{textures} }, $_[1] }],
     Tail       => [qr/^(none)$/, 'none', sub { $_[0]{no_tail} = 1 }],
-    ConstantSize => [qr/^bank\s+(\d{1,2})\s+($SIZE)$/, 'bank n bytes', sub { $_[0]{constants}{ 0 + $_[1] }{size} = _int($_[2]) }],
+    ConstantSize => [qr/^bank\s+(\d{1,2})\s+($SIZE)$/, 'bank n bytes', sub { _reach($_[0]{constants}{ 0 + $_[1] } //= {}, _int($_[2])) }],
     Targets    => [qr/^(group|instruction)$/, 'group or instruction', sub { $_[0]{targets} = $_[1] }],
     Attribute  => [qr/^($SIZE)\s+([1-4])((?:\s+[0-9a-fA-F]{2})*)$/, 'code format [bytes in hex]', \&_attribute],
     Function   => [qr/^(\S+)\s+($SIZE)\s+($SIZE)$/, 'name offset size',
         sub { push @{ $_[0]{functions} }, { name => $_[1], value => _int($_[2]), size => _int($_[3]) } }],
     ConstantData => [qr/^bank\s+(\d{1,2})((?:\s+[0-9a-fA-F]{8})*)$/, 'bank n, then 32-bit words in hex', \&_constant_data],
-    Constant   => [qr/^bank\s+(\d{1,2})\s+($NAME)\s+($SIZE)(?:\s+($SIZE))?(?:\s+at\s+($SIZE))?$/,
+    Constant   => [qr/^bank\s+(\d{1,2})\s+($NAME)\s+($SIZE)(?:\s+($ALIGN))?(?:\s+at\s+($SIZE))?$/,
         'bank n name bytes [alignment] [at offset]', \&_constant],
     ConstantAddress => [qr/^bank\s+(\d{1,2})\s+($SIZE)\s+($NAME)$/, 'bank n offset name',
-        sub { push @{ $_[0]{constants}{ 0 + $_[1] }{relocations} }, { offset => _int($_[2]), symbol => $_[3] } }],
-    Global     => [qr/^($NAME)\s+($SIZE)(?:\s+($SIZE))?((?:\s+[0-9a-fA-F]{8})*)$/, 'name bytes [alignment] [words in hex]', \&_global],
+        \&_constant_address],
+    Global     => [qr/^($NAME)\s+($SIZE)(?:\s+($ALIGN))?((?:\s+[0-9a-fA-F]{8})*)$/, 'name bytes [alignment] [words in hex]', \&_global],
 );
 # These describe the whole cubin wherever they stand.
 my %MODULE_KEY = map { $_ => 1 } qw(Constant ConstantSize ConstantAddress Global);
@@ -57,17 +59,35 @@ sub _attribute {
 sub _constant_data {
     my ($h, $module, $bank, $hex) = @_;
     my $data = join '', map { pack 'V', hex } $hex =~ /\S+/g;
-    if ($bank == 3 || $bank == 4) { $module->{constants}{ 0 + $bank }{data} .= $data }
-    else                          { $h->{const_data}{ 0 + $bank } .= $data }
+    unless ($bank == 3 || $bank == 4) { $h->{const_data}{ 0 + $bank } .= $data; return }
+    my $c = $module->{constants}{ 0 + $bank } //= {};
+    $c->{data} .= $data;
+    _reach($c, length $c->{data});
     return;
 }
 
-sub _constant {
-    my ($h, $bank, $name, $size, $align, $at) = @_;
-    push @{ $h->{constants}{ 0 + $bank }{wanted} }, { name => $name, size => _int($size), align => _int($align // 4),
-        at => defined $at ? _int($at) : undef };
+sub _constant_address {
+    my ($h, $bank, $offset, $name) = @_;
+    my $c = $h->{constants}{ 0 + $bank } //= {};
+    push @{ $c->{relocations} }, { offset => _int($offset), symbol => $name };
+    _reach($c, _int($offset) + 8);
     return;
 }
+
+# Named constants get their offsets in order of declaration, or where `at` puts them.
+sub _constant {
+    my ($h, $bank, $name, $size, $align, $place) = @_;
+    my $c = $h->{constants}{ 0 + $bank } //= {};
+    my $a = _int($align // 4) || 1;
+    my $next = $c->{next} // 0;
+    my $offset = defined $place ? _int($place) : $next + -$next % $a;
+    $c->{align} = $a if $a > ($c->{align} // 4);
+    push @{ $c->{symbols} }, { name => $name, offset => $offset, size => _int($size) };
+    _reach($c, $offset + _int($size));
+    return;
+}
+
+sub _reach { my ($c, $end) = @_; $c->{next} = $end if $end > ($c->{next} // 0); return }
 
 sub _global {
     my ($h, $name, $size, $align, $hex) = @_;
@@ -92,9 +112,10 @@ sub parse_header {
         my ($pattern, $wants, $store) = @{ $KEY{$key} };
         my @found = $value =~ $pattern or fail($at, "header '$key: $value': $key wants $wants");
         $store->($key eq 'ConstantData' ? ($kernel, $module) : $MODULE_KEY{$key} ? $module : $kernel, @found);
+        _check_sizes($kernel, $module, $at);
     }
     if (defined $params && @{ $kernel->{params} } != $params) {
-        fail($lines->[0]{at}, "kernel '$kernel->{name}': Params($params) is followed by " . @{ $kernel->{params} } . ' parameter lines');
+        fail($lines->[0]{at}, "Params($params) is followed by " . @{ $kernel->{params} } . ' parameter lines');
     }
     return;
 }
@@ -113,23 +134,30 @@ sub _param {
     return;
 }
 
-# Offsets of the named constants of each bank, in order of declaration.
+sub _check_sizes {
+    my ($kernel, $module, $at) = @_;
+    fail($at, "a block has at most $MAX_SHARED bytes of shared memory") if ($kernel->{shared} // 0) > $MAX_SHARED;
+    for my $bank (keys %{ $module->{constants} }) {
+        fail($at, "constant bank $bank is out of range 1..17") if $bank < 1 || $bank > 17;
+        fail($at, "constant bank $bank holds at most $MAX_BANK bytes") if ($module->{constants}{$bank}{next} // 0) > $MAX_BANK;
+    }
+    for my $g (grep { defined $_->{data} } @{ $module->{globals} }) {
+        fail($at, "variable '$g->{name}' with initial words holds at most $MAX_DATA bytes") if $g->{size} > $MAX_DATA;
+    }
+    return;
+}
+
+# Fills the banks up to the end of what was declared; every address must be that of a declared variable.
 sub module_header {
     my ($module) = @_;
-    for my $bank (keys %{ $module->{constants} }) {
-        my $c = $module->{constants}{$bank};
-        my ($at, $align) = (0, 4);
-        for my $want (@{ $c->{wanted} // [] }) {
-            my $a = $want->{align} || 1;
-            $at = $want->{at} // $at + -$at % $a;
-            $align = $a if $a > $align;
-            push @{ $c->{symbols} }, { name => $want->{name}, offset => $at, size => $want->{size} };
-            $at += $want->{size};
-        }
-        $at = List::Util::max($at, $c->{size} // 0, map { $_->{offset} + 8 } @{ $c->{relocations} // [] });
+    my %known = map { $_->{name} => 1 } @{ $module->{globals} };
+    for my $c (values %{ $module->{constants} }) {
         $c->{data} //= '';
-        $c->{data} .= "\0" x ($at - length $c->{data}) if $at > length $c->{data};
-        $c->{align} = $align if $align > 4;
+        my $end = $c->{next} // 0;
+        $c->{data} .= "\0" x ($end - length $c->{data}) if $end > length $c->{data};
+        for my $r (@{ $c->{relocations} // [] }) {
+            fail_plain("ConstantAddress: no variable '$r->{symbol}' is declared (# Global)") unless $known{ $r->{symbol} };
+        }
     }
     return;
 }

@@ -68,7 +68,8 @@ sub _names {
     while ($names[0][0] =~ /<[^<>]*>/) {
         my @more;
         for my $name (@names) {
-            my ($pre, $list, $post) = $name->[0] =~ /^([^<]*)<([^<>]*)>(.*)$/ or last;
+            my ($pre, $list, $post) = $name->[0] =~ /^([^<]*)<([^<>]*)>(.*)$/
+                or fail($at, "REGISTER_MAPPING: '$entry' is not a name");
             my $base = $name->[1] // "$pre$post" =~ s/<[^<>]*>//gr;
             push @more, map { ["$pre$_$post", $base] } _items($list, $at);
         }

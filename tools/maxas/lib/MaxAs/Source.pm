@@ -82,7 +82,7 @@ sub include {
     my ($new) = $self->rewrite(qr/^[ \t]*<INCLUDE\s+file\s*=\s*"([^"\n]*)"\s*\/?>[^\n]*\n/m, sub {
         my ($at, $name) = @_;
         fail($at, "includes nest deeper than $MAX_INCLUDES: does '$name' include itself?") if $depth >= $MAX_INCLUDES;
-        my $path = (grep { defined && -f } $name, File::Spec->catfile($main_dir, $name))[0];
+        my $path = (grep { !/\0/ && -f } $name, File::Spec->catfile($main_dir, $name))[0];
         fail($at, "INCLUDE: no file '$name' here or in '$main_dir'") unless defined $path;
         return MaxAs::Source->read_file($path)->include($main_dir, $depth + 1);
     });
