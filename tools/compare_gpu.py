@@ -16,7 +16,6 @@ with a documented error bound (approximate functions) are checked against the bo
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import pathlib
@@ -24,32 +23,11 @@ import sys
 import time
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from tests.corpus import cases, compiler
+from tests.corpus import cases, compiler, record
 from tests.corpus.cases._random import random_case
-from tests.corpus.runner import ANY_NAN, BITS, Array, Case, Problem
-
-
-def digest(array: Array, any_nan: bool) -> str:
-    if any_nan and array.dtype.kind == "f":
-        array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
-
-
-def digests(case: Case, problem: Problem, outputs: dict[str, Array]) -> dict[str, str]:
-    """Output (and row, where rows have rules of their own) -> digest, for everything that must agree bit for bit."""
-    found = {}
-    for name in problem.expected() or problem.scratch:
-        rule = problem.rules.get(name, BITS)
-        if callable(rule):
-            parts = {name: (rule, outputs[name])}
-        else:
-            parts = {f"{name}[{k}]": (row_rule, outputs[name][k]) for k, row_rule in enumerate(rule)}
-        found.update({key: digest(array, r is ANY_NAN) for key, (r, array) in parts.items() if r in (BITS, ANY_NAN)})
-    return found
+from tests.corpus.runner import Case
 
 
 def run_case(gpu: Any, case: Case, cubin: bytes) -> dict[str, Any]:
@@ -60,10 +38,10 @@ def run_case(gpu: Any, case: Case, cubin: bytes) -> dict[str, Any]:
         seconds = time.perf_counter() - started
         case.check(outputs, problem)
     except AssertionError as wrong:
-        return {"wrong": str(wrong), "digests": digests(case, problem, outputs)}
+        return {"wrong": str(wrong), "digests": record.digests(problem, outputs)}
     except Exception as failure:
         return {"failed": f"{type(failure).__name__}: {failure}"}
-    return {"seconds": round(seconds, 4), "digests": digests(case, problem, outputs)}
+    return {"seconds": round(seconds, 4), "digests": record.digests(problem, outputs)}
 
 
 def selected(args: argparse.Namespace) -> list[Case]:
@@ -114,13 +92,13 @@ def start_afresh() -> None:
 def on_emulator(args: argparse.Namespace) -> int:
     from maxdnn import emu
 
-    recorded = json.loads(args.against.read_text())
+    where = json.loads(args.against.read_text())["gpu"]
     bad = compared = 0
     for case in selected(args):
         result = run_case(emu.VirtualGpu(), case, compiler.compile_source(case.source))
-        record = recorded["cases"].get(case.name, {})
-        stale = record.get("source") != compiler.source_digest(case.source)
-        theirs, ours = {} if stale else record.get("digests", {}), result.get("digests", {})
+        theirs, ours = record.recorded(case, args.against), result.get("digests", {})
+        stale = theirs is None
+        theirs = theirs or {}
         different = [key for key in theirs if theirs[key] != ours.get(key)]
         compared += len(theirs)
         bad += bool(different) or stale or "seconds" not in result
@@ -128,8 +106,8 @@ def on_emulator(args: argparse.Namespace) -> int:
         if stale:
             print("  not compared: the record is missing or of another version of the source")
         if different:
-            print(f"  bits differ from {recorded['gpu']}: {', '.join(different)}")
-    print(f"{compared} outputs compared with {recorded['gpu']}, {bad} cases bad")
+            print(f"  bits differ from {where}: {', '.join(different)}")
+    print(f"{compared} outputs compared with {where}, {bad} cases bad")
     return int(bad > 0)
 
 
