@@ -70,17 +70,17 @@ class ConvTiming:
         return 100 * self.shape.efficiency_from_time(self.seconds, peak)
 
 
-def conv(shape: ConvShape | ConvPlan, *, machine: str | Machine = "gm204", options: Options | None = None,
-         progress: Progress | None = None) -> ConvTiming:
-    """Time the convolution of a layer on a machine (a preset's name or a Machine), by the paper's 64 x 64 kernel unless
-    a plan says otherwise. Raises ShapeError for a layer no kernel can serve, SimulationError for an unknown machine or
-    policy."""
-    plan = shape if isinstance(shape, ConvPlan) else make_plan(shape, kernel=CONV_64X64.name)
+def conv(shape: ConvShape | ConvPlan, *, kernel: str | None = CONV_64X64.name, machine: str | Machine = "gm204",
+         options: Options | None = None, progress: Progress | None = None) -> ConvTiming:
+    """Time the convolution of a layer on a machine (a preset's name or a Machine), by the paper's 64 x 64 kernel, by
+    another one, or by the planner's choice (None); a plan brings its own. Raises ShapeError for a layer the kernel
+    cannot serve, SimulationError for an unknown machine or policy."""
+    plan = shape if isinstance(shape, ConvPlan) else make_plan(shape, kernel=kernel)
     chip = preset(machine) if isinstance(machine, str) else machine
     results, exact = [], True
-    for workload, kernel, whole_lines in conv_workloads(plan, chip):
+    for workload, code, whole_lines in conv_workloads(plan, chip):
         exact &= whole_lines
-        results.append(simulate(workload, chip, registers=kernel.registers, shared_bytes=kernel.shared_bytes,
+        results.append(simulate(workload, chip, registers=code.registers, shared_bytes=code.shared_bytes,
                                 threads=plan.spec.threads, options=options, progress=progress))
     return ConvTiming(plan.shape, plan, tuple(results), exact)
 

@@ -19,6 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="alexnet-conv2; N,C,H,W,K,R,S[,stride[,padding]]; or a cubin (with --launch)")
     parser.add_argument("--launch", type=Path, metavar="FILE.json", help="the launch of a cubin's kernel, see below")
     parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
+    parser.add_argument("--kernel", default="sconv_fprop_K64_N64",
+                        help="the convolution kernel (default: the paper's, %(default)s), or best: the planner's choice")
     parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
@@ -49,8 +51,10 @@ def run(args: argparse.Namespace) -> int:
 def _layer(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
     from .. import timing
 
-    timed = timing.conv(_shape(args.what), machine=machine, options=options)
-    return list(timed.results), {"shape": str(timed.shape), "clocks": timed.clocks, "ce": timed.ce,
+    kernel = None if args.kernel == "best" else args.kernel
+    timed = timing.conv(_shape(args.what), kernel=kernel, machine=machine, options=options)
+    return list(timed.results), {"shape": str(timed.shape), "kernel": timed.plan.spec.name,
+                                 "clocks": timed.clocks, "ce": timed.ce,
                                  "ce_from_time": timed.ce_from_time, "exact_lines": timed.exact_lines}
 
 

@@ -58,13 +58,16 @@ def lanes(values):
 
 
 def time(instructions, runs, *, addresses=lambda block, warp: [], blocks=1, warps=1, registers=32, shared=0,
-         machine="gm204", all_sms=False, policy="greedy-then-oldest", trace=None, changes=None):
-    """Simulate every warp along the same runs; addresses(block, warp) gives its address rows."""
+         machine="gm204", all_sms=False, policy="greedy-then-oldest", trace=None, changes=None, step=None):
+    """Simulate every warp along the same runs; addresses(block, warp) gives its address rows. With `step`, only block
+    0 is asked and block b's addresses are b * step further."""
     instructions = placed(instructions)
     paths = np.array(runs, np.uint32)
     traces = [WarpTrace((b, 0, 0), w, paths, np.array(addresses(b, w), np.uint64).reshape(-1, 32))
-              for b in range(blocks) for w in range(warps)]
-    work = build(instructions, traces, blocks=blocks, block_warps=warps)
+              for b in range(blocks if step is None else 1) for w in range(warps)]
+    shared_streams = {} if step is None else {
+        "stream_of": np.tile(np.arange(warps), blocks), "shift": step * np.arange(blocks)[:, None]}
+    work = build(instructions, traces, blocks=blocks, block_warps=warps, **shared_streams)
     return simulate(work, preset(machine).replace(**(changes or {})), registers=registers, shared_bytes=shared,
                     threads=warps * 32, options=Options(policy, all_sms, trace))
 
