@@ -18,12 +18,9 @@ class ArrayView(NamedTuple):
     array: Any
     shape: tuple[int, ...]
     address: int
+    nbytes: int
     on_host: bool
     writable: bool
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * FLOAT_BYTES
 
     def overlaps(self, other: "ArrayView") -> bool:
         return (self.on_host == other.on_host and self.address < other.address + other.nbytes
@@ -54,7 +51,7 @@ def view(name: str, array: Any, rank: int = 4) -> ArrayView:
         raise ShapeError(f"{name} must be C-contiguous (got shape {shape} with strides {tuple(strides)} bytes)")
     if address % FLOAT_BYTES:
         raise ShapeError(f"{name} must begin at a multiple of {FLOAT_BYTES} bytes (got address 0x{address:x})")
-    return ArrayView(name, array, shape, address, on_host, writable)
+    return ArrayView(name, array, shape, address, math.prod(shape) * FLOAT_BYTES, on_host, writable)
 
 
 def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

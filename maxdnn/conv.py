@@ -18,6 +18,7 @@ from .planner import plan as make_plan
 from .shape import ConvShape
 
 TEXEL_BYTES = 16
+LARGEST = 3.4e38  # below the largest float32
 Places = dict[str, tuple[int, int]]  # memory name -> (device address, bytes)
 
 
@@ -87,6 +88,8 @@ def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, lay
 
 
 def _scale(alpha: Any) -> np.float32:
+    if type(alpha) is float and abs(alpha) < LARGEST:  # the usual case, without ceremony
+        return np.float32(alpha)
     with suppress(TypeError, ValueError), np.errstate(over="ignore"):
         if not isinstance(alpha, (str, bytes)):
             return np.float32(float(alpha))
@@ -112,9 +115,9 @@ def _device(given: dict[str, ArrayView], asked: Device | None) -> Device:
         raise ShapeError(f"all arrays must be on the same device (got {places})")
     if given["images"].on_host:
         return devices.virtual() if asked is None else asked
-    first = asked or devices.for_array(given["images"].array)
-    for name, array in given.items():
-        place = devices.for_array(array.array)
+    found = {name: devices.for_address(array.address) for name, array in given.items()}
+    first = asked or found["images"]
+    for name, place in found.items():
         if place is not first:
             wanted = "device" if asked else "images"
             raise ShapeError(f"{name} must be on the same device as {wanted} (got {place.name}, {wanted} is "

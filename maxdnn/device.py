@@ -86,10 +86,8 @@ def virtual() -> Device:
     return VirtualGpu()
 
 
-def for_array(array: Any) -> Device:
-    """The device of an array: the virtual GPU for NumPy's, the GPU it is on for one with `__cuda_array_interface__`.
-    Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context that is not current)."""
-    if isinstance(array, np.ndarray):
-        return virtual()
+def for_address(address: int) -> Device:
+    """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
+    that is not current)."""
     gpu = sys.modules.get(f"{__package__}.gpu") or import_module(".gpu", __package__)
-    return cast(Device, gpu.for_array(array))
+    return cast(Device, gpu.for_pointer(address))

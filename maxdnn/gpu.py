@@ -242,19 +242,23 @@ class GpuModule:
     def bind_textures(self, slots: Sequence[tuple[str, int]], given: Mapping[str, Texture], at: int) -> bytes:
         """Bind the texture references of a kernel. Natively the driver is told; a translated kernel takes the address
         and texel count of each texture behind its parameters, as 8-byte values (returned)."""
-        names = [name for name, _ in slots]
-        if set(names) != set(given):
-            raise LaunchError(f"textures must name {names or 'none'} (got {sorted(given)})")
+        if len(slots) != len(given) or any(name not in given for name, _ in slots):
+            raise LaunchError(f"textures must name {[name for name, _ in slots] or 'none'} (got {sorted(given)})")
         if not self.device.native:
-            for name in names:
-                if given[name].channels != 4:
-                    raise LaunchError(f"texture {name} must have 4 channels in a translated kernel "
-                                      f"(got {given[name].channels})")
-            pad = bytes(-at % 8) if names else b""
-            return pad + b"".join(struct.pack("<QQ", given[n].address, given[n].nbytes // 16) for n in names)
-        for name in names:
+            return self._texture_block([(name, given[name]) for name, _ in slots], at)
+        for name, _ in slots:
             self._bind_native(name, given[name])
         return b""
+
+    @staticmethod
+    def _texture_block(textures: Sequence[tuple[str, Texture]], at: int) -> bytes:
+        block = bytes(-at % 8) if textures else b""
+        for name, texture in textures:
+            if texture.channels != 4:
+                raise LaunchError(f"texture {name} must have 4 channels in a translated kernel "
+                                  f"(got {texture.channels})")
+            block += struct.pack("<QQ", texture.address, texture.nbytes // 16)
+        return block
 
     def _bind_native(self, name: str, texture: Texture) -> None:
         if name in self._textures and self._textures[name][1] == texture:
@@ -412,9 +416,13 @@ def device(ordinal: int = 0) -> GpuDevice:
 
 
 def for_array(array: Any) -> GpuDevice:
-    """The device an array with `__cuda_array_interface__` (or a GPUArray) lives on: the primary context of its GPU, or
-    the context its memory belongs to, which must be current when the device is used."""
-    pointer = array_pointer(array)
+    """The device an array with `__cuda_array_interface__` (or a GPUArray) lives on."""
+    return for_pointer(array_pointer(array))
+
+
+def for_pointer(pointer: int) -> GpuDevice:
+    """The device that device memory is on: the primary context of its GPU, or the context the memory belongs to, which
+    must be current when the device is used. Raises DeviceError for a null pointer."""
     if pointer == 0:
         raise DeviceError("an empty array is on no device")
     context = driver().context_of(pointer)

@@ -53,7 +53,7 @@ class Launch:
     textures: Mapping[str, str] = field(default_factory=dict)
     offsets: bytes | None = None
 
-    @property
+    @functools.cached_property
     def block(self) -> tuple[int, int, int]:
         return self.spec.threads, 1, 1
 
@@ -91,7 +91,7 @@ class ConvPlan:
         """The launches of the convolution kernel, without padding and layout changes."""
         return tuple(x for x in self.launches if x.spec is self.spec)
 
-    @property
+    @functools.cached_property
     def workspace_bytes(self) -> int:
         """Peak extra device memory of a call, beside the output."""
         return max((r.offset + r.nbytes for r in self.workspace.values()), default=0)

@@ -24,6 +24,7 @@ _SREG = {"SR_LANEID": "laneid", "SR_TID.X": "tid.x", "SR_TID.Y": "tid.y", "SR_TI
          "SR_CTAID.X": "ctaid.x", "SR_CTAID.Y": "ctaid.y", "SR_CTAID.Z": "ctaid.z", "SR_EQMASK": "lanemask.eq",
          "SR_LTMASK": "lanemask.lt", "SR_LEMASK": "lanemask.le", "SR_GTMASK": "lanemask.gt",
          "SR_GEMASK": "lanemask.ge", "SR_CLOCK": "clock", "SR_CLOCKLO": "clock"}
+DYNAMIC_SHARED_SIZE = 0xFC  # where bank 0 has it
 _BANK0 = {0x08: "ntid.x", 0x0C: "ntid.y", 0x10: "ntid.z", 0x14: "nctaid.x", 0x18: "nctaid.y", 0x1C: "nctaid.z"}
 _ATOMIC = {"ADD": "add", "MIN": "min", "MAX": "max", "INC": "uinc_wrap", "DEC": "udec_wrap", "AND": "and", "OR": "or",
            "XOR": "xor", "EXCH": "xchg"}
@@ -165,8 +166,12 @@ class Thread(Lanes):
                 value = self.or_(value, self.shl(self._sreg(part), self.const("i32", at)))
             return value
         if name == "SR_SMEMSZ":
-            return self.ptx("mov.u32 $0, %dynamic_smem_size;", "i32")
+            return self._shared_bytes()
         return self.const("i32", 0)
+
+    def _shared_bytes(self) -> V:
+        """Shared memory of the block: all of it is dynamic in a translation."""
+        return self.ptx("mov.u32 $0, %dynamic_smem_size;", "i32")
 
     # -- constants ---------------------------------------------------------------------------------------------
 
@@ -187,6 +192,8 @@ class Thread(Lanes):
             return self.const("i32", self._textures[offset])
         if offset >= PARAM_BASE:
             return self.b.load(self._param(self.const("i64", offset - PARAM_BASE)), typ=I32, align=4)
+        if offset == DYNAMIC_SHARED_SIZE:
+            return self.sub(self._shared_bytes(), self.const("i32", self.kernel.shared_bytes))
         words = {0x00: SHARED_WINDOW << 24, 0x04: LOCAL_WINDOW << 24, 0x20: self._local_bytes}
         return self.const("i32", words.get(offset, 0))
 
