@@ -18,7 +18,7 @@ def _bits(word: int, lsb: int, width: int) -> int:
 
 
 def _signed(value: int, width: int) -> int:
-    return value - (1 << width) if value >> (width - 1) & 1 else value
+    return value - (1 << width) if width and value >> (width - 1) & 1 else value
 
 
 def _put(value: int, lsb: int, width: int) -> int:
@@ -32,6 +32,12 @@ def _flag_bit(spec: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
 # -- decoding -----------------------------------------------------------------------------------------------------
 
 
+def _half(part: Mapping[str, int], word: int) -> int:
+    """One 16-bit float of a pair, of which the sign and the `w` highest other bits are in the word."""
+    width = part.get("w", 9)
+    return _bits(word, part["sign"], 1) << 15 | _bits(word, part["lsb"], width) << 15 - width
+
+
 def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
     """The value, bank and base of an operand, by type."""
     s = field.spec
@@ -43,9 +49,7 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
         case "f64_top20_split":
             return {"value": _bits(word, s["lsb"], 19) << 44 | _bits(word, s["sign_bit"], 1) << 63}
         case "f16_pair_split":
-            hi, lo = s["hi"], s["lo"]
-            return {"value": (_bits(word, hi["sign"], 1) << 31 | _bits(word, hi["lsb"], 9) << 22
-                              | _bits(word, lo["sign"], 1) << 15 | _bits(word, lo["lsb"], 9) << 6)}
+            return {"value": _half(s["hi"], word) << 16 | _half(s["lo"], word)}
         case "simm":
             return {"value": _signed(_bits(word, s["lsb"], s["width"]), s["width"])}
         case "cbank":
@@ -64,6 +68,8 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
             return {"value": _signed(_bits(word, s["lsb"], s["width"]), s["width"]), "base": _bits(word, s["reg"], 8)}
         case "rel_target":
             return {"value": address + 8 + _signed(_bits(word, s["lsb"], s["width"]), s["width"])}
+        case "pred" if "complement" in s:
+            return {"value": 7 - _bits(word, s["lsb"], 3)}
         case "literal" | "implied_next_gpr" | "enum_from_modifier":
             return {"value": 0}
         case _:  # gpr, pred, uimm, f32, special_reg, scoreboard, scoreboard_mask, cc_test, enum
@@ -139,6 +145,11 @@ def decode(word: int, control: Control, address: int) -> Instruction:
 # -- encoding -----------------------------------------------------------------------------------------------------
 
 
+def _put_half(value: int, part: Mapping[str, int]) -> int:
+    width = part.get("w", 9)
+    return _put(value >> 15, part["sign"], 1) | _put(value >> 15 - width, part["lsb"], width)
+
+
 def _put_value(op: Operand, address: int) -> int:
     s = op.field.spec
     v = op.value
@@ -150,9 +161,7 @@ def _put_value(op: Operand, address: int) -> int:
         case "f64_top20_split":
             return _put(v >> 44, s["lsb"], 19) | _put(v >> 63, s["sign_bit"], 1)
         case "f16_pair_split":
-            hi, lo = s["hi"], s["lo"]
-            return (_put(v >> 31, hi["sign"], 1) | _put(v >> 22, hi["lsb"], 9)
-                    | _put(v >> 15, lo["sign"], 1) | _put(v >> 6, lo["lsb"], 9))
+            return _put_half(v >> 16, s["hi"]) | _put_half(v, s["lo"])
         case "cbank":
             return _put(v // s["scale"], s["lsb"], s["width"]) | _put(op.bank, s["bank_lsb"], 5)
         case "cbank36":
@@ -168,6 +177,8 @@ def _put_value(op: Operand, address: int) -> int:
             return _put(v, s["lsb"], s["width"]) | _put(op.base, s["reg"], 8)
         case "rel_target":
             return _put(v - address - 8, s["lsb"], s["width"])
+        case "pred" if "complement" in s:
+            return _put(7 - v, s["lsb"], 3)
         case "literal" | "implied_next_gpr" | "enum_from_modifier":
             return 0
         case _:

@@ -45,7 +45,8 @@ def _operand_bits(rng: random.Random, row: Row, field: OperandField) -> int:
         case "gpr_plus_simm":
             return word | _register(rng, s["reg"]) | _choose(rng, s["lsb"], s["width"])
         case "f16_pair_split":
-            return word | sum(_choose(rng, s[h]["lsb"], 9) | _choose(rng, s[h]["sign"], 1) for h in ("hi", "lo"))
+            return word | sum(_choose(rng, half["lsb"], half.get("w", 9)) | _choose(rng, half["sign"], 1)
+                              for half in (s["hi"], s["lo"]))
         case "gpr":
             not_rz = "rz_not_allowed" in s or field.name in row.spec.get("reg_not_rz", ())
             return word | _register(rng, s["lsb"], not_rz)
