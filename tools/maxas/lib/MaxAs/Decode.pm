@@ -105,6 +105,7 @@ my %TYPE = (
     pred => sub {
         my ($d, $spec) = @_;
         my $n = _bits($d, $spec->{lsb}, 3);
+        $n = 7 - $n if $spec->{complement};
         return (_bit($d, $spec->{not_bit}) ? '!' : '') . 'P' . ($n == PT ? 'T' : $n);
     },
     cbank => sub {
@@ -133,7 +134,7 @@ my %TYPE = (
         my ($d, $spec) = @_;
         my $value = _bits($d, $spec->{lsb}, $spec->{width});
         return _target($d, $value) if $spec->{name} eq 'target';
-        return _suffixes($d, $spec, hex_text($value));
+        return (_bit($d, $spec->{neg_bit}) && $value ? '-' : '') . _suffixes($d, $spec, hex_text($value));
     },
     f32_top20_split => sub {
         my ($d, $spec) = @_;
@@ -146,7 +147,8 @@ my %TYPE = (
     },
     f16_pair_split => sub {
         my ($d, $spec) = @_;
-        return join ', ', map { half_text(_bits($d, $_->{sign}, 1) << 15 | _bits($d, $_->{lsb}, 9) << 6) } @{$spec}{qw(hi lo)};
+        return join ', ', map { half_text(_bits($d, $_->{sign}, 1) << 15 | _bits($d, $_->{lsb}, $_->{w} // 9) << 15 - ($_->{w} // 9)) }
+            @{$spec}{qw(hi lo)};
     },
     rel_target => sub {
         my ($d, $spec) = @_;
@@ -192,7 +194,8 @@ sub _operand {
     my ($d, $spec) = @_;
     my $text = $TYPE{ $spec->{type} }->($d, $spec);
     return $text unless defined $text && exists $spec->{omit_if} && defined $spec->{lsb};
-    my $plain = _bits($d, $spec->{lsb}, $spec->{width} // 8) == $spec->{omit_if};
+    my $omitted = $spec->{complement} ? 7 - $spec->{omit_if} : $spec->{omit_if};
+    my $plain = _bits($d, $spec->{lsb}, $spec->{width} // 8) == $omitted;
     return $plain && $text !~ /reuse|^[-!~|]/ ? undef : $text;
 }
 

@@ -160,6 +160,7 @@ sub _match {
     return unless defined $rest;
     my $value = $spec->{omit_if} // 0;
     $try->{args}{ $spec->{name} } = { value => $value };
+    $value = 7 - $value if $spec->{complement};
     return $rest | (defined $spec->{lsb} ? $value << $spec->{lsb} : 0);
 }
 
@@ -260,7 +261,7 @@ sub _pred {
     my ($n) = $o->{name} =~ /^P([0-6]|T)$/ or return _hard($try, "'$o->{name}' is not a predicate (P0..P6, PT)");
     $n = PT if $n eq 'T';
     $try->{args}{ $spec->{name} } = { value => $n };
-    return $n << $spec->{lsb};
+    return ($spec->{complement} ? 7 - $n : $n) << $spec->{lsb};
 }
 
 sub _bank {
@@ -313,7 +314,7 @@ sub _signed_field {
     my ($try, $value, $off, $base) = @_;
     my ($scale, $w) = ($off->{scale} // 1, $off->{w});
     return _hard($try, "offset must be a multiple of $scale") if $value % $scale;
-    my ($low, $high) = (-(1 << $w - 1), (1 << ($base == RZ ? $w : $w - 1)) - 1);
+    my ($low, $high) = $w ? (-(1 << $w - 1), (1 << ($base == RZ ? $w : $w - 1)) - 1) : (0, 0);
     my $units = int($value / $scale);
     return _hard($try, sprintf 'offset %s is out of range %s..%s', hex_text($value), hex_text($low * $scale), hex_text($high * $scale))
         if $units < $low || $units > $high;
@@ -455,8 +456,9 @@ sub _half_pair {
         my ($f, $o) = @$field;
         my $bits = _read_number($try, $o, \&half_bits);
         return unless defined $bits;
-        _warn_cut($try, $o) if $bits & 0x3f;
-        $word |= ($bits >> 6 & 0x1ff) << $f->{lsb} | ($bits >> 15) << $f->{sign};
+        my $w = $f->{w} // 9;
+        _warn_cut($try, $o) if $bits & (1 << 15 - $w) - 1;
+        $word |= ($bits >> 15 - $w & (1 << $w) - 1) << $f->{lsb} | ($bits >> 15) << $f->{sign};
     }
     return $word;
 }
