@@ -1,5 +1,6 @@
 """The main loops of the convolution kernels as built: instruction mix, issue slots, banks, occupancy."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -7,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from maxdnn.check import check_hazards
-from maxdnn.cubins import ARCHS
+from maxdnn.cubins import ARCHS, asset
 from maxdnn.kernels import CONV_64X64, CONV_128X32, TILE_ELEMENTS
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop
@@ -41,6 +42,16 @@ def test_an_iteration_is_512_multiplications_and_a_few_others(spec, loop):
 def test_floating_point_takes_98_percent_of_the_issue_slots(spec, loop, share):
     assert issue_slots(loop) == 512 + sum(ALONE[spec.name].values())
     assert 512 / issue_slots(loop) >= share
+
+
+def test_the_budget_in_the_source_is_the_budget_of_the_cubin(spec, loop):
+    """The comment above the loop counts every instruction of an iteration, and the slots."""
+    text = (asset("sass") / spec.source).read_text()
+    budget = text[text.index("#   per iteration"):text.index("LOOP:")]
+    mix = {name: int(count) for count, name in re.findall(r"(\d+) ([A-Z]{3,4})\b", budget)}
+    assert mix == Counter(inst.opcode for inst in loop)
+    slots = issue_slots(loop)
+    assert f"512/{slots} = {100 * 512 / slots:.2f}%" in budget
 
 
 def test_every_memory_instruction_shares_its_slot_with_a_multiplication(spec, loop):
