@@ -58,7 +58,8 @@ sgemm(int n, const float* __restrict__ A, const float* __restrict__ B, float* C)
 }
 """
 # 1,000 dependent integer instructions: what a first launch costs.
-LONG = "extern \"C\" __global__ void long_kernel(unsigned* x) { unsigned v = x[threadIdx.x], w = v; %s x[threadIdx.x] = v; }"
+LONG = """extern "C" __global__ void long_kernel(unsigned* x)
+{ unsigned v = x[threadIdx.x], w = v; %s x[threadIdx.x] = v; }"""
 STARTS = """
 import sys, time, pathlib, numpy as np
 data = pathlib.Path(sys.argv[1]).read_bytes()

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..emu import VirtualGpu
-
 HELP = "run a kernel of a cubin on the virtual GPU, with .npy files for arrays"
 ARGUMENT_HELP = ("one kernel parameter, in order: a number; IN.npy, uploaded; or zeros:DTYPE:SHAPE such as "
                  "zeros:float32:64x64, an array of zeros")
@@ -87,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
     cubin = read(args.cubin)
     options = {"instruction_budget": args.budget} if args.budget else {}
-    gpu: VirtualGpu = VirtualGpu(race=args.race, undefined=args.undefined, **options)
+    gpu = VirtualGpu(race=args.race, undefined=args.undefined, **options)
     module = gpu.load(cubin)
     for name, path in args.constant:
         module.set_constant(name, np.load(path))

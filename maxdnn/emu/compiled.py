@@ -2,7 +2,8 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping
+
+from llvmlite import ir
 
 from ..cubin import CubinKernel
 from . import helpers
@@ -52,10 +53,8 @@ class CompiledKernel:
         content.update(repr((full, sorted(checks), sorted(self._entries), self.bank_bytes,
                              self.kernel.attributes)).encode())
 
-        def make():  # type: ignore[no-untyped-def]
+        def make() -> ir.Module:
             return Lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
 
         return Code(cached_object(content.digest(), make))
 
-
-__all__ = ["CompiledKernel", "Mapping"]

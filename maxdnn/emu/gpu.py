@@ -1,4 +1,5 @@
-"""The virtual GPU: maxdnn's device protocol on the CPU. Launches are synchronous; blocks run in parallel on all cores."""
+"""The virtual GPU: maxdnn's device protocol on the CPU. Launches are synchronous; blocks run in parallel on all
+cores."""
 
 import os
 import threading
@@ -79,8 +80,8 @@ class VirtualGpu:
             raise LaunchError(f"channels of a texture must be 1, 2 or 4 (got {texture.channels})")
         data = self.memory.host(texture.address, texture.nbytes)
         if data is None:
-            raise LaunchError(f"texture of {texture.nbytes} bytes at 0x{texture.address:x} is not inside an allocation: "
-                              f"{self.memory.describe(texture.address)}")
+            raise LaunchError(f"texture of {texture.nbytes} bytes at 0x{texture.address:x} is not inside an "
+                              f"allocation: {self.memory.describe(texture.address)}")
         texels = texture.nbytes // (4 * texture.channels)
         if texels > _MAX_TEXELS:
             raise LaunchError(f"a linear texture holds at most {_MAX_TEXELS} texels (got {texels})")
@@ -91,6 +92,8 @@ class VirtualGpu:
         every = [*self._textures, *extra]
         table = np.zeros((max(1, len(every)), 4), np.uint64)
         for row, texture in zip(table, every, strict=False):
+            if self.memory.host(texture.address, texture.nbytes) is None:
+                continue  # an object whose memory was freed: a fault if it is used
             host, texels, channels = self.texture_row(texture)
             row[:3] = host, texels | channels << 32, texture.address
         return table
@@ -98,6 +101,11 @@ class VirtualGpu:
     @property
     def texture_count(self) -> int:
         return len(self._textures)
+
+
+def _dim3(numbers: Sequence[int]) -> Dim3:
+    x, y, z = map(int, numbers)
+    return x, y, z
 
 
 def _cores() -> int:
@@ -138,7 +146,8 @@ class VirtualModule:
         bank[:] = np.frombuffer(self.cubin.global_addresses, np.uint8)
         for r in self.cubin.relocations:
             if r.kind == _GLOBAL_ADDRESS and r.section == ".nv.constant4" and r.offset + 8 <= bank.nbytes:
-                bank[r.offset:r.offset + 8] = np.frombuffer(self.get_global(r.symbol)[0].to_bytes(8, "little"), np.uint8)
+                address = self.get_global(r.symbol)[0].to_bytes(8, "little")
+                bank[r.offset:r.offset + 8] = np.frombuffer(address, np.uint8)
         return bank
 
     def function(self, name: str) -> "VirtualFunction":
@@ -202,7 +211,7 @@ class VirtualFunction:
         self._fill_bank0(banks[0], grid, block, args, shared_bytes)
         for number, (_, offset) in enumerate(kernel.textures):
             banks[0][offset:offset + 4].view(np.uint32)[0] = gpu.texture_count + number
-        return LaunchPlan(self._compiled, tuple(grid), tuple(block), kernel.shared_bytes + shared_bytes,
+        return LaunchPlan(self._compiled, _dim3(grid), _dim3(block), kernel.shared_bytes + shared_bytes,
                           self.local_bytes, banks, gpu.memory.table(), gpu.texture_table(references),
                           gpu.instruction_budget, gpu.checks if checks is None else checks, order)
 
@@ -213,6 +222,8 @@ class VirtualFunction:
         if unknown or missing:
             raise LaunchError(f"{self.name}: textures must bind exactly {names or 'nothing'} "
                               f"(missing {missing}, unknown {unknown})")
+        for texture in textures.values():
+            self.module.gpu.texture_row(texture)
         return [textures[name] for name in names]
 
     def _fill_bank0(self, bank: np.ndarray, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int) -> None:

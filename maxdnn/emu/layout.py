@@ -10,8 +10,9 @@ BANKS = 18
 SITE_BYTES = 32
 TEXTURE_BYTES = 32
 SHADOW_BYTES = 36  # what race detection keeps for a byte of shared memory
-# A worker's scratch: what idle lanes touch, a texel of zeros, registers to throw away, zeros to store, atomics' targets.
-SCRATCH_IDLE, SCRATCH_TEXEL, SCRATCH_REGISTERS, SCRATCH_ZEROS, SCRATCH_HOSTS, SCRATCH_BYTES = 0, 64, 256, 1024, 2048, 4096
+# A worker's scratch: idle lanes touch its start; then a texel of zeros, registers to throw away, zeros to store,
+# addresses of atomics.
+SCRATCH_TEXEL, SCRATCH_REGISTERS, SCRATCH_ZEROS, SCRATCH_HOSTS, SCRATCH_BYTES = 64, 256, 1024, 2048, 4096
 BARRIER_IDS = 16
 BARRIER_BYTES = 16
 
@@ -32,14 +33,16 @@ def _fields(start: int, spec: str) -> dict[str, tuple[int, str]]:
 
 WARP: Mapping[str, tuple[int, str]] = _fields(0, f"""
     pc:i32 active:i32 alive:i32 state:i32 depth:i32 index:i32 fuel:i64 issued:i64
-    bar_id:i32 bar_count:i32 bar_kind:i32 bar_bits:i32 bar_result:i32 trace_runs:i32 trace_rows:i32 initial:i32 synced:i32
+    bar_id:i32 bar_count:i32 bar_kind:i32 bar_bits:i32 bar_result:i32 trace_runs:i32 trace_rows:i32
+    initial:i32 synced:i32
     preds:32 flags:64 tid:{3 * VECTOR_BYTES} stack:{STACK_DEPTH * STACK_ENTRY} written:1024""")
 REGS_OFFSET = WARP["_end"][0]
 
 CTX: Mapping[str, tuple[int, str]] = _fields(0, f"""
-    launch:ptr run_full:ptr run_partial:ptr warps:ptr shared:ptr local_base:ptr local:ptr sites:ptr scratch:ptr runs:ptr rows:ptr
+    launch:ptr run_full:ptr run_partial:ptr warps:ptr shared:ptr local_base:ptr local:ptr sites:ptr scratch:ptr
+    runs:ptr rows:ptr
     warp_bytes:i64 local_stride:i64 shared_bytes:i64 local_bytes:i64 warp_count:i32 block_busy:i32 next_warp:i32
-    live:i32 ctaid_x:i32 ctaid_y:i32 ctaid_z:i32 block_threads:i32 slice:i64 runs_room:i32 rows_room:i32 issued:i64
+    live:i32 ctaid_x:i32 ctaid_y:i32 ctaid_z:i32 slice:i64 runs_room:i32 rows_room:i32 issued:i64
     fault_kind:i32 fault_lane:i32 fault_address:i64 fault_space:i32 fault_warp:i32 fault_size:i32 fault_pc:i32
     shadow:ptr epoch:i32 fault_other:i32 fault_other_pc:i32 budget:i64
     banks:{8 * BANKS} bank_bytes:{8 * BANKS} barriers:{BARRIER_IDS * BARRIER_BYTES}""")

@@ -15,7 +15,7 @@ from .irkit import I32, I64, PTR, at, c32, c64, get, put
 from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, CTX, DIV, PBK, PCNT, SSY, WARP
 from .program import Block, Program, Undecodable, ends_block, following, normal, slot, static_target
 from .runtime.flow import EXIT_KIND
-from .runtime.memory import VI1, VI32
+from .runtime.memory import VI32
 from .warp import WarpTracer
 
 _PUSHES = {"SSY": SSY, "PBK": PBK, "PCNT": PCNT, "PRET": CALL}
@@ -56,6 +56,11 @@ class Lowering:
         b.ret(c32(layout.SWITCH))
         b.position_at_end(right)
         unknown = self.fn.append_basic_block("unknown")
+        tired, fresh = self.fn.append_basic_block("tired"), self.fn.append_basic_block("fresh")
+        b.cbranch(b.icmp_signed("<", get(b, self.warp, WARP, "fuel"), c64(0)), tired, fresh)
+        b.position_at_end(tired)  # loops may close through the stack as well
+        b.ret(c32(layout.YIELDED))
+        b.position_at_end(fresh)
         choice = b.switch(get(b, self.warp, WARP, "pc"), unknown)
         for start, head in self.heads.items():
             choice.add_case(c32(start), head)
@@ -115,8 +120,8 @@ class Lowering:
 
     def _give_up(self, kind: str, address: int) -> None:
         b = self.b
-        callee = self.t.declare("rt_fault", I32, [PTR, I32, I32, I64, I32, I32])
-        b.call(callee, [self.ctx, c32(layout.FAULT_KINDS.index(kind)), c32(0), c64(0), c32(0), c32(0)])
+        callee = self.t.declare("rt_fault_mask", I32, [PTR, I32, I32, I64, I32, I32])
+        b.call(callee, [self.ctx, c32(layout.FAULT_KINDS.index(kind)), self.t.active_bits, c64(0), c32(0), c32(0)])
         self.t.fail(address)
 
     def _go(self, target: int, source: int) -> None:
@@ -273,7 +278,9 @@ class Lowering:
         elif inst.mnemonic == "BAR.RED":
             kind = _REDUCTIONS[inst.mods["op"]]
             from ..semantics.operands import pred
-            bits = b.ctpop(b.and_(b.bitcast(pred(t, inst["ps"]), I32), t.mask_bits))
+            holds = b.bitcast(pred(t, inst["ps"]), I32)
+            holds = b.not_(holds) if kind == BAR_AND else holds  # AND counts the threads that say no
+            bits = b.ctpop(b.and_(holds, t.mask_bits))
         put(b, self.warp, WARP, "bar_kind", kind)
         put(b, self.warp, WARP, "bar_bits", bits)
         self._return(following(inst.address), layout.BARRIER)
@@ -290,5 +297,3 @@ class Lowering:
         lane = self.b.cttz(self.t.mask_bits, ir.Constant(ir.IntType(1), 1))
         return self.b.extract_element(self.t.reg(op.value), lane)
 
-
-__all__ = ["VI1", "Lowering"]

@@ -3,7 +3,6 @@ never given out twice and lie at least a guard apart, so a stray access cannot l
 
 import bisect
 import weakref
-from typing import Any
 
 import numpy as np
 
@@ -103,5 +102,3 @@ class GlobalMemory:
             return f"{start - address} bytes before the allocation of {nbytes} bytes at 0x{start:x}"
         return f"in the allocation of {nbytes} bytes at 0x{start:x}, {start + nbytes - address} bytes before its end"
 
-
-__all__ = ["Any", "GlobalMemory", "VirtualBuffer", "aligned_bytes"]

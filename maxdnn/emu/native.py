@@ -9,7 +9,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -71,7 +70,7 @@ def cached(content: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
     return data
 
 
-def compile_module(module: ir.Module | str, optimise: bool = False) -> bytes:
+def compile_module(module: ir.Module | str) -> bytes:
     parsed = llvm.parse_assembly(str(module))
     parsed.triple = llvm.get_default_triple()
     return target().emit_object(parsed)
@@ -116,5 +115,3 @@ def export(name: str, address: int) -> None:
     """Make a function known to objects loaded later."""
     llvm.add_symbol(name, address)
 
-
-__all__ = ["Any", "Code", "cached_object", "compile_module", "export", "has_wide_vectors", "target"]

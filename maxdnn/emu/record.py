@@ -15,7 +15,7 @@ class Record:
         self.data = data
         self.fields = fields
         self.base = base
-        self._view = memoryview(data)
+        self._view = memoryview(data.data)
 
     @property
     def address(self) -> int:

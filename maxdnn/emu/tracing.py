@@ -37,8 +37,8 @@ class TraceWorker(Worker):
         """Empty the buffers; when the block is over, hand its warps on."""
         for index, parts in enumerate(self._parts):
             warp = self.warp(index)
-            runs, rows = warp["trace_runs"], warp["trace_rows"]
-            parts.append((self._runs[index, :runs].copy(), self._rows[index, :rows].copy()))
+            paths, accesses = warp["trace_runs"], warp["trace_rows"]
+            parts.append((self._runs[index, :paths].copy(), self._rows[index, :accesses].copy()))
             warp["trace_runs"] = warp["trace_rows"] = 0
         if self.ctx["block_busy"]:
             return

@@ -6,7 +6,6 @@ kernel knows that all 32 lanes are active; the other one blends every write with
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from llvmlite import ir
 
@@ -302,12 +301,15 @@ class WarpTracer(Lanes):
         index = slot(self.inst.address) if self.inst else 0
         return at(self.b, get(self.b, self.ctx, CTX, "sites"), layout.SITE_BYTES * index)
 
-    def _spare(self, kind: str, index: int) -> V:
+    def _spare(self, index: int) -> V:
         """Where RZ is loaded to."""
-        return at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_REGISTERS) if index == RZ else self.slot(index)
+        return self._scratch(layout.SCRATCH_REGISTERS) if index == RZ else self.slot(index)
+
+    def _scratch(self, offset: int) -> V:
+        return at(self.b, get(self.b, self.ctx, CTX, "scratch"), offset)
 
     def load(self, space: str, address: V, kind: str, dest: int) -> None:
-        where = self._spare(kind, dest)
+        where = self._spare(dest)
         if space.startswith("const"):
             self._record(self.or_(address, self.const("i32", int(space[5:]) << 16)))
             callee = self.declare(f"rt_load_const_{kind}", I32, [PTR, I32, VI32, I32, PTR])
@@ -334,7 +336,7 @@ class WarpTracer(Lanes):
         return self.declare(name, I32, [PTR, PTR, vector, I32, PTR])
 
     def store(self, space: str, address: V, kind: str, source: int) -> None:
-        where = at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_ZEROS) if source == RZ else self.slot(source)
+        where = self._scratch(layout.SCRATCH_ZEROS) if source == RZ else self.slot(source)
         self._record(address)
         self._must_be_written(source, max(1, KINDS[kind] // 4))
         callee = self._access(f"rt_store_{space}_{kind}", space)
@@ -344,7 +346,7 @@ class WarpTracer(Lanes):
         self._race(space, address, KINDS[kind], WRITE)
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
-        texels = at(self.b, get(self.b, self.ctx, CTX, "scratch"), layout.SCRATCH_REGISTERS)
+        texels = self._scratch(layout.SCRATCH_REGISTERS)
         if self.tracing:
             where = self.declare("rt_texel_addresses", VI64, [PTR, VI32, VI32])
             self._record(self.b.call(where, [self.ctx, handle, coord]))
@@ -363,14 +365,13 @@ class WarpTracer(Lanes):
             return
         b, size = self.b, 8 if kind.endswith("64") else 4
         self._record(address)
-        scratch = get(b, self.ctx, CTX, "scratch")
-        hosts = at(b, scratch, layout.SCRATCH_HOSTS)
+        hosts = self._scratch(layout.SCRATCH_HOSTS)
         vector = VI32 if space == "shared" else VI64
         check = self.declare(f"rt_atomic_hosts_{space}_{size}", I32, [PTR, PTR, vector, I32, PTR])
         status = b.call(check, [self.ctx, self._site(), address, self.mask_bits, hosts])
         self.check(status)
         wide = [v if v.type == VI64 else self.zext(v, "i64") for v in operands]
-        where = at(b, scratch, layout.SCRATCH_REGISTERS) if dest is None else self.slot(dest)
+        where = self._scratch(layout.SCRATCH_REGISTERS) if dest is None else self.slot(dest)
         apply = self.declare(f"rt_atomic_{op}_{kind}", ir.VoidType(), [PTR, I32, VI64, VI64, PTR])
         b.call(apply, [hosts, self.mask_bits, wide[0], wide[-1], where])
         self._regs.clear()
@@ -448,5 +449,3 @@ class WarpTracer(Lanes):
     def barrier_result(self) -> V:
         return self.broadcast(get(self.b, self.warp, WARP, "bar_result"))
 
-
-Machine = Any

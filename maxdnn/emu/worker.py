@@ -1,4 +1,5 @@
-"""One worker: the records and memories that one thread needs to run blocks, and the loop around the compiled scheduler."""
+"""One worker: the records and memories that one thread needs to run blocks, and the loop around the compiled
+scheduler."""
 
 import ctypes
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ class Worker:
         c["warp_bytes"], c["warp_count"] = _WARP_BYTES, self.warps
         c["local_stride"], c["local_bytes"] = self._stride, plan.local_bytes
         c["shared_bytes"] = plan.shared_bytes
-        c["block_threads"], c["slice"], c["budget"] = plan.threads, SLICE, plan.budget
+        c["slice"], c["budget"] = min(SLICE, plan.budget), plan.budget
         banks, sizes = c.array("banks", np.uint64, layout.BANKS), c.array("bank_bytes", np.uint64, layout.BANKS)
         for number, bank in enumerate(plan.banks):
             banks[number], sizes[number] = bank.ctypes.data, bank.nbytes

@@ -1,10 +1,10 @@
 """Conversions between integer and floating-point types and within them."""
 
-from ..isa import RZ, Instruction, Operand
+from ..isa import Instruction, Operand
 from .machine import Machine, V
-from .operands import extend, halves, i64, raw, result32, select_part, set32, set64, set_zs, signs
+from .operands import extend, i64, raw, result32, select_part, set32, set64, set_zs, signs
 from .registry import semantics
-from .single import NAN, SIGN, SMALLEST_NORMAL, canonical, flush, saturate
+from .single import canonical, flush, saturate
 
 INTEGRAL = {"ROUND": "", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ", "": ""}
 HALF_NAN = 0x7FFF

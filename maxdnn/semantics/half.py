@@ -1,5 +1,5 @@
-"""Pairs of half-precision numbers (sm_53 and later). Each half is computed in single precision and rounded to half once:
-sums and products of two halves are exact or round innocuously there; the fused product is formed in double precision."""
+"""Pairs of half-precision numbers (sm_53 and later). Each half is computed in double precision, where sums and products
+of two halves are exact, and rounded to half once."""
 
 from ..isa import Instruction, Operand
 from .convert import half_bits

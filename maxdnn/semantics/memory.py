@@ -2,7 +2,7 @@
 
 from ..isa import RZ, Instruction, Operand
 from .machine import Machine, V
-from .operands import i32, i64, pair, raw, select_part, set_pred
+from .operands import pair, raw, set_pred
 from .registry import semantics
 
 DIMENSIONS_1D = "1D"

@@ -1,7 +1,6 @@
 """Moves, special registers, predicate and flag logic, and instructions that only matter to timing."""
 
 from ..isa import PT, TABLE, Instruction
-from .integer import set_boolean, set_predicates
 from .machine import Machine, V
 from .operands import combine, i32, pred, raw, result32, select_part, set32, set_pred
 from .registry import semantics
@@ -38,7 +37,7 @@ def lepc(m: Machine, i: Instruction) -> None:
 
 @semantics("NOP", "DEPBAR", "DEPBAR.LE", "MEMBAR", "CCTL", "CCTLL", "CCTLT")
 def nothing(m: Machine, i: Instruction) -> None:
-    """Scoreboards, memory order, caches: a machine that runs one instruction after the other has nothing to wait for."""
+    """Scoreboards, memory order, caches: where one instruction runs after the other there is nothing to wait for."""
 
 
 @semantics("PSETP")

@@ -1,5 +1,7 @@
 """Operands to values: registers, immediates, constants with their sub-word parts and negate, abs and invert marks."""
 
+from collections.abc import Callable
+
 from ..isa import PT, RZ, Instruction, Operand
 from .machine import Machine, V
 
@@ -113,7 +115,7 @@ def set_zs(m: Machine, op: Operand, value: V) -> None:
         set_flags(m, value, lambda: m.const("i1", 0), lambda: m.const("i1", 0))
 
 
-def set_flags(m: Machine, value: V, carry, overflow) -> None:  # type: ignore[no-untyped-def]
+def set_flags(m: Machine, value: V, carry: Callable[[], V], overflow: Callable[[], V]) -> None:
     zero = m.const("i32", 0)
     m.set_flag("Z", lambda: m.icmp("eq", value, zero))
     m.set_flag("S", lambda: m.icmp("slt", value, zero))

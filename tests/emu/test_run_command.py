@@ -10,7 +10,8 @@ from tests.emu.test_gpu import SAXPY
 
 SCALED = r"""
 __constant__ float factors[4];
-extern "C" __global__ void scaled(const float* x, float* y) { y[threadIdx.x] = factors[threadIdx.x % 4] * x[threadIdx.x]; }
+extern "C" __global__ void scaled(const float* x, float* y)
+{ y[threadIdx.x] = factors[threadIdx.x % 4] * x[threadIdx.x]; }
 """
 
 

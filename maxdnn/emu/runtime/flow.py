@@ -9,9 +9,9 @@ from llvmlite import ir
 
 from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, field, get, put
 from ..layout import BARRIER_IDS, CTX, DIV, FAULT_KINDS, LANES, STACK_DEPTH, WARP
-from .memory import VI1, VI32, declare, splat
+from .memory import VI32, declare, splat
 
-_EXIT_KIND = 255  # matches no entry: leave everything
+EXIT_KIND = 255  # matches no entry: leave everything
 
 
 def _entry(b: ir.IRBuilder, warp: V, index: V) -> V:
@@ -57,7 +57,7 @@ def build_leave(module: ir.Module) -> None:
             with no:
                 slot = at(b, entry, 8)
                 b.store(b.and_(b.load(slot, typ=I32), keep), slot)
-    exiting = b.icmp_unsigned("==", kind, c32(_EXIT_KIND))
+    exiting = b.icmp_unsigned("==", kind, c32(EXIT_KIND))
     with f.if_(b.and_(b.icmp_unsigned("==", b.load(found, typ=I32), c32(0)), b.not_(exiting))):
         _fault(f, ctx, "unmatched")
         f.ret(3)
@@ -142,6 +142,3 @@ def build(module: ir.Module) -> None:
     build_leave(module)
     build_indirect(module)
 
-
-EXIT_KIND = _EXIT_KIND
-__all__ = ["EXIT_KIND", "VI1", "build"]

@@ -5,7 +5,7 @@ table of allocations is searched only when a site moves on to another one."""
 
 from llvmlite import ir
 
-from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, field, get
+from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, field, get
 from ..layout import BANKS, CTX, FAULT_KINDS, LANES, LAUNCH, LOCAL_WINDOW, SCRATCH_TEXEL, SHARED_WINDOW, SPACES
 
 KINDS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16}
@@ -139,8 +139,9 @@ def build_find(module: ir.Module) -> None:
     with f.if_(b.icmp_unsigned("==", count, c64(0))):
         b.ret(null)
     entry = at(b, table, b.shl(b.sub(count, c64(1)), c64(5)))
-    room = b.sub(b.load(at(b, entry, 8), typ=I64), b.sub(address, b.load(entry, typ=I64)))
-    b.ret(b.select(b.icmp_signed(">=", room, size), entry, null))
+    nbytes, offset = b.load(at(b, entry, 8), typ=I64), b.sub(address, b.load(entry, typ=I64))
+    fits = b.and_(b.icmp_unsigned(">=", nbytes, size), b.icmp_unsigned("<=", offset, b.sub(nbytes, size)))
+    b.ret(b.select(fits, entry, null))
 
 
 def _near_hosts(f: Function, ctx: V, space: str, addresses: V, mask: V, size: int) -> V:
@@ -481,5 +482,3 @@ def build(module: ir.Module) -> None:
     build_texture(module)
     build_texel_addresses(module)
 
-
-__all__ = ["I8", "KINDS", "VI1", "VI32", "VI64", "access_type", "build", "declare", "fault", "hosts_of", "splat"]

@@ -1,9 +1,9 @@
 """Shared-memory races: two warps touch a byte, one of them writes, and no barrier lies between.
 
 Time is the number of barriers opened in the block so far. Every byte remembers its last write, read and atomic
-operation (time, warp, instruction); an access by another warp races with it if it is not older than the barrier that warp passed last.
-Atomic operations do not race with one another. Exact for barriers of the whole block; for barriers of some warps a race
-may be missed, none is invented. Order made by flags and locks in shared memory is not seen."""
+operation (time, warp, instruction); an access by another warp races with it if it is not older than the barrier that
+warp passed last. Atomic operations do not race with one another. Exact for barriers of the whole block; for barriers of
+some warps a race may be missed, none is invented. Order made by flags and locks in shared memory is not seen."""
 
 from llvmlite import ir
 

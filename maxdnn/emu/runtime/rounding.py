@@ -1,5 +1,5 @@
-"""Operations under a rounding mode other than nearest even: the processor's own mode is switched around them, so results
-are exact by construction, with nothing emulated. LLVM text, because llvmlite's builder has no constrained operations."""
+"""Operations under a rounding mode other than nearest even: the processor's own mode is switched around them, so
+results are exact with nothing emulated. LLVM text, because llvmlite's builder has no constrained operations."""
 
 MODES = {"RZ": 0, "RP": 2, "RM": 3}  # numbers of llvm.set.rounding; 1 is nearest even
 _LLVM = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64"}

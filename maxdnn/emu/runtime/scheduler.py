@@ -25,7 +25,6 @@ from ..layout import (
     SHADOW_BYTES,
     SWITCH,
     TRACE_FULL,
-    VECTOR_BYTES,
     WAITING,
     WANT_FULL,
     WANT_PARTIAL,
@@ -34,7 +33,7 @@ from ..layout import (
     WARP,
     YIELDED,
 )
-from .memory import VI32, declare
+from .memory import declare
 
 FIRST_PC = 8
 POISON = 0xFF  # shared memory is undefined when a block starts: every byte reads 0xff
@@ -134,10 +133,9 @@ def _open(f: Function, ctx: V, bar: V, bits: V, released: V) -> None:
                        b.icmp_unsigned("==", get(b, warp, WARP, "bar_id"), bar))
         with f.if_(waits):
             kind = get(b, warp, WARP, "bar_kind")
-            all_ = b.icmp_unsigned("==", bits, get(b, ctx, CTX, "block_threads"))
-            any_ = b.icmp_unsigned("!=", bits, c32(0))
-            result = b.select(b.icmp_unsigned("==", kind, c32(BAR_AND)), b.zext(all_, I32), bits)
-            result = b.select(b.icmp_unsigned("==", kind, c32(BAR_OR)), b.zext(any_, I32), result)
+            none = b.icmp_unsigned("==", bits, c32(0))
+            result = b.select(b.icmp_unsigned("==", kind, c32(BAR_AND)), b.zext(none, I32), bits)
+            result = b.select(b.icmp_unsigned("==", kind, c32(BAR_OR)), b.zext(b.not_(none), I32), result)
             put(b, warp, WARP, "bar_result", result)
             put(b, warp, WARP, "state", READY)
             put(b, warp, WARP, "synced", epoch)
@@ -270,5 +268,3 @@ def build(module: ir.Module) -> None:
     build_run_block(module)
     build_run(module)
 
-
-__all__ = ["VECTOR_BYTES", "VI32", "build"]
