@@ -127,6 +127,7 @@ CASES: dict[str, tuple[str, int, str]] = {
     "expression that divides by zero": (_inst("IADD R0, R1, 4x<1/0>;"), 5, "cannot be computed"),
     "half-precision on sm_52": (_inst("HADD2 R0, R1, R2;"), 5, "needs sm_53 or later, this kernel is for sm_52"),
     "reuse where there is no cache": (_inst("LDG.E R0, [R2.reuse];"), 5, "LDG.E: operand 2"),
+    "both operands negated": (_inst("IADD R0, -R1, -R2;"), 5, "only one operand can be negated here"),
     "negation that does not exist": (_inst("XMAD R0, -R1, R2, R3;"), 5, "- is not available here"),
     "swap register not the next one": (
         _inst("ATOM.E.CAS R0, [R2], R4, R6;"), 5,

@@ -27,4 +27,4 @@ def test_only_core_modules_are_used_and_every_file_is_strict() -> None:
 
 def test_files_stay_small() -> None:
     for path in FOLDER.glob("lib/MaxAs/*.pm"):
-        assert len(path.read_text().splitlines()) <= 650, path
+        assert len(path.read_text().splitlines()) <= 420, path

@@ -4,7 +4,7 @@ use strict;
 use warnings;
 no warnings 'portable';
 use Exporter 'import';
-use MaxAs::Encode qw(CC_TEST);
+use MaxAs::Fields qw(CC_TEST);
 use MaxAs::Immediate qw(hex_text float_text double_text half_text);
 use MaxAs::Spelling qw(dialect_opcode);
 use MaxAs::Table qw(field_get);

@@ -4,7 +4,7 @@ package MaxAs::Header;
 use strict;
 use warnings;
 use Exporter 'import';
-use MaxAs::Fail qw(fail fail_plain);
+use MaxAs::Fail qw(fail fail_plain warn_at);
 our @EXPORT_OK = qw(parse_header module_header);
 
 my $NAME = qr/[A-Za-z_\$][\w\$]*/;
@@ -17,7 +17,7 @@ sub _int { my ($text) = @_; return $text =~ /^0x/i ? hex $text : 0 + $text }
 
 # Keyword -> [pattern, what it wants, what it does with (header, captures)]
 my %KEY = (
-    Kernel     => [qr/^($NAME)$/, 'a name', sub { $_[0]{name} = $_[1] }],
+    Kernel     => [qr/^($NAME)(?:\s.*)?$/, 'a name', sub { $_[0]{name} = $_[1] }],
     Arch       => [qr/^(sm_\d\d)$/, 'sm_50 .. sm_62', sub { $_[0]{arch} = $_[1] }],
     SharedSize => [qr/^($SIZE)$/, 'bytes', sub { $_[0]{shared} = _int($_[1]) }],
     MinRegs    => [qr/^(\d{1,3})$/, 'a register count', sub { $_[0]{min_registers} = $_[1] }],
@@ -43,6 +43,8 @@ my %KEY = (
 );
 # These describe the whole cubin wherever they stand.
 my %MODULE_KEY = map { $_ => 1 } qw(Constant ConstantSize ConstantAddress Global);
+# Extensions of ours; in sources of others these words may begin a sentence.
+my %OURS = map { $_ => 1 } grep { !/^(?:Kernel|Arch|SharedSize)$/ } keys %KEY;
 # Written by the extractor, recomputed by the assembler.
 my %COUNTED = map { $_ => 1 } qw(InsCnt RegCnt BarCnt Instructions);
 
@@ -110,7 +112,12 @@ sub parse_header {
         my ($key, $value) = ($1, $2);
         next if $COUNTED{$key};
         my ($pattern, $wants, $store) = @{ $KEY{$key} };
-        my @found = $value =~ $pattern or fail($at, "header '$key: $value': $key wants $wants");
+        my @found = $value =~ $pattern;
+        if (!@found) {
+            fail($at, "header '$key: $value': $key wants $wants") unless $OURS{$key};
+            warn_at($at, "'$key: $value' is taken for a remark: as header line $key wants $wants");
+            next;
+        }
         $store->($key eq 'ConstantData' ? ($kernel, $module) : $MODULE_KEY{$key} ? $module : $kernel, @found);
         _check_sizes($kernel, $module, $at);
     }
