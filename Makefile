@@ -4,7 +4,7 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: table quick test lint verify wheel clean
+.PHONY: table quick test test-gpu lint verify wheel clean
 .DELETE_ON_ERROR:
 
 table: $(VENV)/.with-plot  ## the paper's table and figures, every output element checked
@@ -17,6 +17,9 @@ quick: $(VENV)/.with-plot  ## the same from the timing model alone
 test: $(VENV)/.with-test  ## linter, type checker, all tests
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy || status=1; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup || status=1; exit $$status
+
+test-gpu: $(VENV)/.with-test $(VENV)/.with-cuda  ## on a machine with a CUDA GPU: the tests that need one
+	$(BIN)/python -m pytest -m gpu tests/gpu
 
 lint: $(VENV)/.with-test
 	$(BIN)/ruff check .
