@@ -8,19 +8,17 @@ our @EXPORT_OK = qw(gpr_operands register_count predicates carry check_controls 
 
 use constant { RZ => 255, PT => 7, NONE => 7 };
 
-# How many consecutive registers an operand covers.
+# How many consecutive registers an operand covers. The table's rule is a number, the count of bits of another operand,
+# or a choice by a modifier or operand, whose entries may be rules again.
 sub register_count {
     my ($inst, $spec) = @_;
-    return _count($inst, $spec->{regs} // 1);
-}
-
-sub _count {
-    my ($inst, $rule) = @_;
-    return $rule unless ref $rule;
-    if (ref $rule eq 'ARRAY') { my $n = 0; $n += _count($inst, $_) for @{$rule}; return $n }
-    if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
-    my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
-    return _count($inst, $rule->{map}{$by} // $rule->{default} // 1);
+    my $rule = $spec->{regs} // 1;
+    while (ref $rule) {
+        if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
+        my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
+        $rule = $rule->{map}{$by} // $rule->{default} // 1;
+    }
+    return $rule;
 }
 
 my %HOLDS_REGISTER = map { $_ => 1 } qw(gpr addr cbank_indexed gpr_plus_simm implied_next_gpr);
