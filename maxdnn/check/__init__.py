@@ -17,6 +17,9 @@ from .timing import Timing
 __all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
 
 
+INCOMPLETE = "calls nest too many ways: not every path was followed"
+
+
 def check_hazards(kernel: CubinKernel) -> Report:
     """Check every reachable instruction of a kernel on all paths. Raises DecodeError at a word that is no
     instruction."""
@@ -27,7 +30,7 @@ def check_hazards(kernel: CubinKernel) -> Report:
     found = [*Hazards(timing).find(), *static_findings(graph, effects), *races]
     found.sort(key=lambda finding: finding.consumer.address)
     return Report(kernel.name, len(kernel.instructions), tuple(found), tuple(advice(timing)),
-                  (note,) if note else ())
+                  tuple(text for text in (note, "" if graph.complete else INCOMPLETE) if text))
 
 
 def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:

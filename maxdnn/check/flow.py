@@ -18,7 +18,7 @@ _PUSH = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "PRET": "CAL"}
 _POP = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
 _ENDS = {"EXIT", "KIL", "LONGJMP", "BPT"}
 _JUMPS = {"BRA", "BRX", "JMP", "JMX", "CAL", "JCAL", *_POP, *_ENDS}
-_REPEATS = 2  # how often one entry may be on a stack before recursion is folded onto the earlier one
+_REPEATS = 2  # how often one function may be on a stack before its recursion is folded
 _MOST_NODES = 20000
 
 Stack = tuple[tuple[str, int], ...]
@@ -62,13 +62,6 @@ def _table_targets(kernel: CubinKernel) -> list[int]:
     return sorted({index_of(w) for w in words if w % 8 == 0 and 0 < w < len(kernel.code)})
 
 
-def _folded(stack: Stack) -> Stack:
-    """The stack, cut back to an earlier occurrence of its newest entry where that one repeats (recursion)."""
-    if stack and stack.count(stack[-1]) > _REPEATS:
-        return stack[:len(stack) - 1 - stack[-2::-1].index(stack[-1])]
-    return stack
-
-
 class Graph:
     """All nodes reachable from the kernel's first instruction; `nodes[0]` is the entry."""
 
@@ -79,6 +72,7 @@ class Graph:
         self._leaders = self._find_leaders()
         self._made: dict[tuple[int, Stack], Node] = {}
         self._todo: list[tuple[Node, Stack]] = []
+        self.complete = True  # False: more nodes than followed
         self.unbalanced: list[int] = []  # SYNC, BRK, CONT with no matching entry
         self._node(0, ())
         while self._todo:
@@ -97,7 +91,7 @@ class Graph:
 
     def _node(self, first: int, stack: Stack) -> Node:
         if len(self._made) > _MOST_NODES:
-            stack = ()
+            stack, self.complete = (), False
         key = (first, stack)
         if key not in self._made:
             last = first
@@ -110,7 +104,21 @@ class Graph:
     def _link(self, node: Node, stack: Stack) -> None:
         for target, after in self._successors(node.last, stack):
             if 0 <= target < len(self.code):
-                node.successors.append(self._node(target, _folded(after)))
+                node.successors.append(self._node(target, self._folded(after)))
+
+    def _folded(self, stack: Stack) -> Stack:
+        """The stack; where the function just called is on it too often (recursion), without what lies between its
+        first call and this one. Callers met on the way back are then those of the first call."""
+        if not stack or stack[-1][0] != "CAL":
+            return stack
+        callee = self._callee(stack[-1][1])
+        calls = [n for n, (kind, back) in enumerate(stack) if kind == "CAL" and self._callee(back) == callee]
+        return (*stack[:calls[0] + 1], stack[-1]) if len(calls) > _REPEATS else stack
+
+    def _callee(self, back: int) -> int | None:
+        """The function called by the instruction before index `back`; None if that is no call (PRET)."""
+        call = self.code[back - 1]
+        return call["target"].value if call.opcode in ("CAL", "JCAL") else None
 
     def _successors(self, i: int, stack: Stack) -> list[tuple[int, Stack]]:
         inst = self.code[i]
