@@ -145,28 +145,37 @@ class _Engine:
         self._stream: Any = None
 
     def run(self, plan: ConvPlan, given: dict[str, ArrayView], alpha: np.float32, stream: Any) -> None:
-        with self.lock, _Memory(self.device, given, stream) as places:
+        with self.lock:
             if stream != self._stream:  # the workspace may be in use on the other stream
                 self.device.synchronize()
                 self._stream = stream
-            plan = self._with_aligned_textures(plan, places)
+            if given["images"].on_host:
+                with _HostArrays(self.device, given, stream) as places:
+                    self._run(plan, places, alpha, stream)
+            else:
+                self._run(plan, {name: (a.address, a.nbytes) for name, a in given.items()}, alpha, stream)
+
+    def _run(self, plan: ConvPlan, places: Places, alpha: np.float32, stream: Any) -> None:
+        plan = self._with_aligned_textures(plan, places)
+        if plan.workspace:
             self._place_workspace(plan, places)
-            values = {"alpha": alpha, **{name: address for name, (address, _) in places.items()}}
-            for launch in plan.launches:
-                module, function = self._kernel(launch.spec)
-                if launch.offsets is not None:
-                    module.set_constant(launch.spec.constants[0].name, launch.offsets, stream=stream)
-                textures = {name: Texture(*places[place]) for name, place in launch.textures.items()}
-                function.launch(launch.grid, launch.block, launch.arguments(values), textures=textures, stream=stream)
+        values: dict[str, Any] = {name: address for name, (address, _) in places.items()}
+        values["alpha"] = alpha
+        for launch in plan.launches:
+            module, function = self._kernel(launch.spec)
+            if launch.offsets is not None:
+                module.set_constant(launch.spec.constants[0].name, launch.offsets, stream=stream)
+            textures = {name: Texture(*places[place]) for name, place in launch.textures.items()}
+            function.launch(launch.grid, launch.block, launch.arguments(values), textures=textures, stream=stream)
 
     def _with_aligned_textures(self, plan: ConvPlan, places: Places) -> ConvPlan:
         """A texture must begin at an aligned address: copy an array of the user's that does not."""
         need = getattr(self.device, "texture_alignment", TEXEL_BYTES)
-        odd = {name for name in ("images", "filters") if places[name][0] % need}
-        if plan.layout == "NCHW" or not odd:
+        odd_images, odd_filters = places["images"][0] % need != 0, places["filters"][0] % need != 0
+        if plan.layout == "NCHW" or not (odd_images or odd_filters):
             return plan
-        return make_plan(plan.shape, layout=plan.layout, kernel=plan.spec.name, copy_images="images" in odd,
-                         copy_filters="filters" in odd)
+        return make_plan(plan.shape, layout=plan.layout, kernel=plan.spec.name, copy_images=odd_images,
+                         copy_filters=odd_filters)
 
     def _place_workspace(self, plan: ConvPlan, places: Places) -> None:
         size = plan.workspace_bytes
@@ -187,9 +196,9 @@ class _Engine:
         return self._kernels[spec.name]
 
 
-class _Memory:
-    """The user's arrays on the device for the time of a call: (address, bytes) by name. Host arrays are lent to a
-    device that can use them in place; else copied there, and the output back at the end."""
+class _HostArrays:
+    """The user's host arrays on the device for the time of a call: (address, bytes) by name. They are lent to a device
+    that can use them in place; else copied there, and the output back at the end."""
 
     def __init__(self, device: Device, given: dict[str, ArrayView], stream: Any) -> None:
         self._device, self._given, self._stream = device, given, stream
@@ -197,11 +206,9 @@ class _Memory:
         self._adopt = getattr(device, "adopt", None)
 
     def __enter__(self) -> Places:
-        if self._given["images"].on_host:
-            for name, array in self._given.items():
-                self._buffers[name] = self._place(name, array)
-        return {name: (self._buffers[name].address if self._buffers else array.address, array.nbytes)
-                for name, array in self._given.items()}
+        for name, array in self._given.items():
+            self._buffers[name] = self._place(name, array)
+        return {name: (buffer.address, self._given[name].nbytes) for name, buffer in self._buffers.items()}
 
     def _place(self, name: str, array: ArrayView) -> Buffer:
         if self._adopt:
@@ -212,7 +219,7 @@ class _Memory:
         return buffer
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        if self._buffers and not self._adopt and failure is None:
+        if not self._adopt and failure is None:
             self._device.download(self._buffers["out"], self._given["out"].array, self._stream)
         for buffer in self._buffers.values():
             buffer.free()

@@ -52,6 +52,8 @@ class _Driver:
 
     def __init__(self) -> None:
         self._lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        self._attribute = self._lib.cuPointerGetAttribute
+        self._attribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
 
     def _call(self, name: str, *args: Any) -> None:
         code = getattr(self._lib, name)(*args)
@@ -66,13 +68,13 @@ class _Driver:
     def context_of(self, pointer: int) -> int:
         """The handle of the context a device pointer belongs to; 0 for memory bound to none."""
         context = ctypes.c_void_p()
-        failed = self._lib.cuPointerGetAttribute(ctypes.byref(context), self._CONTEXT, ctypes.c_uint64(pointer))
+        failed = self._attribute(ctypes.byref(context), self._CONTEXT, pointer)
         return 0 if failed else context.value or 0
 
     def ordinal_of(self, pointer: int) -> int:
         """The number of the GPU a device pointer belongs to."""
         ordinal = ctypes.c_int()
-        self._call("cuPointerGetAttribute", ctypes.byref(ordinal), self._ORDINAL, ctypes.c_uint64(pointer))
+        self._call("cuPointerGetAttribute", ctypes.byref(ordinal), self._ORDINAL, pointer)
         return ordinal.value
 
     def order(self, first: int, then: int) -> None:

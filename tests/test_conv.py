@@ -320,7 +320,7 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch):
             self.name = name
 
     gpus = {0x1000: Gpu("GPU 0"), 0x2000: Gpu("GPU 1")}
-    monkeypatch.setattr(device, "for_array", lambda array: gpus[array.__cuda_array_interface__["data"][0]])
+    monkeypatch.setattr(device, "for_address", gpus.__getitem__)
     with pytest.raises(ShapeError) as error:
         conv_fprop(OnGpu((3, 6, 5, 4), address=0x1000), OnGpu((3, 3, 2, 8), address=0x2000))
     assert str(error.value) == "filters must be on the same device as images (got GPU 1, images is GPU 0)"
