@@ -74,6 +74,7 @@ def test_disasm_json_carries_words_and_text(cubin_path: pathlib.Path, capsys: py
 @pytest.mark.parametrize(("argv", "words"), [
     (["disasm", "no-such.cubin"], "no-such.cubin: No such file"),
     (["disasm", __file__], "not a cubin"),
+    (["disasm", "."], "Is a directory"),
 ])
 def test_an_error_is_one_line_on_stderr_and_status_1(argv: list[str], words: str,
                                                      capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,3 +90,41 @@ def test_an_unknown_kernel_is_refused_with_those_there_are(cubin_path: pathlib.P
     assert cli.main(["disasm", str(cubin_path), "--kernel", "scales"]) == 1
     err = capsys.readouterr().err
     assert "scales" in err and "fill" in err and "scale" in err
+
+
+STORE = """# Kernel: answer
+# Arch: sm_50
+# Params(1):
+#\t0:0x140:8:0
+--:-:-:-:1 MOV R2, c[0x0][0x140];
+--:-:-:-:6 MOV R3, c[0x0][0x144];
+--:-:-:-:6 MOV32I R0, [+ $value || 7 +];
+--:-:-:-:2 STG.E [R2], R0;
+--:-:-:-:f EXIT;
+"""
+
+
+def test_asm_writes_a_cubin_that_disasm_reads_back(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, output = tmp_path / "answer.sass", tmp_path / "answer.cubin"
+    source.write_text(STORE)
+    assert cli.main(["asm", str(source), "-o", str(output), "-D", "value", "42", "--arch", "sm_61"]) == 0
+    assert "answer" in capsys.readouterr().out
+    assert cli.main(["disasm", str(output)]) == 0
+    listing = capsys.readouterr().out
+    assert "sm_61" in listing and "param bytes 8" in listing
+    assert "MOV32I R0, 0x2a;" in listing
+    assert oracles.disassembly(output.read_bytes())["answer"][2] == (0x18, "MOV32I R0, 0x2a")
+
+
+@pytest.mark.parametrize(("text", "options", "words"), [
+    ("--:-:-:-:1 MOVE R2, R3;\n", [], "answer.sass:1: "),
+    (STORE, ["--no-code"], "answer.sass:7: "),
+    (STORE, ["--arch", "sm_70"], "sm_70"),
+])
+def test_asm_passes_the_assemblers_message_on_and_writes_nothing(
+        tmp_path: pathlib.Path, text: str, options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    source, output = tmp_path / "answer.sass", tmp_path / "answer.cubin"
+    source.write_text(text)
+    assert cli.main(["asm", str(source), "-o", str(output), *options]) == 1
+    assert words in capsys.readouterr().err
+    assert not output.exists()
