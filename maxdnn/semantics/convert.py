@@ -6,18 +6,18 @@ from .operands import extend, i64, raw, result32, select_part, set32, set64, set
 from .registry import semantics
 from .single import canonical, flush, saturate
 
-INTEGRAL = {"ROUND": "", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ", "": ""}
+INTEGRAL = {"ROUND": "", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ"}
 HALF_NAN = 0x7FFF
 
 
-def _source(m: Machine, op: Operand, type_: str, upper: bool = False) -> V:
-    """A float operand of any width, its marks applied; F16 comes from the low half unless `upper` or marked .H1."""
+def _source(m: Machine, op: Operand, type_: str) -> V:
+    """A float operand of any width, its marks applied; F16 comes from the low half unless marked .H1."""
     if type_ == "F64":
         return signs(m, op, m.bitcast(i64(m, op), "f64"))
     bits = raw(m, op)
     if type_ == "F32":
         return signs(m, op, m.bitcast(bits, "f32"))
-    if upper or op.part == "H1":
+    if op.part == "H1":
         bits = m.lshr(bits, m.const("i32", 16))
     return signs(m, op, m.bitcast(m.trunc(bits, "i16"), "f16"))
 
@@ -32,11 +32,6 @@ def half_bits(m: Machine, value: V) -> V:
 def f2f(m: Machine, i: Instruction) -> None:
     to, source = i.mods["types"].split(".")
     _convert(m, i, to, source, _source(m, i["b"], source))
-
-
-@semantics("F2F.H1")
-def f2f_upper(m: Machine, i: Instruction) -> None:
-    _convert(m, i, "F32", "F16", _source(m, i["b"], "F16", upper=True))
 
 
 def _convert(m: Machine, i: Instruction, to: str, source: str, value: V) -> None:
@@ -57,7 +52,7 @@ def f2f_round(m: Machine, i: Instruction) -> None:
     value = _source(m, i["b"], type_)
     if i.mods["ftz"] and type_ == "F32":
         value = flush(m, value)
-    if i.mods["rnd"]:
+    if i.mods["rnd"] in INTEGRAL:
         value = m.integral(value, INTEGRAL[i.mods["rnd"]])
     _write_float(m, i, type_, value)
 
@@ -90,7 +85,7 @@ def f2i(m: Machine, i: Instruction) -> None:
         value = flush(m, value)
     if source == "F16":
         value = m.fpext(value, "f32")
-    value = m.integral(value, INTEGRAL[i.mods["rnd"]])
+    value = m.integral(value, INTEGRAL.get(i.mods["rnd"], ""))
     result = m.ftoi(value, "i64" if bits == 64 else "i32", signed)
     if source == "F64" or bits == 64:
         odd = m.const("i64", 1 << 63) if bits == 64 else m.const("i32", 1 << 31)

@@ -97,6 +97,11 @@ def compare_and_swap(m: Machine, i: Instruction) -> None:
     _atomic(m, i, "shared" if i.opcode == "ATOMS" else "generic", kind, "CAS", "bc", i["d"].value)
 
 
+@semantics("ATOMS.CAST")
+def compare_and_store(m: Machine, i: Instruction) -> None:
+    m.unsupported("ATOMS.CAST has no published meaning")
+
+
 # -- textures: one-dimensional linear fetches ---------------------------------------------------------------------
 
 _PAIRS = {"R": "R", "G": "G", "B": "B", "A": "A", "RG": "RG", "RA": "RA", "GA": "GA", "BA": "BA"}

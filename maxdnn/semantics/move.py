@@ -35,7 +35,7 @@ def lepc(m: Machine, i: Instruction) -> None:
     set32(m, i["d"], m.const("i32", i.address + 8))
 
 
-@semantics("NOP", "DEPBAR", "DEPBAR.LE", "MEMBAR", "CCTL", "CCTLL", "CCTLT")
+@semantics("NOP", "DEPBAR", "DEPBAR.LE", "MEMBAR", "CCTL", "CCTLL")
 def nothing(m: Machine, i: Instruction) -> None:
     """Scoreboards, memory order, caches: where one instruction runs after the other there is nothing to wait for."""
 
