@@ -10,27 +10,34 @@ from maxdnn import cubin
 from maxdnn.isa import encode
 from maxdnn.isa.control import join_control_word
 from tests import oracles
-from tests.corpus import compiler
+from tests.corpus import compiler, randomprog
+
+RANDOM_SEEDS = range(20, 23)
+PROGRAMS = [*compiler.sources(), *(f"random {seed}" for seed in RANDOM_SEEDS)]
 
 
 def _code_words(kernel: cubin.CubinKernel) -> list[int]:
     return [word for (word,) in struct.iter_unpack("<Q", kernel.code)]
 
 
-def _kernels(source: str) -> list[cubin.CubinKernel]:
-    return list(cubin.read(compiler.compile_source(source)).kernels.values())
+def _kernels(program: str) -> list[cubin.CubinKernel]:
+    if program.startswith("random "):
+        image = compiler.compile_text(randomprog.program(int(program.removeprefix("random "))), ".cu")
+    else:
+        image = compiler.compile_source(program)
+    return list(cubin.read(image).kernels.values())
 
 
-@pytest.mark.parametrize("source", compiler.sources())
-def test_instructions_of_the_corpus_print_as_the_vendor_prints_them(source: str) -> None:
-    for kernel in _kernels(source):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_instructions_of_the_corpus_print_as_the_vendor_prints_them(program: str) -> None:
+    for kernel in _kernels(program):
         vendor = oracles.instruction_lines(oracles.nvdisasm_raw(_code_words(kernel), kernel.arch))
         assert [(inst.address, inst.text()) for inst in kernel.instructions] == vendor
 
 
-@pytest.mark.parametrize("source", compiler.sources())
-def test_instructions_of_the_corpus_encode_to_the_same_code(source: str) -> None:
-    for kernel in _kernels(source):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_instructions_of_the_corpus_encode_to_the_same_code(program: str) -> None:
+    for kernel in _kernels(program):
         code = []
         for i in range(0, len(kernel.instructions), 3):
             group = [dataclasses.replace(inst, word=0) for inst in kernel.instructions[i:i + 3]]
