@@ -38,11 +38,42 @@ def popcount4(mask):
 
 
 @njit(nogil=True, error_model="numpy")
+def bucket(X, row, number):
+    """The cell of a stretch of BUCKET cycles; a ring, so an old stretch makes room."""
+    cell = row + 2 + (number & BUCKETS - 1) * 2
+    if X[cell] != number:
+        X[cell], X[cell + 1] = number, 0
+    return cell + 1
+
+
+@njit(nogil=True, error_model="numpy")
 def book(X, resource, ticks, start):
-    """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served."""
-    begin = max(start * TICK, X[resource])
-    X[resource] = begin + ticks
-    return (begin + TICK - 1) // TICK
+    """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served.
+
+    Requests do not come in the order of their starts (a texture unit's queue reaches into the future), so what is taken
+    is kept per stretch of cycles: a request late in time does not delay an earlier one that comes after it."""
+    row = X[T_BOOK] + resource * BOOK_SIZE
+    number = start // BUCKET
+    if X[row] <= number < X[row + 1]:
+        number = X[row + 1]
+    first = number
+    cell = bucket(X, row, number)
+    while X[cell] >= BUCKET * TICK:
+        number += 1
+        cell = bucket(X, row, number)
+    if first == X[row + 1]:
+        X[row + 1] = number
+    elif number - first > X[row + 1] - X[row]:
+        X[row], X[row + 1] = first, number
+    served = max(start * TICK, number * BUCKET * TICK + X[cell])
+    X[cell] += ticks
+    while X[cell] > BUCKET * TICK:
+        over = X[cell] - BUCKET * TICK
+        X[cell] = BUCKET * TICK
+        number += 1
+        cell = bucket(X, row, number)
+        X[cell] += over
+    return (served + TICK - 1) // TICK
 
 
 @njit(nogil=True, error_model="numpy")
@@ -58,7 +89,7 @@ def l2_way(X, line, now):
     if not hit:
         if X[dirty]:
             n = popcount4(X[dirty])
-            book(X, C_DRAM_FREE, n * X[P_DRAM_TICKS], now)
+            book(X, B_DRAM, n * X[P_DRAM_TICKS], now)
             X[C_DRAM_WRITE] += n
         claim(X, base, ways, way, line, now)
     X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, dirty, fill
@@ -70,14 +101,14 @@ def l2_read(X, line, mask, start):
     """Read sectors of a line through L2: the cycle the last one is there."""
     n = popcount4(mask)
     X[C_L2_SECTORS] += n
-    begin = book(X, C_L2_FREE, n * X[P_L2_TICKS], start)
+    begin = book(X, B_L2, n * X[P_L2_TICKS], start)
     _, fill = l2_way(X, line, begin)
     done = begin + X[P_L2LAT]
     for sector in range(4):
         if mask >> sector & 1:
             there = X[fill + sector]
             if there < 0:
-                there = book(X, C_DRAM_FREE, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
+                there = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
                 X[fill + sector] = there
                 X[C_DRAM_READ] += 1
             else:
@@ -89,7 +120,7 @@ def l2_read(X, line, mask, start):
 @njit(nogil=True, error_model="numpy")
 def l2_write(X, line, mask, start):
     """Write sectors of a line into L2 (write back, nothing fetched): the cycle they are taken."""
-    begin = book(X, C_L2_FREE, popcount4(mask) * X[P_L2_TICKS], start)
+    begin = book(X, B_L2, popcount4(mask) * X[P_L2_TICKS], start)
     dirty, fill = l2_way(X, line, begin)
     X[dirty] |= mask
     for sector in range(4):

@@ -11,12 +11,12 @@ NEVER = 1 << 62
  P_CWAYS, P_C15LAT, P_C15SETS, P_C15WAYS, P_ISETS, P_IWAYS, P_BARLAT, P_LAUNCH, P_RELEASE, P_TRACE_FROM, P_TRACE_TO,
  P_PREFETCH, P_PORT_TICKS, P_L2_TICKS, P_DRAM_TICKS, P_ORDER_LENGTH, P_GROUPS, P_EVENTS_MAX,
  T_CODE, T_WARP, T_SCHED, T_ORDER, T_BLOCK, T_SM, T_RUN, T_PATHPTR, T_PATH, T_STREAM, T_RECPTR, T_RECORD, T_LINE,
- T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, P_STAMP) = range(63)
+ T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, P_STAMP, T_BOOK) = range(64)
 
 (C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
- C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_FREE, C_DRAM_FREE, C_L2_LINE, C_L2_DIRTY,
- C_L2_FILL) = range(64, 92)
+ C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_LINE, C_L2_DIRTY,
+ C_L2_FILL) = range(64, 90)
 HEAD = 96
 
 # One row per instruction.
@@ -53,9 +53,15 @@ RUN_SIZE, RECORD_SIZE, LINE_SIZE = 2, 4, 2
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
 SECTORED, WHOLE = 7, 3
 
+# One row per bandwidth-limited resource: L2, DRAM, then the L2 port of each SM. A row is the first bucket of a stretch
+# known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands for, ticks taken.
+B_L2, B_DRAM, B_PORTS = 0, 1, 2
+BUCKET, BUCKETS = 16, 4096
+BOOK_SIZE = 2 + 2 * BUCKETS
+
 # One row per block slot, one per SM, one per traced issue.
 B_LIVE, B_ARRIVED, B_SIZE = 0, 1, 2
-M_SHARED, M_TEX0, M_TEX1, M_PORT, M_SIZE = 0, 1, 2, 3, 4
+M_SHARED, M_TEX0, M_TEX1, M_SIZE = 0, 1, 2, 3
 EVENT_SIZE = 6  # cycle, scheduler, warp, instruction, second of a pair, block
 
 # Why a scheduler issued nothing in a cycle; the first six are the scoreboards.

@@ -4,7 +4,7 @@ resource is a first-come-first-served server whose next free cycle is kept, so a
 
 from numba import njit
 
-from .caches import constant_line, l1_lookup, l2_read, l2_write, popcount4
+from .caches import book, constant_line, l1_lookup, l2_read, l2_write, popcount4
 from .columns import *
 
 
@@ -50,10 +50,7 @@ def others(X, w, i, index, mask, begin, first, last):
 def through_l2(X, w, i, index, line, mask, start):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
     n = popcount4(mask)
-    port = X[T_SM] + X[w + W_SM] * M_SIZE + M_PORT
-    begin = max(start * TICK, X[port])
-    X[port] = begin + n * X[P_PORT_TICKS]
-    begin = (begin + TICK - 1) // TICK
+    begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
     mirror, turn = X[P_MIRROR], 0
     if mirror:
         turn = X[C_ROTATE] % (mirror + 1)

@@ -55,6 +55,9 @@ class Image:
         self._add(head, c.T_ORDER, np.full((shape.sms * 4, self.order_length), -1, np.int64))
         self._add(head, c.T_BLOCK, np.zeros((shape.sms * shape.resident, c.B_SIZE), np.int64))
         self._add(head, c.T_SM, np.zeros((shape.sms, c.M_SIZE), np.int64))
+        books = np.zeros((c.B_PORTS + shape.sms, c.BOOK_SIZE), np.int64)
+        books[:, 2::2] = -1
+        self._add(head, c.T_BOOK, books)
         self._add_work(head, work)
         self._add_caches(head)
         self._add(head, c.T_STALL, np.zeros((self.instructions + 1, 16), np.int64))
