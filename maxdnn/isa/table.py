@@ -99,6 +99,7 @@ class Table:
         self.classes = {n: InstructionClass(n, **c) for n, c in data["classes"].items()}
         self.special_registers = {int(k): v for k, v in data["special_registers"].items()}
         self.special_registers_sm60 = {int(k): v for k, v in data["special_registers_sm60_extra"].items()}
+        self.cc_tests = {k: v.strip(".") for k, v in self._values("cc").items()}  # by the 5-bit field of a branch
         self.rows = tuple(self._row(i, r) for i, r in enumerate(data["rows"]))
         self._buckets = self._bucket_rows()
 

@@ -7,9 +7,7 @@ from .instruction import CC_TRUE, PT, RZ, Instruction, Operand
 from .table import TABLE
 
 _TEX_PHASE = {0: "", 1: ".T", 2: ".P"}
-CC_TESTS = dict(enumerate(
-    "F LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU T OFF LO SFF LS HI SFT HS OFT "
-    "CSM_TA CSM_TR CSM_MX FCSM_TA FCSM_TR FCSM_MX RLE RGT".split()))
+CC_TESTS = TABLE.cc_tests
 
 
 def _reg(index: int) -> str:
