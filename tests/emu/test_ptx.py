@@ -5,6 +5,7 @@ import pytest
 from maxdnn import cubin
 from maxdnn.emu.ptx import translate
 from tests import oracles
+from tests.corpus import cases, compiler
 
 TARGETS = ("sm_52", "sm_70", "sm_80", "sm_90")
 
@@ -44,10 +45,39 @@ def test_the_vendors_assembler_accepts_a_translation(source, target):
     assert oracles.ptxas(text, target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source", sorted({case.source for case in cases.ALL}))
+def test_the_vendors_assembler_accepts_the_whole_corpus(source, target):
+    assert oracles.ptxas(translate(cubin.read(compiler.compile_source(source)), target), target)
+
+
 def test_a_static_stack_leaves_no_stack_behind():
     text = translate(cubin.read(oracles.compile_cuda(EVERY_SPACE)), "sm_90")
     assert "brx" not in text
     assert text.count("bar.sync") >= 1
+
+
+def test_lanes_in_step_are_brought_together_but_not_inside_a_paced_loop():
+    store_then_load = r"""
+    extern "C" __global__ void handed_on(float *a) {
+        __shared__ volatile float s[64];
+        s[threadIdx.x] = a[threadIdx.x];
+        a[threadIdx.x] = s[threadIdx.x ^ 1];
+    }"""
+    paced = r"""
+    extern "C" __global__ void paced(float *a, int n) {
+        __shared__ volatile float s[2][64];
+        float sum = 0;
+        #pragma unroll 1
+        for (int i = 0; i < n; ++i) {
+            s[i & 1][threadIdx.x] = a[i * 64 + threadIdx.x];
+            sum += s[~i & 1][threadIdx.x ^ 1];
+            __syncthreads();
+        }
+        a[threadIdx.x] = sum;
+    }"""
+    texts = [translate(cubin.read(oracles.compile_cuda(source)), "sm_90") for source in (store_then_load, paced)]
+    assert ["bar.warp.sync" in text for text in texts] == [True, False]
 
 
 def test_symbols_keep_their_place_in_the_arrays():
