@@ -153,9 +153,9 @@ def _other_half_set(m: Machine, op: Operand, value: V) -> V:
     return m.icmp("ne", other, m.const("i32", 0))
 
 
-@semantics("IMUL", "IMUL32I", "IMAD", "IMAD32I")
+@semantics("IMUL", "IMUL32I", "IMAD", "IMAD32I", "IMAD.PO", "IMAD32I.PO")
 def imad(m: Machine, i: Instruction) -> None:
-    """32 x 32 multiply and add in 64 bits; .HI takes the upper word of the product."""
+    """32 x 32 multiply and add in 64 bits; .HI takes the upper word of the product. .PO: one more."""
     type_ = i.mods.get("t", "")
     signed_a, signed_b = type_ in ("", "S32.U32"), type_ in ("", "U32.S32")
     a, b = _widen(m, i32(m, i["a"]), signed_a), _widen(m, i32(m, i["b"]), signed_b)
@@ -169,7 +169,7 @@ def imad(m: Machine, i: Instruction) -> None:
     if c is None:
         result32(m, i, value)
         return
-    _add(m, i, value, _entering(m, c), _carry_in(m, i, int(c.neg)))
+    _add(m, i, value, _entering(m, c), _carry_in(m, i, int(c.neg or i.mnemonic.endswith(".PO"))))
 
 
 def _widen(m: Machine, value: V, signed: bool) -> V:

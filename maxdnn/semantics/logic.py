@@ -22,6 +22,9 @@ def _zero_predicate(m: Machine, i: Instruction, value: V) -> None:
 
 @semantics("LOP", "LOP32I")
 def lop(m: Machine, i: Instruction) -> None:
+    if i.mods["x"]:
+        m.unsupported(f"{i.opcode}.X has no published meaning")
+        return
     value = _logic(m, i.mods["op"], bits(m, i["a"]), bits(m, i["b"]))
     _zero_predicate(m, i, value)
     result32(m, i, value)
@@ -30,6 +33,9 @@ def lop(m: Machine, i: Instruction) -> None:
 @semantics("LOP3.LUT")
 def lop3(m: Machine, i: Instruction) -> None:
     """Bit number a << 2 | b << 1 | c of the table, as an or of the minterms that are set."""
+    if i.mods["x"]:
+        m.unsupported("LOP3.X has no published meaning")
+        return
     a, b, c = (i32(m, i[n]) for n in "abc")
     value = lookup3(m, i["lut"].value, a, b, c)
     _zero_predicate(m, i, value)

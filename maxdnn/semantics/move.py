@@ -92,7 +92,7 @@ def cset(m: Machine, i: Instruction) -> None:
         m.unsupported(f"condition test {i.mods['cc']} has no published meaning")
         return
     true = m.const("i32", 0x3F800000 if i.mods["bf"] else 0xFFFFFFFF)
-    set32(m, i["d"], m.select(combine(m, i.mods["op2"], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
+    result32(m, i, m.select(combine(m, i.mods["op2"], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
 
 
 def _packed(m: Machine, source: str) -> V:
