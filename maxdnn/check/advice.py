@@ -10,14 +10,14 @@ from .hazards import VISIBLE, disjoint, uses
 from .report import Finding, Place
 from .rules import required_cycles
 from .static import FLOW_STALL, TRANSFERS, next_slot_read
-from .timing import OPERANDS, RESULT, State, Timing
+from .timing import OPERANDS, RESULT, State, Timing, in_order
 
 BANKS = 4  # bank = register mod 4, one read per bank and cycle [maxas wiki]
 
 
 def advice(timing: Timing) -> list[Finding]:
     """All advice for a kernel without errors, in address order."""
-    found = [*_stalls(timing), *_waits(timing), *_conflicts(timing)]
+    found = [*_stalls(timing), *_waits(timing), *_shared_barriers(timing), *_conflicts(timing)]
     return sorted(found, key=lambda finding: finding.consumer.address)
 
 
@@ -119,6 +119,22 @@ def _waits(timing: Timing) -> Iterator[Finding]:
             if timing.code[i].control.wait_mask & ~mask & 1 << bar:
                 yield _finding("idle-wait", f"barrier {bar + 1}", timing.code[i],
                                "nothing can be pending on this barrier here", "drop the wait")
+
+
+def _shared_barriers(timing: Timing) -> Iterator[Finding]:
+    """A barrier set while something of another kind is still pending on it: a wait for one is a wait for both."""
+    seen: dict[tuple[int, int], int] = {}
+    for i, _, state, _ in timing.walk():
+        mine = _set_by(timing.code[i])
+        for k, entry in state.items():
+            both = mine & _set_by(timing.code[k]) if mine and entry.flags & (RESULT | OPERANDS) and k != i else 0
+            old, new = timing.effects[k], timing.effects[i]
+            if both and not in_order(old, new) and not (old.queue and old.queue == new.queue):
+                seen.setdefault((i, both.bit_length()), k)
+    for (i, bar), k in sorted(seen.items()):
+        yield Finding("barrier-shared", f"barrier {bar}", Place.of(timing.code[k]), Place.of(timing.code[i]), None,
+                      None, "set while still pending: whoever waits for one waits for both",
+                      "use another barrier if one is free")
 
 
 def _pending(timing: Timing, before: State) -> int:

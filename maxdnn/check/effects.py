@@ -111,7 +111,7 @@ def effects(inst: Instruction) -> Effects:
     roles["pred"], roles["guard"], predicates = _predicates(inst)
     extends = bool(inst.mods.get("x") or inst.mods.get("cmode") == "X" or inst.mods.get("hi") in ("X", "XHI"))
     roles["x" if extends else "cc"] = int(inst.cc_reads()) << CC
-    fixed = inst.cls.latency == "fixed" and inst.opcode != "B2R"  # the compiler always tracks B2R by a scoreboard
+    fixed = inst.cls.latency == "fixed"
     by_role = tuple((role, mask) for role, mask in roles.items() if mask)
     reads = 0
     for _, mask in by_role:
@@ -121,7 +121,7 @@ def effects(inst: Instruction) -> Effects:
 
 
 # Operations that complete in the order of their issue, by the evidence of the vendor's compiler, which sets a
-# scoreboard on the last of a row only. S2R is not among them.
+# scoreboard on the last of a row only. S2R and B2R are not among them.
 _IN_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shared"}
 
 
@@ -133,7 +133,7 @@ def _queue(inst: Instruction) -> tuple[str, str]:
         return pipe, _IN_ORDER.get(inst.opcode, "")
     if pipe == "tex":
         return pipe, "global"  # texture and global loads come back through one unit
-    if pipe == "fp64" or (pipe == "sfu" and inst.opcode != "S2R"):
+    if pipe == "fp64" or (pipe == "sfu" and inst.opcode not in ("S2R", "B2R")):
         return pipe, pipe
     return "", ""
 

@@ -1,4 +1,9 @@
-"""Read-after-write, write-after-read and write-after-write over all paths, and waits that come too early."""
+"""Read-after-write, write-after-read and write-after-write over all paths, and waits that come too early.
+
+Nothing is asked for before EXIT or a block barrier: the vendor's compiler leaves loads, stores and conversions pending
+at both (latencies.json, pending_at_exit and pending_at_barrier), and a barrier follows the shared-memory queue. Nor is
+it a hazard to set a scoreboard that is still pending: scoreboards count, a wait is for all of them; a wait by count
+(DEPBAR.LE) is believed only as far as the operations counted come back in order."""
 
 from collections.abc import Iterator
 
@@ -6,7 +11,7 @@ from ..isa import Instruction
 from .effects import Effects, names
 from .report import Finding, Place
 from .rules import Key, consumer_class, kind_of, required_cycles
-from .timing import GUARD, OPERANDS, RESULT, Entry, State, Timing
+from .timing import GUARD, OPERANDS, RESULT, UNYIELDED, Entry, State, Timing
 
 VISIBLE = 2  # cycles until an instruction's scoreboard can be waited for [maxas wiki; so does the vendor's compiler]
 
@@ -66,16 +71,18 @@ class Hazards:
         for key, mask in uses(self.code[i], self.code[k], entry, self.effects[i]):
             need = required_cycles(key)
             if elapsed < need:
-                kind = {"register": "raw-fixed", "predicate": "raw-predicate", "carry": "raw-carry"}[key[1]]
-                self._add(kind, k, i, mask, need, elapsed, "result is used before it is there",
-                          self._longer(i, need - elapsed))
+                kind, fix = self._longer(key[1], i, need - elapsed)
+                self._add(kind, k, i, mask, need, elapsed, "result is used before it is there", fix)
 
-    def _longer(self, i: int, more: int) -> str:
-        before = self.code[i - 1] if i else self.code[i]
+    def _longer(self, resource: str, i: int, more: int) -> tuple[str, str]:
+        """The kind of finding and what gives `more` cycles before instruction i."""
+        before = self.code[max(i - 1, 0)]
         control = before.control
-        if control.stall > 11 and not control.yield_hint:
-            return f"set the yield hint at {before.address:04x}: stall {control.stall} counts in full only with it"
-        return f"add {more} to the stall at {before.address:04x} (or move independent instructions in between)"
+        if not control.yield_hint and control.stall - UNYIELDED.get(control.stall, control.stall) >= more:
+            return "yield", (f"set the yield hint at {before.address:04x}: stall {control.stall} counts in full only "
+                             "with it")
+        kind = {"register": "raw-fixed", "predicate": "raw-predicate", "carry": "raw-carry"}[resource]
+        return kind, f"add {more} to the stall at {before.address:04x} (or move independent instructions in between)"
 
     def _tracked(self, k: int, i: int, kind: str, mask: int, message: str) -> None:
         control = self.code[k].control

@@ -194,7 +194,7 @@ class Warp(Arithmetic):
         return state
 
     def _execute(self, inst: Instruction) -> None:
-        if inst.cls.latency == "fixed" and inst.opcode != "B2R":
+        if inst.cls.latency == "fixed":
             self._reuse(inst)
             function = meaning(inst)
             if function is None:
@@ -204,7 +204,7 @@ class Warp(Arithmetic):
             self.served = {}
             return
         pipe = inst.cls.pipe
-        queue = pipe if pipe in ("lsu", "tex", "fp64") or (pipe == "sfu" and inst.opcode != "S2R") else ""
+        queue = pipe if pipe in ("lsu", "tex", "fp64") or (pipe == "sfu" and inst.opcode not in ("S2R", "B2R")) else ""
         order = {"lsu": _ORDER.get(inst.opcode, ""), "tex": "global"}.get(queue, queue)
         op = Op(inst, self.time, self.mask, queue, order, self.steps)
         self.flying.append(op)

@@ -91,7 +91,7 @@ def _kind(inst: Instruction) -> tuple[str, str]:
         return "lsu", _ORDER.get(inst.opcode, "")
     if pipe == "tex":
         return pipe, "global"
-    if pipe == "fp64" or (pipe == "sfu" and inst.opcode != "S2R"):
+    if pipe == "fp64" or (pipe == "sfu" and inst.opcode not in ("S2R", "B2R")):
         return pipe, pipe
     return "", ""
 
@@ -124,7 +124,7 @@ class Replay:
             reads.append(("x" if extended else "cc", "carry", ("C", 0)))
         writes: list[Resource] = [("R", r) for r in inst.writes()] + [("P", p) for p in inst.pred_writes()]
         writes += [("C", 0)] if inst.cc_writes() else []
-        fixed = inst.cls.latency == "fixed" and inst.opcode != "B2R"
+        fixed = inst.cls.latency == "fixed"
         return reads, writes, frozenset() if fixed else late, fixed
 
     def run(self, path: list[int]) -> Iterator[tuple[str, int, int]]:

@@ -67,3 +67,14 @@ def test_a_bank_conflict_without_an_earlier_read_asks_for_another_register() -> 
 """)
     (piece,) = advice(kernel, "bank-conflict")
     assert piece.fix == "renumber R8 to a register of bank 1"
+
+
+def test_a_barrier_set_twice_for_different_kinds_is_mentioned() -> None:
+    kernel = assembled("""
+--:-:1:-:2 S2R R0, SR_TID.X;
+--:-:1:-:2 LDC R1, c[0x0][RZ+0x140];
+01:-:-:-:1 IADD R2, R0, R1;
+--:-:-:-:5 EXIT;
+""")
+    (piece,) = advice(kernel, "barrier-shared")
+    assert piece.resource == "barrier 1" and piece.producer is not None and "S2R" in piece.producer.text

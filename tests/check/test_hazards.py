@@ -68,4 +68,5 @@ def test_a_long_stall_without_yield_does_not_count_in_full() -> None:
     code = kernel().instructions
     setter = next(i for i, inst in enumerate(code) if inst.opcode == "ISETP" and inst.control.stall == 13)
     found = check_hazards(with_control(kernel(), setter, yield_hint=False)).findings
-    assert found and "yield" in found[0].fix
+    assert {finding.kind for finding in found} == {"yield"}
+    assert "yield hint" in found[0].fix
