@@ -16,7 +16,7 @@ NEVER = 1 << 62
 (C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
  C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_LINE, C_L2_DIRTY,
- C_L2_FILL) = range(64, 90)
+ C_L2_FILL, C_RESULT, C_READ) = range(64, 92)
 HEAD = 96
 
 # One row per instruction.
@@ -62,7 +62,7 @@ BOOK_SIZE = 2 + 2 * BUCKETS
 # One row per block slot, one per SM, one per traced issue.
 B_LIVE, B_ARRIVED, B_SIZE = 0, 1, 2
 M_SHARED, M_TEX0, M_TEX1, M_SIZE = 0, 1, 2, 3
-EVENT_SIZE = 6  # cycle, scheduler, warp, instruction, second of a pair, block
+EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # Why a scheduler issued nothing in a cycle; the first six are the scoreboards.
 (R_SB0, R_SB1, R_SB2, R_SB3, R_SB4, R_SB5, R_STALL, R_BANK, R_PIPE, R_QUEUE, R_BAR, R_FETCH, R_CONST, R_LAUNCH,

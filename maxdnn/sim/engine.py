@@ -177,6 +177,7 @@ def issue_side(X, w, i, s, now):
         done, read = issue_memory(X, w, i, s, now)
     else:
         done, read = now + X[i + I_RESULT], now + X[P_RELEASE]
+    X[C_RESULT], X[C_READ] = done, read
     board = X[i + I_WB]
     if board >= 0:
         X[w + W_SB0 + board] = max(X[w + W_SB0 + board], done)
@@ -235,6 +236,8 @@ def record_event(X, w, i, s, now, second):
         at = X[T_EVENT] + X[C_TRACED] * EVENT_SIZE
         X[at], X[at + 1], X[at + 2] = now, (s - X[T_SCHED]) // S_SIZE, X[w + W_ID]
         X[at + 3], X[at + 4], X[at + 5] = X[i + I_INDEX], second, X[w + W_BLOCK]
+        side = X[i + I_ALU] == 0
+        X[at + 6], X[at + 7] = X[C_RESULT] if side else now + X[i + I_RESULT], X[C_READ] if side else now
         X[C_TRACED] += 1
 
 
@@ -253,9 +256,9 @@ def issue_second(X, w, first, s, now):
     if X[w + W_READY] <= now and pair_legal(X, first, i) and hazard(X, w, s, now) <= now:
         X[C_DUAL] += 1
         X[i + I_DUAL] += 1
+        execute(X, w, i, s, now)
         if X[P_TRACE_FROM] <= now < X[P_TRACE_TO]:
             record_event(X, w, i, s, now, 1)
-        execute(X, w, i, s, now)
         X[s + S_YIELDED] = X[i + I_YIELD]
         advance(X, w, i, now)
     else:
@@ -294,9 +297,9 @@ def issue(X, w, s, now):
     if count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO]:
         return burst(X, w, i, s, now, count)
     X[C_ISSUED] += 1
+    execute(X, w, i, s, now)
     if X[P_TRACE_FROM] <= now < X[P_TRACE_TO]:
         record_event(X, w, i, s, now, 0)
-    execute(X, w, i, s, now)
     X[s + S_CURRENT], X[s + S_YIELDED] = w, X[i + I_YIELD]
     if advance(X, w, i, now) and X[i + I_DOUBLES]:
         issue_second(X, w, i, s, now)

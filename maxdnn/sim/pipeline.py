@@ -16,7 +16,7 @@ def trace_events(result: Result) -> dict[str, Any]:
     per_sm = result.occupancy.warps
     events: list[dict[str, Any]] = []
     named: set[tuple[int, int]] = set()
-    for cycle, scheduler, warp, index, second, block in result.events.tolist():
+    for cycle, scheduler, warp, index, second, block, there, read in result.events.tolist():
         sm, local = scheduler // 4, warp % per_sm
         if (sm, local) not in named:
             named.add((sm, local))
@@ -25,6 +25,7 @@ def trace_events(result: Result) -> dict[str, Any]:
         events.append({"name": inst.opcode, "cat": inst.cls.name, "ph": "X", "ts": cycle, "dur": 1, "pid": sm,
                        "tid": local, "args": {"address": f"0x{inst.address:04x}", "text": inst.text(),
                                               "control": str(inst.control), "block": block,
+                                              "result at": there, "operands read by": read,
                                               "second of a pair": bool(second)}})
     events.sort(key=lambda e: (e["ph"] != "M", e.get("ts", 0)))
     return {"traceEvents": events, "displayTimeUnit": "ns",

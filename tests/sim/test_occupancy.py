@@ -1,4 +1,4 @@
-"""Occupancy against the vendor's own calculation (occupancy_vectors.cpp made the file) and the figures everybody knows."""
+"""Occupancy against the vendor's own calculation (occupancy_vectors.cpp made the file) and well-known figures."""
 
 import json
 from pathlib import Path
