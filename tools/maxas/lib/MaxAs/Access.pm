@@ -3,22 +3,26 @@ package MaxAs::Access;
 use strict;
 use warnings;
 use Exporter 'import';
+use List::Util qw(sum0);
 use MaxAs::Fail qw(fail warn_at);
 our @EXPORT_OK = qw(gpr_operands register_count predicates carry check_controls resources reads_constant is_store);
 
 use constant { RZ => 255, PT => 7, NONE => 7 };
 
-# How many consecutive registers an operand covers. The table's rule is a number, the count of bits of another operand,
-# or a choice by a modifier or operand, whose entries may be rules again.
+# How many consecutive registers an operand covers (0: it is not looked at). The table's rule is a number, a list to be
+# added up, the count of bits of another operand, or a choice by a modifier or operand.
 sub register_count {
     my ($inst, $spec) = @_;
-    my $rule = $spec->{regs} // 1;
-    while (ref $rule) {
-        if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
-        my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
-        $rule = $rule->{map}{$by} // $rule->{default} // 1;
-    }
-    return $rule;
+    return _count($inst, $spec->{regs} // 1);
+}
+
+sub _count {
+    my ($inst, $rule) = @_;
+    return $rule unless ref $rule;
+    return sum0(map { _count($inst, $_) } @$rule) if ref $rule eq 'ARRAY';
+    if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
+    my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
+    return _count($inst, $rule->{map}{$by} // $rule->{default} // 1);
 }
 
 my %HOLDS_REGISTER = map { $_ => 1 } qw(gpr addr cbank_indexed gpr_plus_simm implied_next_gpr);
@@ -115,7 +119,7 @@ sub resources {
             my $last = $arg->{value} + $count - 1;
             fail($inst->{at}, "$inst->{opcode}: needs $count registers from R$arg->{value} on: more than 255 registers") if $last > 254;
             warn_at($inst->{at}, "$inst->{opcode}: R$arg->{value} is no multiple of $count, as $count registers in a row should be")
-                if $arg->{value} % $count && $count != 3;
+                if $inst->{row}{class} ne 'tex' && $count != 3 && $arg->{value} % $count;
             $top = $last if $last > $top;
         }
         my $op = $inst->{row}{op};

@@ -4,7 +4,6 @@ use strict;
 use warnings;
 no warnings 'portable';
 use Exporter 'import';
-use MaxAs::Fields qw(CC_TEST);
 use MaxAs::Immediate qw(hex_text float_text double_text half_text);
 use MaxAs::Spelling qw(dialect_opcode);
 use MaxAs::Table qw(field_get);
@@ -168,7 +167,7 @@ my %TYPE = (
     cc_test => sub {
         my ($d, $spec) = @_;
         my $n = _bits($d, $spec->{lsb}, 5);
-        return $n == 15 ? undef : 'CC.' . CC_TEST($n);
+        return $n == 15 ? undef : 'CC' . $d->{table}{cc_name}{$n};
     },
     literal => sub { $_[1]{text} },
     enum => sub { my ($d, $spec) = @_; $spec->{values}{ _bits($d, $spec->{lsb}, $spec->{width}) } // die "enum\n" },

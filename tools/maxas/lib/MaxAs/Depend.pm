@@ -148,13 +148,13 @@ sub _register_edges {
 # -- memory and fences ------------------------------------------------------------------------------------------
 
 my %SPACE = (LDS => 's', STS => 's', ATOMS => 's', LDL => 'l', STL => 'l', LDG => 'g', STG => 'g', ATOM => 'g',
-    RED => 'g', LD => 'gsl', ST => 'gsl', CCTL => 'g');
+    RED => 'g', LD => 'gsl', ST => 'gsl', SULD => 'u', SUST => 'u', SURED => 'u', SUATOM => 'u');
 
 sub is_fence {
     my ($inst) = @_;
     my $row = $inst->{row};
     return 1 if $row->{cls}{pipe} =~ /^(?:branch|barrier)$/;
-    return $row->{op} =~ /^(?:BAR|DEPBAR|MEMBAR|B2R|BPT)$/ ? 1 : 0;
+    return $row->{op} =~ /^(?:BAR|DEPBAR|MEMBAR|B2R|BPT|CCTL\w*|TEXDEPBAR)$/ ? 1 : 0;
 }
 
 sub _memory_edges {
@@ -172,7 +172,7 @@ sub _memory_edges {
     return;
 }
 
-sub _writes_memory { my ($inst) = @_; return is_store($inst) || $inst->{row}{op} =~ /^ATOM/ ? 1 : 0 }
+sub _writes_memory { my ($inst) = @_; return is_store($inst) || $inst->{row}{op} =~ /^(?:ATOM|SUATOM)/ ? 1 : 0 }
 
 # -- order the author or the scoreboards ask for ----------------------------------------------------------------
 

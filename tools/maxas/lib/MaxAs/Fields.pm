@@ -10,14 +10,9 @@ use Exporter 'import';
 use MaxAs::Fail qw(warn_at);
 use MaxAs::Immediate qw(integer float_bits double_bits half_bits hex_text);
 use MaxAs::Table qw(field_put);
-our @EXPORT_OK = qw(operand_bits CC_TEST);
+our @EXPORT_OK = qw(operand_bits);
 
 use constant { RZ => 255, PT => 7 };
-my @CC = qw(F LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU T OFF LO SFF LS HI SFT HS OFT
-    CSM_TA CSM_TR CSM_MX FCSM_TA FCSM_TR FCSM_MX RLE RGT);
-my %CC = map { $CC[$_] => $_ } 0 .. $#CC;
-sub CC_TEST { return $CC[$_[0]] }
-
 my %HANDLER = (
     gpr => \&_gpr, pred => \&_pred, cbank => \&_cbank, addr => \&_addr, cbank_indexed => \&_cbank_indexed,
     simm20_split => \&_simm20, simm => \&_simm, uimm => \&_uimm, f32_top20_split => \&_float20, f32 => \&_float32,
@@ -359,9 +354,10 @@ sub _scoreboard_mask {
 sub _cc_test {
     my ($try, $spec, $o) = @_;
     my ($test) = ($o->{whole} // '') =~ /^CC\.(\w+)$/ or return _soft($try, 'a test CC.xx is wanted');
-    return _hard($try, "unknown test CC.$test") unless defined $CC{$test};
-    $try->{args}{ $spec->{name} } = { value => $CC{$test} };
-    return $CC{$test} << $spec->{lsb};
+    my $n = $try->{env}{table}{cc_number}{$test};
+    return _hard($try, "unknown test CC.$test") unless defined $n;
+    $try->{args}{ $spec->{name} } = { value => $n };
+    return $n << $spec->{lsb};
 }
 
 # The register after another one: checked, not encoded.

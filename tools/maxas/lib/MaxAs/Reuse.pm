@@ -22,20 +22,22 @@ sub key {
     return defined $name && $registers->{pool}{$name} && !defined $registers->number($name) ? "~$name" : $arg->{value};
 }
 
-# ([slot, key] of the cacheable reads, {keys written}) of an instruction.
+# ([slot, keys] of the cacheable reads, {keys written}) of an instruction. The keys of a read are the registers it covers,
+# joined by blanks: a double stays in the cache as a pair.
 sub _touches {
     my ($inst, $registers) = @_;
     my (%written, @reads);
     for my $found (gpr_operands($inst)) {
         my ($spec, $arg, $access) = @$found;
         my $key = key($arg, $registers);
-        if ($access =~ /w/) {
-            $written{ $key =~ /^~/ ? $key : $key + $_ } = 1 for 0 .. register_count($inst, $spec) - 1;
-        }
-        elsif (defined $spec->{slot}) { push @reads, [$spec->{slot}, $key] }
+        my @keys = $key =~ /^~/ ? $key : map { $key + $_ } 0 .. register_count($inst, $spec) - 1;
+        if    ($access =~ /w/)        { @written{@keys} = (1) x @keys }
+        elsif (defined $spec->{slot}) { push @reads, [$spec->{slot}, "@keys"] }
     }
     return (\@reads, \%written);
 }
+
+sub _is_written { my ($keys, $written) = @_; return scalar grep { $written->{$_} } split / /, $keys }
 
 # Calls $visit->(inst, slot state, reads, written) for each instruction; labels and jumps empty the slots.
 sub _walk {
@@ -46,7 +48,7 @@ sub _walk {
         next unless $inst->{type} eq 'instr';
         my ($reads, $written) = _touches($inst, $registers);
         $visit->($inst, \@slot, $reads, $written);
-        for my $entries (@slot) { @$entries = grep { !$written->{ $_->[0] } } @$entries }
+        for my $entries (@slot) { @$entries = grep { !_is_written($_->[0], $written) } @$entries }
         @slot = ([], [], []) if $inst->{row}{cls}{pipe} eq 'branch';
     }
     return;
@@ -63,7 +65,7 @@ sub set_reuse {
             my $entries = $slot->[$number];
             $_->[1]{control}{reuse} |= 1 << $number for grep { $_->[0] eq $key } @$entries;
             @$entries = grep { $_->[0] ne $key } @$entries;
-            push @$entries, [$key, $inst] unless $written->{$key};
+            push @$entries, [$key, $inst] unless _is_written($key, $written);
             shift @$entries while @$entries > $DEPTH;
         }
     });

@@ -27,6 +27,8 @@ sub load {
     my $data = JSON::PP->new->decode($text);
     my $self = bless { classes => $data->{classes}, rows => [], by_op => {}, opcode_memo => {} }, $class;
     $self->_special_registers($data);
+    $self->{cc_name} = $data->{sets}{cc};
+    $self->{cc_number} = { map { substr($data->{sets}{cc}{$_}, 1) => 0 + $_ } keys %{ $data->{sets}{cc} } };
     my $index = 0;
     for my $raw (@{ $data->{rows} }) {
         my $row = $self->_row($raw, $data, $index++);
