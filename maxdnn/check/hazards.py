@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from ..isa import Instruction
 from .effects import Effects, names
+from .implied import overwritten_where_used
 from .report import Finding, Place
 from .rules import Key, consumer_class, kind_of, required_cycles
 from .timing import GUARD, OPERANDS, RESULT, UNYIELDED, Entry, State, Timing
@@ -53,13 +54,13 @@ class Hazards:
             for k, entry in state.items():
                 touched = (entry.live & (new.reads | new.writes)) | (self.effects[k].late & new.writes)
                 if touched and not disjoint(self.effects[k], new, entry):
-                    self._pair(k, i, entry, clock - entry.issued)
+                    self._pair(k, i, state, clock - entry.issued)
         return [self._found[key] for key in sorted(self._found, key=lambda key: (key[2], key[1]))]
 
-    def _pair(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
-        old, new = self.effects[k], self.effects[i]
+    def _pair(self, k: int, i: int, state: State, elapsed: int) -> None:
+        old, new, entry = self.effects[k], self.effects[i], state[k]
         if old.fixed:
-            self._fixed(k, i, entry, elapsed)
+            self._fixed(k, i, state, elapsed)
         elif entry.flags & RESULT and entry.live & new.reads:
             self._tracked(k, i, "raw-barrier", entry.live & new.reads, "result is read before it is known to be there")
         elif entry.flags & RESULT and entry.live & new.writes and not (old.order and old.order == new.order):
@@ -67,10 +68,10 @@ class Hazards:
         if entry.flags & OPERANDS and old.late & new.writes and not (old.queue and old.queue == new.queue):
             self._tracked(k, i, "war", old.late & new.writes, "register is overwritten before it is known to be read")
 
-    def _fixed(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
-        for key, mask in uses(self.code[i], self.code[k], entry, self.effects[i]):
+    def _fixed(self, k: int, i: int, state: State, elapsed: int) -> None:
+        for key, mask in uses(self.code[i], self.code[k], state[k], self.effects[i]):
             need = required_cycles(key)
-            if elapsed < need:
+            if elapsed < need and not overwritten_where_used(self.timing, k, i, state, mask):
                 kind, fix = self._longer(key[1], i, need - elapsed)
                 self._add(kind, k, i, mask, need, elapsed, "result is used before it is there", fix)
 
