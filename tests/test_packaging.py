@@ -1,0 +1,174 @@
+"""Source distribution, wheel and editable tree, each in a copy of the tree so that this one stays as it is."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from maxdnn.cubins import ARCHS
+
+pytestmark = pytest.mark.xdist_group("packaging")  # the wheel is built once
+ROOT = Path(__file__).resolve().parent.parent
+TINY = """# Kernel: tiny
+# Arch: sm_52
+# Params(1):
+#\tord:addr:size:align
+#\t0:0x140:8:0
+#
+# Instructions:
+
+--:-:-:-:5      MOV R0, {value};
+--:-:-:-:5      EXIT;
+"""
+
+
+def run(command, cwd, *, fails=False, **environment):
+    """Run and return the output; the other exit status is a failure that shows it."""
+    done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, timeout=600,
+                          env={**os.environ, "PYTHONPATH": "", **environment})
+    assert (done.returncode != 0) == fails, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def copy_tree(target):
+    skip = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "kernels_bin", "__pycache__",
+                                  ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, target, ignore=skip)
+    return target
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    """The unpacked source distribution."""
+    tree = copy_tree(tmp_path_factory.mktemp("tree") / "maxdnn")
+    out = tmp_path_factory.mktemp("sdist")
+    run([sys.executable, "-c", f"import setuptools.build_meta as b; b.build_sdist({str(out)!r})"], tree)
+    packed = next(out.glob("*.tar.gz"))
+    with tarfile.open(packed) as archive:
+        archive.extractall(out, filter="data")
+    return out / packed.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory):
+    """The wheel built from the source distribution, so that nothing can be missing there."""
+    out = tmp_path_factory.mktemp("wheel")
+    run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out, "."],
+        sdist)
+    return next(out.glob("*.whl"))
+
+
+def test_the_source_distribution_holds_what_building_and_testing_need(sdist):
+    for path in ("setup.py", "pyproject.toml", "Makefile", "LICENSE", "README.md", ".ci/run", "tools/maxas/maxas.pl",
+                 "sass/conv_fprop_64x64.sass", "maxdnn/isa/maxwell.json", "tests/test_conv.py", "tests/contract.py"):
+        assert (sdist / path).is_file(), path
+    assert not list(sdist.rglob("*.cubin"))
+
+
+def test_the_wheel_holds_every_cubin_the_assembler_and_the_sources(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    kernels = sorted(p.stem for p in (ROOT / "sass").glob("*.sass"))
+    for arch in ARCHS:
+        built = [Path(n).stem.rsplit("-", 1)[0] for n in names if n.startswith(f"maxdnn/kernels_bin/{arch}/")]
+        assert sorted(built) == kernels, arch
+    for path in ("maxdnn/tools/maxas/maxas.pl", "maxdnn/sass/conv_fprop_64x64.sass"):
+        assert path in names
+    ours = [p.relative_to(ROOT) for p in (ROOT / "maxdnn").rglob("*")
+            if p.suffix in (".py", ".json") and "kernels_bin" not in p.parts]
+    assert not {p.as_posix() for p in ours} - set(names)
+    assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"maxdnn"}
+
+
+def test_an_installed_wheel_finds_its_cubins_and_assembles(wheel, tmp_path):
+    site = tmp_path / "site"
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel], tmp_path)
+    where = {"PYTHONPATH": str(site), "PATH": "/nonexistent"}  # no Perl: what is needed has to be there
+    code = ("import maxdnn, maxdnn.cubins as c; print(c.__file__); print(maxdnn.__version__); "
+            "print(len(c.cubin('conv_fprop_64x64', 'sm_61')) > 5000)")
+    said = run([sys.executable, "-c", code], tmp_path, **where)
+    assert said.split() == [str(site / "maxdnn" / "cubins.py"), wheel.name.split("-")[1], "True"]
+    (tmp_path / "tiny.sass").write_text(TINY.format(value="RZ"))
+    run([sys.executable, "-m", "maxdnn", "asm", "tiny.sass", "-o", "tiny.cubin"], tmp_path, PYTHONPATH=str(site))
+    assert (tmp_path / "tiny.cubin").read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A source tree with one small kernel."""
+    tree = tmp_path / "tree"
+    for folder in ("maxdnn", "tools"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("kernels_bin", "__pycache__"))
+    (tree / "sass").mkdir()
+    (tree / "sass" / "tiny.sass").write_text(TINY.format(value="RZ"))
+    return tree
+
+
+GET = "import hashlib, maxdnn.cubins as c; print(hashlib.md5(c.cubin('tiny', 'sm_52')).hexdigest())"
+
+
+def built(tree):
+    return sorted((tree / "maxdnn" / "kernels_bin").rglob("*.cubin"))
+
+
+def test_a_source_tree_assembles_at_first_use_and_again_when_a_source_changes(tree):
+    first = run([sys.executable, "-c", GET], tree)
+    files = built(tree)
+    assert len(files) == 1
+    stamp = files[0].stat().st_mtime_ns
+    assert run([sys.executable, "-c", GET], tree) == first
+    assert built(tree)[0].stat().st_mtime_ns == stamp  # not made again
+    (tree / "sass" / "tiny.sass").write_text(TINY.format(value="0x1"))
+    assert run([sys.executable, "-c", GET], tree) != first
+    assert len(built(tree)) == 1
+    assert built(tree) != files
+
+
+def test_a_changed_assembler_makes_the_cubins_anew(tree):
+    run([sys.executable, "-c", GET], tree)
+    files = built(tree)
+    with (tree / "tools" / "maxas" / "maxas.pl").open("a") as script:
+        script.write("\n# changed\n")
+    run([sys.executable, "-c", GET], tree)
+    assert built(tree) != files
+
+
+def test_without_perl_the_error_says_what_to_install(tree):
+    said = run([sys.executable, "-c", GET], tree, fails=True, PATH="/nonexistent")
+    assert "AssemblyError" in said
+    assert "Perl 5" in said
+    assert "install" in said
+    assert not built(tree)
+
+
+def test_a_source_with_an_error_leaves_no_cubin_behind(tree):
+    (tree / "sass" / "tiny.sass").write_text(TINY.format(value="Q9"))
+    said = run([sys.executable, "-c", GET], tree, fails=True)
+    assert "tiny.sass:9" in said
+    assert not list((tree / "maxdnn" / "kernels_bin").rglob("*.*"))
+
+
+def test_a_kernel_with_a_hazard_is_refused(tree):
+    unsafe = TINY.format(value="RZ").replace("--:-:-:-:5      MOV", "--:-:-:-:1      MOV").replace(
+        "--:-:-:-:5      EXIT", "--:-:-:-:5      IADD R1, R0, R0;\n--:-:-:-:5      EXIT")
+    (tree / "sass" / "tiny.sass").write_text(unsafe)
+    said = run([sys.executable, "-c", GET], tree, fails=True)
+    assert "hazards" in said
+    assert "R0" in said
+    assert not built(tree)
+
+
+def test_an_unknown_kernel_or_architecture_is_refused_by_name(tree):
+    for asked, words in (("'tiny', 'sm_70'", "arch must be one of sm_50"), ("'huge', 'sm_52'", "there are: tiny")):
+        said = run([sys.executable, "-c", f"import maxdnn.cubins as c; c.cubin({asked})"], tree, fails=True)
+        assert words in said
+
+
+def test_importing_the_package_loads_no_compiler_and_no_driver():
+    heavy = "{'llvmlite', 'numba', 'pycuda', 'maxdnn.emu', 'maxdnn.sim', 'maxdnn.gpu'}"
+    code = f"import sys, maxdnn; maxdnn.plan, maxdnn.conv_fprop, maxdnn.ConvShape; print({heavy} & set(sys.modules))"
+    assert run([sys.executable, "-c", code], ROOT).strip() == "set()"
