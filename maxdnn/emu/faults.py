@@ -2,6 +2,7 @@
 
 from ..cubin import CubinKernel
 from ..errors import DecodeError, EmulationFault
+from ..isa import decode
 from . import layout
 from .memory import GlobalMemory
 from .program import slot
@@ -28,7 +29,6 @@ def _instruction(kernel: CubinKernel, pc: int) -> str:
     if not 0 <= index < len(words) or words[index][0] != pc:
         return f"0x{pc:04x}"
     address, word, control = words[index]
-    from ..isa import decode
     try:
         return f"0x{pc:04x}: {decode(word, control, address).text()}"
     except DecodeError:

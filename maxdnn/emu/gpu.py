@@ -269,12 +269,18 @@ def run(plan: LaunchPlan, gpu: VirtualGpu) -> None:
             plan.record["stop"] = 1
             errors.append(e)
 
-    threads = [threading.Thread(target=work) for _ in range(count - 1)]
+    threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()
-    work()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            while thread.is_alive():  # a signal that another thread received does not wake a plain join
+                thread.join(0.2)
+    except BaseException:  # an interrupt: no warp goes beyond its slice
+        plan.record["stop"] = 1
+        for thread in threads:
+            thread.join()
+        raise
     if errors:
         raise errors[0]
     if faults:

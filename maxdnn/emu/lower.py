@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from ..isa import PT, Instruction
+from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
+from ..semantics.operands import pred
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, get, put
 from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, CTX, DIV, PBK, PCNT, SSY, WARP
@@ -174,7 +176,6 @@ class Lowering:
         cc = inst.operand("cc")
         if cc is None or cc.value == _CC_ALWAYS:
             return self.t.mask_bits
-        from ..isa.text import CC_TESTS
         holds = flag_test(self.t, CC_TESTS[cc.value])
         if holds is None:
             self.t.unsupported("condition test")
@@ -277,7 +278,6 @@ class Lowering:
             kind = BAR_ARRIVE
         elif inst.mnemonic == "BAR.RED":
             kind = _REDUCTIONS[inst.mods["op"]]
-            from ..semantics.operands import pred
             holds = b.bitcast(pred(t, inst["ps"]), I32)
             holds = b.not_(holds) if kind == BAR_AND else holds  # AND counts the threads that say no
             bits = b.ctpop(b.and_(holds, t.mask_bits))

@@ -1,6 +1,9 @@
 """Every fault the virtual GPU finds is planted once; the message must name place, instruction and address."""
 
+import os
 import re
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -179,3 +182,21 @@ def test_launches_that_cannot_be_are_refused_before_they_run(cubin):
     ]:
         with pytest.raises(LaunchError, match=re.escape(words)):
             function.launch(grid, block, args, **options)
+
+
+def test_an_interrupt_ends_a_launch_that_would_run_for_long(cubin):
+    gpu = VirtualGpu(instruction_budget=1 << 60)
+    (out,) = on_device(gpu, np.zeros(64, np.int32))
+    function = gpu.load(cubin).function("spin")
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        function.launch((1, 1, 1), (64, 1, 1), [out, np.int32(0)])
+    timer.cancel()
+
+
+def test_the_first_fault_stops_all_blocks(cubin):
+    gpu = VirtualGpu(instruction_budget=4_000_000, workers=2)
+    (out,) = on_device(gpu, np.zeros(64, np.int32))
+    with pytest.raises(EmulationFault, match="taken for an endless loop"):
+        gpu.load(cubin).function("spin").launch((1 << 20, 1, 1), (64, 1, 1), [out, np.int32(0)])

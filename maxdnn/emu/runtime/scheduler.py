@@ -255,6 +255,8 @@ def _refuel(f: Function, ctx: V, warp: V, index: V) -> None:
     issued = b.add(get(b, warp, WARP, "issued"), get(b, ctx, CTX, "slice"))
     put(b, warp, WARP, "issued", issued)
     put(b, warp, WARP, "fuel", b.add(get(b, warp, WARP, "fuel"), get(b, ctx, CTX, "slice")))
+    with f.if_(b.icmp_unsigned("!=", get(b, get(b, ctx, CTX, "launch"), LAUNCH, "stop"), c32(0))):
+        f.ret(DONE)  # the launch is given up; rt_run sees it too
     budget = get(b, ctx, CTX, "budget")
     with f.if_(b.icmp_unsigned(">", issued, budget)):
         b.ret(_stop(f, ctx, "budget", index))
