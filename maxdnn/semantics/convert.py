@@ -59,6 +59,7 @@ def f2f_round(m: Machine, i: Instruction) -> None:
 
 def _write_float(m: Machine, i: Instruction, type_: str, value: V) -> None:
     if type_ == "F64":
+        value = saturate(m, value, "f64") if i.mods["sat"] else value
         nan = m.const("i64", 0xFFF80000_00000000)
         set64(m, i["d"], m.select(m.fcmp("uno", value, value), nan, m.bitcast(value, "i64")))
         return

@@ -25,9 +25,9 @@ def canonical(m: Machine, x: V) -> V:
     return m.canonical(x, NAN)
 
 
-def saturate(m: Machine, x: V) -> V:
+def saturate(m: Machine, x: V, type_: str = "f32") -> V:
     """Clamp to [0, 1]; NaN and -0 give +0."""
-    zero, one = m.const("f32", 0.0), m.const("f32", 1.0)
+    zero, one = m.const(type_, 0.0), m.const(type_, 1.0)
     x = m.select(m.fcmp("ogt", x, zero), x, zero)
     return m.select(m.fcmp("olt", x, one), x, one)
 

@@ -70,6 +70,8 @@ def _sine(m: Lanes, x: V, quarter: int) -> V:
     odd = m.icmp("ne", m.and_(number, m.const("i64", 1)), m.const("i64", 0))
     value = m.select(odd, cosine, sine)
     value = m.select(m.icmp("ugt", number, m.const("i64", 1)), m.fneg(value), value)
+    if not quarter:  # sin(-0) = -0 (PTX ISA, sin.approx)
+        value = m.select(m.fcmp("oeq", x, m.const("f64", 0.0)), x, value)
     one = m.const("f64", 1.0)
     value = m.select(m.fcmp("ogt", value, one), one, value)
     return m.select(m.fcmp("olt", value, m.fneg(one)), m.fneg(one), value)
