@@ -97,16 +97,14 @@ def l2_way(X, line, now):
 
 
 @njit(nogil=True, error_model="numpy")
-def l2_read(X, line, mask, start):
-    """Read sectors of a line through L2: the cycle the last one is there."""
-    n = popcount4(mask)
-    X[C_L2_SECTORS] += n
-    begin = book(X, B_L2, n * X[P_L2_TICKS], start)
+def l2_read(X, line, mask, begin):
+    """Read sectors of a line through L2, whose bandwidth is booked already: the cycle the last one is there."""
     _, fill = l2_way(X, line, begin)
     done = begin + X[P_L2LAT]
     for sector in range(4):
         if mask >> sector & 1:
             there = X[fill + sector]
+            X[C_L2_SECTORS] += 1
             if there < 0:
                 there = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
                 X[fill + sector] = there
@@ -118,9 +116,8 @@ def l2_read(X, line, mask, start):
 
 
 @njit(nogil=True, error_model="numpy")
-def l2_write(X, line, mask, start):
-    """Write sectors of a line into L2 (write back, nothing fetched): the cycle they are taken."""
-    begin = book(X, B_L2, popcount4(mask) * X[P_L2_TICKS], start)
+def l2_write(X, line, mask, begin):
+    """Write sectors of a line into L2 (write back, nothing fetched), whose bandwidth is booked already: when taken."""
     dirty, fill = l2_way(X, line, begin)
     X[dirty] |= mask
     for sector in range(4):

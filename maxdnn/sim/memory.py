@@ -32,7 +32,7 @@ def load_constant(X, sm, record, now):
 def others(X, w, i, index, mask, begin, first, last):
     """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses."""
     group, store = X[i + I_GROUP], X[i + I_STORE]
-    for block in range(X[w + W_BLOCK] + first, min(X[w + W_BLOCK] + last, X[P_BLOCKS])):
+    for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
         stream = X[X[T_STREAM] + block * X[P_BLOCK_WARPS] + X[w + W_NUMBER]]
         ordinal = X[X[T_RECPTR] + stream] + X[w + W_REC]
         record = X[T_RECORD] + ordinal * RECORD_SIZE
@@ -51,14 +51,15 @@ def through_l2(X, w, i, index, line, mask, start):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
     n = popcount4(mask)
     begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
-    mirror, turn = X[P_MIRROR], 0
-    if mirror:
-        turn = X[C_ROTATE] % (mirror + 1)
-        X[C_ROTATE] += 1
-        others(X, w, i, index, mask, begin, 1, 1 + turn)
-    done = l2_write(X, line, mask, begin) + X[P_L2LAT] if X[i + I_STORE] else l2_read(X, line, mask, begin)
-    if mirror:
-        others(X, w, i, index, mask, begin, 1 + turn, 1 + mirror)
+    asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
+    ticks = n * X[P_L2_TICKS]
+    begin = book(X, B_L2, asking * ticks, begin)
+    turn = X[C_ROTATE] % asking
+    X[C_ROTATE] += 1
+    others(X, w, i, index, mask, begin, 1, 1 + turn)
+    mine = begin + turn * ticks // TICK
+    done = l2_write(X, line, mask, mine) + X[P_L2LAT] if X[i + I_STORE] else l2_read(X, line, mask, mine)
+    others(X, w, i, index, mask, begin, 1 + turn, asking)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 
