@@ -1,39 +1,70 @@
 """Cross-check of the checker by execution: weaken a control code somewhere in a random program, run the program with
 value delays, and compare. A wrong result where the checker reports nothing would be a hole in the checker.
 
-    python -m tests.check.crosscheck CUBIN... [--each N] [--seed S]
+    python -m tests.check.crosscheck [CUBIN...] [--each N] [--seed S]
 
-Cubins are those of `tools/corpus.py random`. Programs the delayed device cannot run (BAR.RED ...) are skipped."""
+Cubins are those of `tools/corpus.py random`; without any, the convolution kernels of this library are run. Programs the
+delayed device cannot run (BAR.RED ...) are skipped."""
 
 import argparse
 import collections
 import random
 
-from maxdnn import cubin
+import numpy as np
+
+from maxdnn import cubin, cubins, kernels
 from maxdnn.check import check_hazards
+from maxdnn.conv import conv_fprop
 from maxdnn.cubin import Cubin, CubinKernel
 from maxdnn.errors import DecodeError
 from tests.check.delayed import Runaway, random_program
+from tests.check.delayeddevice import DelayedDevice
 from tests.check.mutation import mutant, weakened
 from tests.check.replay import paths
 
 MODES = ("early", "late")
+CONVOLUTIONS = [("sconv_fprop_K64_N64", 64, 64), ("sconv_fprop_K32_N128", 32, 128)]
 
 
-def outcome(kernel: CubinKernel, data: Cubin, mode: str) -> bytes:
+class Program:
+    """A random corpus program and how to run a changed copy of its kernel."""
+
+    def __init__(self, data: Cubin) -> None:
+        self.data, self.kernel = data, data.kernel()
+
+    def __call__(self, kernel: CubinKernel, mode: str) -> tuple[bytes, set[int]]:
+        return random_program(kernel, self.data, mode)
+
+
+class Convolution:
+    """A small convolution by a kernel of this library, through conv_fprop."""
+
+    def __init__(self, name: str, k: int, n: int) -> None:
+        rng = np.random.default_rng(1)
+        self.images = rng.standard_normal((3, 2, 2, n)).astype(np.float32)
+        self.filters = rng.standard_normal((3, 2, 2, k)).astype(np.float32)
+        self.kernel = cubin.read(cubins.cubin(kernels.KERNELS[name].source.removesuffix(".sass"), "sm_52")).kernel(name)
+
+    def __call__(self, kernel: CubinKernel, mode: str) -> tuple[bytes, set[int]]:
+        device = DelayedDevice(mode, lambda unchanged: kernel if unchanged.name == kernel.name else unchanged)
+        out = conv_fprop(self.images, self.filters, device=device)  # type: ignore[arg-type]
+        return out.tobytes(), device.executed[kernel.name]
+
+
+def outcome(program: Program | Convolution, kernel: CubinKernel, mode: str) -> bytes:
     """The output of a run, or a word for a run that went astray."""
     try:
-        return random_program(kernel, data, mode)[0]
-    except (Runaway, KeyError):
+        return program(kernel, mode)[0]
+    except (Runaway, KeyError, IndexError):
         return b"astray"
 
 
-def run(data: Cubin, each: int, seed: int) -> collections.Counter[tuple[str, bool, bool]]:
+def run(program: Program | Convolution, each: int, seed: int) -> collections.Counter[tuple[str, bool, bool]]:
     """(kind, result wrong, reported) of `each` random weakenings in the executed part of the program."""
-    kernel = data.kernel()
-    right, executed = random_program(kernel, data, "none")
+    kernel = program.kernel
+    right, executed = program(kernel, "none")
     for mode in MODES:
-        if outcome(kernel, data, mode) != right:
+        if outcome(program, kernel, mode) != right:
             raise AssertionError(f"the unchanged program gives another result under mode {mode}")
     by_kind = collections.defaultdict(list)
     for kind, i, control in weakened(kernel, paths(kernel)):
@@ -45,7 +76,7 @@ def run(data: Cubin, each: int, seed: int) -> collections.Counter[tuple[str, boo
         kind = rng.choice(sorted(by_kind))
         i, control = rng.choice(by_kind[kind])
         changed = mutant(kernel, i, control)
-        wrong = any(outcome(changed, data, mode) != right for mode in MODES)
+        wrong = any(outcome(program, changed, mode) != right for mode in MODES)
         reported = not check_hazards(changed).ok
         counts[kind, wrong, reported] += 1
         if wrong and not reported:
@@ -56,14 +87,17 @@ def run(data: Cubin, each: int, seed: int) -> collections.Counter[tuple[str, boo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cubins", nargs="+")
+    parser.add_argument("cubins", nargs="*")
     parser.add_argument("--each", type=int, default=40, help="mutants of each program (default 40)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     total: collections.Counter[tuple[str, bool, bool]] = collections.Counter()
-    for name in args.cubins:
+    programs: list[tuple[str, Program | Convolution]] = [(name, Program(cubin.read(name))) for name in args.cubins]
+    if not args.cubins:
+        programs = [(name, Convolution(name, k, n)) for name, k, n in CONVOLUTIONS]
+    for name, program in programs:
         try:
-            counts = run(cubin.read(name), args.each, args.seed)
+            counts = run(program, args.each, args.seed)
         except (NotImplementedError, DecodeError, Runaway) as e:
             print(f"{name}: skipped: {type(e).__name__} {e}", flush=True)
             continue
