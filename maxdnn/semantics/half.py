@@ -1,5 +1,5 @@
 """Pairs of half-precision numbers (sm_53 and later). Each half is computed in double precision, where sums and products
-of two halves are exact, and rounded to half once."""
+of two halves are exact, and rounded to half once. Halves may be mixed with single-precision numbers."""
 
 from ..isa import Instruction, Operand
 from .convert import half_bits
@@ -35,14 +35,14 @@ def _pair(m: Machine, op: Operand, ftz: bool) -> tuple[V, V]:
 
 def _write(m: Machine, i: Instruction, low: V, high: V) -> None:
     """Round, flush, saturate, and merge into d as the mode says."""
-    mode = i.mods["mode"]
+    mode = i.mods.get("mode", "")
     if mode == "F32":
         single = m.fptrunc(low, "f32")
         set32(m, i["d"], canonical(m, saturate(m, single) if i.mods["sat"] else single))
         return
     lo, hi = (_round(m, i, v) for v in (low, high))
     sixteen, mask = m.const("i32", 16), m.const("i32", 0xFFFF)
-    old = raw(m, i["d"])
+    old = raw(m, i["d"]) if mode else None
     value = {
         "": lambda: m.or_(lo, m.shl(hi, sixteen)),
         "MRG_H0": lambda: m.or_(m.and_(old, m.not_(mask)), lo),
@@ -55,44 +55,52 @@ def _round(m: Machine, i: Instruction, value: V) -> V:
     half = m.fptrunc(value, "f16")
     if i.mods["ftz"]:
         half = m.fptrunc(_flush(m, m.fpext(half, "f64")), "f16")
-    if i.mods["sat"]:
+    if i.mods.get("sat"):
         half = m.fptrunc(saturate(m, m.fpext(half, "f32")), "f16")
     return half_bits(m, half)
 
 
-def _no_flush_mode(m: Machine, i: Instruction, *factors: V) -> V | None:
-    """.FMZ: whether one of two factors is zero."""
+def _factors(m: Machine, i: Instruction, a: V, b: V) -> tuple[V, V]:
+    """.FMZ: a zero takes the other factor with it."""
     if i.mods["ftz"] != "FMZ":
-        return None
+        return a, b
     zero = m.const("f64", 0.0)
-    a, b = factors
-    return m.or_(m.fcmp("oeq", a, zero), m.fcmp("oeq", b, zero))
+    either = m.or_(m.fcmp("oeq", a, zero), m.fcmp("oeq", b, zero))
+    return m.select(either, zero, a), m.select(either, zero, b)
 
 
-def _product(m: Machine, i: Instruction, a: V, b: V) -> V:
-    zero = _no_flush_mode(m, i, a, b)
-    product = m.fmul(a, b)
-    return product if zero is None else m.select(zero, m.const("f64", 0.0), product)
-
-
-@semantics("HADD2")
+@semantics("HADD2", "HADD2_32I")
 def hadd2(m: Machine, i: Instruction) -> None:
     (a0, a1), (b0, b1) = (_pair(m, i[n], bool(i.mods["ftz"])) for n in "ab")
     _write(m, i, m.fadd(a0, b0), m.fadd(a1, b1))
 
 
-@semantics("HMUL2")
+@semantics("HMUL2", "HMUL2_32I")
 def hmul2(m: Machine, i: Instruction) -> None:
     (a0, a1), (b0, b1) = (_pair(m, i[n], bool(i.mods["ftz"])) for n in "ab")
-    _write(m, i, _product(m, i, a0, b0), _product(m, i, a1, b1))
+    _write(m, i, m.fmul(*_factors(m, i, a0, b0)), m.fmul(*_factors(m, i, a1, b1)))
 
 
-@semantics("HFMA2")
+def _sum_to_odd(m: Machine, a: V, b: V) -> V:
+    """a + b in double precision where what is lost sets the last bit, so that one more rounding, to a format at least
+    two bits shorter, is the only one (S. Boldo and G. Melquiond, 2008)."""
+    total = m.fadd(a, b)
+    from_b = m.fadd(total, m.fneg(a))
+    lost = m.fadd(m.fadd(a, m.fneg(m.fadd(total, m.fneg(from_b)))), m.fadd(b, m.fneg(from_b)))
+    bits, zero, one = m.bitcast(total, "i64"), m.const("i64", 0), m.const("i64", 1)
+    outward = m.icmp("sge", m.xor(bits, m.bitcast(lost, "i64")), zero)
+    even = m.icmp("eq", m.and_(bits, one), zero)
+    moved = m.add(bits, m.select(outward, one, m.const("i64", -1)))
+    inexact = m.and_(even, m.fcmp("one", lost, m.const("f64", 0.0)))
+    return m.bitcast(m.select(inexact, moved, bits), "f64")
+
+
+@semantics("HFMA2", "HFMA2_32I")
 def hfma2(m: Machine, i: Instruction) -> None:
-    """The product of two halves and its sum with a third are exact in double precision but for halves whose exponents
-    differ by more than 30, where the sum rounds to the same half."""
+    """The product of two halves, or of a half and a single, is exact in double precision."""
     (a0, a1), (b0, b1), (c0, c1) = (_pair(m, i[n], bool(i.mods["ftz"])) for n in "abc")
-    _write(m, i, m.fadd(_product(m, i, a0, b0), c0), m.fadd(_product(m, i, a1, b1), c1))
+    low, high = m.fmul(*_factors(m, i, a0, b0)), m.fmul(*_factors(m, i, a1, b1))
+    _write(m, i, _sum_to_odd(m, low, c0), _sum_to_odd(m, high, c1))
 
 
 def _relations(m: Machine, i: Instruction) -> tuple[V, V]:

@@ -359,8 +359,8 @@ def _report(sample: Sample, what: str, wrong: Array, got: Array, want: Array) ->
     lane = int(np.flatnonzero(wrong)[0])
     inputs = " ".join(f"{v:08x}" for v in sample.inputs[:, lane])
     constants = {o.name: sample.wide(o.name)[0] for o in sample.inst.operands if o.type == "cbank"}
-    raise AssertionError(f"{sample.inst.text()}: {what} is {int(got[lane]):x}, want {int(want[lane]):x} in {wrong.sum()} "
-                         f"of {sample.lanes} lanes; a b c d state: {inputs}; "
+    raise AssertionError(f"{sample.inst.text()}: {what} is {int(got[lane]):x}, want {int(want[lane]):x} in "
+                         f"{wrong.sum()} of {sample.lanes} lanes; a b c d state: {inputs}; "
                          f"{ {k: hex(int(v)) for k, v in constants.items()} }")
 
 

@@ -31,9 +31,12 @@ def rounded(x, type_, mode):
         return x.astype(DTYPE[type_])
     if type_ == "F32":
         return exact.to_f32(x, mode)
-    values = [exact.round_fraction(exact.Fraction(float(v)), mode, *PRECISION["F16"]) if np.isfinite(v) and v else float(v)
-              for v in x]
+    values = [fraction(exact.Fraction(float(v)), mode, type_) if np.isfinite(v) and v else float(v) for v in x]
     return np.array(values).astype(np.float16)
+
+
+def fraction(x, mode, type_):
+    return exact.round_fraction(x, mode, *PRECISION[type_]) if x else 0.0
 
 
 def result(s: Sample, x, type_):
@@ -58,12 +61,12 @@ def f2f(s: Sample):
     return result(s, y, to)
 
 
-INTEGRAL = {"ROUND": np.rint, "FLOOR": np.floor, "CEIL": np.ceil, "TRUNC": np.trunc, "": lambda x: x, "PASS": lambda x: x}
+INTEGRAL = {"ROUND": np.rint, "FLOOR": np.floor, "CEIL": np.ceil, "TRUNC": np.trunc}
 
 
 def f2f_round(s: Sample):
     type_ = s.mods["types"].split(".")[0]
-    return result(s, INTEGRAL[s.mods["rnd"]](source(s, type_)).astype(DTYPE[type_]), type_)
+    return result(s, INTEGRAL.get(s.mods["rnd"], np.copy)(source(s, type_)).astype(DTYPE[type_]), type_)
 
 
 def f2i(s: Sample):
@@ -98,8 +101,8 @@ def i2f(s: Sample):
     value = abs(value) if s["b"].abs and s.mods["ss"] == "S" else value
     value = -value if s["b"].neg else value
     value = signed(value, full) if s.mods["ss"] == "S" else value & (1 << full) - 1
-    floats = [exact.round_fraction(exact.Fraction(int(v)), s.mode, *PRECISION[to]) if v else 0.0 for v in value]
-    return result(s, np.array(floats).astype(DTYPE[to]), to)
+    floats = np.array([fraction(exact.Fraction(int(v)), s.mode, to) for v in value])
+    return result(s, floats.astype(DTYPE[to]), to)
 
 
 def i2i(s: Sample):

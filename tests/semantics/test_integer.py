@@ -1,5 +1,5 @@
-"""Integer instructions held to exact integers, one line per family. Rules: PTX ISA for what the compiler maps onto them;
-carries as add.cc, addc and sub.cc define them; XMAD's modifiers in the order in which they act."""
+"""Integer instructions held to exact integers, one line per family. Rules: PTX ISA for what the compiler maps onto
+them; carries as add.cc, addc and sub.cc define them; XMAD's modifiers in the order in which they act."""
 
 import numpy as np
 import pytest
