@@ -134,22 +134,30 @@ sub bytes {
     return $out;
 }
 
+# Both string tables and the symbol table, from the names as they are now.
 sub _write_strings {
     my ($self) = @_;
-    my (%at, $text);
-    my $put = sub { my ($s) = @_; return $at{$s} //= do { my $o = length $text; $text .= "$s\0"; $o } };
-    ($text, %at) = ("\0", '' => 0);
-    $_->{name_offset} = $put->($_->{name}) for @{ $self->{sections} };
-    $self->section('.shstrtab')->{data} = $text;
-    ($text, %at) = ("\0");
-    %at = ('' => 0);
-    my $data = join '', map { pack 'L<CCS<Q<Q<', $put->($_->{name}), @{$_}{qw(info other shndx value size)} }
-        @{ $self->{symbols} };
+    $self->section('.shstrtab')->{data} = _string_table($self->{sections});
+    $self->section('.strtab')->{data}   = _string_table($self->{symbols});
     my $symtab = $self->section('.symtab');
-    $symtab->{data} = $data;
+    $symtab->{data} = join '', map { pack 'L<CCS<Q<Q<', @{$_}{qw(name_offset info other shndx value size)} } @{ $self->{symbols} };
     $symtab->{link} = $self->section_index('.strtab');
-    $self->section('.strtab')->{data} = $text;
     return;
+}
+
+# The table for the names of these items; each learns its name_offset.
+sub _string_table {
+    my ($items) = @_;
+    my ($text, %at) = ("\0", '' => 0);
+    for my $item (@$items) {
+        my $name = $item->{name};
+        unless (defined $at{$name}) {
+            $at{$name} = length $text;
+            $text .= "$name\0";
+        }
+        $item->{name_offset} = $at{$name};
+    }
+    return $text;
 }
 
 sub _size {
