@@ -6,6 +6,7 @@ shifts of the others follow from the plan, and a few other blocks, run too, must
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from .trace import WarpTrace
 
 MAX_TRACED_BLOCKS = 4096  # of a launch whose blocks are all traced
 _MAPS, _FILTERS, _OUT, _OTHER = range(4)  # address groups of a convolution
+_TRACING = threading.Lock()  # several threads may simulate at once, but they trace one at a time
 _CHECKED = 2  # blocks of each kind whose addresses are compared with the shifted ones
 
 
@@ -87,6 +89,11 @@ def conv(shape: ConvShape | ConvPlan, *, kernel: str | None = CONV_64X64.name, m
 
 def conv_workloads(plan: ConvPlan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
     """For each launch of the convolution kernel: what its warps do, the kernel, and whether all lines are exact."""
+    with _TRACING:
+        return _conv_workloads(plan, machine)
+
+
+def _conv_workloads(plan: ConvPlan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
     from .emu.gpu import VirtualGpu
     gpu = VirtualGpu()
     module = gpu.load(cubin(plan.spec.source.removesuffix(".sass"), "sm_52"))

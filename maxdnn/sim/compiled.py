@@ -1,4 +1,4 @@
-"""The two entry points of the compiled engine, kept on disk between processes.
+"""The two entry points of the compiled engine, kept on disk between processes. Importing this module compiles.
 
 Numba checks only the file of the function it keeps, not those of the functions it calls; a number made from all of this
 room's sources, used inside the kept functions, is part of the key, so that a change anywhere compiles anew."""
@@ -20,12 +20,12 @@ def _stamp() -> int:
 
 
 def _entries(stamp: int) -> tuple[Callable[[np.ndarray], None], Callable[[np.ndarray, int], bool]]:
-    @njit(nogil=True, cache=True)
+    @njit("void(int64[::1])", nogil=True, cache=True)
     def begin(X):
         X[P_STAMP] = stamp
         engine.begin(X)
 
-    @njit(nogil=True, cache=True)
+    @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
     def run(X, until):
         X[P_STAMP] = stamp
         return engine.run(X, until)

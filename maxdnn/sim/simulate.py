@@ -82,7 +82,7 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
 
 
 def _run(image: Image, progress: Progress | None) -> None:
-    from .compiled import begin, run
+    from .compiled import begin, run  # here, because it compiles
     X, shape = image.X, image.shape
     begin(X)
     todo = -(-shape.blocks // (shape.mirror + 1))

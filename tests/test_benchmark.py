@@ -1,0 +1,112 @@
+"""benchmarks/alexnet_overfeat.py: what it writes, that it continues after an interrupt, and what it refuses."""
+
+import csv
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from maxdnn.layers import LAYERS, Layer
+from maxdnn.shape import ConvShape
+
+ROOT = Path(__file__).parents[1]
+TINY = (Layer("alexnet", "conv1", ConvShape(64, 4, 5, 5, 64, 3, 3), 93.4, 32.5),
+        Layer("overfeat", "L1", ConvShape(64, 4, 5, 5, 96, 3, 3), 70.3, 39.6))
+
+
+@pytest.fixture()
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, with two small layers in place of the ten."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    spec = importlib.util.spec_from_file_location("alexnet_overfeat", ROOT / "benchmarks" / "alexnet_overfeat.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "alexnet_overfeat", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "LAYERS", TINY)
+    return module
+
+
+def test_quick_writes_the_table_and_the_figures(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--quick", "--output", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "alexnet_overfeat.json").read_text())["layers"]
+    assert [(r["network"], r["layer"], r["paper_ce"]) for r in rows] == [("alexnet", "conv1", 93.4),
+                                                                         ("overfeat", "L1", 70.3)]
+    for row in rows:
+        assert row["kind"] == "simulated" and row["gpu"] == "gm204" and row["clocks"] > 0 and 0 < row["ce"] < 100
+        assert row["kernel"] == "sconv_fprop_K64_N64" and row["check"] is None
+        assert row["difference"] == pytest.approx(row["ce"] - row["paper_ce"])
+    assert len(list(csv.reader((tmp_path / "alexnet_overfeat.csv").read_text().splitlines()))) == 3
+    assert "| alexnet | conv1 | 32.5 | 93.4 |" in (tmp_path / "alexnet_overfeat.md").read_text()
+    assert (tmp_path / "alexnet_overfeat.txt").read_text() == capsys.readouterr().out
+    for name in ("figure1", "figure2", "slots"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
+    assert not list(tmp_path.glob("*partial*"))
+
+
+def test_the_whole_run_checks_outputs_and_reports_two_policies(bench: Any, tmp_path: Path) -> None:
+    assert bench.main(["--layers", "alexnet-conv1", "--output", str(tmp_path), "--with-sgemm-loss"]) == 0
+    row, = json.loads((tmp_path / "alexnet_overfeat.json").read_text())["layers"]
+    assert row["check"]["ok"] and row["check"]["error"] < 2e-6
+    assert list(row["ce_by_policy"]) == ["greedy-then-oldest", "greedy-then-round-robin"]
+    assert row["ce_with_sgemm_loss_fitted"] == pytest.approx(row["ce"] * 96 / 98)
+    assert "with SGEMM loss (fitted)" in (tmp_path / "alexnet_overfeat.txt").read_text()
+
+
+def test_an_interrupted_run_continues(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                      capsys: pytest.CaptureFixture[str]) -> None:
+    real, done = bench.simulated, []
+
+    def second_is_interrupted(layer: Layer, *rest: Any) -> Any:
+        if done:
+            raise KeyboardInterrupt
+        done.append(layer.name)
+        return real(layer, *rest)
+    monkeypatch.setattr(bench.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(bench, "simulated", second_is_interrupted)
+    assert bench.main(["--quick", "--output", str(tmp_path)]) == 130
+    assert "1 pieces are kept" in capsys.readouterr().err
+    again: list[str] = []
+    monkeypatch.setattr(bench, "simulated", lambda layer, *rest: again.append(layer.name) or real(layer, *rest))
+    assert bench.main(["--quick", "--output", str(tmp_path)]) == 0
+    assert sorted(done + again) == ["L1", "conv1"]
+
+
+def test_partial_results_of_another_model_are_not_used(bench: Any, tmp_path: Path) -> None:
+    store = bench.Store(tmp_path, "one")
+    store.put("piece", 1)
+    assert bench.Store(tmp_path, "one").pieces == {"piece": 1}
+    assert bench.Store(tmp_path, "other").pieces == {}
+
+
+def test_a_wrong_output_is_told_and_fails_the_run(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "checked", lambda layer: {"error": 1.0, "ok": False, "outputs": 1})
+    assert bench.main(["--network", "alexnet", "--output", str(tmp_path)]) == 1
+    assert "WRONG (1.0e+00)" in (tmp_path / "alexnet_overfeat.txt").read_text()
+
+
+def test_measured_rows_speak_the_same_words(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--gpu: rows of gpu_table.py become rows of the table; here a stand-in plays the GPU."""
+    class Table:
+        def rows(self, layers: Any) -> Any:
+            for x in layers:
+                yield {"network": x.network, "layer": x.name, "gpu": "Some GPU", "kind": "measured", "ce": 50.0,
+                       "paper_ce": x.paper_ce, "clocks": 1e6, "seconds": 1e-3, "error": 1e-7, "correct": True}
+    monkeypatch.setitem(sys.modules, "gpu_table", type("gpu_table", (), {"GpuTable": Table}))
+    assert bench.main(["--gpu", "--output", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "alexnet_overfeat.json").read_text())["layers"]
+    assert {r["kind"] for r in rows} == {"measured"} and rows[0]["label"] == "measured Some GPU"
+
+
+def test_layers_and_network_that_exclude_each_other_are_refused(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--layers", "alexnet-conv1", "--network", "overfeat"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_the_ten_layers_are_the_tables() -> None:
+    assert [x.name for x in LAYERS] == ["conv1", "conv2", "conv3", "conv4", "conv5", "L1", "L2", "L3", "L4", "L5"]
