@@ -17,8 +17,9 @@ from maxdnn.check import check_hazards
 from maxdnn.conv import conv_fprop
 from maxdnn.cubin import Cubin, CubinKernel
 from maxdnn.errors import DecodeError
-from tests.check.delayed import Runaway, random_program
+from tests.check.delayed import random_program
 from tests.check.delayeddevice import DelayedDevice
+from tests.check.delayedmemory import Runaway
 from tests.check.mutation import mutant, weakened
 from tests.check.replay import paths
 

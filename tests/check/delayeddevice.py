@@ -9,7 +9,8 @@ from maxdnn import cubin
 from maxdnn.cubin import CubinKernel
 from maxdnn.device import Dim3, Texture
 from maxdnn.launch import ArgumentPacker
-from tests.check.delayed import Memory, launch
+from tests.check.delayed import launch
+from tests.check.delayedmemory import Memory
 
 
 class DelayedBuffer:
