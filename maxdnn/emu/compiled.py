@@ -1,7 +1,10 @@
 """A kernel's compiled variants: made when first needed, shared by all workers, kept on disk."""
 
+import gc
 import hashlib
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from llvmlite import ir
 
@@ -12,6 +15,18 @@ from .native import Code, cached_object
 from .program import Program
 
 Variant = tuple[bool, frozenset[str]]  # full; extra checks
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A module is some 10^5 objects that all live until it is printed: collecting among them only takes time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class CompiledKernel:
@@ -54,7 +69,8 @@ class CompiledKernel:
                              self.kernel.attributes)).encode())
 
         def make() -> ir.Module:
-            return Lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
+            with _uncollected():
+                return Lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
 
         return Code(cached_object(content.digest(), make))
 
