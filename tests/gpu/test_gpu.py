@@ -146,3 +146,26 @@ def test_a_second_context_and_its_arrays_work(device):
 def test_driver_errors_say_what_was_attempted(device):
     with pytest.raises(maxdnn.DeviceError, match="allocating"):
         device.alloc(1 << 50)
+
+
+def test_two_gpus_work_side_by_side_and_do_not_mix(device):
+    import pycuda.driver as cuda
+    from pycuda import gpuarray
+
+    from maxdnn import gpu
+    if cuda.Device.count() < 2:
+        pytest.skip("this machine has one GPU")
+    rng = np.random.default_rng(6)
+    maps = rng.uniform(-1, 1, (8, 7, 7, 36)).astype(np.float32)
+    filters = rng.uniform(-1, 1, (8, 3, 3, 68)).astype(np.float32)
+    want, magnitude = conv_reference(maps, filters, padding=1)
+    placed = []
+    for other in (device, gpu.device(1)):
+        with other.active():
+            x, f = gpuarray.to_gpu(maps), gpuarray.to_gpu(filters)
+        out = maxdnn.conv_fprop(x, f, padding=1)
+        with other.active():
+            assert relative_error(out.get(), want, magnitude) < TOLERANCE
+        placed.append((x, f))
+    with pytest.raises(maxdnn.ShapeError, match="same device"):
+        maxdnn.conv_fprop(placed[0][0], placed[1][1])
