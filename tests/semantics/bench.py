@@ -37,7 +37,8 @@ def make(mnemonic: str, form: str = "R", guard: Guard | None = None, **given: An
     row = next(r for r in TABLE.named(mnemonic) if r.form == form)
     operands = []
     for field in row.operands:
-        value = given.pop(field.name, {"gpr": RZ, "pred": PT, "cc_test": 15}.get(field.type, 0))
+        plain_value = {"gpr": RZ, "pred": PT, "cc_test": 15}.get(field.type, 0)
+        value = plain_value if field.type == "literal" else given.pop(field.name, plain_value)
         marks = {n: given.pop(f"{field.name}_{n}") for n in ("neg", "abs", "inv", "cc") if f"{field.name}_{n}" in given}
         place = {}
         if isinstance(value, tuple):
