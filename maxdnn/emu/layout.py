@@ -41,7 +41,8 @@ REGS_OFFSET = WARP["_end"][0]
 CTX: Mapping[str, tuple[int, str]] = _fields(0, f"""
     launch:ptr run_full:ptr run_partial:ptr warps:ptr shared:ptr local_base:ptr local:ptr sites:ptr scratch:ptr
     runs:ptr rows:ptr
-    warp_bytes:i64 local_stride:i64 shared_bytes:i64 local_bytes:i64 warp_count:i32 block_busy:i32 next_warp:i32
+    warp_bytes:i64 register_bytes:i64 local_stride:i64 shared_bytes:i64 local_bytes:i64
+    warp_count:i32 block_busy:i32 next_warp:i32
     live:i32 ctaid_x:i32 ctaid_y:i32 ctaid_z:i32 slice:i64 runs_room:i32 rows_room:i32 issued:i64
     fault_kind:i32 fault_lane:i32 fault_address:i64 fault_space:i32 fault_warp:i32 fault_size:i32 fault_pc:i32
     shadow:ptr epoch:i32 fault_other:i32 fault_other_pc:i32 budget:i64

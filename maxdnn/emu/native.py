@@ -29,18 +29,25 @@ def has_wide_vectors() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
-@functools.cache
-def _identity() -> bytes:
-    """What besides its content decides a compiled object: our sources, LLVM, the host."""
+def _sources() -> bytes:
+    """Digest of the sources that decide what a compiled object looks like."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
     for path in sorted([*here.rglob("*.py"), *here.parent.joinpath("semantics").glob("*.py"),
                         *here.parent.joinpath("isa").glob("*.*")]):
         if path.is_file():
             digest.update(path.read_bytes())
-    host = f"{llvmlite.__version__} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    digest.update(host.encode())
     return digest.digest()
+
+
+_SOURCES = _sources()  # at import: the files may change while the process that loaded them goes on
+
+
+@functools.cache
+def _identity() -> bytes:
+    """What besides its content decides a compiled object: our sources, LLVM, the host."""
+    host = f"{llvmlite.__version__} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    return _SOURCES + host.encode()
 
 
 def cache_folder() -> Path:

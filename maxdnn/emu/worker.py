@@ -77,6 +77,7 @@ class Worker:
             c[name] = where.ctypes.data
         c["shadow"] = 0 if self._shadow is None else self._shadow.ctypes.data
         c["warp_bytes"], c["warp_count"] = _WARP_BYTES, self.warps
+        c["register_bytes"] = VECTOR_BYTES * min(plan.compiled.kernel.registers, _REGISTERS)
         c["local_stride"], c["local_bytes"] = self._stride, plan.local_bytes
         c["shared_bytes"] = plan.shared_bytes
         c["slice"], c["budget"] = min(SLICE, plan.budget), plan.budget

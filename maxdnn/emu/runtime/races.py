@@ -2,8 +2,9 @@
 
 Time is the number of barriers opened in the block so far. Every byte remembers its last write, read and atomic
 operation (time, warp, instruction); an access by another warp races with it if it is not older than the barrier that
-warp passed last. Atomic operations do not race with one another. Exact for barriers of the whole block; for barriers of
-some warps a race may be missed, none is invented. Order made by flags and locks in shared memory is not seen."""
+warp passed last. Atomic operations race with plain writes only: compilers build those the hardware lacks from a load
+and a compare-and-swap. Exact for barriers of the whole block; for barriers of some warps a race may be missed, none is
+invented. Order made by flags and locks in shared memory is not seen."""
 
 from llvmlite import ir
 
@@ -27,10 +28,9 @@ def build_race(module: ir.Module) -> None:
         with f.for_(first, b.add(first, size)) as byte:
             entry = at(b, shadow, b.mul(b.zext(byte, I64), c64(SHADOW_BYTES)))
             for earlier, offset in _PLACES.items():
-                if earlier == WRITE:
-                    conflict = _recent(b, entry, offset, me, since)
-                else:  # reads and atomics do not race with their own kind
-                    conflict = b.and_(_recent(b, entry, offset, me, since), b.icmp_unsigned("!=", kind, c32(earlier)))
+                conflict = _recent(b, entry, offset, me, since)
+                if earlier != WRITE:  # reads and atomics race with plain writes only
+                    conflict = b.and_(conflict, b.icmp_unsigned("==", kind, c32(WRITE)))
                 with f.if_(conflict):
                     b.ret(_report(f, ctx, entry, offset, lane, byte, size))
             _note(f, entry, kind, me, now, pc)

@@ -22,6 +22,7 @@ from ..layout import (
     LANES,
     LAUNCH,
     READY,
+    REGS_OFFSET,
     SHADOW_BYTES,
     SWITCH,
     TRACE_FULL,
@@ -36,7 +37,7 @@ from ..layout import (
 from .memory import declare
 
 FIRST_PC = 8
-POISON = 0xFF  # shared memory is undefined when a block starts: every byte reads 0xff
+POISON = 0xFF  # shared memory and registers are undefined when a block starts: every byte reads 0xff
 
 
 def _warp_at(b: ir.IRBuilder, ctx: V, index: V) -> V:
@@ -75,6 +76,8 @@ def build_start_block(module: ir.Module) -> None:
         put(b, warp, WARP, "fuel", get(b, ctx, CTX, "slice"))
         _memset(b, module, field(b, warp, WARP, "written"), 0, c64(1024))
         _memset(b, module, field(b, warp, WARP, "preds"), 0, c64(32))
+        _memset(b, module, field(b, warp, WARP, "flags"), 0, c64(32))
+        _memset(b, module, at(b, warp, REGS_OFFSET), POISON, get(b, ctx, CTX, "register_bytes"))
     shadow = get(b, ctx, CTX, "shadow")
     with f.if_(b.icmp_unsigned("!=", b.ptrtoint(shadow, I64), c64(0))):
         _memset(b, module, shadow, 0, b.mul(get(b, ctx, CTX, "shared_bytes"), c64(SHADOW_BYTES)))
