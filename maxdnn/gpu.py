@@ -311,6 +311,8 @@ class GpuDevice:
         attribute = cuda.device_attribute
         self.sms = device.get_attribute(attribute.MULTIPROCESSOR_COUNT)
         self.clock_khz = device.get_attribute(attribute.CLOCK_RATE)
+        # Where a texture may begin: the chip's own rule natively, 16-byte loads in a translation.
+        self.texture_alignment = device.get_attribute(attribute.TEXTURE_ALIGNMENT) if self.native else 16
         self.texture_objects: list[Texture] = []
         self._side_stream: Any = None
 

@@ -32,7 +32,7 @@ class Driver:
         fake.init = lambda: None
         fake.event_flags = types.SimpleNamespace(DISABLE_TIMING=2)
         fake.array_format = types.SimpleNamespace(FLOAT="float32")
-        fake.device_attribute = types.SimpleNamespace(MULTIPROCESSOR_COUNT=16, CLOCK_RATE=39)
+        fake.device_attribute = types.SimpleNamespace(MULTIPROCESSOR_COUNT=16, CLOCK_RATE=39, TEXTURE_ALIGNMENT=512)
 
         class Context:
             def __init__(self, handle):
@@ -163,8 +163,10 @@ class LibCuda:
 class Array:
     """An array on the fake GPU."""
 
-    def __init__(self, shape):
-        self.host = np.zeros(shape, np.float32)
+    def __init__(self, shape, alignment=512):
+        room = np.zeros(4 * int(np.prod(shape)) + 1024, np.uint8)
+        first = -room.ctypes.data % 512 + alignment % 512
+        self.host = room[first:first + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
         self.gpudata = self.host.ctypes.data
         self.__cuda_array_interface__ = {"shape": tuple(shape), "typestr": "<f4", "strides": None, "version": 3,
                                          "data": (self.host.ctypes.data, False)}

@@ -54,6 +54,15 @@ def test_textures_go_to_the_driver_natively_and_behind_the_parameters_in_ptx(fak
         assert launch[5] == 8192, "static shared memory is dynamic in a translation"
 
 
+def test_an_array_that_begins_where_a_texture_may_not_is_copied_first(fake):
+    driver, gpu, _ = fake
+    arrays = [fake_cuda.Array(s, alignment=16) for s in ((8, 5, 5, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    maxdnn.conv_fprop(*arrays[:2], out=arrays[2])
+    launched = [entry[1] for entry in verbs(driver, "launch")]
+    copies = ["spad", "spad"] if gpu.device(0).native else []
+    assert launched == [*copies, "sconv_fprop_K64_N64"]
+
+
 def test_an_offset_table_is_sent_once_and_again_only_when_it_changes(fake):
     driver, _, _ = fake
     plan = maxdnn.plan(LAYER)
