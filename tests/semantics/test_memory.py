@@ -6,11 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from maxdnn.device import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.isa import TABLE
 from tests.corpus import exact
-from tests.semantics.bench import BLOCK, CONSTANTS, integers, lane_addresses, load, make, singles
+from tests.corpus.runner import ANY_NAN
+from tests.semantics.bench import BLOCK, CONSTANTS, doubles, integers, lane_addresses, load, make, singles
 
 GRID = 40
 LANES = GRID * BLOCK
@@ -19,9 +19,9 @@ CELL = 32  # bytes of a lane, or of a thread's part of shared memory
 SAVE = [make("STG", addr=(18, 0), d=12, e="E", size="128")]  # R12..R15 to the lane's 16 bytes of the output
 
 
-def launch(words, arrays, constants=None, **options):
+def launch(words, arrays, constants=None, preset="gm204", **options):
     """Run words on whole warps; the arrays are device memory, in the order of the parameters, and come back changed."""
-    gpu = VirtualGpu(workers=1)
+    gpu = VirtualGpu(preset, workers=1)
     buffers = [gpu.alloc(a.nbytes) for a in arrays]
     for buffer, array in zip(buffers, arrays, strict=True):
         gpu.upload(buffer, np.ascontiguousarray(array))
@@ -49,18 +49,28 @@ def plus(register, base):
             make("IADD", d=register + 1, a=base + 1, b=32, x="X")]
 
 
-SPACES = {  # opcode: words before the access, register with the address, modifiers
+def window(near, word):
+    """Generic address of what the words before point to: the offset on top of the window's base, a word of bank 0."""
+    return [*near, make("IADD", "C", d=26, a=26, b=(0, word)), make("MOV", d=27, m=15)]
+
+
+SHARED = [*fill("STS", 30), make("BAR.SYNC", "II"), make("IADD", d=26, a=30, b=31)]
+LOCAL = [*fill("STL", 255), make("MOV", d=26, b=31, m=15)]
+SPACES = {  # opcode, and for generic ones the window: words before the access, register with the address, modifiers
     "LDG": ([*plus(26, 16)], 26, {"e": "E"}),
     "LD": ([*plus(26, 16)], 26, {"e": "E"}),
-    "LDS": ([*fill("STS", 30), make("BAR.SYNC", "II"), make("IADD", d=26, a=30, b=31)], 26, {}),
-    "LDS.U": ([*fill("STS", 30), make("BAR.SYNC", "II"), make("IADD", d=26, a=30, b=31)], 26, {}),
-    "LDL": ([*fill("STL", 255), make("MOV", d=26, b=31, m=15)], 26, {}),
+    "LD shared": (window(SHARED, 0), 26, {"e": "E"}),
+    "LD local": (window(LOCAL, 4), 26, {"e": "E"}),
+    "LDS": (SHARED, 26, {}),
+    "LDS.U": (SHARED, 26, {}),
+    "LDL": (LOCAL, 26, {}),
 }
-STORES = {"STG": "LDG", "ST": "LD", "STS": "LDS", "STL": "LDL"}
+STORES = {"STG": "LDG", "ST": "LD", "ST shared": "LD shared", "ST local": "LD local", "STS": "LDS", "STL": "LDL"}
+READ_BACK = {"STS": ("LDS", 30), "ST shared": ("LDS", 30), "STL": ("LDL", 255), "ST local": ("LDL", 255)}
 
 
 def sizes(opcode):
-    return [v.strip(".") for v in TABLE.named(opcode)[0].modifiers["size"].values.values()]
+    return [v.strip(".") for v in TABLE.named(opcode.split()[0])[0].modifiers["size"].values.values()]
 
 
 ACCESSES = [(op, size) for op in SPACES for size in sizes(op)]
@@ -100,7 +110,7 @@ def test_a_load_extends_and_fills_its_registers_only(opcode, size):
     before, register, mods = SPACES[opcode]
     words = [*lane_addresses((16, 0, 5), (18, 1, 4), (20, 2, 2)), *own_cell(5), *before,
              make("LDG", d=12, addr=(18, 0), e="E", size="128"),
-             make(opcode, d=12, addr=(register, immediate), size=size, **mods), *SAVE]
+             make(opcode.split()[0], d=12, addr=(register, immediate), size=size, **mods), *SAVE]
     launch(words, [memory, out, base], shared=CELL * BLOCK, local=CELL)
     value = loaded(memory, place, size)
     want[:, :value.shape[1]] = value
@@ -119,10 +129,10 @@ def test_a_store_changes_its_bytes_only(opcode, size):
     before, register, mods = SPACES[STORES[opcode]]
     words = [*lane_addresses((16, 0, 5), (18, 1, 4), (20, 2, 2)), *own_cell(5), *before,
              make("LDG", d=12, addr=(18, 0), e="E", size="128"),
-             make(opcode, d=12, addr=(register, immediate), size=size, **mods)]
-    if not mods:
-        back = 30 if opcode == "STS" else 255
-        words += [w for k in (0, 16) for w in (make(STORES[opcode], d=8, addr=(back, k), size="128"),
+             make(opcode.split()[0], d=12, addr=(register, immediate), size=size, **mods)]
+    if opcode in READ_BACK:
+        read, back = READ_BACK[opcode]
+        words += [w for k in (0, 16) for w in (make(read, d=8, addr=(back, k), size="128"),
                                                make("STG", addr=(16, k), d=8, e="E", size="128"))]
     launch(words, [memory, data, base], shared=CELL * BLOCK, local=CELL)
     np.testing.assert_array_equal(memory, want)
@@ -190,7 +200,7 @@ def cell_words(opcode, width, access):
     return words
 
 
-def run_atomic(opcode, dtype, old, operand_rows, access):
+def run_atomic(opcode, dtype, old, operand_rows, access, **options):
     """The cells after, and the old values returned."""
     width = dtype().itemsize
     cells = np.zeros((LANES, 8 // width), dtype)
@@ -198,7 +208,7 @@ def run_atomic(opcode, dtype, old, operand_rows, access):
     data = np.zeros((LANES, 16 // width), dtype)
     data[:, :len(operand_rows)] = np.stack(operand_rows, 1)
     out = np.zeros((LANES, 16 // width), dtype)
-    launch(cell_words(opcode, width, access), [cells, out, data], shared=8 * BLOCK)
+    launch(cell_words(opcode, width, access), [cells, out, data], shared=8 * BLOCK, **options)
     return cells[:, 0], out[:, 0]
 
 
@@ -231,6 +241,18 @@ def test_compare_and_swap_takes_the_next_register_as_the_new_value(opcode, type_
     np.testing.assert_array_equal(returned, old)
 
 
+@pytest.mark.parametrize("opcode", ["ATOM.F64", "RED.F64"])
+def test_the_double_precision_addition_of_later_chips(opcode):
+    draw, _ = drawn(opcode)
+    old, b = (doubles(draw, LANES)[k:k + 2].T.copy().view(np.float64)[:, 0] for k in (0, 2))
+    access = make(opcode, **({"d": 4} if opcode == "RED.F64" else {"d": 12, "b": 4}), addr=(16, 0), e="E", op="ADD")
+    cells, returned = run_atomic(opcode, np.float64, old, [b], access, preset="gp104")
+    with np.errstate(all="ignore"):
+        assert not ANY_NAN(cells, old + b).any()
+    if opcode == "ATOM.F64":
+        np.testing.assert_array_equal(returned.view(np.uint64), old.view(np.uint64))
+
+
 def test_lanes_that_meet_in_one_cell_are_all_counted():
     """Every lane adds 1 to one word: the old values are a permutation of what came before."""
     cell, out = np.zeros(2, np.uint32), np.zeros((LANES, 4), np.uint32)
@@ -240,39 +262,3 @@ def test_lanes_that_meet_in_one_cell_are_all_counted():
     launch(words, [cell, out])
     assert cell[0] == LANES
     np.testing.assert_array_equal(np.sort(out[:, 0]), np.arange(LANES))
-
-
-# -- textures -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mask", range(1, 16))
-@pytest.mark.parametrize("bindless", [False, True])
-def test_a_texture_fetch_packs_the_components_of_its_mask(mask, bindless):
-    """TLD by slot (a word of constant bank 0) and by handle in a register; outside the texture there is zero."""
-    draw, _ = drawn("TLD", mask, bindless)
-    channels, texels = (1, 2, 4)[mask % 3], 1000
-    gpu = VirtualGpu(workers=1)
-    data = draw.standard_normal((texels, channels)).astype(np.float32)
-    coords = draw.integers(-50, texels + 50, LANES).astype(np.int32)
-    coords[:4] = -1, 0, texels - 1, texels
-    buffers = [gpu.alloc(a.nbytes) for a in (data, coords)] + [gpu.alloc(16 * LANES)]
-    for buffer, array in zip(buffers, (data, coords), strict=False):
-        gpu.upload(buffer, array)
-    handle = gpu.texture_object(Texture(buffers[0].address, data.nbytes, channels))
-    fetch = (make("TLD.B", d=12, a=4, b=5, mask=mask) if bindless
-             else make("TLD", d=12, a=4, slot=CONSTANTS // 4, mask=mask))
-    words = [*lane_addresses((16, 0, 2), (18, 1, 4)), make("LDG", d=4, addr=(16, 0), e="E", size=""),
-             make("MOV", "C", d=5, b=(0, CONSTANTS), m=15), *[make("MOV", d=12 + k, m=15) for k in range(4)],
-             fetch, *SAVE]
-    constants = np.zeros(32, np.uint32)
-    constants[0] = handle
-    load(gpu, words).launch((GRID, 1, 1), (BLOCK, 1, 1), [buffers[1], buffers[2], constants])
-    out = np.empty((LANES, 4), np.float32)
-    gpu.download(buffers[2], out)
-    inside = (coords >= 0) & (coords < texels)
-    full = np.zeros((LANES, 4), np.float32)
-    full[inside, :channels] = data[coords[inside]]
-    chosen = [k for k in range(4) if mask >> k & 1 and k < channels]
-    at = [sum(mask >> j & 1 for j in range(k)) for k in chosen]
-    np.testing.assert_array_equal(out[:, at][inside], full[:, chosen][inside])
-    np.testing.assert_array_equal(out[~inside], np.zeros_like(out[~inside]))
