@@ -168,6 +168,7 @@ WITHOUT_MEANING = [
     ("LDC", "R", {"d": 12, "addr": (4, 0), "mode": "IL", "size": ""}), ("CSETP", "-", {"pd": 0, "cc": "CSM_TA"}),
     ("TEX", "R", {"d": 12, "a": 4, "mask": 1}), ("TLD4", "R", {"d": 12, "a": 4, "mask": 1}),
     ("RED", "R", {"addr": (16, 0), "d": 4, "e": "E", "type": "F16x2.FTZ.RN"}), ("SAM", "-", {}), ("RAM", "-", {}),
+    ("ATOMS.CAST", "R", {"d": 12, "addr": (4, 0), "b": 4}),
     ("FSWZADD", "R", {"d": 12, "a": 4, "b": 5}), ("GETLMEMBASE", "R", {"d": 12}),
 ]
 

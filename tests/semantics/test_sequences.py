@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.corpus import exact
 from tests.semantics.bench import INTEGERS, RZ, Guard, integers, make, run, singles
 
 LANES = 10_240
@@ -103,9 +104,9 @@ def test_64_bit_sequences(results, name):
         np.testing.assert_array_equal(pair, SEQUENCES[name][1](a, b))
 
 
-@pytest.mark.parametrize("reduction, function, exact", [("SINCOS", "SIN", np.sin), ("SINCOS", "COS", np.cos),
+@pytest.mark.parametrize("reduction, function, of_numpy", [("SINCOS", "SIN", np.sin), ("SINCOS", "COS", np.cos),
                                                        ("EX2", "EX2", np.exp2)])
-def test_range_reduction_and_function_together(reduction, function, exact):
+def test_range_reduction_and_function_together(reduction, function, of_numpy):
     """sin.approx, cos.approx: 2^-20.5 absolute within one turn; ex2.approx: 2 ulp (PTX ISA)."""
     before = singles(np.random.default_rng(3), LANES)
     words = [make("RRO", d=30, b=A, b_neg=True, func=reduction), make("MUFU", d=12, a=30, func=function)]
@@ -113,9 +114,27 @@ def test_range_reduction_and_function_together(reduction, function, exact):
     got = run([(words, False)], before, np.zeros(32, np.uint32))[0, :, 0].copy().view(np.float32).astype(np.float64)
     x = -before[0].view(np.float32).astype(np.float64)
     chosen = np.abs(x) < (2 * np.pi if reduction == "SINCOS" else 126)
-    want = exact(x[chosen])
+    want = of_numpy(x[chosen])
     assert chosen.sum() > 1000
     assert (np.abs(got[chosen] - want) <= (2.0**-20.5 if reduction == "SINCOS" else 2.0**-22 * want)).all()
+
+
+def test_the_division_check_lets_through_only_what_the_short_sequence_divides_right():
+    """The compiler's sequence: two Newton steps around MUFU.RCP, taken where FCHK gives false."""
+    before = singles(np.random.default_rng(5), LANES)
+    b, r, q, e = B, 30, 12, 31
+    words = [make("FCHK", pd=0, a=A, b=b), make("MUFU", d=r, a=b, func="RCP"),
+             make("MOV32I", "I", d=32, b=0x3F800000, m=15),
+             make("FFMA", d=e, a=b, b=r, b_neg=True, c=32), make("FFMA", d=r, a=r, b=e, c=r),
+             make("FFMA", d=q, a=A, b=r, c=RZ), make("FFMA", d=e, a=b, b=q, b_neg=True, c=A),
+             make("FFMA", d=q, a=e, b=r, c=q), make("FFMA", d=e, a=b, b=q, b_neg=True, c=A),
+             make("FFMA", d=q, a=e, b=r, c=q)]
+    got = run([(words, True)], before, np.zeros(32, np.uint32))[0]
+    short = got[:, 2] & 1 == 0
+    x, y = before[0].view(np.float32), before[2].view(np.float32)
+    np.testing.assert_array_equal(got[short, 0], exact.div32(x, y)[short].view(np.uint32))
+    exponents = before[:4:2] >> 23 & 0xFF
+    assert short[((exponents > 67) & (exponents < 187)).all(0)].all(), "ordinary quotients need no long way"
 
 
 def test_predicates_are_kept_across_the_bench():

@@ -19,12 +19,13 @@ REGISTERS = {  # code: value in every thread
 
 
 @pytest.mark.parametrize("code", REGISTERS)
-def test_a_special_register_tells_every_thread_its_place(code):
+@pytest.mark.parametrize("mnemonic", ["S2R", "CS2R"])
+def test_a_special_register_tells_every_thread_its_place(mnemonic, code):
     gpu = VirtualGpu(workers=1)
     out = gpu.alloc(4 * LANES)
     words = lane_addresses((18, 0, 2))
     words[2:3] = [make("XMAD", "I", d=0, a=1, b=BLOCK, c=0)]  # blocks of 96 threads
-    words += [make("S2R", sr=code, d=12), make("STG", addr=(18, 0), d=12, e="E", size="")]
+    words += [make(mnemonic, sr=code, d=12), make("STG", addr=(18, 0), d=12, e="E", size="")]
     load(gpu, words, pointers=1, constants=0).launch((GRID, 1, 1), (BLOCK, 1, 1), [out])
     got = np.empty(LANES, np.uint32)
     gpu.download(out, got)
