@@ -304,7 +304,7 @@ def run(bodies: Sequence[Body], inputs: Array, constants: Array, arch: str = "gm
 
 
 def check(names: str, inputs: Callable[[np.random.Generator, int], Array], model: Model, *, lanes: int = 2560,
-          skip: Callable[[Instruction], bool] = lambda i: False, arch: str = "gm204", least: int = 2,
+          skip: Callable[[Instruction], bool] = lambda i: False, arch: str = "gm204", least: int = 6,
           threads: int = BLOCK) -> int:
     """Hold all forms of some mnemonics to a model on at least SETS operand sets; gives the number of sets. With fewer
     `threads` than BLOCK there are warps that are not full."""
