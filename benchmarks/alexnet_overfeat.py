@@ -87,8 +87,8 @@ def simulated(layer: Layer, policy: str, machine: Machine, advance: Callable[[fl
         done = blocks / of
     timed = timing.conv(layer.shape, machine=machine, options=timing.Options(policy), progress=progress)
     launches = [report.as_dict(r, lines=False) for r in timed.results]
-    return {"kernel": timed.plan.spec.name, "ce": timed.ce, "ce_from_time": timed.ce_from_time, "clocks": timed.clocks, "seconds": timed.seconds,
-            "exact_lines": timed.exact_lines, "launches": launches}
+    return {"kernel": timed.plan.spec.name, "ce": timed.ce, "ce_from_time": timed.ce_from_time, "clocks": timed.clocks,
+            "seconds": timed.seconds, "exact_lines": timed.exact_lines, "launches": launches}
 
 
 def checked(layer: Layer) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _pool(group: Sequence[Any], one: Callable[[Any], tuple[str, Any]], store: St
     try:
         while running:
             finished, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-            for future in finished:
+            for future in sorted(finished, key=lambda f: f.exception() is not None):  # keep what is whole, then raise
                 store.put(*future.result())
     except BaseException:
         stop.set()
@@ -164,8 +164,8 @@ def simulated_rows(layers: Sequence[Layer], machine: Machine, store: Store, sgem
         results = {p: store.pieces[f"{name} {p}"] for p in POLICIES if f"{name} {p}" in store.pieces}
         first = results[POLICIES[0]]
         row = {"network": layer.network, "layer": layer.name, "gpu": machine.name, "kind": "simulated",
-               "kernel": first["kernel"], "label": f"simulated {machine.name}", "ce": first["ce"], "paper_ce": layer.paper_ce,
-               "paper_cudnn_ce": layer.paper_cudnn_ce, "difference": first["ce"] - layer.paper_ce,
+               "kernel": first["kernel"], "label": f"simulated {machine.name}", "ce": first["ce"],
+               "paper_ce": layer.paper_ce, "paper_cudnn_ce": layer.paper_cudnn_ce, "difference": first["ce"] - layer.paper_ce,
                "clocks": first["clocks"], "seconds": first["seconds"], "ce_from_time": first["ce_from_time"],
                "policy": POLICIES[0], "ce_by_policy": {p: r["ce"] for p, r in results.items()},
                "launches": first["launches"], "check": store.pieces.get(f"{name} check")}
