@@ -166,7 +166,8 @@ def simulated_rows(layers: Sequence[Layer], machine: Machine, store: Store, sgem
         row = {"network": layer.network, "layer": layer.name, "gpu": machine.name, "kind": "simulated",
                "kernel": first["kernel"], "label": f"simulated {machine.name}", "ce": first["ce"],
                "paper_ce": layer.paper_ce, "paper_cudnn_ce": layer.paper_cudnn_ce,
-               "difference": first["ce"] - layer.paper_ce, "clocks": first["clocks"], "seconds": first["seconds"], "ce_from_time": first["ce_from_time"],
+               "difference": first["ce"] - layer.paper_ce, "clocks": first["clocks"],
+               "seconds": first["seconds"], "ce_from_time": first["ce_from_time"],
                "policy": POLICIES[0], "ce_by_policy": {p: r["ce"] for p, r in results.items()},
                "launches": first["launches"], "check": store.pieces.get(f"{name} check")}
         if sgemm_loss:
