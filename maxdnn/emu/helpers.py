@@ -1,14 +1,21 @@
 """The compiled runtime, loaded once per process; its functions become visible to kernels loaded later."""
 
-import functools
+import threading
 
 from . import runtime
 from .native import Code, cached_object, export
 
+_lock = threading.Lock()
+_code: Code | None = None
 
-@functools.cache
+
 def load() -> Code:
-    code = Code(cached_object(b"runtime", runtime.text))
-    for name in runtime.exported():
-        export(name, code.address(name))
-    return code
+    """The runtime's code. One thread loads it: kernels keep the addresses exported here for the life of the process."""
+    global _code
+    with _lock:
+        if _code is None:
+            code = Code(cached_object(b"runtime", runtime.text))
+            for name in runtime.exported():
+                export(name, code.address(name))
+            _code = code
+        return _code

@@ -1,5 +1,9 @@
 """The virtual GPU runs kernels that the vendor's compiler made for sm_52."""
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 
@@ -70,3 +74,19 @@ def test_shared_memory_sgemm_of_full_tiles_matches_numpy():
     want = a.T.astype(np.float64) @ b
     bound = n * 2.0**-24 * (np.abs(a.T).astype(np.float64) @ np.abs(b))  # length x half ulp x sum of magnitudes
     assert (np.abs(fetch(gpu, bc, a) - want) <= bound).all()
+
+
+def test_two_threads_may_use_the_emulator_for_the_first_time_together():
+    program = textwrap.dedent("""
+        import threading
+        import numpy as np
+        import maxdnn
+        from maxdnn.emu import VirtualGpu
+        ones = np.ones((3, 4, 4, 8), np.float32), np.ones((3, 2, 2, 5), np.float32)
+        results = []
+        def work(): results.append(maxdnn.conv_fprop(*ones, device=VirtualGpu()))
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        assert len(results) == 4 and all((r == 12).all() for r in results)
+    """)
+    subprocess.run([sys.executable, "-c", program], check=True)
