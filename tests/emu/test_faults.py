@@ -25,7 +25,14 @@ extern "C" __global__ void shared_far(int* p, int at) { __shared__ int s[16]; s[
 extern "C" __global__ void local_far(int* p, int at) { int box[4];
     for (int k = 0; k < 4; k++) box[(k + at) & (at | 3)] = k;
     p[threadIdx.x] = box[p[0] & 3]; }
+extern "C" __global__ void shared_odd(int* p, int at) { __shared__ int s[80]; s[threadIdx.x] = at; __syncthreads();
+    p[threadIdx.x] = *(int*)((char*)s + 4 * threadIdx.x + (threadIdx.x == 5 ? at : 0)); }
+extern "C" __global__ void local_odd(int* p, int at) { int box[8];
+    for (int k = 0; k < 8; k++) box[(k + at) & 7] = p[k];
+    p[threadIdx.x] = *(int*)((char*)box + (p[0] & 3) * 4 + (threadIdx.x == 6 ? at : 0)); }
 __constant__ int table[8];
+extern "C" __global__ void constant_odd(int* p, int at) {
+    p[threadIdx.x] = *(const int*)((const char*)table + (threadIdx.x == 7 ? at : 0)); }
 extern "C" __global__ void constant_far(int* p, int at) { p[threadIdx.x] = table[threadIdx.x == 9 ? at : 0]; }
 extern "C" __global__ void spin(int* p, int at) { while (*(volatile int*)p == 0) at++; p[1] = at; }
 extern "C" __global__ void fetch(cudaTextureObject_t t, float* p)
@@ -78,6 +85,15 @@ def test_misaligned_global_access(cubin):
     text = fault(cubin, "odd", 6)
     assert re.search(r"odd: block \(0, 0, 0\), warp 0, lane 3: misaligned access at 0x\w+: STG\.E .*; global address",
                      text)
+
+
+@pytest.mark.parametrize("kernel, lane, load, space", [
+    ("shared_odd", 5, "LDS", "shared address"), ("local_odd", 6, "LDL", "local address"),
+    ("constant_odd", 7, "LDC", "constant offset")])
+def test_misaligned_access_to_near_memory(cubin, kernel, lane, load, space):
+    text = fault(cubin, kernel, 2)
+    assert text.startswith(f"{kernel}: block (0, 0, 0), warp 0, lane {lane}: misaligned access at 0x")
+    assert load in text and space in text
 
 
 def test_shared_access_out_of_bounds(cubin):
