@@ -15,6 +15,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 * 1024
+MAX_LOCAL_BYTES = 512 * 1024  # per thread
 
 
 def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> None:
@@ -28,6 +29,9 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
         raise LaunchError(f"{kernel.name}: block must have at most {limit} threads (got {tuple(block)}: {threads})")
     if kernel.reqntid is not None and tuple(block) != kernel.reqntid:
         raise LaunchError(f"{kernel.name}: block must be {kernel.reqntid}, as the kernel requires (got {tuple(block)})")
+    if kernel.local_bytes > MAX_LOCAL_BYTES:
+        raise LaunchError(f"{kernel.name}: the kernel must ask for at most {MAX_LOCAL_BYTES} bytes of local memory per "
+                          f"thread (its cubin says {kernel.local_bytes})")
     room = MAX_SHARED_BYTES - kernel.shared_bytes
     if not 0 <= shared_bytes <= room:
         raise LaunchError(f"{kernel.name}: shared_bytes must be 0 to {room}, the kernel's own {kernel.shared_bytes} "

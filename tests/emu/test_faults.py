@@ -1,5 +1,6 @@
 """Every fault the virtual GPU finds is planted once; the message must name place, instruction and address."""
 
+import dataclasses
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from maxdnn.cubin import read
 from maxdnn.device import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.errors import EmulationFault, LaunchError
+from maxdnn.launch import check_geometry
 from tests import oracles
 from tests.emu.test_gpu import on_device
 from tests.emu.test_undefined import HEADER
@@ -198,6 +200,12 @@ def test_launches_that_cannot_be_are_refused_before_they_run(cubin):
     ]:
         with pytest.raises(LaunchError, match=re.escape(words)):
             function.launch(grid, block, args, **options)
+
+
+def test_more_local_memory_than_a_thread_can_have_is_refused(cubin):
+    kernel = dataclasses.replace(read(cubin).kernel("far"), local_bytes=1 << 24)
+    with pytest.raises(LaunchError, match=r"at most 524288 bytes of local memory .*says 16777216"):
+        check_geometry(kernel, (1, 1, 1), (32, 1, 1), 0)
 
 
 def test_an_interrupt_ends_a_launch_that_would_run_for_long(cubin):
