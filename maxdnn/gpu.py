@@ -419,11 +419,6 @@ def device(ordinal: int = 0) -> GpuDevice:
     return _primary[ordinal]
 
 
-def for_array(array: Any) -> GpuDevice:
-    """The device an array with `__cuda_array_interface__` (or a GPUArray) lives on."""
-    return for_pointer(array_pointer(array))
-
-
 def for_pointer(pointer: int) -> GpuDevice:
     """The device that device memory is on: the primary context of its GPU, or the context the memory belongs to, which
     must be current when the device is used. Raises DeviceError for a null pointer."""
@@ -455,5 +450,5 @@ def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
         with array.device:
             return cupy.empty(shape, np.float32)
     from pycuda import gpuarray
-    with for_array(array).active():
+    with for_pointer(array_pointer(array)).active():
         return gpuarray.empty(shape, np.float32)

@@ -1,12 +1,11 @@
 """Words to instructions and back, derived from the table. Nothing here knows a particular opcode."""
 
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import DecodeError
 from .control import Control
-from .instruction import PT, RZ, Guard, Instruction, Operand
+from .instruction import RZ, Guard, Instruction, Operand
 from .table import TABLE, OperandField, Row
 
 _FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
@@ -214,10 +213,3 @@ def encode(inst: Instruction) -> int:
     for bits in _raw_modifiers(inst):
         word |= bits
     return word
-
-
-def words_of(code: bytes) -> list[int]:
-    return [w for (w,) in struct.iter_unpack("<Q", code)]
-
-
-__all__ = ["PT", "decode", "encode", "words_of"]

@@ -104,8 +104,6 @@ def compare_and_store(m: Machine, i: Instruction) -> None:
 
 # -- textures: one-dimensional linear fetches ---------------------------------------------------------------------
 
-_PAIRS = {"R": "R", "G": "G", "B": "B", "A": "A", "RG": "RG", "RA": "RA", "GA": "GA", "BA": "BA"}
-
 
 def _one_dimensional(m: Machine, i: Instruction) -> bool:
     plain = i["dim"].label == DIMENSIONS_1D and not any(i.mods.get(n) for n in ("aoffi", "ms"))
