@@ -2,12 +2,11 @@
 """Set-associative LRU caches, compiled, and the path of an access through L2 and DRAM. Texture/L1 and L2 have lines of
 128 bytes in four sectors, each with the cycle its data arrives; constant and instruction caches keep whole lines."""
 
-from numba import njit
-
 from .columns import *
+from .jit import compiled
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def find(X, base, ways, line, now):
     """(way, hit): the way of the set at `base` that holds the line, or the least recently used one. A set is the lines
     of its ways, their last uses, then whatever else its cache keeps."""
@@ -22,7 +21,7 @@ def find(X, base, ways, line, now):
     return victim, False
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def claim(X, base, ways, way, line, now):
     """Give a way of a sectored set to a line: nothing of it is there yet. Row of its four arrival times."""
     X[base + way], X[base + ways + way], X[base + 2 * ways + way] = line, now, 0
@@ -32,12 +31,12 @@ def claim(X, base, ways, way, line, now):
     return fill
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def popcount4(mask):
     return (mask & 1) + (mask >> 1 & 1) + (mask >> 2 & 1) + (mask >> 3 & 1)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def bucket(X, row, number):
     """The cell of a stretch of BUCKET cycles; a ring, so an old stretch makes room."""
     cell = row + 2 + (number & BUCKETS - 1) * 2
@@ -46,7 +45,7 @@ def bucket(X, row, number):
     return cell + 1
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def book(X, resource, ticks, start):
     """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served.
 
@@ -76,7 +75,7 @@ def book(X, resource, ticks, start):
     return (served + TICK - 1) // TICK
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def l2_way(X, line, now):
     """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be: dirty sectors go to DRAM."""
     if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
@@ -96,7 +95,7 @@ def l2_way(X, line, now):
     return dirty, fill
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def l2_read(X, line, mask, begin):
     """Read sectors of a line through L2, whose bandwidth is booked already: the cycle the last one is there."""
     _, fill = l2_way(X, line, begin)
@@ -115,7 +114,7 @@ def l2_read(X, line, mask, begin):
     return done
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def l2_write(X, line, mask, begin):
     """Write sectors of a line into L2 (write back, nothing fetched), whose bandwidth is booked already: when taken."""
     dirty, fill = l2_way(X, line, begin)
@@ -126,7 +125,7 @@ def l2_write(X, line, mask, begin):
     return begin
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def l1_lookup(X, half, line, mask, now):
     """Look a line up in one half of a texture/L1 cache: (its arrival cells, sectors to fetch, when the others are
     there)."""
@@ -146,7 +145,7 @@ def l1_lookup(X, half, line, mask, now):
     return fill, missing, there
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def small_lookup(X, table, sets, ways, sm, line, now):
     """A constant or instruction cache: (arrival cell, hit); on a miss the way is the line's, and the caller sets its
     arrival."""
@@ -157,7 +156,7 @@ def small_lookup(X, table, sets, ways, sm, line, now):
     return base + 2 * ways + way, hit
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def behind_first_level(X, sm, line, now):
     """The cycle a 256-byte line is there from the cache that constants and instructions share, or from L2."""
     fill, hit = small_lookup(X, X[T_CONST15], X[P_C15SETS], X[P_C15WAYS], sm, line, now)
@@ -169,7 +168,7 @@ def behind_first_level(X, sm, line, now):
     return max(X[fill], now) + X[P_C15LAT]
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def constant_line(X, sm, line, now):
     """The cycle a 64-byte line of a constant bank is in the first level; `now` for a hit."""
     fill, hit = small_lookup(X, X[T_CONST], X[P_CSETS], X[P_CWAYS], sm, line, now)
@@ -181,7 +180,7 @@ def constant_line(X, sm, line, now):
     return max(X[fill], now)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def instruction_line(X, sm, line, now):
     """The cycle a 128-byte line of code is in the instruction cache; a missing line brings the next ones with it."""
     sets, ways = X[P_ISETS], X[P_IWAYS]

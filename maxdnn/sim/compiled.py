@@ -12,6 +12,7 @@ from numba import njit
 
 from . import engine
 from .columns import P_STAMP
+from .jit import pointer
 
 
 def _stamp() -> int:
@@ -23,12 +24,12 @@ def _entries(stamp: int) -> tuple[Callable[[np.ndarray], None], Callable[[np.nda
     @njit("void(int64[::1])", nogil=True, cache=True)
     def begin(X):
         X[P_STAMP] = stamp
-        engine.begin(X)
+        engine.begin(pointer(X))
 
     @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
     def run(X, until):
         X[P_STAMP] = stamp
-        return engine.run(X, until)
+        return engine.run(pointer(X), until)
 
     return begin, run
 

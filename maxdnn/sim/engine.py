@@ -5,15 +5,14 @@ A warp knows at the moment it issues when it may issue again as far as its own c
 what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
 Rows are named by where they start in the image X: w a warp, s a scheduler, i an instruction."""
 
-from numba import njit
-
 from .caches import constant_line, instruction_line
 from .columns import *
+from .jit import compiled
 from .memory import global_access, load_constant, shared_access
 from .operand import bank_reads, enter, forget
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def step_path(X, w):
     """Go to the warp's next instruction; False when its path has ended."""
     if X[w + W_LEFT] > 0:
@@ -27,7 +26,7 @@ def step_path(X, w):
     return True
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def to_youngest(X, s, w):
     """Move a warp to the end of its scheduler's list, which is kept oldest first and ends with -1."""
     at = X[s + S_ORDER]
@@ -39,14 +38,14 @@ def to_youngest(X, s, w):
     X[at] = w
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def wake(X, w, ready):
     s = X[w + W_SCHED]
     X[w + W_READY] = ready
     X[s + S_NEXT] = min(X[s + S_NEXT], max(ready, X[s + S_FREE]))
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def launch_warp(X, w, block, number, slot, now):
     for cell in range(w + W_READY, w + W_SHIFT):
         X[cell] = 0
@@ -61,7 +60,7 @@ def launch_warp(X, w, block, number, slot, now):
     wake(X, w, now + X[P_LAUNCH])
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def launch_block(X, sm, slot, now):
     """Put the next block of the grid into a free slot of an SM, if there is one left."""
     block = X[C_NEXT_BLOCK]
@@ -76,7 +75,7 @@ def launch_block(X, sm, slot, now):
         launch_warp(X, w + number * W_SIZE, block, number, slot, now)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def release_barrier(X, sm, slot, now):
     """All live warps of the block have arrived: let them go on."""
     X[X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE + B_ARRIVED] = 0
@@ -86,7 +85,7 @@ def release_barrier(X, sm, slot, now):
             wake(X, w, max(X[w + W_RESUME], now + X[P_BARLAT]))
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def finish_warp(X, w, now):
     X[w + W_ALIVE] = 0
     sm, slot = X[w + W_SM], X[w + W_SLOT]
@@ -99,7 +98,7 @@ def finish_warp(X, w, now):
         release_barrier(X, sm, slot, now)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def queue_room(X, w, kind):
     """The cycle the warp's queue of shared or of global operations has a free place."""
     if kind in (K_SHARED, K_SHUFFLE):
@@ -109,7 +108,7 @@ def queue_room(X, w, kind):
     return 0
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def side_hazard(X, w, i, s, now):
     """Constant operands, narrow units and memory queues: (cycle they are free, reason)."""
     if X[i + I_CLINE] >= 0:
@@ -126,7 +125,7 @@ def side_hazard(X, w, i, s, now):
     return now, R_STALL
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def hazard(X, w, s, now):
     """The cycle this instruction can have what it shares with others; if later than now, the warp is put off to it."""
     i = X[w + W_PC]
@@ -143,7 +142,7 @@ def hazard(X, w, s, now):
     return free
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def issue_memory(X, w, i, s, now):
     """(result there, operands read) of a memory instruction."""
     kind = X[i + I_KIND]
@@ -156,18 +155,18 @@ def issue_memory(X, w, i, s, now):
     if kind == K_SHARED:
         done, start = shared_access(X, X[w + W_SM], X[record], now)
         X[w + W_SHRING + X[w + W_SHHEAD]] = done
-        X[w + W_SHHEAD] = (X[w + W_SHHEAD] + 1) % X[P_SHQUEUE]
+        X[w + W_SHHEAD] = X[w + W_SHHEAD] + 1 if X[w + W_SHHEAD] + 1 < X[P_SHQUEUE] else 0
     elif kind == K_LDC:
         done, start = load_constant(X, X[w + W_SM], record, now), now
     else:
         done, start = global_access(X, w, i, s, record, now)
         X[w + W_GLRING + X[w + W_GLHEAD]] = done
-        X[w + W_GLHEAD] = (X[w + W_GLHEAD] + 1) % X[P_GLQUEUE]
+        X[w + W_GLHEAD] = X[w + W_GLHEAD] + 1 if X[w + W_GLHEAD] + 1 < X[P_GLQUEUE] else 0
     X[w + W_REC] += 1
     return done, start + X[P_RELEASE]
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def issue_side(X, w, i, s, now):
     """Everything but a plain full-rate ALU instruction: units, memory, scoreboards."""
     unit = X[i + I_UNIT]
@@ -187,7 +186,7 @@ def issue_side(X, w, i, s, now):
         X[w + W_SB0 + board] = max(X[w + W_SB0 + board], read)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def execute(X, w, i, s, now):
     """Issue one instruction: take its resources and set its scoreboards."""
     X[i + I_ISSUED] += 1
@@ -199,7 +198,7 @@ def execute(X, w, i, s, now):
         issue_side(X, w, i, s, now)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def wait_for_boards(X, w, i, ready):
     """Put the warp off until the scoreboards its next instruction waits for are clear."""
     reason, mask = R_STALL, X[i + I_WAIT]
@@ -210,7 +209,7 @@ def wait_for_boards(X, w, i, ready):
     X[w + W_READY], X[w + W_REASON] = ready, reason
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def advance(X, w, i, now):
     """After an issue: when the warp's next instruction may issue by its control codes. False when the warp is done."""
     if not step_path(X, w):
@@ -230,7 +229,7 @@ def advance(X, w, i, now):
     return True
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def record_event(X, w, i, s, now, second):
     if X[C_TRACED] < X[P_EVENTS_MAX]:
         at = X[T_EVENT] + X[C_TRACED] * EVENT_SIZE
@@ -241,7 +240,7 @@ def record_event(X, w, i, s, now, second):
         X[C_TRACED] += 1
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def pair_legal(X, first, second):
     """Different resources, and not both reading a constant bank."""
     if X[first + I_KIND] == K_FLOW and X[second + I_KIND] == K_FLOW:
@@ -249,7 +248,7 @@ def pair_legal(X, first, second):
     return X[first + I_ALU] != X[second + I_ALU] and not (X[first + I_CLINE] >= 0 and X[second + I_CLINE] >= 0)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def issue_second(X, w, first, s, now):
     """The instruction after a stall of 0: in the same cycle if nothing forbids it, else in the next."""
     i = X[w + W_PC]
@@ -266,7 +265,7 @@ def issue_second(X, w, first, s, now):
         X[w + W_READY] = max(X[w + W_READY], now + 1)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def burst(X, w, i, s, now, count):
     """Issue up to `count` plain instructions of one warp, one per cycle: nothing another warp does can come between.
     Stops where operand fetch is full. The cycle after the last."""
@@ -289,7 +288,7 @@ def burst(X, w, i, s, now, count):
     return now
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def issue(X, w, s, now):
     """Issue from a warp at `now`: the cycle the scheduler may issue again."""
     i = X[w + W_PC]
@@ -306,13 +305,13 @@ def issue(X, w, s, now):
     return now + 1
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def ready_or_when(X, w, s, now):
     """The warp's own ready time, moved on if what it shares with others is taken."""
     return X[w + W_READY] if X[w + W_READY] > now else hazard(X, w, s, now)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def turn(w, best, current):
     """Whether w comes before best when one counts on from the current warp."""
     if (w <= current) != (best <= current):
@@ -320,7 +319,7 @@ def turn(w, best, current):
     return w < best
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def choose(X, s, now):
     """The warp to issue from, or -1; then S_NEXT is the cycle to try again and S_BLAMED the warp that will be first.
 
@@ -359,7 +358,7 @@ def choose(X, s, now):
     return best
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def account(X, s, now):
     """Charge the slots since the scheduler last failed to issue to the warp that was to be first."""
     blamed, row, reason = X[s + S_BLAMED], (X[T_WARP] - X[T_CODE]) // I_SIZE, R_NONE
@@ -369,7 +368,7 @@ def account(X, s, now):
     X[s + S_SINCE] = -1
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def begin(X):
     """Fill the SMs with the first blocks of the grid, one block per SM in turn."""
     for slot in range(X[P_BLOCK_SLOTS]):
@@ -377,7 +376,7 @@ def begin(X):
             launch_block(X, sm, slot, 0)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def run(X, until):
     """Simulate until cycle `until` or the end. True when nothing can ever issue again."""
     first, last = X[T_SCHED], X[T_SCHED] + X[P_SMS] * 4 * S_SIZE

@@ -2,13 +2,12 @@
 """Memory instructions at issue: when their result is there and when their operands have been read. Every shared
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
-from numba import njit
-
 from .caches import book, constant_line, l1_lookup, l2_read, l2_write, popcount4
 from .columns import *
+from .jit import compiled
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def shared_access(X, sm, phases, now):
     """A shared-memory access of `phases` phases: (result there, pipe taken from)."""
     pipe = X[T_SM] + sm * M_SIZE + M_SHARED
@@ -18,7 +17,7 @@ def shared_access(X, sm, phases, now):
     return start + X[P_SHLAT] + X[P_SHWAY] * max(phases - 1, 0), start
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def load_constant(X, sm, record, now):
     """LDC: distinct addresses are served one after another, each line from its level."""
     done = now
@@ -28,7 +27,7 @@ def load_constant(X, sm, record, now):
     return done + X[P_CLAT] + max(X[record] - 1, 0)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def others(X, w, i, index, mask, begin, first, last):
     """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses."""
     group, store = X[i + I_GROUP], X[i + I_STORE]
@@ -46,7 +45,7 @@ def others(X, w, i, index, mask, begin, first, last):
             l2_read(X, line, X[at + 1] & mask, begin)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def through_l2(X, w, i, index, line, mask, start):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
     n = popcount4(mask)
@@ -63,7 +62,7 @@ def through_l2(X, w, i, index, line, mask, start):
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def one_line(X, w, i, half, index, line, mask, start):
     """One line of a global or texture access: the cycle its sectors are there."""
     if X[i + I_CACHED] != 1:
@@ -78,7 +77,7 @@ def one_line(X, w, i, half, index, line, mask, start):
     return there
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def global_access(X, w, i, s, record, now):
     """A global, local or texture access: (result there, operands taken from)."""
     busy = X[record]

@@ -7,12 +7,11 @@ entry had the reuse flag. Banks: an instruction enters operand fetch one per cyc
 each bank serves first come first served one register per cycle, and an instruction leaves when all is read and its
 predecessor has left. Both rules reproduce the CuAssembler RegBank measurements."""
 
-from numba import njit
-
 from .columns import *
+from .jit import compiled
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def touch(X, entry, key, flag):
     """Read an operand through its slot's two entries: 1 for a hit."""
     first = X[entry]
@@ -24,7 +23,7 @@ def touch(X, entry, key, flag):
     return second & 1 if second >> 1 == key else 0
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def bank_reads(X, i, s, warp):
     """Reads per bank of an ALU instruction, four counts of 8 bits, after the reuse cache; a register counts once."""
     counts, a, b, c = 0, -1, -1, -1
@@ -47,7 +46,7 @@ def bank_reads(X, i, s, warp):
     return counts
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def forget(X, i, s, warp):
     """A write drops the reuse entries that hold the registers written."""
     first = X[i + I_D0]
@@ -58,7 +57,7 @@ def forget(X, i, s, warp):
             X[entry] = -2
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled
 def enter(X, s, now, counts):
     """Let an instruction into operand fetch at `now`, when the caller has seen that there is room."""
     X[s + S_LEAVE2] = X[s + S_LEAVE1]
