@@ -2,7 +2,7 @@
 the sources in sass/ implement it, the planner fills it in, tests hold the built cubins to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 TEXEL_FLOATS = 4
@@ -54,7 +54,8 @@ class KernelSpec:
     all in x. `shared_bytes`: static shared memory. `max_registers`: bound the built cubin must respect. `tile`: what a
     block computes: (images, filters) for convolutions, (rows, columns) for the transpose, (pixels,) for the padding.
     `params` in declaration order; `textures`: names of the 1D float32 x 4 texture references; `constants`: symbols.
-    `doc`: what it computes, grid, limits.
+    `doc`: what it computes, grid, limits. `extra_iteration`: when 8 divides a layer's patch elements, its loop runs
+    once more than needed.
     """
 
     name: str
@@ -67,6 +68,7 @@ class KernelSpec:
     doc: str
     textures: tuple[str, ...] = ()
     constants: tuple[ConstantSymbol, ...] = ()
+    extra_iteration: bool = False
 
     @property
     def param_bytes(self) -> int:
@@ -89,7 +91,7 @@ _CONV_PARAMS = _params(
     ("out", "ptr", "O: K,P,Q,N float32, true K and N; 4-byte aligned"),
     ("alpha", "f32", "factor of the sum"),
     ("accumulate", "u32", "0: O = alpha * sum; 1: O += alpha * sum"),
-    ("tiles", "u32", "loop iterations: ceil(elements of this launch / 8), 1 .. 2048"),
+    ("tiles", "u32", "loop iterations, 1 .. 2048: ceil(elements of this launch / 8), or one more"),
     ("filter_offset", "u32", "texF texel of the launch's first element: first element * Ks/4"),
     ("map_row", "u32", "texI texels from one output row to the next: stride_h * Wp * Ns/4"),
     ("map_col", "u32", "texI texels from one output column to the next: stride_w * Ns/4"),
@@ -116,7 +118,7 @@ every element of the tile inside K and N is written once, nothing else.
 
 Offset table: int32 offsets[8 * tiles] in the constant symbol `offsets`, at its start. Entry e is the texel offset
 ((c*Hp + r)*Wp + s)*(Ns/4) of the launch's element e; elements are numbered (c*R + r)*S + s over the whole layer and a
-launch takes a run of them. Entries past the last element (to a multiple of 8) are OUT_OF_RANGE. Entries beyond
+launch takes a run of them. Entries past the last element are OUT_OF_RANGE. Entries beyond
 8 * tiles are never read. A layer of more than TABLE_ENTRIES elements is cut into runs; every run but the last must be a
 multiple of 8 elements (the fill of a run would otherwise meet real filters). The first launch has accumulate 0, the
 others 1; run boundaries need not be channel boundaries.
@@ -136,6 +138,9 @@ CONV_64X64 = KernelSpec(
     textures=("texI", "texF"),
     constants=(ConstantSymbol("offsets", 3, 4 * TABLE_ENTRIES),),
 )
+
+CONV_PAPER = replace(CONV_64X64, name="sconv_fprop_paper", source="conv_fprop_paper.sass", extra_iteration=True)
+"""The 64 x 64 kernel with the loop of the paper; what timings are compared with the paper's by. See its source."""
 
 CONV_128X32 = KernelSpec(
     name="sconv_fprop_K32_N128",
@@ -194,5 +199,6 @@ C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N.
 y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
 )
 
-KERNELS: Mapping[str, KernelSpec] = MappingProxyType({s.name: s for s in (CONV_64X64, CONV_128X32, PAD, TRANSPOSE)})
+KERNELS: Mapping[str, KernelSpec] = MappingProxyType({
+    s.name: s for s in (CONV_64X64, CONV_PAPER, CONV_128X32, PAD, TRANSPOSE)})
 """Every kernel by its symbol."""

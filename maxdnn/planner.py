@@ -12,6 +12,7 @@ from .errors import ShapeError
 from .kernels import (
     CONV_64X64,
     CONV_128X32,
+    CONV_PAPER,
     OUT_OF_RANGE,
     PAD,
     TABLE_ENTRIES,
@@ -23,7 +24,7 @@ from .kernels import (
 from .shape import ConvShape
 
 LAYOUTS = ("CHWN", "NCHW")
-CONV_KERNELS = {spec.name: spec for spec in (CONV_64X64, CONV_128X32)}  # of equal ones the first is taken
+CONV_KERNELS = {spec.name: spec for spec in (CONV_64X64, CONV_128X32, CONV_PAPER)}  # of equal ones the first is taken
 MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications): 4 GiB
 MAX_GRID_YZ = 65535  # same source
 MAX_IMAGE_TILES = 32768  # the kernel's division by a multiplication is exact up to here
@@ -233,8 +234,10 @@ def _passes(s: ConvShape, spec: KernelSpec, images: str, filters: str, out: str)
         "out_plane": s.P * s.Q * s.N, "out_row": s.Q * s.N, "image_tiles": image_tiles,
         "tile_magic": -(-2**31 // image_tiles)}
     launches = []
-    for first in range(0, s.patch, TABLE_ENTRIES):
-        table = offset_table(s, first, min(first + TABLE_ENTRIES, s.patch))
+    longest = TABLE_ENTRIES - TILE_ELEMENTS * spec.extra_iteration
+    for first in range(0, s.patch, longest):
+        last = min(first + longest, s.patch)
+        table = offset_table(s, first, last, extra=spec.extra_iteration and last == s.patch)
         values = {**fixed, "accumulate": int(first > 0), "tiles": len(table) // TILE_ELEMENTS,
                   "filter_offset": first * _texels(s.K)}
         launches.append(Launch(spec, (s.Q, s.P, filter_tiles * image_tiles), values,
@@ -242,12 +245,13 @@ def _passes(s: ConvShape, spec: KernelSpec, images: str, filters: str, out: str)
     return launches
 
 
-def offset_table(s: ConvShape, first: int, last: int) -> np.ndarray:
+def offset_table(s: ConvShape, first: int, last: int, extra: bool = False) -> np.ndarray:
     """int32: for each patch element e = (c R + r) S + s of first..last-1 its distance in texels from the patch's first
-    element in the padded map; filled to whole kernel steps with an offset that reads as zero."""
+    element in the padded map; filled to whole kernel steps, or by at least one entry if `extra`, with an offset that
+    reads as zero."""
     c, r, col = np.unravel_index(np.arange(first, last), (s.C, s.R, s.S))
     hp, wp = s.H + 2 * s.pad_h, s.W + 2 * s.pad_w
-    table = np.full(_round_up(last - first, TILE_ELEMENTS), OUT_OF_RANGE, np.int32)
+    table = np.full(_round_up(last - first + extra, TILE_ELEMENTS), OUT_OF_RANGE, np.int32)
     table[:last - first] = ((c * hp + r) * wp + col) * _texels(s.N)
     return table
 

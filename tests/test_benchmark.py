@@ -38,8 +38,9 @@ def test_quick_writes_the_table_and_the_figures(bench: Any, tmp_path: Path, caps
                                                                          ("overfeat", "L1", 70.3)]
     for row in rows:
         assert row["kind"] == "simulated" and row["gpu"] == "gm204" and row["clocks"] > 0 and 0 < row["ce"] < 100
-        assert row["kernel"] == "sconv_fprop_K64_N64" and row["check"] is None
+        assert row["kernel"] == "sconv_fprop_paper" and row["check"] is None and 0 < row["ours_ce"] < 100
         assert row["difference"] == pytest.approx(row["ce"] - row["paper_ce"])
+    assert [r["ours_kernel"] for r in rows] == ["sconv_fprop_K64_N64"] * 2
     assert len(list(csv.reader((tmp_path / "alexnet_overfeat.csv").read_text().splitlines()))) == 3
     assert "| alexnet | conv1 | 32.5 | 93.4 |" in (tmp_path / "alexnet_overfeat.md").read_text()
     assert (tmp_path / "alexnet_overfeat.txt").read_text() == capsys.readouterr().out
@@ -62,19 +63,20 @@ def test_an_interrupted_run_continues(bench: Any, tmp_path: Path, monkeypatch: p
                                       capsys: pytest.CaptureFixture[str]) -> None:
     real, done = bench.simulated, []
 
-    def second_is_interrupted(layer: Layer, *rest: Any) -> Any:
+    def second_is_interrupted(layer: Layer, policy: str, *rest: Any) -> Any:
         if done:
             raise KeyboardInterrupt
-        done.append(layer.name)
-        return real(layer, *rest)
+        done.append((layer.name, policy))
+        return real(layer, policy, *rest)
     monkeypatch.setattr(bench.os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(bench, "simulated", second_is_interrupted)
     assert bench.main(["--quick", "--output", str(tmp_path)]) == 130
     assert "1 pieces are kept" in capsys.readouterr().err
-    again: list[str] = []
-    monkeypatch.setattr(bench, "simulated", lambda layer, *rest: again.append(layer.name) or real(layer, *rest))
+    again: list[tuple[str, str]] = []
+    monkeypatch.setattr(bench, "simulated", lambda layer, policy, *rest: again.append((layer.name, policy))
+                        or real(layer, policy, *rest))
     assert bench.main(["--quick", "--output", str(tmp_path)]) == 0
-    assert sorted(done + again) == ["L1", "conv1"]
+    assert sorted(done + again) == [(x, p) for x in ("L1", "conv1") for p in ("conv_fprop", "greedy-then-oldest")]
 
 
 def test_partial_results_of_another_model_are_not_used(bench: Any, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import maxdnn
 from maxdnn.errors import ShapeError
-from maxdnn.kernels import CONV_64X64, CONV_128X32, OUT_OF_RANGE, PAD, TABLE_ENTRIES, TRANSPOSE
+from maxdnn.kernels import CONV_64X64, CONV_128X32, CONV_PAPER, OUT_OF_RANGE, PAD, TABLE_ENTRIES, TRANSPOSE
 from maxdnn.layers import LAYERS
 from maxdnn.planner import MAX_TEXELS, offset_table, plan
 from maxdnn.reference import conv_reference, relative_error
@@ -172,6 +172,17 @@ def test_the_kernel_whose_tiles_waste_least_is_chosen_and_the_papers_among_equal
     assert plan(LAYERS[5].shape).tile_use[1] == 1.0
 
 
+@pytest.mark.parametrize("elements, tiles", [(6, [1]), (8, [2]), (9, [2]), (16384, [2047, 2])])
+def test_the_papers_loop_runs_once_more_when_8_divides_the_elements(elements, tiles):
+    """16384 elements and the extra iteration do not fit into the table, and only the last launch has one."""
+    launches = plan(ConvShape(4, elements, 1, 1, 4, 1, 1), kernel=CONV_PAPER.name).passes
+    assert [x.values["tiles"] for x in launches] == tiles
+    tables = [np.frombuffer(x.offsets, np.int32) for x in launches]
+    assert [len(t) for t in tables] == [8 * t for t in tiles]
+    used = np.concatenate(tables)
+    assert (used[:elements] == np.arange(elements)).all() and (used[elements:] == OUT_OF_RANGE).all()
+
+
 def test_an_unknown_kernel_is_refused():
     with pytest.raises(ShapeError, match="kernel must be one of sconv_fprop_K64_N64, sconv_fprop_K32_N128"):
         plan(AWKWARD, kernel="spad")
@@ -187,8 +198,9 @@ def test_the_public_name_is_the_function():
     assert maxdnn.plan(LAYERS[0].shape).flops == LAYERS[0].shape.flops
 
 
-@pytest.mark.parametrize("layout, kernel", [("CHWN", CONV_64X64), ("CHWN", CONV_128X32), ("NCHW", CONV_64X64)],
-                         ids=["CHWN-64x64", "CHWN-128x32", "NCHW-64x64"])
+@pytest.mark.parametrize("layout, kernel", [("CHWN", CONV_64X64), ("CHWN", CONV_128X32), ("CHWN", CONV_PAPER),
+                                            ("NCHW", CONV_64X64)],
+                         ids=["CHWN-64x64", "CHWN-128x32", "CHWN-paper", "NCHW-64x64"])
 @pytest.mark.parametrize("shape", [
     AWKWARD,
     ConvShape(8, 3, 5, 5, 4, 3, 3),

@@ -39,10 +39,14 @@ def test_every_architecture_runs_the_same_instructions(spec):
     assert len({built(spec, arch).code for arch in ARCHS}) == 1
 
 
+def with_includes(name):
+    text = (asset("sass") / name).read_text()
+    return text + "".join(map(with_includes, re.findall(r'^<INCLUDE file="(.*)"/>', text, re.M)))
+
+
 @SPECS
 def test_source_names_its_parameters_as_the_catalogue_does(spec):
-    text = (asset("sass") / spec.source).read_text()
-    text += "".join((asset("sass") / name).read_text() for name in re.findall(r'^<INCLUDE file="(.*)"/>', text, re.M))
+    text = with_includes(spec.source)
     named = dict(re.findall(r"^ +param_(\w+)(?:\[0\])? *: c\[0x0\]\[(0x\w+)\]", text, re.M))
     assert {name: int(offset, 16) - 0x140 for name, offset in named.items()} == {p.name: p.offset for p in spec.params}
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maxdnn.kernels import CONV_64X64, CONV_128X32
+from maxdnn.kernels import CONV_64X64, CONV_128X32, CONV_PAPER
 
 from .on_device import convolve
 
@@ -13,7 +13,7 @@ SEED = 20150115
 TOLERANCE = 1e-6
 
 
-@pytest.fixture(params=[CONV_64X64, CONV_128X32], ids=lambda spec: spec.name)
+@pytest.fixture(params=[CONV_64X64, CONV_128X32, CONV_PAPER], ids=lambda spec: spec.name)
 def spec(request):
     return request.param
 
