@@ -1,7 +1,7 @@
 """The paper's table: computational efficiency of ten convolution layers, simulated on a GTX 980 (no GPU needed) or
 measured on the GPU that is present (--gpu), beside the paper's figures for cuDNN and maxDNN.
 
-Simulated are the kernel with the paper's loop, which is compared with the paper, and the kernel that conv_fprop runs.
+Simulated are the kernel with the paper's loop, which is compared with the paper, and the one that conv_fprop runs.
 
 Writes alexnet_overfeat.{json,csv,md,txt}, figure1 (AlexNet) and figure2 (Overfeat) and the picture of lost issue slots
 as .png and .svg into --output. An interrupted run continues where it stopped."""
@@ -106,7 +106,7 @@ def checked(layer: Layer) -> dict[str, Any]:
 
 def pieces(layers: Sequence[Layer], quick: bool) -> list[tuple[str, float, Layer, str]]:
     """(name, weight, layer, policy or OURS or CHECK), the longest first."""
-    policies = (*(POLICIES[:1] if quick else POLICIES), OURS)
+    policies = POLICIES[:1] if quick else (*POLICIES, OURS)
     found = [(f"{x.network}-{x.name} {p}", work(x), x, p) for x in layers for p in policies]
     if not quick:
         found += [(f"{x.network}-{x.name} {CHECK}", work(x), x, CHECK) for x in layers]
@@ -168,15 +168,16 @@ def simulated_rows(layers: Sequence[Layer], machine: Machine, store: Store, sgem
     for layer in layers:
         name = f"{layer.network}-{layer.name}"
         results = {p: store.pieces[f"{name} {p}"] for p in POLICIES if f"{name} {p}" in store.pieces}
-        first, ours = results[POLICIES[0]], store.pieces[f"{name} {OURS}"]
+        first, ours = results[POLICIES[0]], store.pieces.get(f"{name} {OURS}")
         row = {"network": layer.network, "layer": layer.name, "gpu": machine.name, "kind": "simulated",
                "kernel": first["kernel"], "label": f"simulated {machine.name}", "ce": first["ce"],
                "paper_ce": layer.paper_ce, "paper_cudnn_ce": layer.paper_cudnn_ce,
                "difference": first["ce"] - layer.paper_ce, "clocks": first["clocks"],
                "seconds": first["seconds"], "ce_from_time": first["ce_from_time"],
                "policy": POLICIES[0], "ce_by_policy": {p: r["ce"] for p, r in results.items()},
-               "ours_kernel": ours["kernel"], "ours_ce": ours["ce"], "ours_launches": ours["launches"],
                "launches": first["launches"], "check": store.pieces.get(f"{name} {CHECK}")}
+        if ours:
+            row |= {"ours_kernel": ours["kernel"], "ours_ce": ours["ce"], "ours_launches": ours["launches"]}
         if sgemm_loss:
             row["ce_with_sgemm_loss_fitted"] = first["ce"] * SGEMM_LOSS
         rows.append(row)
@@ -307,7 +308,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", metavar="DIR")
     parser.add_argument("--layers", nargs="+", metavar="LAYER", default=names, choices=names, help=", ".join(names))
     parser.add_argument("--network", choices=["alexnet", "overfeat"], help="only this network's layers")
-    parser.add_argument("--quick", action="store_true", help="timing under one policy only; outputs are not checked")
+    parser.add_argument("--quick", action="store_true",
+                        help="only the kernel with the paper's loop, under one policy; outputs are not checked")
     parser.add_argument("--machine", default="gm204", help="preset to simulate (default gm204, the paper's)")
     parser.add_argument("--gpu", action="store_true", help="measure on the GPU that is present instead of simulating")
     parser.add_argument("--with-sgemm-loss", action="store_true",

@@ -38,9 +38,8 @@ def test_quick_writes_the_table_and_the_figures(bench: Any, tmp_path: Path, caps
                                                                          ("overfeat", "L1", 70.3)]
     for row in rows:
         assert row["kind"] == "simulated" and row["gpu"] == "gm204" and row["clocks"] > 0 and 0 < row["ce"] < 100
-        assert row["kernel"] == "sconv_fprop_paper" and row["check"] is None and 0 < row["ours_ce"] < 100
+        assert row["kernel"] == "sconv_fprop_paper" and row["check"] is None
         assert row["difference"] == pytest.approx(row["ce"] - row["paper_ce"])
-    assert [r["ours_kernel"] for r in rows] == ["sconv_fprop_K64_N64"] * 2
     assert len(list(csv.reader((tmp_path / "alexnet_overfeat.csv").read_text().splitlines()))) == 3
     assert "| alexnet | conv1 | 32.5 | 93.4 |" in (tmp_path / "alexnet_overfeat.md").read_text()
     assert (tmp_path / "alexnet_overfeat.txt").read_text() == capsys.readouterr().out
@@ -54,6 +53,7 @@ def test_the_whole_run_checks_outputs_and_reports_two_policies(bench: Any, tmp_p
     assert bench.main(["--layers", "alexnet-conv1", "--output", str(tmp_path), "--with-sgemm-loss"]) == 0
     row, = json.loads((tmp_path / "alexnet_overfeat.json").read_text())["layers"]
     assert row["check"]["ok"] and row["check"]["error"] < 2e-6
+    assert row["ours_kernel"] == "sconv_fprop_K64_N64" and 0 < row["ours_ce"] < 100
     assert list(row["ce_by_policy"]) == ["greedy-then-oldest", "greedy-then-round-robin"]
     assert row["ce_with_sgemm_loss_fitted"] == pytest.approx(row["ce"] * 96 / 98)
     assert "with SGEMM loss (fitted)" in (tmp_path / "alexnet_overfeat.txt").read_text()
@@ -76,7 +76,7 @@ def test_an_interrupted_run_continues(bench: Any, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bench, "simulated", lambda layer, policy, *rest: again.append((layer.name, policy))
                         or real(layer, policy, *rest))
     assert bench.main(["--quick", "--output", str(tmp_path)]) == 0
-    assert sorted(done + again) == [(x, p) for x in ("L1", "conv1") for p in ("conv_fprop", "greedy-then-oldest")]
+    assert sorted(done + again) == [("L1", "greedy-then-oldest"), ("conv1", "greedy-then-oldest")]
 
 
 def test_partial_results_of_another_model_are_not_used(bench: Any, tmp_path: Path) -> None:
