@@ -56,10 +56,15 @@ def assemble(
     return _run([*_perl(), str(MAXAS), "-c", *ours, "-o", os.fspath(output), os.fspath(source)])
 
 
-def expand(source: str | os.PathLike[str]) -> str:
-    """The source after includes, embedded code, constants and scheduling: one line per instruction, registers still by
-    name. Raises AssemblyError as `assemble` does."""
-    return _run([*_perl(), str(MAXAS), "-p", os.fspath(source)])
+def source_lines(source: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """(place, text) of each instruction of the source's kernels in the order of the cubin, without the branch to itself
+    and the padding at its end: "file:line", and the instruction with registers still by name. The place of one that
+    embedded code wrote is where that code begins. Raises AssemblyError as `assemble` does."""
+    found = []
+    for line in _run([*_perl(), str(MAXAS), "-p", "--lines", os.fspath(source)]).splitlines():
+        place, text = line.split("\t", 1)
+        found.append((Path(place).name, " ".join(text.split())))
+    return found
 
 
 def _perl() -> list[str]:

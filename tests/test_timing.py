@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -196,6 +197,26 @@ def test_simulate_prints_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", "64,16,6,6,64,3,3", "--source", "sass/conv_fprop_64x64.sass"]) == 0
     out = capsys.readouterr().out
     assert "computational efficiency" in out and "loadM00" in out
+
+
+def test_source_lines_add_up_to_the_slots(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", "64,16,6,6,64,3,3", "--source", "sass/conv_fprop_64x64.sass", "--json"]) == 0
+    launch, = json.loads(capsys.readouterr().out)["launches"]
+    total = 4 * launch["clocks"] * launch["simulated_sms"] / 100
+    lines, slots = launch["source_lines"], launch["slots_percent"]
+    assert sum(x["issued"] - x["second"] for x in lines) == pytest.approx(total * slots["issued"])
+    lost = sum(sum(x["lost"].values()) for x in lines)
+    assert lost == pytest.approx(total * (100 - slots["issued"] - slots["no warp"]), rel=0.01)
+    assert sum(x["instructions"] for x in lines) == len(launch["instructions"])
+    store = "24:5:-:-:2 STS.128 [writeS + 0x000], loadM00;"
+    place, = [x["place"] for x in launch["instructions"] if x["source"] == store]
+    file, number = place.split(":")
+    assert store.split()[1] in (Path("sass") / file).read_text().splitlines()[int(number) - 1]
+
+
+def test_the_source_of_another_kernel_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", "64,16,6,6,64,3,3", "--source", "sass/pad.sass"]) == 1
+    assert "the source must be that of the kernel" in capsys.readouterr().err
 
 
 def test_simulate_writes_json_pictures_and_traces(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]

@@ -26,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
                         help="change a figure of the machine, for what-if studies; may be repeated")
     parser.add_argument("--worst", type=int, default=12, metavar="N", help="list the N costliest instructions")
-    parser.add_argument("--source", type=Path, metavar="FILE.sass", help="list them in the words of this source")
+    parser.add_argument("--source", type=Path, metavar="FILE.sass",
+                        help="the kernel's source: list its lines, and instructions with their place and in its words")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every instruction, instead of text")
     parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg", help="draw where the issue slots went")
     parser.add_argument("--trace", nargs=2, type=int, metavar=("FIRST", "LAST"), help="cycles of the pipeline trace")
@@ -87,24 +88,18 @@ def _launch(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[
 
 
 def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any]) -> None:
+    from ..assemble import source_lines
     from ..sim import report
 
+    source = source_lines(args.source) if args.source else None
     if args.json:
-        print(json.dumps(extra | {"launches": [report.as_dict(r) for r in results]}, indent=1))
+        print(json.dumps(extra | {"launches": [report.as_dict(r, source=source) for r in results]}, indent=1))
         return
-    source = _expanded(args.source) if args.source else None
     for number, result in enumerate(results):
         title = args.what + (f"  launch {number + 1} of {len(results)}" if len(results) > 1 else "")
         print(report.text(result, title, source, args.worst))
     if "ce" in extra:
         print(f"computational efficiency {extra['ce']:.2f}% from clocks, {extra['ce_from_time']:.2f}% from time")
-
-
-def _expanded(path: Path) -> list[str]:
-    from ..assemble import expand
-
-    lines = [line.strip() for line in expand(path).splitlines()]
-    return [line for line in lines if line.endswith(";") and not line.startswith(("#", "//"))]
 
 
 def _write(args: argparse.Namespace, result: Any) -> None:

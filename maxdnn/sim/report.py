@@ -1,15 +1,14 @@
 """A simulated launch in words and numbers: what an engineer asks first, then where every issue slot went."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from ..errors import SimulationError
 from . import columns as c
 from .machine import SECTOR
 from .simulate import Result
 
-SLOT_NAMES = ("issued", *c.REASONS)
+Line = tuple[str, str]  # where an instruction comes from ("file:line"), and the author's text
 
 
 def executed_by_class(result: Result) -> dict[str, int]:
@@ -31,8 +30,9 @@ def slots(result: Result) -> dict[str, float]:
                                               for name, n in zip(c.REASONS, lost, strict=True)}
 
 
-def as_dict(result: Result, lines: bool = True) -> dict[str, Any]:
-    """Everything as plain values for JSON. `lines`: with a row for each instruction."""
+def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = None) -> dict[str, Any]:
+    """Everything as plain values for JSON. `lines`: with a row for each instruction, and for each line of the source if
+    that is given. Raises SimulationError if the source is of another kernel."""
     n, fit = result.counters, result.occupancy
     scale = _mirrored(result)
     data: dict[str, Any] = {
@@ -56,7 +56,9 @@ def as_dict(result: Result, lines: bool = True) -> dict[str, Any]:
         "mirrored_sms": scale,
     }
     if lines:
-        data["instructions"] = instruction_rows(result)
+        data["instructions"] = instruction_rows(result, source)
+        if source is not None:
+            data["source_lines"] = line_rows(data["instructions"])
     return data
 
 
@@ -64,17 +66,46 @@ def _mirrored(result: Result) -> int:
     return 0 if result.options.all_sms else int(result.machine["sms"]) - 1
 
 
-def instruction_rows(result: Result) -> list[dict[str, Any]]:
+def instruction_rows(result: Result, source: Sequence[Line] | None = None) -> list[dict[str, Any]]:
     """For each executed instruction: address, control code, text, how often issued and as second of a pair, slots lost
-    in front of it by reason."""
+    in front of it by reason; with a source also its place and the author's text."""
     rows = []
+    _check_source(result, source)
     for i, inst in enumerate(result.workload.instructions):
         if not result.issued[i]:
             continue
         lost = {name: int(v) for name, v in zip(c.REASONS, result.stalls[i], strict=True) if v}
-        rows.append({"address": inst.address, "control": str(inst.control), "text": inst.text(),
-                     "issued": int(result.issued[i]), "second": int(result.dual[i]), "lost": lost})
+        row: dict[str, Any] = {"address": inst.address, "control": str(inst.control), "text": inst.text(),
+                               "issued": int(result.issued[i]), "second": int(result.dual[i]), "lost": lost}
+        if source is not None:
+            row["place"], row["source"] = source[i]
+        rows.append(row)
     return rows
+
+
+def line_rows(instructions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of instructions that have a place, added up by line of the source, in the order of the kernel. All that
+    one block of embedded code wrote counts for the line it begins on."""
+    rows: dict[str, dict[str, Any]] = {}
+    for inst in instructions:
+        row = rows.setdefault(inst["place"], {"place": inst["place"], "instructions": 0, "issued": 0, "second": 0,
+                                              "lost": {}})
+        row["instructions"] += 1
+        row["issued"] += inst["issued"]
+        row["second"] += inst["second"]
+        for reason, n in inst["lost"].items():
+            row["lost"][reason] = row["lost"].get(reason, 0) + n
+    return list(rows.values())
+
+
+def _check_source(result: Result, source: Sequence[Line] | None) -> None:
+    """A source fits if it has as many instructions as the kernel has in front of its tail (BRA to itself, NOPs)."""
+    if source is None:
+        return
+    opcodes = [inst.opcode for inst in result.workload.instructions]
+    if len(source) >= len(opcodes) or opcodes[len(source):] != ["BRA"] + ["NOP"] * (len(opcodes) - len(source) - 1):
+        raise SimulationError(f"the source must be that of the kernel (it has {len(source)} instructions, the kernel "
+                              f"{len(opcodes)} with its end)")
 
 
 def limiter(result: Result) -> str:
@@ -87,9 +118,9 @@ def limiter(result: Result) -> str:
     return f"limited by {name}: {found[name]:.1f}% of the issue slots are lost to it"
 
 
-def text(result: Result, title: str, source: Sequence[str] | None = None, worst: int = 12) -> str:
-    """The report. `source`: a line of the author's text for each instruction; `worst`: how many instructions, those in
-    front of which most slots were lost, are listed."""
+def text(result: Result, title: str, source: Sequence[Line] | None = None, worst: int = 12) -> str:
+    """The report. `source`: where each instruction comes from; `worst`: how many instructions, those in front of which
+    most slots were lost, and how many lines of the source are listed."""
     d = as_dict(result, lines=False)
     fit = d["occupancy"]
     out = [f"{title}  simulated {d['machine']}  {d['policy']}  {d['clocks']:,} clocks  {1e6 * d['seconds']:,.1f} us",
@@ -108,15 +139,27 @@ def text(result: Result, title: str, source: Sequence[str] | None = None, worst:
     return "\n".join([*out, "", limiter(result)])
 
 
-def _worst_lines(result: Result, source: Sequence[str] | None, worst: int) -> list[str]:
+def _worst_lines(result: Result, source: Sequence[Line] | None, worst: int) -> list[str]:
     total = 4 * result.cycles * result.simulated_sms
-    lost = result.stalls[:-1].sum(1)
+    rows = instruction_rows(result, source)
     out = ["slots lost in front of  %     mostly             instruction"]
-    for i in np.argsort(-lost, kind="stable")[:worst].tolist():
-        if not lost[i]:
-            break
-        inst = result.workload.instructions[i]
-        why = c.REASONS[int(result.stalls[i].argmax())]
-        line = source[i].strip() if source is not None and i < len(source) else f"{inst.control}  {inst.text()}"
-        out.append(f"  0x{inst.address:04x}           {100 * lost[i] / total:7.3f}  {why:18} {line}")
+    for row in _costliest(rows, worst):
+        words = f"{row['place']:24} {row['source']}" if source is not None else f"{row['control']}  {row['text']}"
+        out.append(f"  0x{row['address']:04x}           {100 * _lost(row) / total:7.3f}  {_reason(row):18} {words}")
+    if source is not None:
+        out += ["", "line of the source        instructions  slots issued %  lost %  mostly"]
+        out += [f"  {row['place']:24}  {row['instructions']:10}  {100 * (row['issued'] - row['second']) / total:14.3f}"
+                f"  {100 * _lost(row) / total:6.3f}  {_reason(row)}" for row in _costliest(line_rows(rows), worst)]
     return out
+
+
+def _lost(row: Mapping[str, Any]) -> int:
+    return sum(row["lost"].values())
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    return max(row["lost"], key=row["lost"].__getitem__)
+
+
+def _costliest(rows: Sequence[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
+    return sorted((row for row in rows if row["lost"]), key=_lost, reverse=True)[:count]

@@ -185,15 +185,21 @@ sub _constants_in_range {
 
 # -- preprocessing only -----------------------------------------------------------------------------------------
 
-# The text with every pass up to scheduling applied; register names stay.
+# The text with every pass up to scheduling applied; register names stay. With $opt{lines} only the instructions, each
+# behind the place in the source it comes from and a tab.
 sub preprocess {
     my ($file, %opt) = @_;
     my (undef, $common, @kernels) = _front($file, %opt);
-    my $out = _kept_text($common);
+    my $out = $opt{lines} ? '' : _kept_text($common);
     for my $kernel (@kernels) {
         _parameters($kernel);
         my @items = schedule_items($kernel->{items}, $kernel->{registers}, _environment($kernel, $opt{table}), %opt);
         _fill_globals($_) for grep { $_->{type} eq 'instr' } @items;
+        if ($opt{lines}) {
+            $out .= join '', map { "$_->{at}{file}:$_->{at}{line}\t" . instruction_text($_) . "\n" }
+                grep { $_->{type} eq 'instr' } @items;
+            next;
+        }
         $out .= _kept_text($kernel) . join '', map { ($_->{type} eq 'label' ? "$_->{name}:" : instruction_text($_)) . "\n" } @items;
     }
     return $out;

@@ -69,6 +69,7 @@ Assembler for Maxwell and Pascal (sm_50 .. sm_62) in the MaxAs dialect; sass/REA
 
 Options: -D NAME VALUE sets a Perl global, -k NAME names the kernel, --arch sm_NN overrides '# Arch:', -n keeps the
 source's .reuse flags, -w silences warnings, -d prints scheduling decisions, --no-code refuses embedded Perl.
+With -p, --lines prints nothing but the instructions, each behind its place in the source.
 END
 }
 
@@ -133,7 +134,7 @@ sub _report {
 }
 
 sub _preprocess {
-    my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS }, \%ASSEMBLE_VALUED, @_);
+    my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS, '--lines' => 'lines' }, \%ASSEMBLE_VALUED, @_);
     fail_plain('-p wants a source file') unless defined $source;
     my $text = preprocess($source, %$opt, table => MaxAs::Table->load);
     return _deliver($out, $text);
