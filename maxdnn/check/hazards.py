@@ -11,7 +11,7 @@ from ..isa import Instruction
 from .effects import Effects, names
 from .implied import overwritten_where_used
 from .report import Finding, Place
-from .rules import Key, consumer_class, kind_of, required_cycles
+from .rules import Key, kind_of, required_cycles
 from .timing import GUARD, OPERANDS, RESULT, UNYIELDED, Entry, State, Timing
 
 VISIBLE = 2  # cycles until an instruction's scoreboard can be waited for [maxas wiki; so does the vendor's compiler]
@@ -31,7 +31,7 @@ def uses(code: Instruction, old: Instruction, entry: Entry, new: Effects) -> Ite
             low = used & -used
             kind = kind_of(low.bit_length() - 1)
             same = used & (_REGISTERS if kind == "register" else low)
-            yield (old.cls.name, kind, consumer_class(code), role), same
+            yield (old.cls.name, kind, code.cls.name, role), same
             used &= ~same
 
 

@@ -1,21 +1,18 @@
 """How many cycles a fixed-latency result needs before each kind of use. The figures are mined from the vendor
 compiler's output (latencies.json, written by tools/mine_latencies.py); where fewer than MIN_SAMPLES uses were seen the
 published rule stands: ALU result 6, predicate 13, carry 6 for an .X consumer and 13 for a test, less the cycles after
-issue at which a memory, texture or SFU instruction reads its registers (4, or 2 for shared memory, shuffles, LDC and
-doubles)."""
+issue at which the consumer reads its registers by the instruction table."""
 
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..isa import Instruction
+from ..isa import TABLE, Instruction
 from .effects import CC, PREDICATE
 
 LATENCIES_PATH = Path(__file__).with_name("latencies.json")
 MIN_SAMPLES = 20
-
-_READ_CYCLES = {"mem": 4, "tex": 4, "qtr": 4, "s2r": 4, "smem": 2, "ldc": 2, "x64": 2}
 
 Key = tuple[str, str, str, str]  # producer class, kind of resource, consumer class, role
 
@@ -25,10 +22,6 @@ def kind_of(bit: int) -> str:
     return "carry" if bit == CC else "predicate" if bit >= PREDICATE else "register"
 
 
-def consumer_class(inst: Instruction) -> str:
-    return "ldc" if inst.opcode == "LDC" else inst.cls.name
-
-
 def published(key: Key) -> int:
     """The published rule for a use without enough samples."""
     _, kind, consumer, role = key
@@ -36,7 +29,7 @@ def published(key: Key) -> int:
         return 13
     if kind == "carry":
         return 6 if role == "x" else 13
-    return 6 - _READ_CYCLES.get(consumer, 0)
+    return 6 - TABLE.classes[consumer].read_cycles
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from maxdnn.check.flow import index_of, indirect_targets
-from maxdnn.check.rules import consumer_class, required_cycles
+from maxdnn.check.rules import required_cycles
 from maxdnn.cubin import CubinKernel
 from maxdnn.isa import Instruction
 
@@ -178,7 +178,7 @@ class Replay:
                     if not op.result:
                         yield "violation", op.i, i
                     continue
-                slack = time - op.time - required_cycles((op.inst.cls.name, kind, consumer_class(inst), role))
+                slack = time - op.time - required_cycles((op.inst.cls.name, kind, inst.cls.name, role))
                 if slack < 0:
                     yield "violation", op.i, i
                 elif slack == 0:
