@@ -29,9 +29,6 @@ from maxdnn.sim.machine import Machine, preset
 NAME = "alexnet_overfeat"
 POLICIES = columns.POLICIES[:2]
 OURS, CHECK = "conv_fprop", "check"  # pieces of work that are no policy
-# SGEMM of the MaxAs distribution: 98% of peak on GM107, 96% on GM204, same code (MaxAs wiki). No published mechanism
-# explains the difference, so the model does not have it.
-SGEMM_LOSS = 96 / 98
 
 
 class Interrupted(Exception):
@@ -163,7 +160,7 @@ def progress_bar() -> Any:
                     TimeRemainingColumn(), console=Console(stderr=True))
 
 
-def simulated_rows(layers: Sequence[Layer], machine: Machine, store: Store, sgemm_loss: bool) -> list[dict[str, Any]]:
+def simulated_rows(layers: Sequence[Layer], machine: Machine, store: Store) -> list[dict[str, Any]]:
     rows = []
     for layer in layers:
         name = f"{layer.network}-{layer.name}"
@@ -178,8 +175,6 @@ def simulated_rows(layers: Sequence[Layer], machine: Machine, store: Store, sgem
                "launches": first["launches"], "check": store.pieces.get(f"{name} {CHECK}")}
         if ours:
             row |= {"ours_kernel": ours["kernel"], "ours_ce": ours["ce"], "ours_launches": ours["launches"]}
-        if sgemm_loss:
-            row["ce_with_sgemm_loss_fitted"] = first["ce"] * SGEMM_LOSS
         rows.append(row)
     return rows
 
@@ -203,8 +198,7 @@ def measured_rows(layers: Sequence[Layer]) -> list[dict[str, Any]]:
 
 
 # Further columns, where a row has them.
-FURTHER = {"ce_with_sgemm_loss_fitted": "with SGEMM loss (fitted)", "ours_ce": "conv_fprop's kernel",
-           "cudnn_direct_ce": "cuDNN direct", "cudnn_best_ce": "cuDNN best"}
+FURTHER = {"ours_ce": "conv_fprop's kernel", "cudnn_direct_ce": "cuDNN direct", "cudnn_best_ce": "cuDNN best"}
 HITS = "texture/L1", "L2"
 
 
@@ -312,9 +306,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
                         help="only the kernel with the paper's loop, under one policy; outputs are not checked")
     parser.add_argument("--machine", default="gm204", help="preset to simulate (default gm204, the paper's)")
     parser.add_argument("--gpu", action="store_true", help="measure on the GPU that is present instead of simulating")
-    parser.add_argument("--with-sgemm-loss", action="store_true",
-                        help="a further column: times 96/98, what SGEMM loses on this chip without known reason; a fit "
-                             "to SGEMM, no part of the model")
     return parser.parse_args(argv)
 
 
@@ -338,7 +329,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"interrupted; {len(store.pieces)} pieces are kept in {store.path}, the same command continues",
                   file=sys.stderr)
             return 130
-        rows = simulated_rows(layers, machine, store, args.with_sgemm_loss)
+        rows = simulated_rows(layers, machine, store)
         store.path.unlink(missing_ok=True)
     save(rows, args.output)
     print(as_text(rows), end="")

@@ -102,13 +102,13 @@ def test_a_layer_of_several_launches_adds_up() -> None:
 
 
 def test_the_loop_runs_at_its_bound() -> None:
-    """Long loops, full occupancy: the efficiency comes within a point of the loop's own 512 of 520 slots, and stays
-    below it."""
+    """Long loops, full occupancy: nearly all slots issue, what is lost most is operand fetch (the 128-bit stores read
+    five registers each), and the efficiency stays below the loop's own 512 of 520 slots."""
     timed = timing.conv(ConvShape(64, 128, 18, 18, 128, 3, 3))
     bound = 100 * 512 / 520
-    issued = report.slots(timed.results[0])["issued"]
-    assert bound - 2.5 < timed.ce < bound
-    assert issued > 98
+    slots = report.slots(timed.results[0])
+    assert slots["issued"] > 97 and max(c.REASONS[:-1], key=slots.__getitem__) == "bank conflict"
+    assert bound - 3 < timed.ce < bound
 
 
 def test_every_policy_gives_a_plausible_time() -> None:

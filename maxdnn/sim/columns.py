@@ -20,8 +20,8 @@ NEVER = 1 << 62
 HEAD = 96
 
 # One row per instruction.
-(I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_SB,
- I_ISSUED, I_R0, I_R1, I_R2, I_X0, I_X1, I_DN, I_INTERVAL, I_RESULT, I_SERVICE, I_GROUP, I_CACHED, I_STORE, I_SBN,
+(I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
+ I_ISSUED, I_R0, I_R1, I_R2, I_X0, I_X1, I_DN, I_INTERVAL, I_RESULT, I_SERVICE, I_GROUP, I_CACHED, I_STORE, I_LATEBY,
  I_DUAL, I_INDEX, I_BURST) = range(32)
 I_SIZE = 32
 
@@ -39,11 +39,13 @@ W_SIZE = 96
 W_GLRING, W_SHRING = 26, 42
 RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
 
-# One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first.
+# One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
+# reads: the cycle of the first (NEVER if there is none), how many, then for each its cycle and the reads per bank.
 (S_CURRENT, S_YIELDED, S_MEMFREE, S_LEAVE1, S_LEAVE2, S_BUSY, S_NEXT, S_BLAMED, S_SINCE, S_SM, S_ORDER, S_HALF,
  S_FREE, S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(18)
 S_UNIT0 = S_REUSE + 6
-S_SIZE = 32
+S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
+S_SIZE = 48
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines. One row per line: number, sector mask.

@@ -9,7 +9,7 @@ from .caches import constant_line, instruction_line
 from .columns import *
 from .jit import compiled
 from .memory import global_access, load_constant, shared_access
-from .operand import bank_reads, enter, forget
+from .operand import bank_reads, enter, forget, read_later
 
 
 @compiled
@@ -194,6 +194,8 @@ def execute(X, w, i, s, now):
         enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
     if X[i + I_D0] >= 0:
         forget(X, i, s, X[w + W_ID])
+    if X[i + I_LATE]:
+        read_later(X, s, now, i)
     if not X[i + I_ALU] or X[i + I_UNIT] > 0:
         issue_side(X, w, i, s, now)
 

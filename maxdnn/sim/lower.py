@@ -81,6 +81,13 @@ def _operands(inst: Instruction, row: np.ndarray) -> None:
             row[extra.pop(0)] = op.value
 
 
+def _late_operands(inst: Instruction, row: np.ndarray) -> None:
+    """Registers that memory, texture and special-function instructions ask the banks for some cycles after issue, as
+    reads per bank, eight bits each."""
+    row[c.I_LATEBY] = inst.cls.read_cycles
+    row[c.I_LATE] = sum(1 << register % 4 * 8 for register in inst.reads()) if inst.cls.read_cycles else 0
+
+
 def _row(inst: Instruction, machine: Machine) -> np.ndarray:
     row = np.full(c.I_SIZE, -1, np.int64)
     kind = row[c.I_KIND] = _kind(inst)
@@ -93,6 +100,7 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
     row[c.I_UNIT], row[c.I_INTERVAL] = _unit(inst), inst.cls.issue_cycles
     row[c.I_RESULT] = inst.cls.result_cycles
     _operands(inst, row)
+    _late_operands(inst, row)
     row[c.I_REUSE] = 0 if inst.cls.name == "tex" else control.reuse & 7
     row[c.I_ISSUED] = row[c.I_DUAL] = row[c.I_GROUP] = row[c.I_CACHED] = 0
     row[c.I_ALU] = kind == c.K_ALU
@@ -118,12 +126,9 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
 
 
 def _depbar(inst: Instruction, row: np.ndarray) -> None:
-    """The scoreboards of DEPBAR's mask are waited for like a control code's; its own counted one is kept apart."""
+    """The scoreboards of DEPBAR's mask are waited for like a control code's; its own counted one is not modelled."""
     mask = inst.operand("mask")
     row[c.I_WAIT] |= mask.value if mask is not None else 0
-    sb, count = inst.operand("sb"), inst.operand("n")
-    if sb is not None and count is not None:
-        row[c.I_SB], row[c.I_SBN] = sb.value, count.value
 
 
 def _writes_that_matter(instructions: Sequence[Instruction], rows: np.ndarray) -> None:

@@ -5,7 +5,11 @@ Reuse cache: two entries for each of three source slots. Every operand read take
 slot; a later read of the same register in the same slot by the same warp hits if the instruction that last touched the
 entry had the reuse flag. Banks: an instruction enters operand fetch one per cycle and in order, at most two are in it,
 each bank serves first come first served one register per cycle, and an instruction leaves when all is read and its
-predecessor has left. Both rules reproduce the CuAssembler RegBank measurements."""
+predecessor has left. Both rules reproduce the CuAssembler RegBank measurements.
+
+Memory, texture and special-function instructions take no place in operand fetch, but ask the same banks for their
+registers some cycles after issue (`read_cycles` of the instruction table); the bank serves them in their turn, before
+what an arithmetic instruction asks for in the same cycle, which was issued later."""
 
 from .columns import *
 from .jit import compiled
@@ -58,8 +62,42 @@ def forget(X, i, s, warp):
 
 
 @compiled
+def read_later(X, s, now, i):
+    """An instruction issued at `now` will ask the banks for its registers."""
+    if X[s + S_DUE] <= now:
+        arrive(X, s, now)
+    at = s + S_COMING0 + 2 * X[s + S_COMING]
+    X[at], X[at + 1] = now + X[i + I_LATEBY], X[i + I_LATE]
+    X[s + S_COMING] += 1
+    X[s + S_DUE] = min(X[s + S_DUE], X[at])
+
+
+@compiled
+def arrive(X, s, now):
+    """Let the coming reads of cycles up to `now` into the banks' queues."""
+    coming, kept = X[s + S_COMING], s + S_COMING0
+    X[s + S_DUE], X[s + S_COMING] = NEVER, 0
+    for at in range(kept, kept + 2 * coming, 2):
+        cycle, counts = X[at], X[at + 1]
+        if cycle > now:
+            X[kept], X[kept + 1] = cycle, counts
+            X[s + S_DUE] = min(X[s + S_DUE], cycle)
+            X[s + S_COMING] += 1
+            kept += 2
+            continue
+        for bank in range(4):
+            n = counts >> (bank << 3) & 255
+            if n:
+                done = max(X[s + S_BANK0 + bank], cycle) + n
+                X[s + S_BANK0 + bank] = done
+                X[s + S_BUSY] = max(X[s + S_BUSY], done)
+
+
+@compiled
 def enter(X, s, now, counts):
     """Let an instruction into operand fetch at `now`, when the caller has seen that there is room."""
+    if X[s + S_DUE] <= now:
+        arrive(X, s, now)
     X[s + S_LEAVE2] = X[s + S_LEAVE1]
     if counts & 0x7E7E7E7E == 0 and X[s + S_BUSY] <= now:
         X[s + S_LEAVE1] = now + 1  # no bank is asked twice and none is busy: it leaves the next cycle

@@ -154,6 +154,7 @@ class Image:
         schedulers[:, c.S_SM], schedulers[:, c.S_HALF] = index // 4, index % 4 // 2
         schedulers[:, c.S_ORDER] = X[c.T_ORDER] + index * self.order_length
         schedulers[:, c.S_REUSE:c.S_REUSE + 6] = -2
+        schedulers[:, c.S_DUE] = c.NEVER
         for s in index:
             mine = row[sid == s]
             order[s, :len(mine)] = mine

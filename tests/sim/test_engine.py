@@ -1,8 +1,10 @@
 """The machine's rules, one at a time, on programs of a few instructions whose cycles can be counted by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from handmade import ins, lanes, loop, time
+from handmade import control, ins, lanes, loop, time
 
 
 def test_ffma_without_conflicts_reaches_peak():
@@ -75,6 +77,35 @@ def test_stall_counts_cost_what_was_measured(policy, hint, table):
         body = [ins("FFMA", f"--:-:-:{hint}:{stall:x}", d=2 + n % 2, a=4, b=9, c=2 + n % 2) for n in range(30)]
         cost = slope(body, warps=16, blocks=160, policy=policy) * 4 / (30 * 160)
         assert cost == pytest.approx(cycles, rel=0.07), stall
+
+
+# (instruction that reads R8, its address rows)
+LATE = {"LDS": (ins("LDS", "--:-:1:-:1", d=2, addr=8), [lanes([0] * 32)]),
+        "MUFU": (ins("MUFU", "--:-:1:-:1", d=2, a=8), [])}
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize(("reads", "cost"), [("2000", 1), ("1100", 1), ("0110", 0)])
+def test_late_reads_take_their_turn_at_the_banks(late, reads, cost):
+    """Beside FFMA that keep bank 0 busy, a read of R8 costs the one cycle the bank serves it; beside others nothing."""
+    inst, rows = LATE[late]
+    pair = [dataclasses.replace(ffma_reading(reads), control=control("--:-:-:-:0")), inst]
+    body = [*[ffma_reading(reads)] * 30, *pair, *[ffma_reading(reads)] * 8]
+    plain = [ffma_reading(reads)] * 39
+    assert slope(body * 10, rows=rows * 10) - slope(plain * 10) == 10 * cost
+
+
+@pytest.mark.parametrize("reads_after", [1, 2, 3, 4, 5])
+def test_late_reads_come_as_many_cycles_after_issue_as_the_table_says(reads_after):
+    """LDS reads R8 2 cycles after issue: FFMA that keep bank 0 busy from then on or before lose a cycle, later ones
+    none."""
+    idle = ffma_reading("0001")
+    start = dataclasses.replace(idle, control=control("--:-:-:-:0"))
+    busy = [ffma_reading("2000")] * 4
+    body = [start, LATE["LDS"][0], *[idle] * (reads_after - 1), *busy, *[idle] * 20]
+    without = [idle, *[idle] * (reads_after - 1), *busy, *[idle] * 20]
+    lost = slope(body * 10, rows=LATE["LDS"][1] * 10) - slope(without * 10)
+    assert lost == (10 if reads_after <= 2 else 0)
 
 
 @pytest.mark.parametrize("stall", [1, 4, 6, 11])
