@@ -11,7 +11,7 @@ from maxdnn import cli, timing
 from maxdnn.cubin import CubinKernel
 from maxdnn.emu.gpu import VirtualGpu
 from maxdnn.errors import LaunchError, SimulationError
-from maxdnn.kernels import CONV_64X64
+from maxdnn.kernels import CONV_64X64, CONV_PAPER, KernelSpec
 from maxdnn.layers import LAYERS, Layer
 from maxdnn.planner import plan
 from maxdnn.shape import ConvShape
@@ -49,11 +49,13 @@ def regions(kernel: CubinKernel) -> dict[str, slice]:
 
 
 def counted(layer: Layer, kernel: CubinKernel) -> dict[str, int]:
-    """Warp-instructions by class, from the plan's numbers and the cubin's parts alone (64 divides N, 32 divides K)."""
-    s = layer.shape
-    tiles, pixels = -(-s.patch // 8), s.P * s.Q * (s.N // 64)
+    """Warp-instructions by class, from the plan's numbers and the cubin's parts alone (64 divides N, 32 divides K). The
+    paper's loop ends without further branches, and runs once more when 8 divides the patch."""
+    s, papers = layer.shape, kernel.name == CONV_PAPER.name
+    tiles, pixels = (s.patch // 8 + 1 if papers else -(-s.patch // 8)), s.P * s.Q * (s.N // 64)
     warps, halves = 2 * -(-s.K // 64) * pixels, s.K // 16 * pixels  # a half: 16 filters of one warp
-    times = {"prologue": warps, "loop": tiles * warps, "last": warps, "test": warps, "first": warps, "store": halves,
+    last = 0 if papers else warps
+    times = {"prologue": warps, "loop": tiles * warps, "last": last, "test": last, "first": warps, "store": halves,
              "second": halves - warps, "again": halves - warps}
     total: Counter[str] = Counter()
     for name, part in regions(kernel).items():
@@ -63,8 +65,9 @@ def counted(layer: Layer, kernel: CubinKernel) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
-def test_executed_instructions_equal_the_closed_formula(layer: Layer) -> None:
-    (workload, kernel, exact), = timing.conv_workloads(plan(layer.shape, kernel=CONV_64X64.name), preset("gm204"))
+@pytest.mark.parametrize("spec", [CONV_64X64, CONV_PAPER], ids=lambda spec: spec.name)
+def test_executed_instructions_equal_the_closed_formula(layer: Layer, spec: KernelSpec) -> None:
+    (workload, kernel, exact), = timing.conv_workloads(plan(layer.shape, kernel=spec.name), preset("gm204"))
     assert exact
     executed: Counter[str] = Counter()
     for inst, n in zip(workload.instructions, workload.executed().tolist(), strict=True):
