@@ -197,27 +197,39 @@ def measured_rows(layers: Sequence[Layer]) -> list[dict[str, Any]]:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-# Further columns, where a row has them.
-FURTHER = {"ours_ce": "conv_fprop's kernel", "cudnn_direct_ce": "cuDNN direct", "cudnn_best_ce": "cuDNN best"}
-HITS = "texture/L1", "L2"
+Column = tuple[str, Callable[[dict[str, Any]], str]]
+
+
+def figure_column(heading: str, key: str, form: str = ".2f") -> Column:
+    return heading, lambda row: format(row[key], form)
+
+
+def columns_of(row: dict[str, Any]) -> list[Column]:
+    """Headings of the printed table and what stands in each; simulated and measured rows have different ones."""
+    found: list[Column] = [("network", lambda r: r["network"]), ("layer", lambda r: r["layer"]),
+                           figure_column("paper cuDNN", "paper_cudnn_ce", ".1f"),
+                           figure_column("paper maxDNN", "paper_ce", ".1f"), figure_column(row["label"], "ce")]
+    if row["kind"] == "simulated":
+        found.append(figure_column("difference", "difference", "+.2f"))
+        found += [(p, lambda r, p=p: f"{r['ce_by_policy'][p]:.2f}") for p in list(row["ce_by_policy"])[1:]]
+    for heading, key in (("conv_fprop's kernel", "ours_ce"), ("cuDNN direct", "cudnn_direct_ce"),
+                         ("cuDNN best", "cudnn_best_ce")):
+        if key in row:
+            found.append(figure_column(heading, key))
+    if "launches" in row:
+        found += [(f"{cache} hits", lambda r, cache=cache: f"{r['launches'][0]['hit_percent'][cache]:.1f}")
+                  for cache in ("texture/L1", "L2")]
+    return [*found, ("outputs", lambda r: verdict(r["check"]))]
+
+
+def verdict(check: dict[str, Any] | None) -> str:
+    return "not checked" if check is None else f"{'right' if check['ok'] else 'WRONG'} ({check['error']:.1e})"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of the printed table."""
-    policies = list(rows[0].get("ce_by_policy", {}))[1:]
-    simulated = "launches" in rows[0]
-    more = {key: name for key, name in FURTHER.items() if key in rows[0]}
-    head = ["network", "layer", "paper cuDNN", "paper maxDNN", rows[0]["label"], "difference", *policies,
-            *more.values(), *(f"{k} hits" for k in HITS if simulated), "outputs"]
-    body = []
-    for r in rows:
-        hits = r["launches"][0]["hit_percent"] if simulated else {}
-        check = r.get("check")
-        verdict = "not checked" if check is None else f"{'right' if check['ok'] else 'WRONG'} ({check['error']:.1e})"
-        body.append([r["network"], r["layer"], f"{r['paper_cudnn_ce']:.1f}", f"{r['paper_ce']:.1f}", f"{r['ce']:.2f}",
-                     f"{r['difference']:+.2f}", *(f"{r['ce_by_policy'][p]:.2f}" for p in policies),
-                     *(f"{r[key]:.2f}" for key in more), *(f"{hits[k]:.1f}" for k in HITS if simulated), verdict])
-    return head, body
+    chosen = columns_of(rows[0])
+    return [heading for heading, _ in chosen], [[cell(row) for _, cell in chosen] for row in rows]
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
