@@ -20,7 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--launch", type=Path, metavar="FILE.json", help="the launch of a cubin's kernel, see below")
     parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
     parser.add_argument("--kernel", default="sconv_fprop_K64_N64",
-                        help="the convolution kernel (default: the paper's, %(default)s); best: the planner's choice")
+                        help="the convolution kernel (default %(default)s); sconv_fprop_paper: with the paper's loop, "
+                             "as in the paper's table; best: the planner's choice")
     parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
