@@ -10,10 +10,6 @@ PREDICATE = 256  # bit of P0
 CC = 264
 ALL_PREDICATES = 0x7F << PREDICATE
 
-# Coordinates of a texture fetch: the table names the first register only. Counts are those of the dimension
-# (array index, then x y z); level, bias, offset and compare values add one register each in operand b.
-_COORDINATES = {"1D": 1, "ARRAY_1D": 2, "2D": 2, "ARRAY_2D": 3, "3D": 3, "CUBE": 3, "ARRAY_CUBE": 4}
-
 
 @dataclass(frozen=True, slots=True)
 class Effects:
@@ -43,33 +39,9 @@ def resource_name(bit: int) -> str:
     return f"P{bit - PREDICATE}" if bit >= PREDICATE else f"R{bit}"
 
 
-def _span(first: int, count: int) -> int:
-    return ((1 << count) - 1) << first if first < 255 else 0
-
-
-def _texture_width(inst: Instruction, op: Operand) -> int:
-    """Registers of a texture operand whose width depends on more than one field."""
-    dim = inst.operand("dim")
-    coordinates = _COORDINATES.get(dim.label if dim else "", 1)
-    short = inst.opcode in ("TEXS", "TLDS", "TLD4S")
-    if op.name in ("d", "d2") and short:
-        comp = inst.operand("comp")
-        wanted = len(comp.label) if comp and comp.label else 4
-        return min(2, wanted) if op.name == "d" else max(1, wanted - 2)
-    if op.name == "a" and not short:
-        return coordinates
-    if op.name == "a":
-        return 2 if coordinates >= 3 else 1
-    return op.regs
-
-
-def registers(inst: Instruction, op: Operand) -> int:
+def registers(op: Operand) -> int:
     """Mask of the general registers an operand names."""
-    found = op.registers()
-    if not found:
-        return 0
-    count = max(len(found), _texture_width(inst, op)) if inst.cls.pipe == "tex" else len(found)
-    return _span(found[0], count)
+    return sum(1 << register for register in op.registers())
 
 
 def _role(inst: Instruction, op: Operand) -> str:
@@ -99,9 +71,9 @@ def effects(inst: Instruction) -> Effects:
     writes = 0
     for op in inst.operands:
         if op.type in ("addr", "gpr_plus_simm", "cbank_indexed"):
-            roles["addr"] = roles.get("addr", 0) | registers(inst, op)
+            roles["addr"] = roles.get("addr", 0) | registers(op)
         elif op.type in ("gpr", "implied_next_gpr"):
-            mask = registers(inst, op)
+            mask = registers(op)
             if "r" in op.field.access:
                 role = _role(inst, op)
                 roles[role] = roles.get(role, 0) | mask
