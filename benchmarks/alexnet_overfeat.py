@@ -293,9 +293,11 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> None:
         from maxdnn.sim.picture import stacked_slots
         lost = {f"{r['network']}\n{r['layer']}": r["launches"][0]["slots_percent"] for r in rows}
         drawings["slots"] = stacked_slots(lost, f"Issue slots lost, {rows[0]['label']}, {rows[0]['policy']}")
+    import matplotlib
+    matplotlib.rcParams["svg.hashsalt"] = NAME  # the same rows give the same files
     for name, drawing in drawings.items():
-        for suffix in (".png", ".svg"):
-            drawing.savefig(folder / f"{name}{suffix}", dpi=150)
+        drawing.savefig(folder / f"{name}.png", dpi=150)
+        drawing.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
 def save(rows: Sequence[dict[str, Any]], folder: Path) -> None:
