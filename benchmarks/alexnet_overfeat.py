@@ -20,6 +20,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from maxdnn import timing
 from maxdnn.kernels import CONV_PAPER
 from maxdnn.layers import LAYERS, Layer
@@ -96,8 +98,8 @@ def simulated(layer: Layer, policy: str, machine: Machine, advance: Callable[[fl
 def checked(layer: Layer) -> dict[str, Any]:
     """Every output element of the layer by both kernels on the virtual GPU, against float64."""
     from verify_layers import TOLERANCE, verify
-    results = [verify(layer, kernel) for kernel in (CONV_PAPER.name, None)]
-    error = max(r.error for r in results)
+    results = verify(layer, CONV_PAPER.name, None)
+    error = float(np.max([r.error for r in results]))  # NaN, from an output that is missing, stays NaN
     return {"error": error, "ok": bool(error < TOLERANCE), "outputs": results[0].outputs}
 
 
@@ -209,14 +211,15 @@ def columns_of(row: dict[str, Any]) -> list[Column]:
     found: list[Column] = [("network", lambda r: r["network"]), ("layer", lambda r: r["layer"]),
                            figure_column("paper cuDNN", "paper_cudnn_ce", ".1f"),
                            figure_column("paper maxDNN", "paper_ce", ".1f"), figure_column(row["label"], "ce")]
-    if row["kind"] == "simulated":
+    simulated = row["kind"] == "simulated"
+    if simulated:
         found.append(figure_column("difference", "difference", "+.2f"))
         found += [(p, lambda r, p=p: f"{r['ce_by_policy'][p]:.2f}") for p in list(row["ce_by_policy"])[1:]]
     for heading, key in (("conv_fprop's kernel", "ours_ce"), ("cuDNN direct", "cudnn_direct_ce"),
                          ("cuDNN best", "cudnn_best_ce")):
         if key in row:
             found.append(figure_column(heading, key))
-    if "launches" in row:
+    if simulated:
         found += [(f"{cache} hits", lambda r, cache=cache: f"{r['launches'][0]['hit_percent'][cache]:.1f}")
                   for cache in ("texture/L1", "L2")]
     return [*found, ("outputs", lambda r: verdict(r["check"]))]

@@ -91,6 +91,14 @@ def test_a_wrong_output_is_told_and_fails_the_run(bench: Any, tmp_path: Path, mo
     assert "WRONG (1.0e+00)" in (tmp_path / "alexnet_overfeat.txt").read_text()
 
 
+def test_a_missing_output_of_either_kernel_is_wrong(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import verify_layers
+    for errors in ((float("nan"), 1e-7), (1e-7, float("nan"))):
+        results = [verify_layers.Result("alexnet", "conv1", 1, e, 1.0, 1.0, 1.0) for e in errors]
+        monkeypatch.setattr(verify_layers, "verify", lambda *_, results=results: results)
+        assert not bench.checked(TINY[0])["ok"]
+
+
 def test_measured_rows_speak_the_same_words(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--gpu: rows of gpu_table.py become rows of the table; here a stand-in plays the GPU."""
     class Table:
