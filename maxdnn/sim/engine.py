@@ -109,6 +109,15 @@ def queue_room(X, w, kind):
 
 
 @compiled
+def into_queue(X, ring, head, places, done):
+    """An operation that ends at `done` takes the oldest place of a warp's queue."""
+    X[ring + X[head]] = done
+    X[head] += 1
+    if X[head] == places:
+        X[head] = 0
+
+
+@compiled
 def side_hazard(X, w, i, s, now):
     """Constant operands, narrow units and memory queues: (cycle they are free, reason)."""
     if X[i + I_CLINE] >= 0:
@@ -154,14 +163,12 @@ def issue_memory(X, w, i, s, now):
     record = X[T_RECORD] + (X[X[T_RECPTR] + stream] + X[w + W_REC]) * RECORD_SIZE
     if kind == K_SHARED:
         done, start = shared_access(X, X[w + W_SM], X[record], now)
-        X[w + W_SHRING + X[w + W_SHHEAD]] = done
-        X[w + W_SHHEAD] = X[w + W_SHHEAD] + 1 if X[w + W_SHHEAD] + 1 < X[P_SHQUEUE] else 0
+        into_queue(X, w + W_SHRING, w + W_SHHEAD, X[P_SHQUEUE], done)
     elif kind == K_LDC:
         done, start = load_constant(X, X[w + W_SM], record, now), now
     else:
         done, start = global_access(X, w, i, s, record, now)
-        X[w + W_GLRING + X[w + W_GLHEAD]] = done
-        X[w + W_GLHEAD] = X[w + W_GLHEAD] + 1 if X[w + W_GLHEAD] + 1 < X[P_GLQUEUE] else 0
+        into_queue(X, w + W_GLRING, w + W_GLHEAD, X[P_GLQUEUE], done)
     X[w + W_REC] += 1
     return done, start + X[P_RELEASE]
 
