@@ -1,8 +1,8 @@
 """Sources in the MaxAs dialect to cubins: runs the Perl assembler in tools/maxas and passes its errors on.
 
 The environment variable MAXDNN_MAXAS names another assembler of the dialect. It is called as `-i ... source template
-cubin`, on a template cubin that ours writes (same kernel name, parameters, shared memory, constants and textures) and on
-a copy of the source with its includes in place and its parameters' names spelled out.
+cubin`, on a template cubin that ours writes (same kernel name, parameters, shared memory, constants and textures) and
+on a copy of the source with its includes in place and its parameters' names spelled out.
 """
 
 import json

@@ -43,8 +43,8 @@ def test_header_declares_what_the_catalogue_says(spec):
     assert declared["name"] == spec.name
     assert declared["threads"] == [spec.threads, 1, 1]
     assert (declared["shared"], declared["registers"]) == (spec.shared_bytes, spec.max_registers)
-    assert declared["params"] == [
-        {"name": p.name, "type": p.type, "offset": p.offset, "size": p.nbytes, "meaning": p.meaning} for p in spec.params]
+    assert [(p["name"], p["type"], p["offset"], p["size"], p["meaning"]) for p in declared["params"]] == [
+        (p.name, p.type, p.offset, p.nbytes, p.meaning) for p in spec.params]
     assert declared["textures"] == list(spec.textures)
     assert [(c["name"], c["bank"], c["bytes"]) for c in declared["constants"]] == [
         (c.name, c.bank, c.nbytes) for c in spec.constants]
