@@ -149,8 +149,9 @@ def external_functions(cubin: Cubin) -> tuple[str, ...]:
 
 def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "the virtual GPU",
                    addresses: Collection[str] = (".nv.constant4",)) -> None:
-    """Refuse a cubin with a place that nobody would fill in. `provided`: external functions that `who` has; `addresses`:
-    sections in which it writes the addresses of variables. Raises CubinError naming the function or relocation."""
+    """Refuse a cubin with a place that nobody would fill in. `provided`: external functions that `who` has;
+    `addresses`: sections in which it writes the addresses of variables. Raises CubinError naming the function or
+    relocation."""
     missing = sorted(set(external_functions(cubin)) - set(provided))
     if missing:
         has = f"; {who} has {', '.join(sorted(provided))}" if provided else ""
