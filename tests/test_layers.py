@@ -17,6 +17,8 @@ ARROWS = {
     "errors": set(),
     "isa": set(),
     "trace": set(),
+    "cache": set(),
+    "forks": set(),
     "shape": set(),
     "kernels": set(),
     "arrays": set(),
@@ -28,9 +30,9 @@ ARROWS = {
     "semantics": {"isa"},
     "launch": {"cubin"},
     "check": {"cubin", "isa"},
-    "sim": {"isa", "trace"},
+    "sim": {"cache", "forks", "isa", "trace"},
     "cubins": {"assemble", "check"},
-    "emu": {"cubin", "device", "isa", "launch", "semantics", "trace"},  # of device only the protocol
+    "emu": {"cache", "cubin", "device", "forks", "isa", "launch", "semantics", "trace"},  # of device only the protocol
     "gpu": {"cubin", "device", "emu", "launch"},
     "device": {"emu", "gpu"},
     "conv": {"arrays", "cubins", "device", "gpu", "kernels", "planner", "shape"},
