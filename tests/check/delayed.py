@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from maxdnn import cubin
-from maxdnn.check.flow import index_of
 from maxdnn.cubin import CubinKernel
 from maxdnn.device import Texture
 from maxdnn.isa import PT, RZ, TABLE, Instruction
+from maxdnn.isa.program import index_of
 from maxdnn.isa.text import CC_TESTS
 from maxdnn.semantics import meaning
 from maxdnn.semantics.machine import FLAGS
