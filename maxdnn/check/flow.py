@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..cubin import CubinKernel
 from ..isa import Instruction
-from ..isa.instruction import CC_TRUE, PT
+from ..isa.table import CC_TRUE, PT
 
 _PUSH = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "PRET": "CAL"}
 _POP = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
