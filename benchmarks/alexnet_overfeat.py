@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from maxdnn import timing
-from maxdnn.kernels import CONV_PAPER
+from maxdnn.families.direct import CONV_PAPER
 from maxdnn.layers import LAYERS, Layer
 from maxdnn.sim import columns, report
 from maxdnn.sim.machine import Machine, preset
@@ -65,7 +65,8 @@ def fingerprint(machine: Machine) -> str:
     """Everything a simulated figure depends on."""
     from maxdnn.cubins import ingredients
     root = Path(timing.__file__).parent
-    sources = [root / "timing.py", root / "planner.py", *sorted((root / "sim").glob("*.py"))]
+    sources = [root / "timing.py", root / "plans.py", *sorted((root / "families").glob("*.py")),
+               *sorted((root / "sim").glob("*.py"))]
     figures = json.dumps({k: f.value for k, f in machine.figures.items()}, sort_keys=True)
     code = zlib.crc32(b"".join(s.read_bytes() for s in sources))
     return f"{machine.name}-{zlib.crc32(figures.encode()):08x}-{code:08x}-{ingredients()}"

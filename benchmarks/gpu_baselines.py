@@ -125,7 +125,7 @@ class ClockSampler:
 
 def measure(device: Any, work: Callable[[], None], clock: ClockSampler, *, seconds: float = 0.3) -> Timing:
     """Median time of `work()` by events, repeated for about `seconds` after warming up, with the clock read meanwhile.
-    `device` is a maxdnn.gpu.GpuDevice."""
+    `device` is a maxdnn.devices.cuda.GpuDevice."""
     device.elapsed_seconds(work, 3)
     once = statistics.median(device.elapsed_seconds(work, 3))
     repeats = max(10, min(500, int(seconds / max(once, 1e-6))))

@@ -16,7 +16,7 @@ from typing import Any
 from gpu_baselines import layer_data
 
 import maxdnn
-from maxdnn import gpu
+from maxdnn.devices import cuda as gpu
 from maxdnn.layers import LAYERS
 
 METRICS = {

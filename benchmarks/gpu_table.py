@@ -27,7 +27,7 @@ from gpu_baselines import (
 )
 
 import maxdnn
-from maxdnn import gpu
+from maxdnn.devices import cuda as gpu
 from maxdnn.layers import LAYERS, Layer
 from maxdnn.reference import reference_rows, relative_error
 

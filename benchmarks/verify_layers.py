@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import maxdnn
-from maxdnn.kernels import CONV_64X64
+from maxdnn.families.direct import CONV_64X64, KERNELS
 from maxdnn.layers import LAYERS, Layer
-from maxdnn.planner import CONV_KERNELS
 from maxdnn.reference import reference_rows, relative_error
 
 TOLERANCE = 2e-6  # largest |out - reference| / sum of |terms|
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [f"{x.network}-{x.name}" for x in LAYERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", nargs="+", choices=names, default=names, metavar="LAYER", help=", ".join(names))
-    parser.add_argument("--kernel", choices=[*CONV_KERNELS, "best"], default=CONV_64X64.name,
+    parser.add_argument("--kernel", choices=[*(spec.name for spec in KERNELS), "best"], default=CONV_64X64.name,
                         help="'best': the planner's choice (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     args = parser.parse_args(argv)

@@ -19,18 +19,18 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .check import check_hazards
+    from .choose import plan
     from .conv import conv_fprop
     from .layers import LAYERS, Layer
-    from .planner import ConvPlan, plan
+    from .plans import Plan
     from .shape import ConvShape
 
-_HOME = {"check_hazards": "check", "conv_fprop": "conv", "ConvPlan": "planner", "plan": "planner",
+_HOME = {"check_hazards": "check", "conv_fprop": "conv", "Plan": "plans", "plan": "choose",
          "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers"}
 
 __all__ = [
     "LAYERS",
     "AssemblyError",
-    "ConvPlan",
     "ConvShape",
     "CubinError",
     "DecodeError",
@@ -39,6 +39,7 @@ __all__ = [
     "LaunchError",
     "Layer",
     "MaxdnnError",
+    "Plan",
     "ShapeError",
     "SimulationError",
     "check_hazards",

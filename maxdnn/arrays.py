@@ -12,7 +12,9 @@ FLOAT_BYTES = 4
 
 
 class ArrayView(NamedTuple):
-    """A C-contiguous float32 array: where it is and how large. `name` is the argument it came in as."""
+    """A C-contiguous float32 array: where it is and how large. `name` is the argument it came in as. `stream`: the
+    handle of the stream whose work so far must be done before the array is used (1: the legacy default stream, 2: the
+    per-thread one); None if it may be used at once."""
 
     name: str
     array: Any
@@ -21,6 +23,7 @@ class ArrayView(NamedTuple):
     nbytes: int
     on_host: bool
     writable: bool
+    stream: int | None = None
 
     def overlaps(self, other: "ArrayView") -> bool:
         return (self.on_host == other.on_host and self.address < other.address + other.nbytes
@@ -30,6 +33,9 @@ class ArrayView(NamedTuple):
 def view(name: str, array: Any, rank: int = 4) -> ArrayView:
     """Describe argument `name`. Raises ShapeError unless it is a `rank`-dimensional, C-contiguous float32 array without
     empty axes."""
+    stream = None
+    if isinstance(array, np.ma.MaskedArray):
+        raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
     if isinstance(array, np.ndarray):
         shape, typestr, strides = array.shape, array.dtype.str, array.strides
         address, on_host, writable = array.ctypes.data, True, array.flags.writeable
@@ -40,7 +46,12 @@ def view(name: str, array: Any, rank: int = 4) -> ArrayView:
                              f"(got {type(array).__name__})")
         shape, typestr, strides = tuple(interface["shape"]), interface["typestr"], interface.get("strides")
         (address, read_only), on_host = interface["data"], False
-        writable = not read_only
+        writable, stream = not read_only, interface.get("stream")
+        if interface.get("mask") is not None:
+            raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
+        if stream is not None and (not isinstance(stream, int) or stream < 1):
+            raise ShapeError(f"the stream of {name}'s __cuda_array_interface__ must be None, 1, 2 or a handle "
+                             f"(got {stream!r})")
     if len(shape) != rank:
         raise ShapeError(f"{name} must have {rank} axes (got {len(shape)}: shape {shape})")
     if typestr != "<f4":
@@ -51,7 +62,7 @@ def view(name: str, array: Any, rank: int = 4) -> ArrayView:
         raise ShapeError(f"{name} must be C-contiguous (got shape {shape} with strides {tuple(strides)} bytes)")
     if address % FLOAT_BYTES:
         raise ShapeError(f"{name} must begin at a multiple of {FLOAT_BYTES} bytes (got address 0x{address:x})")
-    return ArrayView(name, array, shape, address, math.prod(shape) * FLOAT_BYTES, on_host, writable)
+    return ArrayView(name, array, shape, address, math.prod(shape) * FLOAT_BYTES, on_host, writable, stream)
 
 
 def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

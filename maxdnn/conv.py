@@ -1,103 +1,132 @@
-"""The user's functions: check the arrays, take a plan, resolve its memory names on the arrays' device and launch.
-Knows no kernel and no device in particular."""
+"""The user's functions: check the arrays, name the problem, choose a plan, run it. Knows no kernel and no device in
+particular."""
 
-import threading
+import operator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from . import device as devices
+from . import engine
 from .arrays import ArrayView, view
-from .cubins import cubin
-from .device import Buffer, Device, Function, Module, Texture
-from .errors import ShapeError
-from .kernels import KernelSpec
-from .planner import LAYOUTS, ConvPlan
-from .planner import plan as make_plan
+from .choose import chip_of, choose
+from .devices import find
+from .devices.protocol import Device
+from .errors import DeviceError, ShapeError
+from .plans import Plan
+from .problem import LAYOUTS, forward
 from .shape import ConvShape
 
-TEXEL_BYTES = 16
 LARGEST = 3.4e38  # below the largest float32
-Places = dict[str, tuple[int, int]]  # memory name -> (device address, bytes)
 
 
 def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
                alpha: float = 1.0, out: Any = None, device: Device | None = None, stream: Any = None,
-               layout: str = "CHWN", plan: ConvPlan | None = None) -> Any:
+               layout: str = "CHWN", plan: Plan | None = None, dilation: int | tuple[int, int] = 1,
+               groups: int = 1) -> Any:
     """Forward convolution (cross-correlation, as networks use it): out = alpha x images * filters, in float32.
 
-    images: (C, H, W, N), filters: (C, R, S, K), returns out: (K, P, Q, N), P = (H + 2 padding - R) // stride + 1 and Q
-    likewise; with layout="NCHW" (N, C, H, W), (K, C, R, S) and (N, K, P, Q). All float32 and C-contiguous. `stride`,
-    `padding` (zeros): one integer or (rows, columns). `alpha`: any float, infinities and NaN too, rounded to float32.
+    images: (C, H, W, N), filters: (C/groups, R, S, K), returns out: (K, P, Q, N), where P = (H + 2 padding - (R - 1)
+    dilation - 1) // stride + 1 and Q likewise; with layout="NCHW" (N, C, H, W), (K, C/groups, R, S) and (N, K, P, Q).
+    All float32 and C-contiguous. `stride`, `padding` (zeros), `dilation` (map pixels from one filter tap to the next):
+    one integer or (rows, columns). `groups`: channels and filters fall into that many runs; filters of a run see its
+    channels only. `alpha`: any float, infinities and NaN too, rounded to float32.
 
     NumPy arrays run on the virtual GPU, or on `device`; arrays with `__cuda_array_interface__` on the GPU they are on,
-    in the order of `stream`, without waiting for the result. `out`: an array to fill, which must not overlap an input;
-    else a new one of the library of `images`. `plan`: of `maxdnn.plan`, instead of stride, padding and layout.
+    in the order of `stream`, after what the arrays' own streams still do, without waiting for the result. `out`: an
+    array to fill, which must not overlap an input; else a new one of the library of `images`. `plan`: of `maxdnn.plan`,
+    instead of stride, padding, dilation, groups and layout.
 
     Peak extra memory beside the result: the plan's `workspace_bytes`, zero for CHWN without padding when N and K are
-    multiples of 4. It is kept with the device and reused by later calls. On a real GPU the arrays of NumPy are copied
-    there, on the virtual one they are used where they are.
+    multiples of 4. It is kept with the device, for each stream, and reused by later calls. On a real GPU the arrays of
+    NumPy are copied there, on the virtual one they are used where they are.
 
-    Raises ShapeError for arrays or numbers that fit no kernel or not each other, DeviceError if there is no such
-    device; in both cases before anything runs."""
+    Raises ShapeError for arrays or numbers that fit no kernel or not each other, or not the given plan (one that was
+    made for arrays at aligned addresses asks for them), DeviceError if there is no such device; in both cases before
+    anything runs."""
     given = {"images": view("images", images), "filters": view("filters", filters)}
-    ready = _plan(given["images"], given["filters"], stride, padding, layout, plan)
+    if plan is None:
+        shape = _shape(given["images"], given["filters"], stride, padding, dilation, groups, layout)
+        wanted = forward(shape, layout=layout).shapes
+    else:
+        wanted = _planned(plan, given, (stride, padding, dilation, groups, layout))
     scale = _scale(alpha)
     if out is not None:
-        given["out"] = _check_out(view("out", out), ready, given)
+        given["out"] = _check_out(view("out", out), wanted["out"], given)
     target = _device(given, device)
+    if plan is None:
+        problem = forward(shape, layout=layout, unaligned=_unaligned(given, target))
+        plan = choose(problem, chip_of(target))
     if out is None:
-        out = _empty(images, ready.array_shapes()["out"])
+        out = find.empty_like(images, wanted["out"])
         given["out"] = view("out", out)
-    _engine(target).run(ready, given, scale, stream)
+    engine.run(plan, given, {"alpha": scale}, target, stream)
     return out
 
 
-def _plan(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, layout: str,
-          plan: ConvPlan | None) -> ConvPlan:
-    """The given plan, if the arrays fit it; else the plan of the arrays' layer."""
-    if plan is None:
-        shape = _shape(images, filters, stride, padding, layout)
-        return make_plan(shape, layout=layout)
-    if not isinstance(plan, ConvPlan):
+def _planned(plan: Any, given: dict[str, ArrayView], said: tuple[Any, ...]) -> Any:
+    """The shapes of the plan's operands, if the arrays have them."""
+    if not isinstance(plan, Plan) or plan.problem.kind != "forward":
         raise ShapeError(f"plan must come from maxdnn.plan (got {type(plan).__name__})")
-    if (stride, padding, layout) != (1, 0, "CHWN"):
-        raise ShapeError("stride, padding and layout are the plan's own: give either them or plan")
+    if any(type(x) is not type(y) or x != y for x, y in zip(said, (1, 0, 1, 1, "CHWN"), strict=True)):
+        raise ShapeError("stride, padding, dilation, groups and layout are the plan's own: give either them or plan")
     wanted = plan.array_shapes()
-    for array in (images, filters):
+    for array in given.values():
         if array.shape != wanted[array.name]:
             raise ShapeError(f"{array.name} must have the plan's shape {wanted[array.name]} (got {array.shape})")
-    return plan
+    return wanted
 
 
-def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, layout: str) -> ConvShape:
+def _unaligned(given: dict[str, ArrayView], device: Device) -> list[str]:
+    """The arrays that begin where no texture may. Host arrays keep that on the way to a device in whose memory they are
+    used in place; copies are aligned."""
+    if given["images"].on_host and not getattr(device, "adopt", None):
+        return []
+    need = getattr(device, "texture_alignment", engine.TEXTURE_ALIGNMENT)
+    return [name for name, array in given.items() if name != "out" and array.address % need]
+
+
+def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dilation: Any, groups: Any,
+           layout: str) -> ConvShape:
     if layout not in LAYOUTS:
         raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
+    factor = 1
+    with suppress(TypeError):
+        factor = max(1, operator.index(groups))
     axis, other = (1, "CHWN") if layout == "NCHW" else (0, "NCHW")
-    if images.shape[axis] != filters.shape[axis]:
-        swapped = images.shape[1 - axis] == filters.shape[1 - axis]
+    if images.shape[axis] != factor * filters.shape[axis]:
+        swapped = images.shape[1 - axis] == factor * filters.shape[1 - axis]
         hint = f"; the shapes would fit layout={other!r}" if swapped else ""
-        raise ShapeError(f"images and filters must have the same number of channels, axis {axis} in layout {layout} "
-                         f"(got images {images.shape}, filters {filters.shape}){hint}")
+        rule = ("images and filters must have the same number of channels" if factor == 1 else
+                f"images must have {factor} (groups) times as many channels as filters")
+        raise ShapeError(f"{rule}, axis {axis} in layout {layout} (got images {images.shape}, filters "
+                         f"{filters.shape}){hint}")
     if layout == "NCHW":
         (n, c, h, w), (k, _, r, s) = images.shape, filters.shape
     else:
         (c, h, w, n), (_, r, s, k) = images.shape, filters.shape
-    return ConvShape(n, c, h, w, k, r, s, stride, padding)
+    return ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, groups)
 
 
 def _scale(alpha: Any) -> np.float32:
     if type(alpha) is float and abs(alpha) < LARGEST:  # the usual case, without ceremony
         return np.float32(alpha)
-    with suppress(TypeError, ValueError), np.errstate(over="ignore"):
+    with suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
         if not isinstance(alpha, (str, bytes)):
             return np.float32(float(alpha))
-    raise ShapeError(f"alpha must be a real number (got {alpha!r})")
+    raise ShapeError(f"alpha must be a real number (got {_short(alpha)})")
 
 
-def _check_out(out: ArrayView, plan: ConvPlan, given: dict[str, ArrayView]) -> ArrayView:
-    wanted = plan.array_shapes()["out"]
+def _short(value: Any) -> str:
+    """A value for an error, whatever its length."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return f"an integer of {value.bit_length()} bits"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayView]) -> ArrayView:
     if out.shape != wanted:
         raise ShapeError(f"out must have shape {wanted} (got {out.shape})")
     if not out.writable:
@@ -110,12 +139,14 @@ def _check_out(out: ArrayView, plan: ConvPlan, given: dict[str, ArrayView]) -> A
 
 def _device(given: dict[str, ArrayView], asked: Device | None) -> Device:
     """The one device all arrays are on; for arrays on the host, the one asked for."""
+    if not isinstance(asked, Device | None):
+        raise DeviceError(f"device must be a device of this library, such as maxdnn.emu.VirtualGpu() (got {asked!r})")
     if len({array.on_host for array in given.values()}) > 1:
         places = ", ".join(f"{name} on {'the host' if array.on_host else 'a GPU'}" for name, array in given.items())
         raise ShapeError(f"all arrays must be on the same device (got {places})")
     if given["images"].on_host:
-        return devices.virtual() if asked is None else asked
-    found = {name: devices.for_address(array.address) for name, array in given.items()}
+        return find.host() if asked is None else asked
+    found = {name: find.of_address(array.address) for name, array in given.items()}
     first = asked or found["images"]
     for name, place in found.items():
         if place is not first:
@@ -123,109 +154,3 @@ def _device(given: dict[str, ArrayView], asked: Device | None) -> Device:
             raise ShapeError(f"{name} must be on the same device as {wanted} (got {place.name}, {wanted} is "
                              f"{first.name})")
     return first
-
-
-def _empty(like: Any, shape: tuple[int, ...]) -> Any:
-    if isinstance(like, np.ndarray):
-        return np.empty(shape, np.float32)
-    from .gpu import empty_like
-
-    return empty_like(like, shape)
-
-
-class _Engine:
-    """What a device keeps between calls: loaded kernels and the workspace. One call at a time, since constant memory,
-    texture references and workspace are shared."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.lock = threading.Lock()
-        self._kernels: dict[str, tuple[Module, Function]] = {}
-        self._workspace: Buffer | None = None
-        self._stream: Any = None
-
-    def run(self, plan: ConvPlan, given: dict[str, ArrayView], alpha: np.float32, stream: Any) -> None:
-        with self.lock:
-            if stream != self._stream:  # the workspace may be in use on the other stream
-                self.device.synchronize()
-                self._stream = stream
-            if given["images"].on_host:
-                with _HostArrays(self.device, given, stream) as places:
-                    self._run(plan, places, alpha, stream)
-            else:
-                self._run(plan, {name: (a.address, a.nbytes) for name, a in given.items()}, alpha, stream)
-
-    def _run(self, plan: ConvPlan, places: Places, alpha: np.float32, stream: Any) -> None:
-        plan = self._with_aligned_textures(plan, places)
-        if plan.workspace:
-            self._place_workspace(plan, places)
-        values: dict[str, Any] = {name: address for name, (address, _) in places.items()}
-        values["alpha"] = alpha
-        for launch in plan.launches:
-            module, function = self._kernel(launch.spec)
-            if launch.offsets is not None:
-                module.set_constant(launch.spec.constants[0].name, launch.offsets, stream=stream)
-            textures = {name: Texture(*places[place]) for name, place in launch.textures.items()}
-            function.launch(launch.grid, launch.block, launch.arguments(values), textures=textures, stream=stream)
-
-    def _with_aligned_textures(self, plan: ConvPlan, places: Places) -> ConvPlan:
-        """A texture must begin at an aligned address: copy an array of the user's that does not."""
-        need = getattr(self.device, "texture_alignment", TEXEL_BYTES)
-        odd_images, odd_filters = places["images"][0] % need != 0, places["filters"][0] % need != 0
-        if plan.layout == "NCHW" or not (odd_images or odd_filters):
-            return plan
-        return make_plan(plan.shape, layout=plan.layout, kernel=plan.spec.name, copy_images=odd_images,
-                         copy_filters=odd_filters)
-
-    def _place_workspace(self, plan: ConvPlan, places: Places) -> None:
-        size = plan.workspace_bytes
-        if size and (self._workspace is None or self._workspace.nbytes < size):
-            if self._workspace is not None:
-                self.device.synchronize()
-                self._workspace.free()
-                self._workspace = None
-            self._workspace = self.device.alloc(size)
-        for name, region in plan.workspace.items():
-            assert self._workspace is not None
-            places[name] = self._workspace.address + region.offset, region.nbytes
-
-    def _kernel(self, spec: KernelSpec) -> tuple[Module, Function]:
-        if spec.name not in self._kernels:
-            module = self.device.load(cubin(spec.source.removesuffix(".sass"), self.device.arch))
-            self._kernels[spec.name] = module, module.function(spec.name)
-        return self._kernels[spec.name]
-
-
-class _HostArrays:
-    """The user's host arrays on the device for the time of a call: (address, bytes) by name. They are lent to a device
-    that can use them in place; else copied there, and the output back at the end."""
-
-    def __init__(self, device: Device, given: dict[str, ArrayView], stream: Any) -> None:
-        self._device, self._given, self._stream = device, given, stream
-        self._buffers: dict[str, Buffer] = {}
-        self._adopt = getattr(device, "adopt", None)
-
-    def __enter__(self) -> Places:
-        for name, array in self._given.items():
-            self._buffers[name] = self._place(name, array)
-        return {name: (buffer.address, self._given[name].nbytes) for name, buffer in self._buffers.items()}
-
-    def _place(self, name: str, array: ArrayView) -> Buffer:
-        if self._adopt:
-            return self._adopt(array.array)
-        buffer = self._device.alloc(array.nbytes)
-        if name != "out":
-            self._device.upload(buffer, array.array, self._stream)
-        return buffer
-
-    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        if not self._adopt and failure is None:
-            self._device.download(self._buffers["out"], self._given["out"].array, self._stream)
-        for buffer in self._buffers.values():
-            buffer.free()
-
-
-def _engine(device: Device) -> _Engine:
-    """The device's engine, kept on the device itself, so that what it holds is freed with it."""
-    attributes = vars(device)
-    return attributes.get("_conv_engine") or attributes.setdefault("_conv_engine", _Engine(device))

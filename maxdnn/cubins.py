@@ -29,7 +29,8 @@ def sources() -> list[str]:
 
 @functools.cache
 def cubin(source: str, arch: str) -> bytes:
-    """The cubin of `sass/<source>.sass` for `arch`, assembled now if there is none. Raises AssemblyError if it cannot
+    """The cubin of `sass/<source>.sass` for `arch`, assembled now if there is none; of a source elsewhere, given as an
+    absolute path without its suffix, the cubin is kept beside it. Raises AssemblyError if it cannot
     be made: unknown source or architecture, no Perl, an error in the source, a hazard in the kernel."""
     path = path_of(source, arch)
     if not path.exists():
@@ -49,7 +50,7 @@ def path_of(source: str, arch: str) -> Path:
     """Where the cubin is, or would be."""
     if arch not in ARCHS:
         raise AssemblyError(f"arch must be one of {', '.join(ARCHS)} (got {arch!r})")
-    if source not in sources():
+    if source not in sources() and not Path(f"{source}.sass").is_absolute():
         raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
     return BINARIES / arch / f"{source}-{ingredients()}.cubin"
 

@@ -10,26 +10,32 @@ from .shape import ConvShape
 
 def reference_rows(images: np.ndarray, filters: np.ndarray, shape: ConvShape,
                    alpha: float = 1.0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each output row p: (outputs, magnitudes). images: (C, H, W, N), filters: (C, R, S, K), any real dtype.
+    """For each output row p: (outputs, magnitudes). images: (C, H, W, N), filters: (C/groups, R, S, K), any real dtype.
     outputs: (K, Q, N) float64. magnitudes: same shape, float32, sum of |alpha x image x filter|: what a rounding error
     is measured against, so single precision is plenty."""
-    C, R, S, K = filters.shape
-    flat = np.ascontiguousarray(filters.reshape(C * R * S, K).T, dtype=np.float64)
-    magnitude = np.abs(flat).astype(np.float32) * np.float32(abs(alpha))
-    flat = flat * float(alpha)
+    groups, C, K = shape.groups, shape.C // shape.groups, shape.K // shape.groups
+    banks = []  # of each group K/groups x patch, and the factors of its magnitudes
+    for group in range(groups):
+        own = filters.reshape(shape.patch, shape.K)[:, group * K:][:, :K]
+        flat = np.ascontiguousarray(own.T, dtype=np.float64)
+        banks.append((flat * float(alpha), np.abs(flat).astype(np.float32) * np.float32(abs(alpha))))
     for p in range(shape.P):
-        patches = _patches(images, shape, p)
-        outputs = (flat @ patches).reshape(K, shape.Q, shape.N)
-        yield outputs, (magnitude @ np.abs(patches).astype(np.float32)).reshape(K, shape.Q, shape.N)
+        rows = []
+        for group, (flat, magnitude) in enumerate(banks):
+            patches = _patches(images[group * C:][:C], shape, p)
+            rows.append((flat @ patches, magnitude @ np.abs(patches).astype(np.float32)))
+        outputs, magnitudes = (np.concatenate(r) if groups > 1 else r[0] for r in zip(*rows, strict=True))
+        yield outputs.reshape(-1, shape.Q, shape.N), magnitudes.reshape(-1, shape.Q, shape.N)
 
 
 def conv_reference(images: np.ndarray, filters: np.ndarray, *, stride: int | tuple[int, int] = 1,
-                   padding: int | tuple[int, int] = 0, alpha: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+                   padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
+                   alpha: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """All rows of `reference_rows`: (outputs float64, magnitudes float32), both (K, P, Q, N). Raises ShapeError for
     sizes that make no layer."""
     C, H, W, N = images.shape
     _, R, S, K = filters.shape
-    shape = ConvShape(N, C, H, W, K, R, S, stride, padding)
+    shape = ConvShape(N, C, H, W, K, R, S, stride, padding, dilation, groups)
     rows = list(reference_rows(images, filters, shape, alpha))
     return np.stack([out for out, _ in rows], axis=1), np.stack([mag for _, mag in rows], axis=1)
 
@@ -44,15 +50,15 @@ def relative_error(out: np.ndarray, expected: np.ndarray, magnitude: np.ndarray)
 
 
 def _patches(images: np.ndarray, shape: ConvShape, p: int) -> np.ndarray:
-    """The patches of output row p as a (C R S, Q N) float64 matrix."""
-    C, R, S, Q, N = shape.C, shape.R, shape.S, shape.Q, shape.N
+    """The patches of output row p, of all channels of `images`, as a (C R S, Q N) float64 matrix."""
+    C, R, S, Q, N = len(images), shape.R, shape.S, shape.Q, shape.N
     out = np.zeros((C, R, S, Q, N))
     for r in range(R):
-        h = p * shape.str_h - shape.pad_h + r
+        h = p * shape.str_h - shape.pad_h + r * shape.dil_h
         if not 0 <= h < shape.H:
             continue
         for s in range(S):
-            first = s - shape.pad_w  # map column of output column 0
+            first = s * shape.dil_w - shape.pad_w  # map column of output column 0
             q0 = max(0, -(first // shape.str_w))
             q1 = min(Q, (shape.W - 1 - first) // shape.str_w + 1)
             if q0 < q1:

@@ -14,8 +14,10 @@ CORES_PER_SM = 128  # FP32 lanes of a Maxwell SM, each one multiply-add per cloc
 
 @dataclass(frozen=True)
 class ConvShape:
-    """One layer: N images of C x H x W, K filters of C x R x S. `stride` and `padding` (zeros on both sides) are one
-    int for both axes or a pair (rows, columns), kept as pairs. Raises ShapeError for a size that makes no layer."""
+    """One layer: N images of C x H x W, K filters of C/groups x R x S. `stride`, `padding` (zeros on both sides) and
+    `dilation` (map pixels from one filter tap to the next) are one int for both axes or a pair (rows, columns), kept as
+    pairs. `groups`: the channels and the filters fall into that many runs, and each run of filters sees its run of
+    channels only. Raises ShapeError for a size that makes no layer."""
 
     N: int
     C: int
@@ -26,17 +28,24 @@ class ConvShape:
     S: int
     stride: int | tuple[int, int] = 1
     padding: int | tuple[int, int] = 0
+    dilation: int | tuple[int, int] = 1
+    groups: int = 1
 
     def __post_init__(self) -> None:
-        for name in "NCHWKRS":
+        for name in (*"NCHWKRS", "groups"):
             object.__setattr__(self, name, _size(name, getattr(self, name), least=1))
-        object.__setattr__(self, "stride", _pair("stride", self.stride, least=1))
-        object.__setattr__(self, "padding", _pair("padding", self.padding, least=0))
-        for filt, size, in_name, inner, pad in (("R", self.R, "H", self.H, self.pad_h),
-                                                ("S", self.S, "W", self.W, self.pad_w)):
-            if size > inner + 2 * pad:
+        for name, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
+            object.__setattr__(self, name, _pair(name, getattr(self, name), least))
+        for filt, size, step, in_name, inner, pad in (("R", self.R, self.dil_h, "H", self.H, self.pad_h),
+                                                      ("S", self.S, self.dil_w, "W", self.W, self.pad_w)):
+            reach = (size - 1) * step + 1
+            if reach > inner + 2 * pad:
+                spread = f", which dilation {step} spreads over {reach}" if step > 1 else ""
                 raise ShapeError(f"{filt} must be at most {in_name} + 2 x padding = {inner + 2 * pad}: "
-                                 f"the filter is larger than the padded map (got {filt}={size})")
+                                 f"the filter is larger than the padded map (got {filt}={size}{spread})")
+        for name, size in (("C", self.C), ("K", self.K)):
+            if size % self.groups:
+                raise ShapeError(f"groups must divide {name} (got groups={self.groups}, {name}={size})")
 
     @property
     def str_h(self) -> int:
@@ -55,19 +64,27 @@ class ConvShape:
         return self.padding[1]  # type: ignore[index]
 
     @property
+    def dil_h(self) -> int:
+        return self.dilation[0]  # type: ignore[index]
+
+    @property
+    def dil_w(self) -> int:
+        return self.dilation[1]  # type: ignore[index]
+
+    @property
     def P(self) -> int:
         """Rows of the output."""
-        return (self.H + 2 * self.pad_h - self.R) // self.str_h + 1
+        return (self.H + 2 * self.pad_h - (self.R - 1) * self.dil_h - 1) // self.str_h + 1
 
     @property
     def Q(self) -> int:
         """Columns of the output."""
-        return (self.W + 2 * self.pad_w - self.S) // self.str_w + 1
+        return (self.W + 2 * self.pad_w - (self.S - 1) * self.dil_w - 1) // self.str_w + 1
 
     @property
     def patch(self) -> int:
-        """Products summed for one output: C R S."""
-        return self.C * self.R * self.S
+        """Products summed for one output: C/groups R S."""
+        return self.C // self.groups * self.R * self.S
 
     @property
     def flops(self) -> int:
@@ -88,6 +105,10 @@ class ConvShape:
             text += f", stride {self.str_h}x{self.str_w}"
         if self.padding != (0, 0):
             text += f", padding {self.pad_h}x{self.pad_w}"
+        if self.dilation != (1, 1):
+            text += f", dilation {self.dil_h}x{self.dil_w}"
+        if self.groups != 1:
+            text += f", {self.groups} groups"
         return text
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from .choose import plan as make_plan
 from .cubin import CubinKernel
 from .cubins import cubin
-from .device import Dim3, Texture
+from .devices.protocol import Dim3, Texture
 from .errors import LaunchError, SimulationError
+from .families.direct import CONV_64X64
 from .isa import Instruction
-from .kernels import CONV_64X64
-from .planner import ConvPlan, Launch
-from .planner import plan as make_plan
+from .plans import Launch, Plan
 from .shape import ConvShape
 from .sim.access import NO_LANE
 from .sim.lower import memory_kind
@@ -44,7 +44,7 @@ class ConvTiming:
     bytes."""
 
     shape: ConvShape
-    plan: ConvPlan
+    plan: Plan
     results: tuple[Result, ...]
     exact_lines: bool
 
@@ -72,12 +72,12 @@ class ConvTiming:
         return 100 * self.shape.efficiency_from_time(self.seconds, peak)
 
 
-def conv(shape: ConvShape | ConvPlan, *, kernel: str | None = CONV_64X64.name, machine: str | Machine = "gm204",
+def conv(shape: ConvShape | Plan, *, kernel: str | None = CONV_64X64.name, machine: str | Machine = "gm204",
          options: Options | None = None, progress: Progress | None = None) -> ConvTiming:
     """Time the convolution of a layer on a machine (a preset's name or a Machine), by the paper's 64 x 64 kernel, by
     another one, or by the planner's choice (None); a plan brings its own. Raises ShapeError for a layer the kernel
     cannot serve, SimulationError for an unknown machine or policy."""
-    plan = shape if isinstance(shape, ConvPlan) else make_plan(shape, kernel=kernel)
+    plan = shape if isinstance(shape, Plan) else make_plan(shape, kernel=kernel)
     chip = preset(machine) if isinstance(machine, str) else machine
     results, exact = [], True
     for workload, code, whole_lines in conv_workloads(plan, chip):
@@ -87,13 +87,13 @@ def conv(shape: ConvShape | ConvPlan, *, kernel: str | None = CONV_64X64.name, m
     return ConvTiming(plan.shape, plan, tuple(results), exact)
 
 
-def conv_workloads(plan: ConvPlan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
+def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
     """For each launch of the convolution kernel: what its warps do, the kernel, and whether all lines are exact."""
     with _TRACING:
         return _conv_workloads(plan, machine)
 
 
-def _conv_workloads(plan: ConvPlan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
+def _conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
     from .emu.gpu import VirtualGpu
     gpu = VirtualGpu()
     module = gpu.load(cubin(plan.spec.source.removesuffix(".sass"), "sm_52"))
@@ -101,8 +101,8 @@ def _conv_workloads(plan: ConvPlan, machine: Machine) -> list[tuple[Workload, Cu
     places = _Places(gpu, plan)
     out = []
     for launch in plan.passes:
-        if launch.offsets is not None:
-            module.set_constant(launch.spec.constants[0].name, launch.offsets)
+        if launch.tables:
+            module.set_constant("offsets", launch.tables["offsets"])
         out.append(_conv_workload(function, launch, places, machine))
     return out
 
@@ -110,17 +110,17 @@ def _conv_workloads(plan: ConvPlan, machine: Machine) -> list[tuple[Workload, Cu
 class _Places:
     """Device memory for everything a plan's launches name."""
 
-    def __init__(self, gpu: Any, plan: ConvPlan) -> None:
+    def __init__(self, gpu: Any, plan: Plan) -> None:
         self.sizes = {name: 4 * int(np.prod(shape)) for name, shape in plan.array_shapes().items()}
         self.sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
         self.buffers = {name: gpu.alloc(size) for name, size in self.sizes.items()}
+        self.places = {name: (buffer.address, buffer.nbytes) for name, buffer in self.buffers.items()}
 
     def arguments(self, launch: Launch) -> list[Any]:
-        return launch.arguments({**self.buffers, "alpha": np.float32(1)})
+        return launch.arguments(self.places, {"alpha": np.float32(1)})
 
     def textures(self, launch: Launch) -> dict[str, Texture]:
-        return {name: Texture(self.buffers[place].address, self.sizes[place])
-                for name, place in launch.textures.items()}
+        return {name: Texture(*place) for name, place in launch.bound(self.places).items()}
 
 
 def _conv_workload(function: Any, launch: Launch, places: _Places,
@@ -157,16 +157,16 @@ def _coordinates(grid: Dim3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _tiles(launch: Launch) -> tuple[np.ndarray, np.ndarray]:
     """Image tile and filter tile of every block."""
     z = _coordinates(launch.grid)[2]
-    tiles = int(launch.values["image_tiles"])
+    tiles = launch.numbers["image_tiles"]
     return z % tiles, z // tiles
 
 
 def _kinds(launch: Launch) -> np.ndarray:
     """Blocks of one kind do the same: the last tile of images or of filters, if ragged, is a kind of its own."""
-    tile_n, tile_k = launch.spec.tile
+    tile_n, tile_k = launch.spec.tile  # type: ignore[attr-defined]
     image, filt = _tiles(launch)
-    ragged_n = (image + 1) * tile_n > int(launch.values["n"])
-    ragged_k = (filt + 1) * tile_k > int(launch.values["k"])
+    ragged_n = (image + 1) * tile_n > launch.numbers["n"]
+    ragged_k = (filt + 1) * tile_k > launch.numbers["k"]
     return np.unique(ragged_n + 2 * ragged_k, return_inverse=True)[1]
 
 
@@ -174,8 +174,8 @@ def _shifts(launch: Launch) -> np.ndarray:
     """Bytes by which the addresses of each block's maps, filters, outputs and anything else lie beyond block 0's."""
     q, p, _ = _coordinates(launch.grid)
     image, filt = _tiles(launch)
-    v = {name: value for name, value in launch.values.items() if isinstance(value, int)}
-    tile_n, tile_k = launch.spec.tile
+    v = launch.numbers
+    tile_n, tile_k = launch.spec.tile  # type: ignore[attr-defined]
     maps = 16 * (q * v["map_col"] + p * v["map_row"]) + 4 * tile_n * image
     out = 4 * (q * v["n"] + p * v["out_row"] + tile_n * image + tile_k * filt * v["out_plane"])
     return np.stack([maps, 4 * tile_k * filt, out, np.zeros_like(q)], 1).astype(np.int64)

@@ -32,7 +32,8 @@ class Driver:
         fake.init = lambda: None
         fake.event_flags = types.SimpleNamespace(DISABLE_TIMING=2)
         fake.array_format = types.SimpleNamespace(FLOAT="float32")
-        fake.device_attribute = types.SimpleNamespace(MULTIPROCESSOR_COUNT=16, CLOCK_RATE=39, TEXTURE_ALIGNMENT=512)
+        fake.device_attribute = types.SimpleNamespace(MULTIPROCESSOR_COUNT=16, CLOCK_RATE=39, TEXTURE_ALIGNMENT=512,
+                                                      MEMORY_CLOCK_RATE=3500, GLOBAL_MEMORY_BUS_WIDTH=256)
 
         class Context:
             def __init__(self, handle):
@@ -136,13 +137,14 @@ class Driver:
 
         fake.Context, fake.Device, fake.Stream, fake.Event = Context, Device, Stream, Event
         fake.module_from_buffer, fake.mem_alloc = module_from_buffer, mem_alloc
+        fake.memcpy_htod = lambda to, data: log.append(("to device", to, bytes(data), None))
         fake.memcpy_htod_async = lambda to, data, stream=None: log.append(("to device", to, bytes(data), stream))
         fake.memcpy_dtoh_async = lambda to, source, stream=None: log.append(("to host", source, stream))
         return fake
 
 
 class LibCuda:
-    """The calls maxdnn.gpu makes past pycuda. `owners`: pointer -> (context handle, ordinal)."""
+    """The calls maxdnn.devices.cuda makes past pycuda. `owners`: pointer -> (context handle, ordinal)."""
 
     def __init__(self, driver):
         self.driver, self.owners = driver, {}
@@ -173,15 +175,15 @@ class Array:
 
 
 def install(monkeypatch, driver):
-    """Give maxdnn.gpu this driver; returns the module, freshly imported, and the libcuda beside it."""
+    """Give maxdnn.devices.cuda this driver; returns the module, freshly imported, and the libcuda beside it."""
     package = types.ModuleType("pycuda")
     package.driver = driver.module()
     monkeypatch.setitem(sys.modules, "pycuda", package)
     monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver)
-    monkeypatch.delitem(sys.modules, "maxdnn.gpu", raising=False)
-    import maxdnn
-    monkeypatch.delattr(maxdnn, "gpu", raising=False)
-    from maxdnn import gpu
+    from maxdnn import devices
+    monkeypatch.delitem(sys.modules, "maxdnn.devices.cuda", raising=False)
+    monkeypatch.delattr(devices, "cuda", raising=False)
+    from maxdnn.devices import cuda as gpu
     library = LibCuda(driver)
     monkeypatch.setattr(gpu, "_driver", library)
     return gpu, library

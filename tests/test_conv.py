@@ -7,9 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import maxdnn
-from maxdnn import ConvShape, ShapeError, conv_fprop, device
+from maxdnn import ConvShape, ShapeError, conv_fprop
+from maxdnn.devices import find
+from maxdnn.emu import VirtualGpu
+from maxdnn.families import direct
 from maxdnn.layers import LAYERS
-from maxdnn.planner import CONV_KERNELS
 from maxdnn.reference import conv_reference, relative_error
 from tests.test_arrays import OnGpu
 
@@ -31,7 +33,7 @@ def guarded(shape, before=4, after=5, value=POISON):
 def random_layer(shape, number=SEED):
     rng = np.random.default_rng(number)
     images = rng.uniform(-1, 1, (shape.C, shape.H, shape.W, shape.N)).astype(np.float32)
-    return images, rng.uniform(-1, 1, (shape.C, shape.R, shape.S, shape.K)).astype(np.float32)
+    return images, rng.uniform(-1, 1, (shape.C // shape.groups, shape.R, shape.S, shape.K)).astype(np.float32)
 
 
 def check(shape, alpha=1.0, number=SEED, before=4):
@@ -39,11 +41,12 @@ def check(shape, alpha=1.0, number=SEED, before=4):
     images, filters = random_layer(shape, number)
     out, surroundings_intact = guarded((shape.K, shape.P, shape.Q, shape.N), before)
     kept = images.copy(), filters.copy()
-    result = conv_fprop(images, filters, stride=shape.stride, padding=shape.padding, alpha=alpha, out=out)
+    layer = dict(stride=shape.stride, padding=shape.padding, dilation=shape.dilation, groups=shape.groups)
+    result = conv_fprop(images, filters, alpha=alpha, out=out, **layer)
     assert result is out
     assert surroundings_intact()
     assert np.array_equal(images, kept[0]) and np.array_equal(filters, kept[1])
-    want, magnitude = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, alpha=alpha)
+    want, magnitude = conv_reference(images, filters, alpha=alpha, **layer)
     assert relative_error(out, want, magnitude) < TOLERANCE
 
 
@@ -91,7 +94,7 @@ def test_ragged_tiles_on_every_axis(shape):
     check(shape)
 
 
-@pytest.mark.parametrize("kernel", CONV_KERNELS)
+@pytest.mark.parametrize("kernel", [spec.name for spec in direct.KERNELS])
 @pytest.mark.parametrize("shape", [
     ConvShape(131, 5, 3, 5, 99, 3, 2, (2, 1), (0, 1)),
     ConvShape(1, 1, 1, 1, 1, 1, 1),
@@ -195,7 +198,7 @@ class Metered:
     """The virtual GPU with a meter on its memory."""
 
     def __init__(self):
-        self._inner = type(device.virtual())()
+        self._inner = VirtualGpu()
         self.allocated = 0
 
     def __getattr__(self, name):
@@ -218,7 +221,7 @@ def test_peak_extra_memory_is_what_the_docstring_says():
 
 
 def test_peak_host_memory_of_a_call_is_the_workspace_and_little_else():
-    gpu = type(device.virtual())()
+    gpu = VirtualGpu()
     shape = ConvShape(128, 16, 40, 40, 4, 3, 3, 1, 1)
     images, filters = random_layer(shape)
     out = np.empty((shape.K, shape.P, shape.Q, shape.N), np.float32)
@@ -296,7 +299,8 @@ def test_bad_input_is_refused_by_name_before_any_work(change, words):
     assert before is None or np.array_equal(out, before)
 
 
-def test_a_map_beyond_the_reach_of_a_texture_is_refused():
+def test_a_map_beyond_the_reach_of_a_texture_is_refused(monkeypatch):
+    monkeypatch.setattr(find, "of_address", lambda address: find.host())
     images = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1, 2**15, 2**15, 4), (0, 0, 0, 0))
     with pytest.raises(ShapeError, match="C-contiguous"):
         conv_fprop(images, np.zeros((1, 1, 1, 4), np.float32))
@@ -315,12 +319,13 @@ def test_the_largest_map_is_reached_to_its_last_texel():
 
 
 def test_arrays_on_two_gpus_are_refused(monkeypatch):
-    class Gpu:
+    class Gpu(VirtualGpu):
         def __init__(self, name):
+            super().__init__()
             self.name = name
 
     gpus = {0x1000: Gpu("GPU 0"), 0x2000: Gpu("GPU 1")}
-    monkeypatch.setattr(device, "for_address", gpus.__getitem__)
+    monkeypatch.setattr(find, "of_address", gpus.__getitem__)
     with pytest.raises(ShapeError) as error:
         conv_fprop(OnGpu((3, 6, 5, 4), address=0x1000), OnGpu((3, 3, 2, 8), address=0x2000))
     assert str(error.value) == "filters must be on the same device as images (got GPU 1, images is GPU 0)"
@@ -332,7 +337,7 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch):
                          ids=str)
 @pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
 def test_no_kernel_races_or_reads_a_register_it_never_wrote(shape, layout):
-    careful = type(device.virtual())(race=True, undefined=True)
+    careful = VirtualGpu(race=True, undefined=True)
     images, filters = random_layer(shape)
     if layout == "NCHW":
         images, filters = (np.ascontiguousarray(x.transpose(3, 0, 1, 2)) for x in (images, filters))

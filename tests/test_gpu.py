@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import maxdnn
+from maxdnn import engine
 from maxdnn.cubins import cubin
 from maxdnn.errors import DeviceError, LaunchError
 from tests import fake_cuda
@@ -63,17 +64,71 @@ def test_an_array_that_begins_where_a_texture_may_not_is_copied_first(fake):
     assert launched == [*copies, "sconv_fprop_K64_N64"]
 
 
-def test_an_offset_table_is_sent_once_and_again_only_when_it_changes(fake):
+def test_a_plan_that_has_run_uploads_loads_allocates_and_waits_for_nothing(fake):
     driver, _, _ = fake
-    plan = maxdnn.plan(LAYER)
-    run(fake, plan=plan)
-    run(fake, plan=plan)
-    assert len(verbs(driver, "to device")) == 1
-    arrays = [fake_cuda.Array(s) for s in ((8, 6, 6, 64), (8, 3, 3, 64))]
-    maxdnn.conv_fprop(*arrays, out=fake_cuda.Array((64, 4, 4, 64)))
-    assert len(verbs(driver, "to device")) == 2
-    run(fake, plan=plan)
-    assert len(verbs(driver, "to device")) == 3
+    padded = maxdnn.plan(maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1))
+    small = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    for _ in range(2):  # the second time each plan comes back after the other
+        run(fake)
+        maxdnn.conv_fprop(*small[:2], out=small[2], plan=padded)
+        asked = {verb: len(verbs(driver, verb)) for verb in ("to device", "load", "alloc", "synchronize", "free")}
+    assert asked == {"to device": 2, "load": 3, "alloc": 1, "synchronize": asked["synchronize"], "free": 0}
+    before = len(verbs(driver, "synchronize"))
+    run(fake)
+    assert len(verbs(driver, "synchronize")) == before
+    assert len(verbs(driver, "launch")) == 7
+
+
+def test_streams_have_workspaces_of_their_own(fake):
+    driver, _, _ = fake
+    shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
+    arrays = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    for stream in (None, 4242, 1, 4242):  # 1 is another name of the default stream
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(shape), stream=stream)
+    assert len(verbs(driver, "alloc")) == 2
+    padded = {entry[4][:8] for entry in verbs(driver, "launch") if entry[1] == "spad"}
+    assert len(padded) == 2, "the padded map lies in the stream's own workspace"
+
+
+def test_the_workspaces_of_streams_not_used_any_more_are_freed(fake):
+    driver, _, _ = fake
+    shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
+    arrays = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    for stream in range(100, 100 + engine.STREAMS + 3):
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(shape), stream=stream)
+    assert len(verbs(driver, "free")) == 3
+
+
+@pytest.mark.parametrize("said, then, ordered", [
+    (None, 4242, None), (1, None, None), (1, 4242, (1, 4242)), (2, None, (2, 0)), (99, None, (99, 0)),
+    (99, 99, None), (99, 4242, (99, 4242))])
+def test_work_is_ordered_after_the_stream_an_array_names(fake, said, then, ordered):
+    driver, _, _ = fake
+    arrays = [fake_cuda.Array(s) for s in ((8, 5, 5, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    arrays[1].__cuda_array_interface__["stream"] = said
+    maxdnn.conv_fprop(*arrays[:2], out=arrays[2], stream=then)
+    first = next(n for n, entry in enumerate(driver.log) if entry[0] == "launch")
+    orders = [entry[1:] for entry in driver.log[:first] if entry[0] == "order"]
+    assert [o for o in orders if 77 not in o] == ([ordered] if ordered else [])  # 77: the loader's own side stream
+
+
+def test_a_stream_that_the_interface_rules_out_is_refused(fake):
+    arrays = [fake_cuda.Array(s) for s in ((8, 5, 5, 64), (8, 3, 3, 64))]
+    arrays[0].__cuda_array_interface__["stream"] = 0
+    with pytest.raises(maxdnn.ShapeError, match="stream of images's __cuda_array_interface__ must be None, 1, 2"):
+        maxdnn.conv_fprop(*arrays)
+
+
+def test_a_plan_for_aligned_arrays_refuses_others_and_says_which_plan_would_serve(fake):
+    driver, gpu, _ = fake
+    arrays = [fake_cuda.Array(s, alignment=16) for s in ((8, 5, 5, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    if not gpu.device(0).native:
+        arrays[0].__cuda_array_interface__["data"] = (arrays[0].gpudata + 4, False)
+    with pytest.raises(maxdnn.ShapeError, match=r"images must begin at a multiple of .*copy_images=True"):
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(LAYER))
+    assert not verbs(driver, "launch")
+    maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(LAYER, copy_images=True, copy_filters=True))
+    assert [entry[1] for entry in verbs(driver, "launch")] == ["spad", "spad", "sconv_fprop_K64_N64"]
 
 
 def test_nothing_is_copied_through_the_host(fake):

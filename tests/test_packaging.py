@@ -214,6 +214,6 @@ def test_an_unknown_kernel_or_architecture_is_refused_by_name(tree):
 
 
 def test_importing_the_package_loads_no_compiler_and_no_driver():
-    heavy = "{'llvmlite', 'numba', 'pycuda', 'maxdnn.emu', 'maxdnn.sim', 'maxdnn.gpu'}"
+    heavy = "{'llvmlite', 'numba', 'pycuda', 'maxdnn.emu', 'maxdnn.sim', 'maxdnn.devices.cuda'}"
     code = f"import sys, maxdnn; maxdnn.plan, maxdnn.conv_fprop, maxdnn.ConvShape; print({heavy} & set(sys.modules))"
     assert run([sys.executable, "-c", code], ROOT).strip() == "set()"

@@ -5,10 +5,20 @@ import numpy as np
 import pytest
 
 import maxdnn
+from maxdnn.choose import plan
 from maxdnn.errors import ShapeError
-from maxdnn.kernels import CONV_64X64, CONV_128X32, CONV_PAPER, OUT_OF_RANGE, PAD, TABLE_ENTRIES, TRANSPOSE
+from maxdnn.families.direct import (
+    CONV_64X64,
+    CONV_128X32,
+    CONV_PAPER,
+    MAX_TEXELS,
+    OUT_OF_RANGE,
+    TABLE_ENTRIES,
+    offset_table,
+    tile_use,
+)
+from maxdnn.families.layout import PAD, TRANSPOSE
 from maxdnn.layers import LAYERS
-from maxdnn.planner import MAX_TEXELS, offset_table, plan
 from maxdnn.reference import conv_reference, relative_error
 from maxdnn.shape import ConvShape
 from tests.contract import run_plan
@@ -17,7 +27,7 @@ AWKWARD = ConvShape(6, 5, 9, 11, 70, 3, 2, stride=(2, 1), padding=(1, 3))
 
 
 def table(launch):
-    return np.frombuffer(launch.offsets, np.int32)
+    return np.frombuffer(launch.tables["offsets"], np.int32)
 
 
 def test_offsets_are_distances_in_texels_inside_the_padded_map():
@@ -49,7 +59,7 @@ def test_a_patch_larger_than_constant_memory_is_cut_into_whole_steps_that_accumu
     assert [p.values["accumulate"] for p in passes] == [0, 1, 1]
     assert [p.values["tiles"] for p in passes] == [2048, 2048, 512]
     assert [p.values["filter_offset"] for p in passes] == [0, TABLE_ENTRIES, 2 * TABLE_ENTRIES]
-    assert all(len(p.offsets) <= 65536 for p in passes)
+    assert all(len(p.tables["offsets"]) <= 65536 for p in passes)
     whole = np.concatenate([table(p) for p in passes])
     assert np.array_equal(whole, offset_table(shape, 0, shape.patch))
 
@@ -63,8 +73,8 @@ def test_a_filter_alone_larger_than_constant_memory_is_cut_too():
 def test_the_papers_layers_need_one_pass_and_copy_only_for_padding(layer):
     made = plan(layer.shape, kernel=CONV_64X64.name)
     assert len(made.passes) == 1
-    assert made.copies_images == (layer.shape.padding != (0, 0))
-    assert not made.copies_filters
+    assert ("map" in made.workspace) == (layer.shape.padding != (0, 0))
+    assert "filter_bank" not in made.workspace
     grid = made.passes[0].grid
     assert grid == (layer.shape.Q, layer.shape.P, 2 * -(-layer.shape.K // 64))
 
@@ -85,11 +95,23 @@ def test_ragged_counts_are_padded_to_whole_texels_in_the_workspace():
     assert made.passes[0].values["k"] == 70
 
 
-def test_regions_of_the_workspace_do_not_overlap_and_suit_a_texture():
-    regions = sorted(plan(AWKWARD, layout="NCHW").workspace.values(), key=lambda r: r.offset)
+def test_regions_alive_together_do_not_overlap_and_suit_a_texture():
+    made = plan(AWKWARD, layout="NCHW")
+    regions = made.workspace.values()
     assert len(regions) == 5
     assert all(r.offset % 512 == 0 for r in regions)
-    assert all(a.offset + a.nbytes <= b.offset for a, b in itertools.pairwise(regions))
+    for a, b in itertools.combinations(regions, 2):
+        together = a.first <= b.last and b.first <= a.last
+        assert not together or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+
+
+def test_regions_that_never_live_together_share_bytes():
+    made = plan(AWKWARD, layout="NCHW")
+    sizes = {name: -(-r.nbytes // 512) * 512 for name, r in made.workspace.items()}
+    assert made.workspace["out_kpqn"].first > made.workspace["images_chwn"].last
+    assert made.workspace_bytes < sum(sizes.values())
+    alive = [[n for n, r in made.workspace.items() if r.first <= at <= r.last] for at in range(len(made.launches))]
+    assert made.workspace_bytes <= max(sum(sizes[n] for n in names) for names in alive)
 
 
 def test_nchw_arrays_are_transposed_before_and_after():
@@ -111,10 +133,10 @@ def test_the_magic_number_divides_every_tile_index_exactly(image_tiles):
 
 def test_every_kernel_parameter_gets_a_value_in_order():
     made = plan(AWKWARD, layout="NCHW")
-    memory = {name: f"<{name}>" for name in ("images", "filters", "out", "alpha", *made.workspace)}
+    places = {name: (0x1000, 64) for name in ("images", "filters", "out", *made.workspace)}
     for launch in made.launches:
         assert set(launch.values) == {p.name for p in launch.spec.params}
-        assert len(launch.arguments(memory)) == len(launch.spec.params)
+        assert len(launch.arguments(places, {"alpha": 1.0})) == len(launch.spec.params)
         for param in launch.spec.params:
             value = launch.values[param.name]
             assert isinstance(value, str) == (param.type in ("ptr", "f32")), param.name
@@ -128,11 +150,11 @@ def test_explain_names_padding_copies_and_the_cost_of_ragged_tiles():
     assert "filters are copied to 5 x 3 x 2 x 72 (K=70 is no multiple of 4)" in text
     use = (6 / 64) * (70 / 128) * (30 / 32)
     assert f"ragged tiles cost {1 - use:.1%} of the efficiency" in text
-    assert plan(AWKWARD).tile_use == (6 / 64, 70 / 128, 30 / 32)
+    assert tile_use(AWKWARD, CONV_64X64) == (6 / 64, 70 / 128, 30 / 32)
 
 
 def test_explain_counts_the_launches_of_a_split_layer():
-    assert "3 launches that accumulate" in plan(ConvShape(4, 4096, 6, 6, 4, 3, 3)).explain()
+    assert "3 launches, each of 4 x 4 x 1 blocks" in plan(ConvShape(4, 4096, 6, 6, 4, 3, 3)).explain()
 
 
 def test_an_equal_layer_gets_the_same_plan():
@@ -141,7 +163,7 @@ def test_an_equal_layer_gets_the_same_plan():
 
 def test_a_plan_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        plan(AWKWARD).layout = "NCHW"
+        plan(AWKWARD).family = "other"
 
 
 @pytest.mark.parametrize("shape, words", [
@@ -168,8 +190,8 @@ def test_the_kernel_whose_tiles_waste_least_is_chosen_and_the_papers_among_equal
     chosen = {f"{x.network}-{x.name}": plan(x.shape).spec for x in LAYERS}
     assert chosen.pop("overfeat-L1") is CONV_128X32  # 96 filters: three tiles of 32 instead of one and a half of 64
     assert set(chosen.values()) == {CONV_64X64}
-    assert plan(LAYERS[5].shape, kernel=CONV_64X64.name).tile_use[1] == 0.75
-    assert plan(LAYERS[5].shape).tile_use[1] == 1.0
+    assert tile_use(LAYERS[5].shape, CONV_64X64)[1] == 0.75
+    assert tile_use(LAYERS[5].shape, CONV_128X32)[1] == 1.0
 
 
 @pytest.mark.parametrize("elements, tiles", [(6, [1]), (8, [2]), (9, [2]), (16384, [2047, 2])])
@@ -177,7 +199,7 @@ def test_the_papers_loop_runs_once_more_when_8_divides_the_elements(elements, ti
     """16384 elements and the extra iteration do not fit into the table, and only the last launch has one."""
     launches = plan(ConvShape(4, elements, 1, 1, 4, 1, 1), kernel=CONV_PAPER.name).passes
     assert [x.values["tiles"] for x in launches] == tiles
-    tables = [np.frombuffer(x.offsets, np.int32) for x in launches]
+    tables = [np.frombuffer(x.tables["offsets"], np.int32) for x in launches]
     assert [len(t) for t in tables] == [8 * t for t in tiles]
     used = np.concatenate(tables)
     assert (used[:elements] == np.arange(elements)).all() and (used[elements:] == OUT_OF_RANGE).all()
@@ -207,15 +229,21 @@ def test_the_public_name_is_the_function():
     ConvShape(130, 2, 4, 3, 129, 2, 1, (1, 2), (0, 2)),
     ConvShape(1, 1, 1, 1, 1, 1, 1, 3, 2),
     ConvShape(3, 2000, 3, 3, 2, 3, 3, 2, 1),  # two passes
+    ConvShape(5, 4, 9, 8, 6, 3, 2, (2, 1), 1, (2, 3)),
+    ConvShape(8, 16, 4, 4, 8, 3, 3, groups=2),  # groups whose maps lie where textures may begin
+    ConvShape(6, 6, 5, 5, 15, 2, 2, 1, 1, groups=3),
+    ConvShape(4, 5, 4, 4, 5, 3, 3, 1, 1, groups=5),  # depthwise
 ], ids=str)
 def test_the_launches_compute_the_convolution_by_the_kernels_documentation(shape, layout, kernel):
     rng = np.random.default_rng(11)
     images = rng.uniform(-1, 1, (shape.C, shape.H, shape.W, shape.N)).astype(np.float32)
-    filters = rng.uniform(-1, 1, (shape.C, shape.R, shape.S, shape.K)).astype(np.float32)
-    want, magnitude = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, alpha=0.5)
+    filters = rng.uniform(-1, 1, (shape.C // shape.groups, shape.R, shape.S, shape.K)).astype(np.float32)
+    want, magnitude = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, alpha=0.5,
+                                     dilation=shape.dilation, groups=shape.groups)
     if layout == "NCHW":
         images, filters = np.ascontiguousarray(images.transpose(3, 0, 1, 2)), np.ascontiguousarray(
             filters.transpose(3, 0, 1, 2))
         want, magnitude = want.transpose(3, 0, 1, 2), magnitude.transpose(3, 0, 1, 2)
-    out = run_plan(plan(shape, layout=layout, kernel=kernel.name), images, filters, alpha=0.5)
+    made = plan(shape, layout=layout, kernel=kernel.name)
+    out = run_plan(made, {"images": images, "filters": filters}, alpha=0.5)["out"]
     assert relative_error(out, want, magnitude) < 1e-6

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from maxdnn import cli, timing
+from maxdnn.choose import plan
 from maxdnn.cubin import CubinKernel
 from maxdnn.emu.gpu import VirtualGpu
 from maxdnn.errors import LaunchError, SimulationError
-from maxdnn.kernels import CONV_64X64, CONV_PAPER, KernelSpec
+from maxdnn.families.direct import CONV_64X64, CONV_PAPER
+from maxdnn.kernels import KernelSpec
 from maxdnn.layers import LAYERS, Layer
-from maxdnn.planner import plan
 from maxdnn.shape import ConvShape
 from maxdnn.sim import columns as c
 from maxdnn.sim import pipeline, report

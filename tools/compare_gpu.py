@@ -52,7 +52,7 @@ def selected(args: argparse.Namespace) -> list[Case]:
 def on_gpu(args: argparse.Namespace) -> int:
     gpu: Any
     if args.translated:
-        from maxdnn import gpu as gpus
+        from maxdnn.devices import cuda as gpus
 
         gpu = gpus.device()
         how = f"{gpu.arch} translated to {gpu.ptx_target}"

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from ..cubin import read
-    from ..device import Texture
+    from ..devices.protocol import Texture
     from ..emu import VirtualGpu
 
     cubin = read(args.cubin)

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..isa import PT, Instruction
-from ..isa.instruction import CC_TRUE
+from ..isa.table import CC_TRUE
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test

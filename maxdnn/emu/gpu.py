@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..cubin import ADDRESSES, PARAM_BASE, Cubin, CubinKernel, read, require_linked
-from ..device import Dim3, Texture
+from ..devices.protocol import Dim3, Texture
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
 from ..launch import ArgumentPacker, check_geometry
 from . import helpers, layout
@@ -43,6 +43,7 @@ class VirtualGpu:
         self.workers = workers or _cores()
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
         self.memory = GlobalMemory()
+        self.kept: dict[str, Any] = {}  # see devices/protocol.py
         self._textures: list[Texture] = []
 
     def alloc(self, nbytes: int) -> VirtualBuffer:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..device import Dim3
+from ..devices.protocol import Dim3
 from ..errors import LaunchError
 from ..trace import WarpTrace
 from . import helpers, layout

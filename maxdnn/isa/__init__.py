@@ -2,8 +2,8 @@
 
 from .codec import decode, encode
 from .control import Control
-from .instruction import PT, RZ, Guard, Instruction, Operand
-from .table import TABLE, InstructionClass, OperandField, Row, Table
+from .instruction import Guard, Instruction, Operand
+from .table import PT, RZ, TABLE, InstructionClass, OperandField, Row, Table
 
 __all__ = [
     "PT",

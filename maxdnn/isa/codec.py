@@ -5,8 +5,8 @@ from typing import Any
 
 from ..errors import DecodeError
 from .control import Control
-from .instruction import RZ, Guard, Instruction, Operand
-from .table import TABLE, OperandField, Row
+from .instruction import Guard, Instruction, Operand
+from .table import RZ, TABLE, OperandField, Row
 
 _FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
           ("inv", ("inv_bit", "inv_bit_suffix", "not_bit")), ("cc", ("cc_bit",)))

@@ -4,11 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .control import Control
-from .table import InstructionClass, OperandField, Row
-
-RZ = 255
-PT = 7
-CC_TRUE = 15
+from .table import CC_TRUE, PT, RZ, InstructionClass, OperandField, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .instruction import CC_TRUE, PT, Instruction
+from .instruction import Instruction
+from .table import CC_TRUE, PT
 
 GROUP = 32  # bytes: one control word, then the instructions it belongs to
 WORD = 8

@@ -7,6 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+RZ = 255  # the general register that reads zero
+PT = 7  # the predicate that is always true
+CC_TRUE = 15  # the test of the condition code that always holds
 TABLE_PATH = Path(__file__).with_name("maxwell.json")
 
 

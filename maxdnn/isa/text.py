@@ -1,10 +1,15 @@
 """Instructions as the vendor's disassembler prints them."""
 
+from __future__ import annotations
+
 import math
 import struct
+from typing import TYPE_CHECKING
 
-from .instruction import CC_TRUE, PT, RZ, Instruction, Operand
-from .table import TABLE
+from .table import CC_TRUE, PT, RZ, TABLE
+
+if TYPE_CHECKING:  # an instruction prints itself by this module
+    from .instruction import Instruction, Operand
 
 _TEX_PHASE = {0: "", 1: ".T", 2: ".P"}
 CC_TESTS = TABLE.cc_tests

@@ -12,11 +12,12 @@ import random
 
 import numpy as np
 
-from maxdnn import cubin, cubins, kernels
+from maxdnn import cubin, cubins
 from maxdnn.check import check_hazards
 from maxdnn.conv import conv_fprop
 from maxdnn.cubin import Cubin, CubinKernel
 from maxdnn.errors import DecodeError
+from maxdnn.families.registry import kernels
 from tests.check.delayed import random_program
 from tests.check.delayeddevice import DelayedDevice
 from tests.check.delayedmemory import Runaway
@@ -44,7 +45,7 @@ class Convolution:
         rng = np.random.default_rng(1)
         self.images = rng.standard_normal((3, 2, 2, n)).astype(np.float32)
         self.filters = rng.standard_normal((3, 2, 2, k)).astype(np.float32)
-        self.kernel = cubin.read(cubins.cubin(kernels.KERNELS[name].source.removesuffix(".sass"), "sm_52")).kernel(name)
+        self.kernel = cubin.read(cubins.cubin(kernels()[name].source.removesuffix(".sass"), "sm_52")).kernel(name)
 
     def __call__(self, kernel: CubinKernel, mode: str) -> tuple[bytes, set[int]]:
         device = DelayedDevice(mode, lambda unchanged: kernel if unchanged.name == kernel.name else unchanged)

@@ -15,7 +15,7 @@ import numpy as np
 
 from maxdnn import cubin
 from maxdnn.cubin import CubinKernel
-from maxdnn.device import Texture
+from maxdnn.devices.protocol import Texture
 from maxdnn.isa import PT, RZ, TABLE, Instruction
 from maxdnn.isa.program import index_of
 from maxdnn.isa.text import CC_TESTS

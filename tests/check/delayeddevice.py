@@ -7,7 +7,7 @@ import numpy as np
 
 from maxdnn import cubin
 from maxdnn.cubin import CubinKernel
-from maxdnn.device import Dim3, Texture
+from maxdnn.devices.protocol import Dim3, Texture
 from maxdnn.launch import ArgumentPacker
 from tests.check.delayed import launch
 from tests.check.delayedmemory import Memory
@@ -62,6 +62,7 @@ class DelayedDevice:
     def __init__(self, mode: str, change: Callable[[CubinKernel], CubinKernel] = lambda kernel: kernel) -> None:
         self.mode, self.change, self.memory = mode, change, Memory(1 << 22)
         self.executed: dict[str, set[int]] = {}
+        self.kept: dict[str, Any] = {}
 
     def alloc(self, nbytes: int) -> DelayedBuffer:
         return DelayedBuffer(self.memory.alloc(nbytes), nbytes)

@@ -11,7 +11,7 @@ import pytest
 
 from maxdnn.assemble import assemble
 from maxdnn.cubin import read
-from maxdnn.device import Texture
+from maxdnn.devices.protocol import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.errors import EmulationFault, LaunchError
 from maxdnn.launch import check_geometry

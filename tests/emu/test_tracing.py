@@ -3,7 +3,7 @@
 import numpy as np
 
 from maxdnn.cubin import read
-from maxdnn.device import Texture
+from maxdnn.devices.protocol import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.emu.tracing import merged
 from tests import oracles

@@ -16,7 +16,7 @@ POISON = np.float32(-7.25)
 
 @pytest.fixture(scope="session")
 def device():
-    from maxdnn import gpu
+    from maxdnn.devices import cuda as gpu
     device = gpu.device(0)
     print(f"\nrunning on {device.name}, compute capability {device.capability}, native cubins: {device.native}")
     return device
@@ -152,7 +152,7 @@ def test_two_gpus_work_side_by_side_and_do_not_mix(device):
     import pycuda.driver as cuda
     from pycuda import gpuarray
 
-    from maxdnn import gpu
+    from maxdnn.devices import cuda as gpu
     if cuda.Device.count() < 2:
         pytest.skip("this machine has one GPU")
     rng = np.random.default_rng(6)

@@ -17,7 +17,7 @@ import numpy as np
 
 from maxdnn import cubin
 from maxdnn.cubin import CubinKernel
-from maxdnn.device import Texture
+from maxdnn.devices.protocol import Texture
 from tests.check.delayed import launch
 from tests.check.delayedmemory import Memory, Runaway
 from tests.maxas import tool

@@ -7,9 +7,10 @@ from math import ceil
 import numpy as np
 
 from maxdnn.cubins import cubin
-from maxdnn.device import Texture
+from maxdnn.devices.protocol import Texture
 from maxdnn.emu.gpu import VirtualGpu
-from maxdnn.kernels import OUT_OF_RANGE, TILE_ELEMENTS, KernelSpec
+from maxdnn.families.direct import OUT_OF_RANGE, TILE_ELEMENTS
+from maxdnn.kernels import KernelSpec
 
 GUARD = 64  # floats on either side
 POISON = np.float32(-7.25e33)

@@ -4,11 +4,12 @@ import pytest
 
 from maxdnn.cubin import interface, read
 from maxdnn.cubins import ARCHS, cubin
-from maxdnn.kernels import KERNELS, OUT_OF_RANGE
+from maxdnn.families.direct import OUT_OF_RANGE
+from maxdnn.families.registry import kernels
 
 from .machine_code import built
 
-SPECS = pytest.mark.parametrize("spec", KERNELS.values(), ids=KERNELS)
+SPECS = pytest.mark.parametrize("spec", kernels().values(), ids=kernels())
 
 
 @SPECS

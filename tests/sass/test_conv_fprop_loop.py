@@ -9,7 +9,7 @@ import pytest
 
 from maxdnn.check import check_hazards
 from maxdnn.cubins import ARCHS, asset
-from maxdnn.kernels import CONV_64X64, CONV_128X32, CONV_PAPER, TILE_ELEMENTS
+from maxdnn.families.direct import CONV_64X64, CONV_128X32, CONV_PAPER, TILE_ELEMENTS
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop
 

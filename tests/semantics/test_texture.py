@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maxdnn.device import Texture
+from maxdnn.devices.protocol import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.isa import TABLE
 from tests.semantics.bench import BLOCK, CONSTANTS, lane_addresses, load, make

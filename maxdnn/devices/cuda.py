@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .cubin import Cubin, read
-from .device import Dim3, Texture
-from .errors import DeviceError, LaunchError
-from .launch import ArgumentPacker, check_geometry
+from ..chips import Chip
+from ..cubin import Cubin, read
+from ..errors import DeviceError, LaunchError
+from ..launch import ArgumentPacker, check_geometry
+from .protocol import Dim3, Texture
 
 try:
     import pycuda.driver as cuda
@@ -132,7 +133,7 @@ class GpuFunction:
 
     def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
-        """See maxdnn.device.Function.launch. `stream`: None, a handle, or a stream of pycuda, CuPy or PyTorch."""
+        """See devices/protocol.py. `stream`: None, a handle, or a stream of pycuda, CuPy or PyTorch."""
         if (grid, block, shared_bytes) != self._checked:
             check_geometry(self._kernel, grid, block, shared_bytes)
             self._checked = (grid, block, shared_bytes)
@@ -147,8 +148,7 @@ class GpuFunction:
                     self._launch(grid, block, data, shared_bytes, queue)
 
     def _launch(self, grid: Dim3, block: Dim3, data: bytes, shared_bytes: int, queue: Any) -> None:
-        self._module.before_use(queue)
-        self._module.send_texture_objects(queue)
+        self._module.send_texture_objects()
         self._function._launch_kernel(grid, block, data, self._dynamic + shared_bytes, queue)
 
 
@@ -162,20 +162,18 @@ class GpuModule:
         with device.active(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
             self.handle = cuda.module_from_buffer(image)
             self._places = {} if device.native else self._translated_places()
-        self._written: dict[tuple[str, int], bytes] = {}
         self._textures: dict[str, tuple[Any, Texture]] = {}
-        self._last_stream: Any = None
         self._uses_objects = not device.native and b"maxdnn_textures" in image
         self._objects_sent = 0
 
     def _translate(self, data: bytes) -> bytes:
-        from .emu.ptx import translated
+        from ..emu.ptx import translated
         return translated(data, self.device.ptx_target) + b"\0"
 
     def _translated_places(self) -> dict[str, tuple[int, int]]:
         """Address and size of every symbol: a translated module keeps those of a section in one array. Its bank of
         global addresses is filled in here."""
-        from .emu.ptx import GLOBAL_ADDRESSES, GLOBAL_ARRAYS
+        from ..emu.ptx import GLOBAL_ADDRESSES, GLOBAL_ARRAYS
         arrays = {**GLOBAL_ARRAYS, ".nv.constant3": "maxdnn_bank3"}
         places = {}
         for symbol in (*self.cubin.constants.values(), *self.cubin.globals.values()):
@@ -203,42 +201,28 @@ class GpuModule:
         return self._symbol(name, self.cubin.globals)
 
     def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
-        """Write a `__constant__` symbol, on the stream; nothing is sent when the symbol holds these bytes already."""
+        """Write a `__constant__` symbol: after all that the device has been asked to do, since it may use the old
+        content, and before this returns, so that every stream sees the new one."""
         payload = bytes(data) if isinstance(data, (bytes, bytearray)) else np.ascontiguousarray(data).tobytes()
-        if self._written.get((name, offset)) == payload:
-            return
         address, size = self._symbol(name, self.cubin.constants)
         if offset < 0 or offset + len(payload) > size:
             raise DeviceError(f"constant {name} has {size} bytes (got {len(payload)} at offset {offset})")
-        with self.device.active(), _driver_call(f"writing constant {name}"), self.device.ordered(stream) as queue:
-            self.before_use(queue)
-            cuda.memcpy_htod_async(address + offset, payload, queue)
-        self._written = {k: v for k, v in self._written.items() if k[0] != name}
-        self._written[name, offset] = payload
+        self.device.synchronize()
+        with self.device.active(), _driver_call(f"writing constant {name}"):
+            cuda.memcpy_htod(address + offset, payload)
 
-    def before_use(self, queue: Any) -> None:
-        """Constants and texture references belong to the module: a use on another stream waits for those before."""
-        if self._last_stream is not None and self._last_stream[0] is not queue:
-            event = cuda.Event(cuda.event_flags.DISABLE_TIMING)
-            event.record(self._last_stream[0])
-            if queue is None:
-                event.synchronize()
-            else:
-                queue.wait_for_event(event)
-        self._last_stream = (queue,)
-
-    def send_texture_objects(self, queue: Any) -> None:
-        """Bring a translated module's table of texture objects up to date."""
+    def send_texture_objects(self) -> None:
+        """Bring a translated module's table of texture objects up to date; rows in use stay as they are."""
         objects = self.device.texture_objects
         if not self._uses_objects or self._objects_sent == len(objects):
             return
-        from .emu.ptx import TEXTURE_OBJECTS
+        from ..emu.ptx import TEXTURE_OBJECTS
         rows = np.zeros(len(objects), [("address", "<u8"), ("texels", "<u4"), ("channels", "<u4")])
         for row, texture in zip(rows, objects, strict=True):
             row["address"], row["texels"] = texture.address, texture.nbytes // (4 * texture.channels)
             row["channels"] = texture.channels
         address, _ = self.handle.get_global(TEXTURE_OBJECTS)
-        cuda.memcpy_htod_async(int(address), rows, queue)
+        cuda.memcpy_htod(int(address), rows)
         self._objects_sent = len(objects)
 
     def bind_textures(self, slots: Sequence[tuple[str, int]], given: Mapping[str, Texture], at: int) -> bytes:
@@ -314,6 +298,10 @@ class GpuDevice:
         # Where a texture may begin: the chip's own rule natively, 16-byte loads in a translation.
         self.texture_alignment = device.get_attribute(attribute.TEXTURE_ALIGNMENT) if self.native else 16
         self.texture_objects: list[Texture] = []
+        self.kept: dict[str, Any] = {}
+        memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
+        per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
+        self.chip = Chip(self.name, self.sms, per_clock)
         self._side_stream: Any = None
 
     @property
@@ -341,6 +329,18 @@ class GpuDevice:
         driver().order(handle, self._side_stream.handle)
         yield self._side_stream
         driver().order(self._side_stream.handle, handle)
+
+    def stream_handle(self, stream: Any) -> int:
+        """The driver handle of a stream, 0 for the default one. Raises LaunchError for what is no stream."""
+        return stream_handle(stream) or 0
+
+    def wait_for(self, stream: Any, handle: int) -> None:
+        """Later work on `stream` waits for what the stream with this driver handle (1: the legacy default stream) has
+        to do now."""
+        own = self.stream_handle(stream)
+        if own != (0 if handle == 1 else handle):
+            with self.active():
+                driver().order(handle, own)
 
     def alloc(self, nbytes: int) -> GpuBuffer:
         return GpuBuffer(self, nbytes)
@@ -371,7 +371,7 @@ class GpuDevice:
     def texture_object(self, texture: Texture) -> int:
         """A handle for bindless fetches in translated kernels; valid while this device lives. Natively texture objects
         are the driver's, which pycuda does not make."""
-        from .emu.ptx import MAX_TEXTURE_OBJECTS
+        from ..emu.ptx import MAX_TEXTURE_OBJECTS
         if self.native:
             raise DeviceError(f"texture objects on {self.name} need the driver's own, which pycuda does not offer")
         if len(self.texture_objects) == MAX_TEXTURE_OBJECTS:

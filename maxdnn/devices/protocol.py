@@ -1,12 +1,9 @@
-"""What a device must offer, and how one is chosen for an array. The virtual GPU and real GPUs fulfil the same protocol,
-so nothing above this file knows which one it talks to."""
+"""What a device must offer. The virtual GPU and real GPUs fulfil the same protocol, so nothing above this folder knows
+which one it talks to."""
 
-import functools
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -57,13 +54,22 @@ class Module(Protocol):
         """(device address, bytes) of a global variable."""
 
 
+@runtime_checkable
 class Device(Protocol):
-    """A GPU, real or virtual. One that shares the host's memory also has `adopt(array) -> Buffer`: a C-contiguous NumPy
-    array as device memory, in place. `texture_alignment` (bytes), if it has that, is what a texture's address must be a
-    multiple of; else 16."""
+    """A GPU, real or virtual. What some have besides:
+
+    `adopt(array) -> Buffer`, where host memory is shared: a C-contiguous NumPy array as device memory, in place.
+    `texture_alignment` (bytes): what a texture's address must be a multiple of; else 16.
+    `stream_handle(stream) -> int`, where there are streams: a number for the stream, 0 for the default one; raises
+    LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
+    stream with that handle now.
+    `chip`: the Chip to choose plans for; else the preset gm204."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...
     arch: str  # of the cubins `load` takes: "sm_52" ...
+    kept: dict[str, Any]
+    """Room for what others make for this device and what must die with it. (A weak dictionary beside the device would
+    never let go: a loaded module holds its device.)"""
 
     def alloc(self, nbytes: int) -> Buffer: ...
 
@@ -76,18 +82,3 @@ class Device(Protocol):
     def load(self, cubin: bytes) -> Module: ...
 
     def synchronize(self) -> None: ...
-
-
-@functools.cache
-def virtual() -> Device:
-    """The virtual GPU that NumPy arrays run on, made at first use."""
-    from .emu import VirtualGpu
-
-    return VirtualGpu()
-
-
-def for_address(address: int) -> Device:
-    """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
-    that is not current)."""
-    gpu = sys.modules.get(f"{__package__}.gpu") or import_module(".gpu", __package__)
-    return cast(Device, gpu.for_pointer(address))

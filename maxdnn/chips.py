@@ -1,0 +1,41 @@
+"""What choosing a plan needs to know of a GPU, and the estimate all families share."""
+
+from dataclasses import dataclass
+from functools import cache
+
+SCHEDULERS = 4  # of an SM, each one issue slot a clock
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """`dram_bytes_per_clock`: of an SM clock."""
+
+    name: str
+    sms: int
+    dram_bytes_per_clock: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a launch asks of any chip. `slots`: issue slots of a block, all its warps together. `alone`: clocks of one
+    block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once."""
+
+    blocks: int
+    slots: float
+    alone: float
+    nbytes: float
+
+    def clocks(self, chip: Chip) -> float:
+        """The estimate: all issue slots spread evenly over the schedulers of all SMs, or all bytes at the rate of DRAM,
+        whichever takes longer, and the time of one block for what does not overlap at the start and the end."""
+        issue = self.blocks * self.slots / (SCHEDULERS * chip.sms)
+        return self.alone + max(issue, self.nbytes / chip.dram_bytes_per_clock)
+
+
+@cache
+def preset(name: str = "gm204") -> Chip:
+    """The chip of a preset of the timing model."""
+    from .sim.machine import preset as machine
+
+    figures = machine(name)
+    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle)

@@ -1,0 +1,31 @@
+"""The device of an array. Loads the virtual GPU or the GPU driver only when an array asks for it."""
+
+from typing import Any, cast
+
+import numpy as np
+
+from .protocol import Device
+
+
+def host() -> Device:
+    """The device that NumPy arrays run on: the virtual GPU, made at first use."""
+    from . import virtual
+
+    return virtual.default()
+
+
+def of_address(address: int) -> Device:
+    """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
+    that is not current)."""
+    from . import cuda
+
+    return cast(Device, cuda.for_pointer(address))
+
+
+def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+    """A new float32 array of the same library and on the same device as `array`."""
+    if isinstance(array, np.ndarray):
+        return np.empty(shape, np.float32)
+    from . import cuda
+
+    return cuda.empty_like(array, shape)

@@ -1,0 +1,94 @@
+"""Copies that other families make before and after their own work: zero padding, transposes."""
+
+from collections.abc import Mapping
+
+from ..chips import Work
+from ..kernels import KernelSpec, params
+from ..plans import Launch, Part
+from .family import Family, Memory, seen
+
+MAX_GRID_YZ = 65535  # CUDA C Programming Guide, technical specifications
+PAD_PIXELS = 4  # of a block: one a warp
+TRANSPOSE_TILE = 32  # rows and columns of a block
+_PAD_SLOTS, _TRANSPOSE_SLOTS = 50, 60  # issue slots of a warp for 128 values, counted in the sources
+_LATENCY = 1000  # clocks of a block that waits for DRAM once, with launch and stores
+
+PAD = KernelSpec(
+    name="spad",
+    source="pad.sass",
+    threads=128,
+    shared_bytes=0,
+    max_registers=32,
+    params=params(
+        ("dst", "ptr", "C,Hp,Wp,Ns float32, fewer than 2^32 elements"),
+        ("src", "ptr", "C,H,W,N float32, N innermost, fewer than 2^32 elements; does not overlap dst"),
+        ("c", "u32", "C"),
+        ("h", "u32", "H"),
+        ("w", "u32", "W"),
+        ("n", "u32", "N"),
+        ("hp", "u32", "Hp"),
+        ("wp", "u32", "Wp"),
+        ("ns", "u32", "Ns"),
+        ("pad_h", "u32", "rows of zeros above the map"),
+        ("pad_w", "u32", "columns of zeros left of the map"),
+    ),
+    doc="""Zero padding of maps: dst[c, h + pad_h, w + pad_w, n] = src[c, h, w, n]; every other element of dst is set
+to zero (borders, also below and right when Hp > H + pad_h, and n >= N). Filters C,R,S,K -> C,R,S,Ks are the case
+C = H = Hp = 1, W = Wp = C*R*S, N = K, Ns = Ks. All counts >= 1. Grid: x = ceil(Wp / 4), y = Hp (at most 65535),
+z = min(C, 65535); a block walks over c in steps of gridDim.z. Block: (128, 1, 1), one warp per pixel.""",
+)
+
+TRANSPOSE = KernelSpec(
+    name="stranspose",
+    source="transpose.sass",
+    threads=256,
+    shared_bytes=32 * 33 * 4,
+    max_registers=32,
+    params=params(
+        ("dst", "ptr", "columns x rows float32"),
+        ("src", "ptr", "rows x columns float32; does not overlap dst"),
+        ("rows", "u32", "rows of src, >= 1"),
+        ("cols", "u32", "columns of src, >= 1; rows * cols < 2^32, each below 2^31"),
+    ),
+    doc="""Transpose of a matrix: dst[j, i] = src[i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S ->
+C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N. Grid: x = ceil(rows / 32),
+y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
+)
+
+
+def pad(dst: str, src: str | Part, size: tuple[int, int, int, int], padded: tuple[int, int, int],
+        padding: tuple[int, int], doing: str) -> Launch:
+    """Copy maps of `size` C, H, W, N to Hp, Wp, Ns."""
+    (c, h, w, n), (hp, wp, ns) = size, padded
+    values: dict[str, int | str | Part] = {"dst": dst, "src": src, "c": c, "h": h, "w": w, "n": n, "hp": hp, "wp": wp,
+                                           "ns": ns, "pad_h": padding[0], "pad_w": padding[1]}
+    grid = (-(-wp // PAD_PIXELS), hp, min(c, MAX_GRID_YZ))
+    work = Work(grid[0] * hp * c, PAD_PIXELS * _PAD_SLOTS * -(-ns // 128), _LATENCY,
+                4 * c * (h * w * n + hp * wp * ns))
+    return Launch(PAD, grid, values, work, doing, (dst,))
+
+
+def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
+    """Copy a matrix of rows x cols to cols x rows."""
+    tile_rows, tile_cols = -(-rows // TRANSPOSE_TILE), -(-cols // TRANSPOSE_TILE)
+    grid = (tile_rows, min(tile_cols, MAX_GRID_YZ), 1)
+    work = Work(tile_rows * tile_cols, 8 * _TRANSPOSE_SLOTS, _LATENCY, 8 * rows * cols)
+    return Launch(TRANSPOSE, grid, {"dst": dst, "src": src, "rows": rows, "cols": cols}, work, doing, (dst,))
+
+
+def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    """What the kernels of this family promise."""
+    v, src, dst = launch.numbers, launch.values["src"], str(launch.values["dst"])
+    if launch.spec is TRANSPOSE:
+        rows, cols = v["rows"], v["cols"]
+        assert launch.grid[0] * TRANSPOSE_TILE >= rows
+        memory[dst][:] = seen(memory, src)[:rows * cols].reshape(rows, cols).T.ravel()
+        return
+    c, h, w, n, hp, wp, ns, top, left = (v[name] for name in "c h w n hp wp ns pad_h pad_w".split())
+    assert launch.grid == (-(-wp // PAD_PIXELS), hp, min(c, MAX_GRID_YZ))
+    target = memory[dst].reshape(c, hp, wp, ns)
+    target[:] = 0
+    target[:, top:top + h, left:left + w, :n] = seen(memory, src)[:c * h * w * n].reshape(c, h, w, n)
+
+
+FAMILY = Family("layout", (PAD, TRANSPOSE), contract)

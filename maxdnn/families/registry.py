@@ -1,0 +1,17 @@
+"""Every family, one line each. Of candidates that promise the same time the first is taken."""
+
+from collections.abc import Mapping
+
+from ..kernels import KernelSpec
+from . import direct, layout
+from .family import Family
+
+FAMILIES: tuple[Family, ...] = (
+    direct.FAMILY,
+    layout.FAMILY,
+)
+
+
+def kernels() -> Mapping[str, KernelSpec]:
+    """Every kernel by its symbol."""
+    return {spec.name: spec for family in FAMILIES for spec in family.kernels}

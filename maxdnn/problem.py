@@ -1,0 +1,94 @@
+"""What is to be computed, as a value: the kind of work, its sizes, its operands. Knows no kernel and no device."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from .errors import ShapeError
+from .shape import ConvShape
+
+LAYOUTS = ("CHWN", "NCHW")
+ACTIVATIONS = (None, "relu")
+
+
+class Alignment(IntEnum):
+    """Where an operand begins: at any float, at a multiple of 16 bytes, or where the device lets a texture begin (which
+    is also a multiple of 16 bytes)."""
+
+    FLOAT = 0
+    VECTOR = 1
+    TEXTURE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A float32 array of the user's. `role`: its name in plans and errors. `strides`: in elements, None for
+    C-contiguous."""
+
+    role: str
+    shape: tuple[int, ...]
+    alignment: Alignment = Alignment.TEXTURE
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Work for which plans are made; equal problems get equal plans.
+
+    `kind`: "forward", "data", "filters", "product", or what else a family serves. `shape`: the sizes, a ConvShape for
+    convolutions. `operands`: all arrays, the result among them. `layout`: order of the operands' axes. `scalars`: names
+    of the numbers that come with each call. `reads_out`: the result is added to what `out` holds, times the scalar
+    "beta". `activation`: applied to each result, None or "relu"."""
+
+    kind: str
+    shape: Any
+    operands: tuple[Operand, ...]
+    layout: str = ""
+    scalars: tuple[str, ...] = ()
+    reads_out: bool = False
+    activation: str | None = None
+
+    def describe(self) -> str:
+        """The problem in a line."""
+        s = self.shape
+        if not isinstance(s, ConvShape):
+            return f"{self.kind} of " + ", ".join(f"{o.role} {o.shape}" for o in self.operands)
+        return f"{s}: output {s.P} x {s.Q}, {s.flops / 1e9:.3f} GFLOP"
+
+    def operand(self, role: str) -> Operand:
+        return next(o for o in self.operands if o.role == role)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(o.role for o in self.operands)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What each operand must look like."""
+        return {o.role: o.shape for o in self.operands}
+
+
+def forward(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] = (), bias: bool = False,
+            reads_out: bool = False, activation: str | None = None) -> Problem:
+    """out = activation(alpha x images * filters + bias + beta x out). Layout "CHWN": images (C, H, W, N), filters
+    (C/groups, R, S, K), out (K, P, Q, N); "NCHW": (N, C, H, W), (K, C/groups, R, S), (N, K, P, Q). bias: (K,).
+    `unaligned`: the operands that may begin at any float. Raises ShapeError for what is no such problem."""
+    if not isinstance(shape, ConvShape):
+        raise ShapeError(f"shape must be a ConvShape (got {type(shape).__name__})")
+    if layout not in LAYOUTS:
+        raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
+    if activation not in ACTIVATIONS:
+        raise ShapeError(f"activation must be one of {', '.join(map(str, ACTIVATIONS))} (got {activation!r})")
+    s, c = shape, shape.C // shape.groups
+    if layout == "NCHW":
+        sizes = {"images": (s.N, s.C, s.H, s.W), "filters": (s.K, c, s.R, s.S), "out": (s.N, s.K, s.P, s.Q)}
+    else:
+        sizes = {"images": (s.C, s.H, s.W, s.N), "filters": (c, s.R, s.S, s.K), "out": (s.K, s.P, s.Q, s.N)}
+    odd = frozenset(unaligned)
+    operands = [Operand(role, size, Alignment.FLOAT if role in odd else Alignment.TEXTURE)
+                for role, size in sizes.items()]
+    if bias:
+        operands.append(Operand("bias", (s.K,)))
+    scalars = ("alpha", "beta") if reads_out else ("alpha",)
+    return Problem("forward", shape, tuple(operands), layout, scalars, reads_out, activation)
