@@ -145,7 +145,7 @@ _HANDLES = ("R_CUDA_TEX_HEADER_INDEX", "R_CUDA_SURF_HW_DESC", "R_CUDA_SURF_HW_SW
 def external_functions(cubin: Cubin) -> tuple[str, ...]:
     """The functions that code of the cubin calls and that are not in it (`vprintf` for printf, `malloc` ...)."""
     return tuple(dict.fromkeys(r.symbol for r in cubin.relocations if r.external and r.section.startswith(_LOADED)
-                               and r.kind not in ADDRESSES))
+                               and r.kind not in ADDRESSES and RELOCATIONS.get(r.kind) not in _HANDLES))
 
 
 def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "the virtual GPU",
