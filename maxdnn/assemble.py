@@ -1,9 +1,11 @@
 """Sources in the MaxAs dialect to cubins: runs the Perl assembler in tools/maxas and passes its errors on.
 
 The environment variable MAXDNN_MAXAS names another assembler of the dialect. It is called as `-i ... source template
-cubin`, on a template cubin that ours writes: same kernel name, parameters, shared memory, constants and textures.
+cubin`, on a template cubin that ours writes (same kernel name, parameters, shared memory, constants and textures) and
+on a copy of the source with its includes in place and its parameters' names spelled out.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -11,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from .errors import AssemblyError
 
@@ -56,6 +59,13 @@ def assemble(
     return _run([*_perl(), str(MAXAS), "-c", *ours, "-o", os.fspath(output), os.fspath(source)])
 
 
+def interface(source: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """What the header of a source declares, per kernel, in the form of `maxdnn.cubin.interface`. Reads the header
+    alone: no embedded code is run, nothing is assembled. Raises AssemblyError as `assemble` does."""
+    text = _run([*_perl(), str(MAXAS), "--interface", "-w", os.fspath(source)])
+    return list(json.loads(text)["kernels"])
+
+
 def source_lines(source: str | os.PathLike[str]) -> list[tuple[str, str]]:
     """(place, text) of each instruction of the source's kernels in the order of the cubin, without the branch to itself
     and the padding at its end: "file:line", and the instruction with registers still by name. The place of one that
@@ -83,9 +93,10 @@ def _assemble_elsewhere(command: list[str], ours: Sequence[str], options: Sequen
     if "--no-code" in options:
         raise AssemblyError(f"no_code cannot be promised for the assembler that {ENVIRONMENT} names; unset it")
     with tempfile.TemporaryDirectory(prefix="maxdnn-", dir=output.resolve().parent) as folder:
-        template, result = Path(folder, "template.cubin"), Path(folder, "result.cubin")
+        template, result, plain = (Path(folder, name) for name in ("template.cubin", "result.cubin", source.name))
         _run([*_perl(), str(MAXAS), "-c", *ours, "-o", str(template), str(source)])
-        text = _run([*command, "-i", "-w", *_joined_defines(options), str(source), str(template), str(result)])
+        _run([*_perl(), str(MAXAS), "-p", "--flat", *ours, str(source), str(plain)])
+        text = _run([*command, "-i", "-w", *_joined_defines(options), str(plain), str(template), str(result)])
         if not result.exists():
             raise AssemblyError(f"{shlex.join(command)} wrote no cubin for {source}")
         os.replace(result, output)

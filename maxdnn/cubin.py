@@ -2,6 +2,7 @@
 the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
 
 import io
+import json
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -142,6 +143,18 @@ def _read(data: bytes, where: str) -> Cubin:
     except (ELFError, ConstructError, struct.error, ArithmeticError, AttributeError, LookupError, TypeError,
             ValueError) as e:  # what pyelftools and this reader meet in a file whose parts contradict each other
         raise CubinError(f"{where}: damaged cubin: {type(e).__name__}: {e}") from e
+
+
+def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
+    """What the header of the source declared, per kernel, as the assembler wrote it into the cubin (a path, or its
+    bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures,
+    constants (bank, name, offset, bytes). [] for a cubin of another assembler. Raises CubinError for a damaged file."""
+    data, where = (source, "cubin") if isinstance(source, bytes) else (Path(source).read_bytes(), str(source))
+    text = _Reader(data, where)._data(".maxdnn.interface")
+    try:
+        return list(json.loads(text)["kernels"]) if text else []
+    except (ValueError, TypeError, KeyError) as e:
+        raise CubinError(f"{where}: section .maxdnn.interface is not what the assembler writes: {e}") from e
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,101 @@ def test_a_scheduled_program_keeps_its_meaning(number: int, tmp_path: Path) -> N
     check_stalls(out[:LENGTH + 1])
 
 
+def _block(tmp_path: Path, lines: str, before: str = "", after: str = "") -> list[str]:
+    """The instructions of a schedule block as they come out, with what stands around it."""
+    body = f"{before}<SCHEDULE_BLOCK>\n{lines}</SCHEDULE_BLOCK>\n{after}--:-:-:-:f EXIT;\n"
+    return [str(s.inst) for s in _steps(tool.words(tmp_path, body, "-n", "-w"))]
+
+
+LOADS = {
+    "shared": "LDS R{n}, [R20+0x{at:x}]",
+    "global": "LDG.E R{n}, [R20+0x{at:x}]",
+    "constant": "LDC R{n}, c[0x3][R20+0x{at:x}]",
+    "texture": "TLD.LZ.T R{n}, R20, RZ, 0x{n:x}, 1D, 0x1",
+    "function": "MUFU.RCP R{n}, R2{n}",
+    "double": "DADD R1{n}, R20, R2{n}",
+    "shuffle": "SHFL.IDX PT, R{n}, R20, R2{n}, RZ",
+}
+
+
+@pytest.mark.parametrize("kind", LOADS)
+@pytest.mark.parametrize("guard", ["", "@P0 "])
+def test_a_load_that_sets_a_barrier_stays_behind_its_group(kind: str, guard: str, tmp_path: Path) -> None:
+    """One barrier, set by the last, stands for four results; the user of the first waits for it."""
+    evens = [2 * n for n in range(4)] if kind == "double" else list(range(4))
+    loads = [LOADS[kind].format(n=n, at=4 * n) for n in evens]
+    user = "DADD R40, R10, R20" if kind == "double" else "FADD R40, R0, R0"
+    waits, code = ("--:-:1:-:1 ", "01:-:2:-:1 ") if kind == "double" else ("--:-:1:-:1 ", "01:-:-:-:1 ")
+    lines = "".join(f"--:-:-:-:1 {guard}{load};\n" for load in loads[:3]) + f"{waits}{guard}{loads[3]};\n"
+    out = _block(tmp_path, lines + f"{code}{user};\n--:-:-:-:1 MOV R41, R42;\n")
+    opcode = loads[0].split()[0].split(".")[0]
+    of_group = [i for i, text in enumerate(out) if text.startswith(guard + opcode) and "R40" not in text]
+    last = loads[3].split(",")[0].split()[-1] if kind != "shuffle" else "R3"
+    assert len(of_group) == 4 and f" {last}," in out[of_group[-1]]
+    assert next(i for i, text in enumerate(out) if "R40" in text) > of_group[-1]
+
+
+def test_a_store_that_sets_a_read_barrier_stays_behind_its_group(tmp_path: Path) -> None:
+    """The barrier of the last store stands for the operands of all; the registers of the first are written behind it,
+    by instructions that do not wait themselves."""
+    lines = ("".join(f"--:-:-:-:1 STG.E [R20+0x{4 * n:x}], R{n};\n" for n in range(3))
+             + "--:2:-:-:1 STG.E [R20+0xc], R3;\n02:-:-:-:1 MOV R3, RZ;\n--:-:-:-:1 MOV R0, RZ;\n"
+               "--:-:-:-:1 MOV R2, RZ;\n--:-:-:-:1 MOV R1, RZ;\n")
+    out = _block(tmp_path, lines)
+    assert out[3] == "STG.E [R20+0xc], R3" and out[4] == "MOV R3, RZ"
+    assert sorted(out[5:8]) == ["MOV R0, RZ", "MOV R1, RZ", "MOV R2, RZ"]
+
+
+def test_results_of_a_group_are_used_behind_the_wait_for_its_last(tmp_path: Path) -> None:
+    """The second FADD reads what the first load brings and waits for nothing itself."""
+    out = _block(tmp_path, "--:-:-:-:1 LDS R0, [R20];\n--:-:1:-:1 LDS R1, [R20+0x4];\n01:-:-:-:1 FADD R8, R1, R1;\n"
+                           "--:-:-:-:1 FADD R9, R0, R0;\n")
+    assert out.index("FADD R8, R1, R1") < out.index("FADD R9, R0, R0")
+
+
+def test_two_groups_on_one_barrier_keep_their_waits(tmp_path: Path) -> None:
+    lines = ("--:-:-:-:1 LDS R0, [R20];\n--:-:1:-:1 LDS R1, [R20+0x4];\n01:-:-:-:1 FADD R8, R1, R0;\n"
+             "--:-:-:-:1 LDS R2, [R20+0x8];\n--:-:1:-:1 LDS R3, [R20+0xc];\n01:-:-:-:1 FADD R9, R3, R3;\n"
+             "--:-:-:-:1 FADD R10, R2, R2;\n")
+    out = _block(tmp_path, lines)
+    order = ["LDS R1, [R20+0x4]", "FADD R8, R1, R0", "LDS R3, [R20+0xc]", "FADD R9, R3, R3", "FADD R10, R2, R2"]
+    assert sorted(order, key=out.index) == order
+
+
+def test_one_barrier_of_two_units_stands_for_both_groups(tmp_path: Path) -> None:
+    lines = ("--:-:-:-:1 MUFU.RCP R0, R20;\n--:-:1:-:1 MUFU.RCP R1, R21;\n--:-:-:-:1 LDS R2, [R22];\n"
+             "--:-:1:-:1 LDS R3, [R22+0x4];\n01:-:-:-:1 FADD R8, R3, R3;\n--:-:-:-:1 FADD R9, R0, R0;\n"
+             "--:-:-:-:1 FADD R10, R2, R2;\n")
+    out = _block(tmp_path, lines)
+    wait = out.index("FADD R8, R3, R3")
+    assert wait == max(out.index(text) for text in out if text.startswith(("MUFU", "LDS"))) + 1
+    assert min(out.index("FADD R9, R0, R0"), out.index("FADD R10, R2, R2")) > wait
+
+
+def test_a_wait_for_what_was_issued_before_the_block_stays_in_front_of_its_users(tmp_path: Path) -> None:
+    """R0 and R1 come from loads in front of the block under one barrier. The block sets that barrier again before the
+    wait, which therefore stands for both."""
+    before = "--:-:-:-:1 LDG.E R0, [R20];\n--:-:1:-:2 LDG.E R1, [R20+0x4];\n"
+    lines = ("--:-:1:-:1 LDG.E R2, [R20+0x8];\n01:-:-:-:1 FADD R8, R2, R2;\n--:-:-:-:1 FADD R9, R0, R0;\n"
+             "--:-:-:-:1 MOV R1, RZ;\n")
+    out = _block(tmp_path, lines, before)
+    assert out.index("FADD R8, R2, R2") < min(out.index("FADD R9, R0, R0"), out.index("MOV R1, RZ"))
+
+
+def test_a_wait_for_the_round_before_stays_in_front_of_its_users(tmp_path: Path) -> None:
+    """A loop: the loads behind the block are waited for in the next round, by the block's first instruction."""
+    lines = ("01:-:-:-:1 FADD R8, R1, R1;\n--:-:-:-:1 SHL R9, R0, 0x2;\n--:-:-:-:1 MOV R10, RZ;\n")
+    out = _block(tmp_path, "--:-:-:-:1 MOV R30, RZ;\n--:-:-:-:1 MOV R31, RZ;\n" + lines, "LOOP:\n",
+                 "--:-:-:-:1 LDS R0, [R20];\n--:-:1:-:2 LDS R1, [R20+0x4];\n--:-:-:-:5 BRA LOOP;\n")
+    assert out.index("FADD R8, R1, R1") < out.index("SHL R9, R0, 0x2")
+
+
+def test_what_needs_no_wait_may_still_pass_it(tmp_path: Path) -> None:
+    """Nothing that loads touches R10 or R11: their instructions fill the time of the load."""
+    out = _block(tmp_path, "--:-:1:-:1 LDS R0, [R20];\n01:-:-:-:1 FADD R8, R0, R0;\n--:-:-:-:1 SHL R10, R11, 0x2;\n")
+    assert out[:3] == ["LDS R0, [R20]", "SHL R10, R11, 0x2", "FADD R8, R0, R0"]
+
+
 def test_scheduling_fills_the_wait_for_a_slow_result(tmp_path: Path) -> None:
     """FADD R1 needs R0 6 cycles after the FADD that makes it; the three independent MOVs go in between."""
     body = ("<SCHEDULE_BLOCK>\n--:-:-:-:6 FADD R0, R0, R8;\n--:-:-:-:1 FADD R1, R0, R9;\n"

@@ -25,19 +25,19 @@ class Ran:
     err: str
 
 
-def maxas(*arguments: object, timeout: float = 120) -> Ran:
+def maxas(*arguments: object, timeout: float = 120, assembler: Path = MAXAS) -> Ran:
     """Run maxas.pl. A Perl warning or an internal error of the tool fails the test that made it."""
-    done = subprocess.run(["perl", MAXAS, *map(str, arguments)], capture_output=True, text=True, errors="replace",
+    done = subprocess.run(["perl", assembler, *map(str, arguments)], capture_output=True, text=True, errors="replace",
                           timeout=timeout, check=False)
     assert not _PERL_WARNING.search(done.stderr), done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def assemble(folder: Path, source: str, *options: object, name: str = "kernel") -> bytes:
+def assemble(folder: Path, source: str, *options: object, name: str = "kernel", assembler: Path = MAXAS) -> bytes:
     """The cubin of a source text; the source must be right."""
     path, cubin = folder / f"{name}.sass", folder / f"{name}.cubin"
     path.write_text(source)
-    ran = maxas("-c", *options, "-o", cubin, path)
+    ran = maxas("-c", *options, "-o", cubin, path, assembler=assembler)
     assert ran.status == 0, ran.err
     return cubin.read_bytes()
 

@@ -67,8 +67,6 @@ isnt(complaint(sub { parse_operand($_) }), 'accepted', "no operand: $_") for '',
 
 my $map = registers("3, 2, 11-12 : cx<00-01|64-65>y00\n4 = one, two\n8-10 ~ t, u[2]\n0-3 : C<0-3>\n");
 is($map->number($_->[0]), $_->[1], "register $_->[0]") for ['cx00y00', 3], ['cx01y00', 2], ['cx64y00', 11], ['cx65y00', 12], ['two', 4], ['C2', 2], ['C', 0];
-is($map->{vector}{C0}, 4, 'four names from a multiple of four are a vector');
-is($map->{vector}{C2}, 2, 'two names from an even number are a pair');
 is($map->number('t'), undef, 'a pool register has no number yet');
 is($map->{bank}{u}, 2, 'a bank is asked for');
 like(complaint(sub { registers("0 : a\n1 : a\n") }), qr/^test:2: register 'a' defined twice, first at test:1/, 'twice');

@@ -3,11 +3,13 @@ package MaxAs::Assembler;
 use strict;
 use warnings;
 use Exporter 'import';
+use File::Basename qw(dirname);
 use MaxAs::Access qw(check_controls resources);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail fail_plain warn_at);
 use MaxAs::Header qw(parse_header module_header);
 use MaxAs::Immediate qw(with_globals);
+use MaxAs::Interface qw(declare_params interface_text mapping_text $PARAM_BASE);
 use MaxAs::Layout qw(label_addresses encode_all code_bytes tail_items);
 use MaxAs::Preprocess qw(expand constant_map substitute);
 use MaxAs::Program qw(split_kernels parse_items instruction_text);
@@ -16,17 +18,16 @@ use MaxAs::Reuse qw(set_reuse requested_reuse);
 use MaxAs::Banks qw(assign_pools bank_report);
 use MaxAs::Schedule qw(schedule_items);
 use MaxAs::Source;
-our @EXPORT_OK = qw(assemble preprocess);
+our @EXPORT_OK = qw(assemble preprocess interface flat);
 
 my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62;
-my $PARAM_BASE = 0x140;
 
 # Everything up to scheduling. %opt: table, arch, kernel (name), no_code, debug.
 # Returns (module, what stands before the first kernel, kernels): each kernel { header..., items, registers, constants,
 # sm }.
 sub _front {
     my ($file, %opt) = @_;
-    my $source = expand(MaxAs::Source->read_file($file), $file, !$opt{no_code});
+    my $source = expand(MaxAs::Source->read_file($file), $file, $opt{code} // ($opt{no_code} ? 'refuse' : 'run'));
     my ($preamble, @parts) = _kernel_parts($source);
     my $module = { constants => {}, globals => [] };
     my $common = _mappings({ constants => {}, registers => MaxAs::Registers->new }, $preamble);
@@ -61,16 +62,17 @@ sub _mappings {
 sub _kernel {
     my ($lines, $common, $module, %opt) = @_;
     my $mapped = _mappings($common, $lines);
-    my $kernel = { params => undef, textures => [], at => $lines->[0]{at}, %$mapped };
+    my $kernel = { params => undef, textures => [], at => $lines->[0]{at}, %$mapped, constants => { %{ $mapped->{constants} } } };
     my @lines = @{ $mapped->{lines} };
     parse_header([_header_lines(\@lines)], $kernel, $module);
+    declare_params($kernel);
     $kernel->{name} = $opt{kernel} if defined $opt{kernel};
     my $arch = $opt{arch} // $kernel->{arch} // 'sm_52';
     $kernel->{sm} = substr $arch, 3;
     fail_plain("architecture '$arch' must be one of " . join(' ', map { "sm_$_" } sort keys %SM)) unless $SM{ $kernel->{sm} };
-    for my $line (@lines) { $line->{text} = substitute($line->{text}, $mapped->{constants}) }
+    for my $line (@lines) { $line->{text} = substitute($line->{text}, $kernel->{constants}) }
     $kernel->{lines} = \@lines;
-    $kernel->{items} = [parse_items(@lines)];
+    $kernel->{items} = [parse_items(@lines)] unless $opt{header_only};
     return $kernel;
 }
 
@@ -94,6 +96,7 @@ sub assemble {
     $module->{sm} = $kernels[0]{sm};
     _kernel_code($_, $module, %opt) for @kernels;
     $module->{kernels} = \@kernels;
+    $module->{interface} = interface_text($module, @kernels);
     return $module;
 }
 
@@ -181,6 +184,28 @@ sub _constants_in_range {
         }
     }
     return;
+}
+
+# -- the header only -------------------------------------------------------------------------------------------
+
+# The interface of a source's kernels as JSON, from header lines that stand in it and its includes: no code is run, nothing
+# assembled.
+sub interface {
+    my ($file, %opt) = @_;
+    my ($module, undef, @kernels) = _front($file, %opt, code => 'skip', header_only => 1);
+    _parameters($_) for @kernels;
+    return interface_text($module, @kernels);
+}
+
+# The source with its includes in place and the parameters' names spelled out, for assemblers that do not know `# Param:`.
+sub flat {
+    my ($file, %opt) = @_;
+    my (undef, undef, @kernels) = _front($file, %opt, code => 'skip', header_only => 1);
+    my $text = MaxAs::Source->read_file($file)->include(dirname($file))->{text};
+    my $n = 0;
+    my $mapping = sub { my $k = $kernels[$n++]; return $k ? mapping_text($k) : '' };
+    return $text if $text =~ s/^(\s*#\s*Kernel:\s.*\n)/$1 . $mapping->()/gme;
+    return $mapping->() . $text;
 }
 
 # -- preprocessing only -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@ package MaxAs::Command;
 # The command line: modes, options, what is written where.
 use strict;
 use warnings;
-use MaxAs::Assembler qw(assemble preprocess);
+use MaxAs::Assembler qw(assemble preprocess interface flat);
 use MaxAs::Container qw(container);
 use MaxAs::Cubin qw(write_module);
 use MaxAs::Dump qw(read_dump);
@@ -18,6 +18,7 @@ my $VERSION = '1.06';
 
 my %MODE = (
     '-c' => \&_assemble, '--cubin' => \&_assemble,
+    '--interface' => \&_interface,
     '-p' => \&_preprocess, '--pre' => \&_preprocess,
     '-l' => \&_list, '--list' => \&_list,
     '-t' => \&_test, '--test' => \&_test,
@@ -60,6 +61,7 @@ Assembler for Maxwell and Pascal (sm_50 .. sm_62) in the MaxAs dialect; sass/REA
   maxas.pl -c [options] [-o out.cubin] source        assemble a complete cubin
   maxas.pl -i [options] source cubin [new.cubin]     assemble into a kernel of an existing cubin
   maxas.pl -p [options] source [out]                 preprocess only
+  maxas.pl --interface [options] source [out]        the kernels' interface as JSON, from the header alone
   maxas.pl -e [-k kernel] cubin [out.sass]           extract as source
   maxas.pl -s [-k kernel] listing [out.sass]         the same from cuobjdump -sass or nvdisasm -hex text
   maxas.pl -l cubin                                  list kernels and symbols
@@ -69,7 +71,8 @@ Assembler for Maxwell and Pascal (sm_50 .. sm_62) in the MaxAs dialect; sass/REA
 
 Options: -D NAME VALUE sets a Perl global, -k NAME names the kernel, --arch sm_NN overrides '# Arch:', -n keeps the
 source's .reuse flags, -w silences warnings, -d prints scheduling decisions, --no-code refuses embedded Perl.
-With -p, --lines prints nothing but the instructions, each behind its place in the source.
+With -p, --lines prints nothing but the instructions, each behind its place in the source; --flat the source as it is, with
+its includes in place and the names of its parameters spelled out.
 END
 }
 
@@ -134,10 +137,17 @@ sub _report {
 }
 
 sub _preprocess {
-    my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS, '--lines' => 'lines' }, \%ASSEMBLE_VALUED, @_);
+    my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS, '--lines' => 'lines', '--flat' => 'flat' }, \%ASSEMBLE_VALUED, @_);
     fail_plain('-p wants a source file') unless defined $source;
+    return _deliver($out, flat($source, %$opt)) if $opt->{flat};
     my $text = preprocess($source, %$opt, table => MaxAs::Table->load);
     return _deliver($out, $text);
+}
+
+sub _interface {
+    my ($opt, $source, $out) = _options(\%ASSEMBLE_FLAGS, \%ASSEMBLE_VALUED, @_);
+    fail_plain('--interface wants a source file') unless defined $source;
+    return _deliver($out, interface($source, %$opt));
 }
 
 # Assembles into an existing cubin; the new file defaults to that cubin.

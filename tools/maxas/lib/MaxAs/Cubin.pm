@@ -8,11 +8,13 @@ package MaxAs::Cubin;
 #                text_flags, info_registers (0 where .nv.info alone has the count) }]
 #   constants {bank => { data, symbols [{ name offset size }] , relocations [{ offset symbol }] }}   (banks 3 and 4)
 #   globals   [{ name size align data }]
+#   interface (text, for a section of its own that drivers pass over)
 # Every count is trusted: the assembler computed it.
 use strict;
 use warnings;
 use Exporter 'import';
 use MaxAs::Elf;
+use MaxAs::Interface qw($INTERFACE_SECTION);
 our @EXPORT_OK = qw(write_module attribute e_flags);
 
 use constant { INFO_TYPE => 0x70000000, R_CUDA_64 => 2, R_CUDA_TEX_HEADER_INDEX => 6 };
@@ -72,6 +74,7 @@ sub _plan_sections {
     my @globals = @{ $module->{globals} // [] };
     _section($w, '.nv.global.init', type => 1, flags => 3, align => 8) if grep { defined $_->{data} } @globals;
     _section($w, '.nv.global', type => 8, flags => 3, align => 8, size => 0) if grep { !defined $_->{data} } @globals;
+    _section($w, $INTERFACE_SECTION, type => 1, align => 1, data => $module->{interface}) if defined $module->{interface};
     return;
 }
 

@@ -7,11 +7,10 @@ use Exporter 'import';
 use MaxAs::Access qw(gpr_operands register_count predicates carry is_store);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail);
-our @EXPORT_OK = qw(probe accesses latency dependences is_fence set_scoreboards $SCOREBOARD_CYCLES);
+use MaxAs::Scoreboards qw(scoreboard_edges $SCOREBOARD_CYCLES $OPERANDS $RESULT);
+our @EXPORT_OK = qw(probe accesses aliases latency dependences is_fence);
 
-use constant NONE => 7;
-my $PREDICATE_CYCLES  = 13;
-our $SCOREBOARD_CYCLES = 2;    # a scoreboard becomes visible one cycle after the instruction that sets it
+my $PREDICATE_CYCLES = 13;
 
 sub probe {
     my ($inst, $registers, $env) = @_;
@@ -63,16 +62,18 @@ sub latency {
     return $class->{latency} eq 'fixed' ? $class->{result_cycles} : $SCOREBOARD_CYCLES;
 }
 
-# Edges into each instruction: [ { index of an earlier one => cycles }, ... ].
+# Edges into each instruction: [ { index of an earlier one => cycles }, ... ]. $alias and $promises are those of the whole
+# kernel (aliases, MaxAs::Scoreboards::promises).
 sub dependences {
-    my ($run, $registers) = @_;
-    my $state = { writers => {}, readers => {}, edges => [map { {} } @$run], run => $run, alias => _aliases($run, $registers) };
+    my ($run, $alias, $promises) = @_;
+    my $state = { writers => {}, readers => {}, data => {}, edges => [map { {} } @$run], run => $run, alias => $alias,
+        promises => $promises };
     for my $i (0 .. $#$run) {
         _register_edges($state, $i);
         _memory_edges($state, $i);
     }
     _ordered_edges($state);
-    _scoreboard_edges($state);
+    scoreboard_edges($state, sub { _edge($state, @_) });
     return $state->{edges};
 }
 
@@ -84,11 +85,11 @@ sub _edge {
     return;
 }
 
-# A pool name may be given any number of its pool: it may be the same register as whatever else lives there.
-sub _aliases {
-    my ($run, $registers) = @_;
+# { key => [it, and what may be the same register] }: a pool name may be given any number of its pool.
+sub aliases {
+    my ($code, $registers) = @_;
     my (%key, %alias);
-    for my $inst (@$run) {
+    for my $inst (@$code) {
         my $access = accesses($inst, $registers);
         $key{$_} = 1 for keys %{ $access->{read} }, keys %{ $access->{write} };
     }
@@ -119,7 +120,7 @@ sub _register_edges {
             for my $w (@{ $state->{writers}{$same} // [] }) {
                 my $wait = latency($run->[$w], $same) - $access->{read}{$key};
                 _edge($state, $w, $i, $wait < 1 ? 1 : $wait);
-                $state->{data}{$i}{$w} = 1;
+                _needs($state, $i, $w, $RESULT);
             }
         }
     }
@@ -127,12 +128,12 @@ sub _register_edges {
         for my $same (@{ $alias->{$key} }) {
             for my $r (@{ $state->{readers}{$same} // [] }) {
                 _edge($state, $r, $i, 0);
-                $state->{data}{$i}{$r} = 1;
+                _needs($state, $i, $r, $OPERANDS);
             }
             for my $w (@{ $state->{writers}{$same} // [] }) {
                 my $apart = latency($run->[$w], $same) - latency($inst, $key) + 1;
                 _edge($state, $w, $i, $apart < 1 ? 1 : $apart);
-                $state->{data}{$i}{$w} = 1;
+                _needs($state, $i, $w, $RESULT);
             }
         }
     }
@@ -142,6 +143,13 @@ sub _register_edges {
         if (defined $inst->{guard}) { push @{ $state->{writers}{$key} }, $i }
         else { $state->{writers}{$key} = [$i]; $state->{readers}{$key} = [grep { $_ == $i } @{ $state->{readers}{$key} // [] }] }
     }
+    return;
+}
+
+sub _needs {
+    my ($state, $i, $from, $what) = @_;
+    my $known = $state->{data}{$i}{$from} // 0;
+    $state->{data}{$i}{$from} = $what if $what > $known;
     return;
 }
 
@@ -166,15 +174,16 @@ sub _memory_edges {
     for my $j (0 .. $i - 1) {
         my $other = $run->[$j];
         my $both = $space ne '' && ($SPACE{ $other->{row}{op} } // '') =~ /[$space]/;
-        _edge($state, $j, $i, 0) if $fence || is_fence($other) || $clock && $other->{row}{op} eq 'CS2R'
-            || $both && ($writes || _writes_memory($other));
+        my $memory = $both && ($writes || _writes_memory($other));
+        _edge($state, $j, $i, 0) if $fence || is_fence($other) || $clock && $other->{row}{op} eq 'CS2R' || $memory;
+        _needs($state, $i, $j, $RESULT) if $memory;
     }
     return;
 }
 
 sub _writes_memory { my ($inst) = @_; return is_store($inst) || $inst->{row}{op} =~ /^(?:ATOM|SUATOM)/ ? 1 : 0 }
 
-# -- order the author or the scoreboards ask for ----------------------------------------------------------------
+# -- order the author asks for ----------------------------------------------------------------------------------
 
 sub _ordered_edges {
     my ($state) = @_;
@@ -185,55 +194,6 @@ sub _ordered_edges {
         $last{$group} = $i;
     }
     return;
-}
-
-sub set_scoreboards { my ($inst) = @_; return grep { $_ != NONE } @{ $inst->{control} }{qw(read write)} }
-
-# Whoever waits stays behind those it waits for and in front of later setters; whoever relies on an operation that was
-# waited for stays behind the wait.
-sub _scoreboard_edges {
-    my ($state) = @_;
-    my $run = $state->{run};
-    for my $board (0 .. 5) {
-        my (@setters, %waiter_of, $outside);
-        my ($last_wait);
-        for my $i (0 .. $#$run) {
-            my $inst = $run->[$i];
-            if ($inst->{control}{wait} >> $board & 1) {
-                _edge($state, $_, $i, $SCOREBOARD_CYCLES) for @setters;
-                $waiter_of{$_} //= $i for @setters;
-                $outside //= $i unless @setters;
-                $last_wait = $i;
-            }
-            if (grep { $_ == $board } set_scoreboards($inst)) {
-                _edge($state, $last_wait, $i, 0) if defined $last_wait;
-                push @setters, $i;
-            }
-            for my $setter (grep { defined $waiter_of{$_} && $waiter_of{$_} < $i } keys %{ $state->{data}{$i} // {} }) {
-                _edge($state, $waiter_of{$setter}, $i, 0);
-            }
-            _edge($state, $outside, $i, 0) if defined $outside && $outside < $i && _touches_live_in($state, $i);
-        }
-    }
-    return;
-}
-
-# Does the instruction use a register that nothing before it in this run has written?
-sub _touches_live_in {
-    my ($state, $i) = @_;
-    my $known = $state->{written_before} //= _written_before($state);
-    my $access = $state->{run}[$i]{accesses};
-    return scalar grep { !$known->[$i]{$_} } keys %{ $access->{read} }, keys %{ $access->{write} };
-}
-
-sub _written_before {
-    my ($state) = @_;
-    my (%written, @before);
-    for my $inst (@{ $state->{run} }) {
-        push @before, {%written};
-        unless (defined $inst->{guard}) { $written{$_} = 1 for keys %{ $inst->{accesses}{write} } }
-    }
-    return \@before;
 }
 
 1;

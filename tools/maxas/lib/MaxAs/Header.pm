@@ -8,6 +8,7 @@ use MaxAs::Fail qw(fail fail_plain warn_at);
 our @EXPORT_OK = qw(parse_header module_header);
 
 my $NAME = qr/[A-Za-z_\$][\w\$]*/;
+my $WORD = qr/[A-Za-z_]\w*/;
 my $ALIGN = qr/1|2|4|8|16|32|64|128|256/;
 my $SIZE = qr/0x[0-9a-fA-F]{1,8}|\d{1,9}/;
 
@@ -27,6 +28,7 @@ my %KEY = (
     CrsStack   => [qr/^($SIZE)$/, 'bytes', sub { $_[0]{crs_stack} = _int($_[1]) }],
     MaxThreads => [qr/^(\d{1,5})(?:[\s,]+(\d{1,5}))?(?:[\s,]+(\d{1,5}))?$/, 'x [y z]', sub { $_[0]{max_threads} = _dim(@_[1 .. 3]) }],
     ReqThreads => [qr/^(\d{1,5})(?:[\s,]+(\d{1,5}))?(?:[\s,]+(\d{1,5}))?$/, 'x [y z]', sub { $_[0]{req_threads} = _dim(@_[1 .. 3]) }],
+    Param      => [qr/^(ptr|f32|u32|i32)\s+($WORD)(?:\s+(.*))?$/, 'type (ptr, f32, u32 or i32), name [, meaning]', \&_declared],
     Texture    => [qr/^($NAME)$/, 'a name', sub { push @{ $_[0]{textures} }, $_[1] }],
     Tail       => [qr/^(none)$/, 'none', sub { $_[0]{no_tail} = 1 }],
     ConstantSize => [qr/^bank\s+(\d{1,2})\s+($SIZE)$/, 'bank n bytes', sub { _reach($_[0]{constants}{ 0 + $_[1] } //= {}, _int($_[2])) }],
@@ -44,11 +46,17 @@ my %KEY = (
 # These describe the whole cubin wherever they stand.
 my %MODULE_KEY = map { $_ => 1 } qw(Constant ConstantSize ConstantAddress Global);
 # Extensions of ours; in sources of others these words may begin a sentence.
-my %OURS = map { $_ => 1 } grep { !/^(?:Kernel|Arch|SharedSize)$/ } keys %KEY;
+my %OURS = map { $_ => 1 } grep { !/^(?:Kernel|Arch|SharedSize|Param)$/ } keys %KEY;
 # Written by the extractor, recomputed by the assembler.
 my %COUNTED = map { $_ => 1 } qw(InsCnt RegCnt BarCnt Instructions);
 
 sub _dim { my @d = map { $_ // 1 } @_; return \@d }
+
+sub _declared {
+    my ($h, $at, $type, $name, $meaning) = @_;
+    push @{ $h->{declared} }, { type => $type, name => $name, meaning => $meaning // '', at => $at };
+    return;
+}
 
 sub _attribute {
     my ($h, $code, $format, $hex) = @_;
@@ -118,7 +126,7 @@ sub parse_header {
             warn_at($at, "'$key: $value' is taken for a remark: as header line $key wants $wants");
             next;
         }
-        $store->($key eq 'ConstantData' ? ($kernel, $module) : $MODULE_KEY{$key} ? $module : $kernel, @found);
+        $store->($key eq 'Param' ? ($kernel, $at) : $key eq 'ConstantData' ? ($kernel, $module) : $MODULE_KEY{$key} ? $module : $kernel, @found);
         _check_sizes($kernel, $module, $at);
     }
     if (defined $params && @{ $kernel->{params} } != $params) {

@@ -26,17 +26,18 @@ sub set_global {
     return;
 }
 
-# File to expanded Source. $allow_code false refuses embedded Perl.
+# File to expanded Source. Embedded Perl: 'run', 'refuse', or 'skip' (blocks vanish, inline code stays as it is).
 sub expand {
-    my ($source, $main_file, $allow_code) = @_;
+    my ($source, $main_file, $code) = @_;
     $source = $source->include(dirname($main_file))->strip_comment_blocks;
-    $source = _code_blocks($source, $allow_code);
-    return _inline_code($source, $allow_code);
+    $source = _code_blocks($source, $code);
+    return $code eq 'skip' ? $source : _inline_code($source, $code);
 }
 
 sub _run {
-    my ($at, $code, $allow_code) = @_;
-    fail($at, 'embedded Perl is refused (--no-code)') unless $allow_code;
+    my ($at, $code, $how) = @_;
+    return '' if $how eq 'skip';
+    fail($at, 'embedded Perl is refused (--no-code)') if $how eq 'refuse';
     my $file = $at->{file};
     $file =~ s/["\n]/_/g;
     my $value = eval {
@@ -60,11 +61,11 @@ sub _run {
 
 # <CODE>..</CODE>, <CODE1>..</CODE1>: the value replaces the block, and may hold further blocks.
 sub _code_blocks {
-    my ($source, $allow_code) = @_;
+    my ($source, $how) = @_;
     for my $round (1 .. $CODE_ROUNDS) {
         my ($new, $count) = $source->rewrite(qr/^[ \t]*<CODE(\d*)>(.*?)<\/CODE\1>[ \t]*\n?/ms, sub {
             my ($at, $number, $body) = @_;
-            my $text = _run($at, $body, $allow_code);
+            my $text = _run($at, $body, $how);
             return $text eq '' || $text =~ /\n\z/ ? $text : "$text\n";
         });
         return $new unless $count;
@@ -75,13 +76,13 @@ sub _code_blocks {
 
 # [+ expr +] and [- statements -], in the order they stand.
 sub _inline_code {
-    my ($source, $allow_code) = @_;
+    my ($source, $how) = @_;
     # [-0x10] is an address or a constant's offset.
     my $kinds = join '', grep { index($source->{text}, "$_]") >= 0 } '+', '-';
     return $source unless length $kinds;
     my ($new) = $source->rewrite(qr/\[([$kinds])(?!\s*(?:0x[0-9a-fA-F]+|\d+)\s*\])(.*?)\1\]/s, sub {
         my ($at, $kind, $body) = @_;
-        my $value = _run($at, $body, $allow_code);
+        my $value = _run($at, $body, $how);
         return $kind eq '+' ? $value : '';
     });
     return $new;

@@ -6,7 +6,8 @@ use MaxAs::Fail qw(fail);
 
 my $MAX = 254;
 
-# { number => {name => n}, pool => {name => pool}, bank => {name => b}, vector => {name => length}, pools => [...] }
+# { number => {name => n}, vector => {name => n}, pool => {name => pool}, bank => {name => b}, pools => [...] }. A vector is
+# the name of a row of registers without their numbers; any name defined for itself goes before it.
 sub new {
     my ($class) = @_;
     return bless { number => {}, pool => {}, bank => {}, vector => {}, pools => [], where => {} }, $class;
@@ -14,7 +15,7 @@ sub new {
 
 sub copy {
     my ($self) = @_;
-    my %new = map { $_ => { %{ $self->{$_} } } } qw(number pool bank vector where);
+    my %new = map { $_ => { %{ $self->{$_} } } } qw(number vector pool bank where);
     my @pools = map { { %$_, free => [@{ $_->{numbers} }] } } @{ $self->{pools} };
     my %index = map { $self->{pools}[$_] => $pools[$_] } 0 .. $#pools;
     $new{pool}{$_} = $index{ $new{pool}{$_} } for keys %{ $new{pool} };
@@ -118,16 +119,9 @@ sub _fixed {
         $self->{number}{ $entries->[$i][0] } = $numbers->[$i];
     }
     return if grep { $numbers->[$_] != $numbers->[0] + $_ } 0 .. $#$entries;
-    my %seen;
-    for my $i (0 .. $#$entries) {
-        my ($name, $base) = @{ $entries->[$i] };
-        my $n = $numbers->[$i];
-        my $left = @$entries - $i;
-        my $length = $n % 4 == 0 && $left >= 4 ? 4 : $n % 2 == 0 && $left >= 2 ? 2 : 1;
-        $self->{vector}{$name} = $length;
-        next if !defined $base || $length == 1 || $seen{$base}++ || $self->{where}{$base} || $base !~ /^[A-Za-z_]\w*$/;
-        @{ $self->{number} }{$base} = $n;
-        $self->{vector}{$base} = $length;
+    for my $i (0 .. $#$entries - 1) {
+        my $base = $entries->[$i][1];
+        $self->{vector}{$base} //= $numbers->[$i] if defined $base && $numbers->[$i] % 2 == 0;
     }
     return;
 }
@@ -160,11 +154,11 @@ sub _pool {
     return;
 }
 
-sub known { my ($self, $name) = @_; return exists $self->{number}{$name} || exists $self->{pool}{$name} }
-sub names { my ($self) = @_; return (keys %{ $self->{number} }, keys %{ $self->{pool} }) }
-
 # The number of a name; pool names get one when `assign` has run.
-sub number { my ($self, $name) = @_; return $self->{number}{$name} }
+sub number {
+    my ($self, $name) = @_;
+    return $self->{number}{$name} // ($self->{pool}{$name} ? undef : $self->{vector}{$name});
+}
 
 # Gives a pool name a number; false if that number is gone.
 sub assign {

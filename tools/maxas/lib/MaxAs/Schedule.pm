@@ -6,9 +6,10 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(max min);
 use MaxAs::Access qw(reads_constant);
-use MaxAs::Depend qw(probe accesses latency dependences is_fence set_scoreboards $SCOREBOARD_CYCLES);
+use MaxAs::Depend qw(probe accesses aliases latency dependences is_fence);
 use MaxAs::Fail qw(fail);
 use MaxAs::Macro qw(is_macro expand_macro);
+use MaxAs::Scoreboards qw(set_scoreboards promises $SCOREBOARD_CYCLES);
 our @EXPORT_OK = qw(schedule_items);
 
 my $MAX_STALL = 15;
@@ -18,25 +19,29 @@ my $LONGEST   = 13;    # cycles: the longest fixed latency
 sub schedule_items {
     my ($items, $registers, $env, %opt) = @_;
     my @pieces = _pieces($items);
+    return map { @{ $_->{items} } } @pieces unless grep { $_->{block} } @pieces;
+    my @code = grep { $_->{type} eq 'instr' } map { @{ $_->{items} } } @pieces;
+    for my $n (0 .. $#code) {
+        probe($code[$n], $registers, $env);
+        accesses($code[$n], $registers);
+        $code[$n]{serial} = $n;
+    }
+    my ($alias, $promises) = (aliases(\@code, $registers), promises(\@code));
     my @out;
     for my $piece (@pieces) {
+        my $run = $piece->{items};
         if ($piece->{block}) {
-            my @run = map { is_macro($_) ? expand_macro($_) : $_ } @{ $piece->{items} };
-            probe($_, $registers, $env) for @run;
-            $_->{force} ||= is_fence($_) for @run;    # jumps and barriers need the stall their author gave them
-            push @out, _schedule(\@run, $registers, _pending(\@out, $registers, $env), $out[-1], $opt{debug});
+            $_->{force} ||= is_fence($_) for @$run;    # jumps and barriers need the stall their author gave them
+            push @out, _schedule($run, dependences($run, $alias, $promises), _pending(\@out, $registers), $out[-1], $opt{debug});
         }
-        else {
-            fail($_->{at}, "$_->{opcode} is a macro of schedule blocks") for grep { $_->{type} eq 'instr' && is_macro($_) } @{ $piece->{items} };
-            push @out, @{ $piece->{items} };
-        }
+        else { push @out, @$run }
     }
-    _cover_block_ends(\@out, $registers, $env) if grep { $_->{block} } @pieces;
-    delete @{$_}{qw(row args mods accesses)} for @out;
+    _cover_block_ends(\@out, $registers);
+    delete @{$_}{qw(row args mods accesses serial)} for @out;
     return @out;
 }
 
-# Cuts at block marks: [{ block => 0|1, items }].
+# Cuts at block marks, macros expanded: ({ block => 0|1, items }, ...).
 sub _pieces {
     my ($items) = @_;
     my @pieces = ({ block => 0, items => [] });
@@ -64,16 +69,21 @@ sub _pieces {
         push @{ $pieces[-1]{items} }, $item;
     }
     fail($block->{at}, '<SCHEDULE_BLOCK> is not closed') if $block;
+    for my $piece (@pieces) {
+        for my $macro (grep { $_->{type} eq 'instr' && is_macro($_) } @{ $piece->{items} }) {
+            fail($macro->{at}, "$macro->{opcode} is a macro of schedule blocks") unless $piece->{block};
+        }
+        @{ $piece->{items} } = map { $_->{type} eq 'instr' && is_macro($_) ? expand_macro($_) : $_ } @{ $piece->{items} };
+    }
     return @pieces;
 }
 
 # Results still on their way when the instructions so far have issued: { key => cycles left }, for what came last.
 sub _pending {
-    my ($out, $registers, $env) = @_;
+    my ($out, $registers) = @_;
     my ($elapsed, %left) = (0);
     for my $item (reverse @$out) {
         next if $item->{type} ne 'instr';
-        probe($item, $registers, $env);
         $elapsed += $item->{control}{stall};
         last if $elapsed >= $LONGEST;
         for my $board (set_scoreboards($item)) {
@@ -90,9 +100,8 @@ sub _pending {
 }
 
 sub _schedule {
-    my ($run, $registers, $pending, $before, $debug) = @_;
+    my ($run, $edges, $pending, $before, $debug) = @_;
     return unless @$run;
-    my $edges = dependences($run, $registers);
     my $state = { run => $run, edges => $edges, done => {}, clock => 0, previous => undef, order => [],
         dependents => _dependents($edges), at_least => [map { _pending_wait($_, $pending) } @$run], issued => [] };
     while (@{ $state->{order} } < @$run) {
@@ -198,28 +207,26 @@ sub _set_stall {
 # The last instruction of a block stalls long enough for what follows, as far as that can be seen: up to a jump,
 # behind which anything may come.
 sub _cover_block_ends {
-    my ($out, $registers, $env) = @_;
+    my ($out, $registers) = @_;
     my @code = grep { $_->{type} eq 'instr' } @$out;
     for my $i (0 .. $#code) {
         next unless $code[$i]{in_block} && ($i == $#code || !$code[ $i + 1 ]{in_block});
         my $own = $code[$i]{control}{stall};
-        my $wanted = max(1, $code[$i]{force} ? $own : 0, _needed_after(\@code, $i, $registers, $env));
+        my $wanted = max(1, $code[$i]{force} ? $own : 0, _needed_after(\@code, $i, $registers));
         _set_stall($code[$i], min($MAX_STALL, $wanted)) if $wanted > $own || !$code[$i]{force};
     }
     return;
 }
 
 sub _needed_after {
-    my ($code, $i, $registers, $env) = @_;
+    my ($code, $i, $registers) = @_;
     my $own = $code->[$i]{control}{stall};
     $code->[$i]{control}{stall} = 0;
-    my $left = _pending([@{$code}[0 .. $i]], $registers, $env);
+    my $left = _pending([@{$code}[0 .. $i]], $registers);
     $code->[$i]{control}{stall} = $own;
     my ($needed, $elapsed) = (0, 0);
     for my $next (@{$code}[$i + 1 .. $#$code]) {
         last if $elapsed >= $LONGEST;
-        probe($next, $registers, $env);
-        accesses($next, $registers);
         $needed = max($needed, _pending_wait($next, $left) - $elapsed);
         $elapsed += $next->{control}{stall};
         if ($next->{row}{cls}{pipe} eq 'branch') {

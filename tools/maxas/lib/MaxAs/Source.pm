@@ -84,7 +84,9 @@ sub include {
         fail($at, "includes nest deeper than $MAX_INCLUDES: does '$name' include itself?") if $depth >= $MAX_INCLUDES;
         my $path = (grep { !/\0/ && -f } $name, File::Spec->catfile($main_dir, $name))[0];
         fail($at, "INCLUDE: no file '$name' here or in '$main_dir'") unless defined $path;
-        return MaxAs::Source->read_file($path)->include($main_dir, $depth + 1);
+        my $source = MaxAs::Source->read_file($path);
+        $source->{text} =~ s/^([ \t]*#)(?=[ \t]*Kernel:)/$1 included:/mg;    # starts no kernel here
+        return $source->include($main_dir, $depth + 1);
     });
     return $new;
 }
