@@ -29,9 +29,9 @@ def sources() -> list[str]:
 
 @functools.cache
 def cubin(source: str, arch: str) -> bytes:
-    """The cubin of `sass/<source>.sass` for `arch`, assembled now if there is none; of a source elsewhere, given as an
-    absolute path without its suffix, the cubin is kept beside it. Raises AssemblyError if it cannot
-    be made: unknown source or architecture, no Perl, an error in the source, a hazard in the kernel."""
+    """The cubin of `sass/<source>.sass` for `arch`, assembled now if there is none; a source elsewhere is given as an
+    absolute path without its suffix. Raises AssemblyError if it cannot be made: unknown source or architecture, no
+    Perl, an error in the source, a hazard in the kernel."""
     path = path_of(source, arch)
     if not path.exists():
         _build(source, arch, path)
@@ -50,16 +50,21 @@ def path_of(source: str, arch: str) -> Path:
     """Where the cubin is, or would be."""
     if arch not in ARCHS:
         raise AssemblyError(f"arch must be one of {', '.join(ARCHS)} (got {arch!r})")
-    if source not in sources() and not Path(f"{source}.sass").is_absolute():
+    elsewhere = Path(f"{source}.sass")
+    if elsewhere.is_absolute():
+        folder = hashlib.sha256(os.fsencode(elsewhere.parent)).hexdigest()[:8]
+        return BINARIES / arch / f"{elsewhere.stem}.{folder}-{ingredients(elsewhere.parent)}.cubin"
+    if source not in sources():
         raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
     return BINARIES / arch / f"{source}-{ingredients()}.cubin"
 
 
 @functools.cache
-def ingredients() -> str:
-    """A hash of everything a cubin is made from: sources, assembler, instruction table, MAXDNN_MAXAS."""
+def ingredients(folder: Path | None = None) -> str:
+    """A hash of everything a cubin is made from: sources in sass/ or another folder, assembler, instruction table,
+    MAXDNN_MAXAS."""
     digest = hashlib.sha256(os.environ.get("MAXDNN_MAXAS", "").encode())
-    tools, sass = asset("tools/maxas"), asset("sass")
+    tools, sass = asset("tools/maxas"), folder or asset("sass")
     for root, paths in ((tools, [*tools.glob("*.pl"), *tools.glob("lib/**/*.pm")]),
                         (sass, [p for p in sass.rglob("*") if p.suffix in (".sass", ".inc")]),
                         (PACKAGE, [PACKAGE / "isa" / "maxwell.json"])):
@@ -78,7 +83,8 @@ def _build(source: str, arch: str, path: Path) -> None:
         assemble(asset("sass") / f"{source}.sass", made, arch=arch)
         _check(made)
         made.replace(path)
-    for old in path.parent.glob(f"{source}-{'?' * 16}.cubin"):
+    name = path.stem.rsplit("-", 1)[0]
+    for old in path.parent.glob(f"{name}-{'?' * 16}.cubin"):
         if old != path:
             old.unlink(missing_ok=True)
 

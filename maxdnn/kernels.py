@@ -1,27 +1,27 @@
-"""What a kernel asks of whoever launches it: threads, shared memory, parameters in order, textures, constant symbols.
-The kernels themselves are described by the families that use them."""
+"""What a kernel asks of whoever launches it. The header of its source declares it, the assembler writes it into the
+cubin, and it is read from there: no number stands twice. What a kernel is for is said by the family that uses it."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import Any
 
-PARAM_BYTES: Mapping[str, int] = MappingProxyType({"ptr": 8, "f32": 4, "u32": 4})
-"""Bytes of each parameter type. `ptr` is a device address."""
+from .assemble import interface as declared
+from .cubin import interface
+from .cubins import asset, cubin
+from .errors import AssemblyError
 
 
 @dataclass(frozen=True, slots=True)
 class KernelParam:
-    """One kernel parameter: name, byte offset from the parameter base (0x140 of constant bank 0), type (a key of
-    PARAM_BYTES), meaning."""
+    """One kernel parameter: name, byte offset from the parameter base (0x140 of constant bank 0), bytes, type ("ptr"
+    for a device address, "f32", "u32" ...), meaning."""
 
     name: str
     offset: int
+    nbytes: int
     type: str
     meaning: str
-
-    @property
-    def nbytes(self) -> int:
-        return PARAM_BYTES[self.type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +35,54 @@ class ConstantSymbol:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """One kernel.
+    """One kernel. `name`: symbol in the cubin. `source`: file in sass/ (its cubin has the same stem), or its absolute
+    path. `doc`: what it computes, grid, limits.
 
-    `name`: symbol in the cubin. `source`: file in sass/ (its cubin has the same stem), or its path. `threads`: threads
-    per block, all in x. `shared_bytes`: static shared memory. `max_registers`: bound the built cubin must respect.
-    `params` in declaration order; `textures`: names of the 1D float32 x 4 texture references; `constants`: symbols.
-    `doc`: what it computes, grid, limits.
-    """
+    Everything else is what the source declares; asking for it raises AssemblyError if there is no such kernel, or if
+    the cubin has to be made and cannot be."""
 
     name: str
     source: str
-    threads: int
-    shared_bytes: int
-    max_registers: int
-    params: tuple[KernelParam, ...]
     doc: str
-    textures: tuple[str, ...] = ()
-    constants: tuple[ConstantSymbol, ...] = ()
+
+    @functools.cached_property
+    def _declared(self) -> Mapping[str, Any]:
+        stem = self.source.removesuffix(".sass")
+        every = interface(cubin(stem, "sm_52")) or declared(asset("sass") / f"{stem}.sass")
+        for kernel in every:
+            if kernel["name"] == self.name:
+                return kernel
+        raise AssemblyError(f"{self.source} has no kernel {self.name!r}; it has: "
+                            f"{', '.join(kernel['name'] for kernel in every)}")
+
+    @functools.cached_property
+    def params(self) -> tuple[KernelParam, ...]:
+        """In declaration order."""
+        return tuple(KernelParam(p["name"], p["offset"], p["size"], p["type"], p["meaning"])
+                     for p in self._declared["params"])
+
+    @functools.cached_property
+    def threads(self) -> int:
+        """Of a block, all in x."""
+        x, y, z = self._declared["threads"]
+        assert y == z == 1, f"{self.name}: blocks must have one row of threads"
+        return x
 
     @property
-    def param_bytes(self) -> int:
-        return max(p.offset + p.nbytes for p in self.params)
+    def shared_bytes(self) -> int:
+        """Static shared memory."""
+        return self._declared["shared"]
 
+    @property
+    def max_registers(self) -> int:
+        """Bound that the source sets itself."""
+        return self._declared["registers"]
 
-def params(*rows: tuple[str, str, str]) -> tuple[KernelParam, ...]:
-    """Rows (name, type, meaning) laid out at their natural alignment, as the cubin has them."""
-    found = []
-    offset = 0
-    for name, type_, meaning in rows:
-        size = PARAM_BYTES[type_]
-        offset += -offset % size
-        found.append(KernelParam(name, offset, type_, meaning))
-        offset += size
-    return tuple(found)
+    @functools.cached_property
+    def textures(self) -> tuple[str, ...]:
+        """Names of the 1D float32 x 4 texture references."""
+        return tuple(self._declared["textures"])
+
+    @functools.cached_property
+    def constants(self) -> tuple[ConstantSymbol, ...]:
+        return tuple(ConstantSymbol(c["name"], c["bank"], c["bytes"]) for c in self._declared["constants"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..chips import Work
 from ..errors import ShapeError
-from ..kernels import ConstantSymbol, KernelSpec, params
+from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
@@ -41,28 +41,10 @@ class ConvKernel(KernelSpec):
     and for all the rest. `extra_iteration`: when 8 divides a layer's patch elements, its loop runs once more than
     needed."""
 
-    tile: tuple[int, int] = (64, 64)
-    slots: tuple[int, int] = (520, 1000)
+    tile: tuple[int, int]
+    slots: tuple[int, int]
     extra_iteration: bool = False
 
-
-_CONV_PARAMS = params(
-    ("out", "ptr", "O: K,P,Q,N float32, true K and N; 4-byte aligned"),
-    ("alpha", "f32", "factor of the sum"),
-    ("accumulate", "u32", "0: O = alpha * sum; 1: O += alpha * sum"),
-    ("tiles", "u32", "loop iterations, 1 .. 2048: ceil(elements of this launch / 8), or one more"),
-    ("filter_offset", "u32", "texF texel of the launch's first element: first element * Ks/4"),
-    ("map_row", "u32", "texI texels from one output row to the next: stride_h * Wp * Ns/4"),
-    ("map_col", "u32", "texI texels from one output column to the next: stride_w * Ns/4"),
-    ("map_texels", "u32", "Ns/4: texels of one pixel"),
-    ("filter_texels", "u32", "Ks/4: texels of one patch element"),
-    ("k", "u32", "K, filters"),
-    ("n", "u32", "N, images"),
-    ("out_plane", "u32", "P*Q*N: elements of O from one filter to the next"),
-    ("out_row", "u32", "Q*N: elements of O from one output row to the next"),
-    ("image_tiles", "u32", "ceil(N / images per tile), at most 32768"),
-    ("tile_magic", "u32", "ceil(2^31 / image_tiles): the kernel divides blockIdx.z by image_tiles with it"),
-)
 
 _CONV_DOC = """Forward convolution of one output pixel for one tile of images and filters per block.
 
@@ -86,17 +68,10 @@ Grid: x = Q, y = P (at most 65535), z = filter tiles * image tiles, image tile f
 blockIdx.z = filter_tile * image_tiles + image_tile (at most 65535). Block: (64, 1, 1)."""
 
 
-def _kernel(name: str, source: str, shared_bytes: int, tile: tuple[int, int], slots: tuple[int, int],
-            extra_iteration: bool = False) -> ConvKernel:
-    return ConvKernel(name, source, threads=64, shared_bytes=shared_bytes, max_registers=128, params=_CONV_PARAMS,
-                      doc=_CONV_DOC, textures=("texI", "texF"),
-                      constants=(ConstantSymbol("offsets", 3, 4 * TABLE_ENTRIES),), tile=tile, slots=slots,
-                      extra_iteration=extra_iteration)
-
-
-CONV_64X64 = _kernel("sconv_fprop_K64_N64", "conv_fprop_64x64.sass", 8192, (64, 64), (520, 1000))
-CONV_128X32 = _kernel("sconv_fprop_K32_N128", "conv_fprop_128x32.sass", 10240, (128, 32), (521, 1000))
-CONV_PAPER = _kernel("sconv_fprop_paper", "conv_fprop_paper.sass", 8192, (64, 64), (521, 1000), extra_iteration=True)
+CONV_64X64 = ConvKernel("sconv_fprop_K64_N64", "conv_fprop_64x64.sass", _CONV_DOC, (64, 64), (520, 1000))
+CONV_128X32 = ConvKernel("sconv_fprop_K32_N128", "conv_fprop_128x32.sass", _CONV_DOC, (128, 32), (521, 1000))
+CONV_PAPER = ConvKernel("sconv_fprop_paper", "conv_fprop_paper.sass", _CONV_DOC, (64, 64), (521, 1000),
+                        extra_iteration=True)
 """The 64 x 64 kernel with the loop of the paper; what timings are compared with the paper's by. See its source."""
 
 KERNELS = (CONV_64X64, CONV_128X32, CONV_PAPER)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..chips import Work
-from ..kernels import KernelSpec, params
+from ..kernels import KernelSpec
 from ..plans import Launch, Part
 from .family import Family, Memory, seen
 
@@ -16,22 +16,6 @@ _LATENCY = 1000  # clocks of a block that waits for DRAM once, with launch and s
 PAD = KernelSpec(
     name="spad",
     source="pad.sass",
-    threads=128,
-    shared_bytes=0,
-    max_registers=32,
-    params=params(
-        ("dst", "ptr", "C,Hp,Wp,Ns float32, fewer than 2^32 elements"),
-        ("src", "ptr", "C,H,W,N float32, N innermost, fewer than 2^32 elements; does not overlap dst"),
-        ("c", "u32", "C"),
-        ("h", "u32", "H"),
-        ("w", "u32", "W"),
-        ("n", "u32", "N"),
-        ("hp", "u32", "Hp"),
-        ("wp", "u32", "Wp"),
-        ("ns", "u32", "Ns"),
-        ("pad_h", "u32", "rows of zeros above the map"),
-        ("pad_w", "u32", "columns of zeros left of the map"),
-    ),
     doc="""Zero padding of maps: dst[c, h + pad_h, w + pad_w, n] = src[c, h, w, n]; every other element of dst is set
 to zero (borders, also below and right when Hp > H + pad_h, and n >= N). Filters C,R,S,K -> C,R,S,Ks are the case
 C = H = Hp = 1, W = Wp = C*R*S, N = K, Ns = Ks. All counts >= 1. Grid: x = ceil(Wp / 4), y = Hp (at most 65535),
@@ -41,15 +25,6 @@ z = min(C, 65535); a block walks over c in steps of gridDim.z. Block: (128, 1, 1
 TRANSPOSE = KernelSpec(
     name="stranspose",
     source="transpose.sass",
-    threads=256,
-    shared_bytes=32 * 33 * 4,
-    max_registers=32,
-    params=params(
-        ("dst", "ptr", "columns x rows float32"),
-        ("src", "ptr", "rows x columns float32; does not overlap dst"),
-        ("rows", "u32", "rows of src, >= 1"),
-        ("cols", "u32", "columns of src, >= 1; rows * cols < 2^32, each below 2^31"),
-    ),
     doc="""Transpose of a matrix: dst[j, i] = src[i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S ->
 C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N. Grid: x = ceil(rows / 32),
 y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",

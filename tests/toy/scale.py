@@ -1,0 +1,33 @@
+"""y = factor x. What a family needs: a kernel, the problems it serves, its plans, its contract."""
+
+from pathlib import Path
+
+import numpy as np
+
+from maxdnn.chips import Work
+from maxdnn.families.family import Family, seen
+from maxdnn.kernels import KernelSpec
+from maxdnn.plans import Launch, make
+from maxdnn.problem import Operand, Problem
+
+SOURCE = Path(__file__).resolve().with_name("scale.sass")
+SCALE = KernelSpec("sscale", str(SOURCE), "y = factor * x. Grid: x = ceil(count / 128).")
+
+
+def problem(count):
+    return Problem("scale", count, (Operand("x", (count,)), Operand("y", (count,))), scalars=("factor",))
+
+
+def _plan(asked):
+    count = asked.shape
+    work = Work(-(-count // 128), 4 * 13, 1000, 8 * count)
+    values = {"y": "y", "x": "x", "factor": "factor", "count": count}
+    launch = Launch(SCALE, (work.blocks, 1, 1), values, work, "one element a thread", ("y",))
+    return make(asked, "scale", SCALE, [launch], {})
+
+
+def contract(launch, memory, scalars):
+    memory["y"][:] = np.float32(scalars["factor"]) * seen(memory, launch.values["x"])
+
+
+FAMILY = Family("scale", (SCALE,), contract, ("scale",), candidates=lambda asked: {SCALE.name: lambda: _plan(asked)})
