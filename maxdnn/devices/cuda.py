@@ -307,7 +307,7 @@ class GpuDevice:
     @property
     def ptx_target(self) -> str:
         """What its translations are made for: an older GPU where this one is newer than all that are known."""
-        from .emu.ptx import for_capability
+        from ..emu.ptx import for_capability
         return for_capability(*self.capability)
 
     def active(self) -> "_Active":
