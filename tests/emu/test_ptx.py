@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from maxdnn.assemble import assemble
 from maxdnn.cli import main
 from maxdnn.cubin import Relocation
 from maxdnn.cubins import cubin as built
+from maxdnn.emu import VirtualGpu
 from maxdnn.emu.ptx import translate
 from maxdnn.emu.targets import PTX_VERSIONS, for_capability
 from maxdnn.errors import CubinError, TranslationError
@@ -17,6 +19,8 @@ from maxdnn.families.registry import kernels
 from tests import oracles
 from tests.corpus import cases, compiler
 from tests.emu.test_undefined import HEADER
+from tests.gpu import programs
+from tests.gpu.test_translated import test_texels_of_few_channels_in_and_out_of_range as texels_out_of_range
 
 TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 KERNELS = sorted({spec.source.removesuffix(".sass") for spec in kernels().values()})
@@ -85,6 +89,19 @@ def test_the_vendors_assembler_accepts_kernels_and_corpus(program, target):
     text = translate(cubin.read(data), target)
     assert f".version {PTX_VERSIONS[target]}\n.target {target}\n" in text
     assert oracles.ptxas(text, target)
+
+
+@pytest.mark.parametrize("name", programs.SOURCES)
+def test_the_programs_for_the_tests_on_a_gpu_translate(name):
+    text = translate(cubin.read(oracles.compile_cuda(programs.SOURCES[name])), "sm_90")
+    assert oracles.ptxas(text, "sm_90")
+    assert name != "in_step" or "bar.warp.sync" in text
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_texels_out_of_range_are_zeros_on_the_virtual_gpu(channels):
+    """And in a translation: see tests/gpu, which runs this on both."""
+    texels_out_of_range(VirtualGpu(), channels)
 
 
 def test_every_known_target_is_one_to_the_vendors_assembler():
@@ -204,6 +221,12 @@ def test_a_barrier_under_a_guard_is_reached_by_all_lanes_that_run_together(tmp_p
                              f"--:-:-:-:d @P0  BAR.SYNC 0x0;{END}")
     assert oracles.ptxas(text, "sm_90")
     assert text.index("vote.sync.ballot") < text.index("bar.sync")
+
+
+def test_a_texel_of_few_channels_out_of_range_has_no_alpha():
+    """1.0 only inside: the 1.0 that a missing channel reads is chosen by the same test as the texel's address."""
+    text = translate(cubin.read(oracles.compile_cuda(programs.SOURCES["texels"])), "sm_90")
+    assert re.search(r"selp\.b32\s+%r\d+, 1065353216, 0, %p\d+", text)
 
 
 def test_a_volatile_load_is_one():
