@@ -363,7 +363,7 @@ class Thread(Lanes):
 
     def _object_texel(self, handle: V, coord: V) -> list[V]:
         """A texture object's handle is a row of a table: address, number of texels, floats in a texel. Colours it has
-        not read 0, missing alpha 1.0; a texel beyond the end is all zeros. A handle bound to nothing ends the launch."""
+        not read 0, missing alpha 1.0; a texel beyond the end is all zeros. One bound to nothing ends the launch."""
         unknown = self.icmp("uge", handle, self.const("i32", MAX_TEXTURE_OBJECTS))
         with self.b.if_then(unknown, likely=False):
             self.trap()
