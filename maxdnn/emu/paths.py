@@ -68,7 +68,7 @@ class Paths:
         noted = {address_of(i): [address_of(t) for t in found] for i, found in noted_targets(self.kernel).items()}
         tables = [address_of(t) for t in table_targets(self.kernel)]
         branches = [a for a, i in self.code.items() if self.is_indirect(i)]
-        return {a: sorted({t for t in noted.get(a, tables) if t in self.code}) for a in branches}
+        return {a: sorted({t for t in noted.get(a) or tables if t in self.code}) for a in branches}
 
     @staticmethod
     def is_indirect(inst: Instruction) -> bool:
