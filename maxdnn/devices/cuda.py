@@ -182,7 +182,10 @@ class GpuModule:
         for r in self.cubin.relocations:
             if r.section == ".nv.constant4" and r.symbol in places:
                 bank, _ = self.handle.get_global(GLOBAL_ADDRESSES)
-                cuda.memcpy_htod(int(bank) + r.offset, places[r.symbol][0].to_bytes(8, "little"))
+                before = self.cubin.global_addresses[r.offset:r.offset + 8]
+                addend = int.from_bytes(before, "little") if r.addend is None else r.addend
+                address = (places[r.symbol][0] + addend) % (1 << 64)
+                cuda.memcpy_htod(int(bank) + r.offset, address.to_bytes(8, "little"))
         return places
 
     def function(self, name: str) -> GpuFunction:

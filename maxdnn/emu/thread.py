@@ -363,7 +363,7 @@ class Thread(Lanes):
 
     def _object_texel(self, handle: V, coord: V) -> list[V]:
         """A texture object's handle is a row of a table: address, number of texels, floats in a texel. Colours it has
-        not read 0, missing alpha 1.0; a texel beyond the end is all zeros. A handle that is no row ends the launch."""
+        not read 0, missing alpha 1.0; a texel beyond the end is all zeros. One bound to nothing ends the launch."""
         unknown = self.icmp("uge", handle, self.const("i32", MAX_TEXTURE_OBJECTS))
         with self.b.if_then(unknown, likely=False):
             self.trap()
@@ -371,6 +371,8 @@ class Thread(Lanes):
         base, texels, channels = (
             self.b.load(self._objects_address(self.add(row, self.const("i32", at))), typ=type_, align=4)
             for at, type_ in ((0, I64), (8, I32), (12, I32)))
+        with self.b.if_then(self.icmp("eq", channels, self.const("i32", 0)), likely=False):
+            self.trap()
         inside = self.icmp("ult", coord, texels)
         first = self.mul(self.zext(coord, "i64"), self.zext(channels, "i64"))
         values = []
