@@ -15,6 +15,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .errors import AssemblyError
@@ -52,8 +53,8 @@ def cubin(source: str, arch: str) -> bytes:
 
 def build_all() -> list[Path]:
     """Every source; the files, made or found."""
-    for source in sources():
-        _code(source)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(_code, sources()))
     return [_kept(source) for source in sources()]
 
 

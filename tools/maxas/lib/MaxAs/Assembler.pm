@@ -127,7 +127,7 @@ sub _kernel_code {
     $opt{no_reuse} ? requested_reuse(\@instructions) : set_reuse(\@items, $kernel->{registers});
     _constants_in_range($kernel, $module, \@instructions) unless $opt{template};
     $kernel->{code} = code_bytes(\@instructions);
-    $kernel->{report} = bank_report(\@items, $kernel->{registers});
+    $kernel->{report} = bank_report(\@items, $kernel->{registers}, $opt{table});
     resources($kernel, \@instructions);
     return;
 }
