@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .chips import Chip, Work
+from .errors import LaunchError
 from .kernels import KernelSpec
 from .problem import Problem
 
@@ -64,6 +65,22 @@ class Launch:
         """Everything mentioned: operands, regions, scalars."""
         every = (*self.values.values(), *self.textures.values())
         return frozenset(v.name if isinstance(v, Part) else v for v in every if not isinstance(v, int))
+
+    def check(self) -> None:
+        """Raises LaunchError unless parameters, textures and constants are those that the kernel declares."""
+        spec = self.spec
+        for what, given, wanted in (("values", self.values, [p.name for p in spec.params]),
+                                    ("textures", self.textures, spec.textures),
+                                    ("tables", self.tables, [c.name for c in spec.constants])):
+            if set(given) != set(wanted):
+                raise LaunchError(f"{spec.name}: {what} must be given for {', '.join(wanted) or 'nothing'} "
+                                  f"(got {', '.join(given) or 'nothing'})")
+        for param in spec.params:
+            value = self.values[param.name]
+            if isinstance(value, int) and not 0 <= value < 1 << 8 * param.nbytes:
+                raise LaunchError(f"{spec.name}: {param.name} has {param.nbytes} bytes (got {value})")
+            if isinstance(value, int) != (param.type not in ("ptr", "f32", "f64")):
+                raise LaunchError(f"{spec.name}: {param.name} is a {param.type} (got {value!r})")
 
     def arguments(self, places: Mapping[str, Place], scalars: Mapping[str, Any]) -> list[Any]:
         """The kernel's arguments in order."""

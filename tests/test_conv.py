@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import maxdnn
-from maxdnn import ConvShape, ShapeError, conv_fprop
+from maxdnn import ConvShape, DeviceError, ShapeError, conv_fprop
 from maxdnn.devices import find
 from maxdnn.emu import VirtualGpu
 from maxdnn.families import direct
@@ -110,6 +110,32 @@ def test_every_kernel_computes_every_layer(shape, kernel):
     assert relative_error(out, want, magnitude) < TOLERANCE
 
 
+@pytest.mark.parametrize("shape", [
+    ConvShape(6, 4, 11, 9, 10, 3, 2, (2, 1), (1, 2), (3, 2)),
+    ConvShape(5, 1, 9, 9, 3, 5, 5, 1, 8, 4),
+    ConvShape(8, 16, 4, 4, 8, 3, 3, groups=2),  # groups whose maps lie where textures may begin
+    ConvShape(6, 12, 5, 5, 21, 2, 2, 1, 1, groups=3),
+    ConvShape(65, 6, 4, 4, 6, 3, 3, 2, 1, groups=6),  # depthwise
+    ConvShape(4, 4096, 3, 3, 8, 3, 3, groups=2, padding=1, dilation=1),  # two launches a group
+], ids=str)
+def test_dilation_and_groups(shape):
+    check(shape)
+
+
+def test_a_stride_beyond_the_map_is_a_stride():
+    check(ConvShape(4, 2, 5, 5, 4, 3, 3, 10**9))
+
+
+def test_groups_of_nchw_arrays():
+    shape = ConvShape(5, 6, 5, 4, 9, 3, 2, (1, 2), (1, 0), groups=3)
+    images, filters = random_layer(shape)
+    want = conv_fprop(images, filters, stride=(1, 2), padding=(1, 0), groups=3)
+    out = conv_fprop(np.ascontiguousarray(images.transpose(3, 0, 1, 2)),
+                     np.ascontiguousarray(filters.transpose(3, 0, 1, 2)), stride=(1, 2), padding=(1, 0), groups=3,
+                     layout="NCHW")
+    assert np.array_equal(out, want.transpose(3, 0, 1, 2))
+
+
 def test_a_layer_whose_offsets_exceed_constant_memory():
     shape = ConvShape(6, 4096, 4, 4, 10, 3, 3, padding=1)
     assert len(maxdnn.plan(shape).passes) == 3
@@ -154,6 +180,12 @@ def test_arrays_at_odd_addresses_are_copied_for_the_texture():
     odd_images, odd_filters = guarded(images.shape, before=1)[0], guarded(filters.shape, before=3)[0]
     odd_images[...], odd_filters[...] = images, filters
     assert np.array_equal(conv_fprop(odd_images, odd_filters), want)
+    plan = maxdnn.plan(shape)
+    with pytest.raises(ShapeError, match=r"filters must begin at a multiple of 16 bytes .*copy_filters=True"):
+        conv_fprop(images, odd_filters, plan=plan)
+    plan = maxdnn.plan(shape, copy_filters=True)
+    assert "spad: 5 x 1 x 1 blocks" in plan.explain() and "where no texture may" in plan.explain()
+    assert np.array_equal(conv_fprop(images, odd_filters, plan=plan), want)
 
 
 def test_alpha_may_be_nan_or_infinite():
@@ -273,6 +305,16 @@ def read_only(array):
     (dict(stride=(1, 1, 1)), "stride must be one integer or a pair"),
     (dict(alpha="1"), "alpha must be a real number (got '1')"),
     (dict(alpha=1j), "alpha must be a real number"),
+    (dict(alpha=10**400), "alpha must be a real number (got 1000"),
+    (dict(alpha=10**5000), "alpha must be a real number (got an integer of 16610 bits)"),
+    (dict(alpha=np.ones(2)), "alpha must be a real number"),
+    (dict(images=np.ma.zeros((3, 6, 5, 4), np.float32)), "images must be a plain array (got a masked one"),
+    (dict(dilation=0), "dilation must be at least 1"),
+    (dict(dilation=3), "the filter is larger than the padded map (got R=3, which dilation 3 spreads over 7)"),
+    (dict(groups=0), "groups must be at least 1 (got groups=0)"),
+    (dict(groups=2), "images must have 2 (groups) times as many channels as filters"),
+    (dict(groups="2"), "groups must be an integer"),
+    (dict(groups=3, filters=np.zeros((1, 3, 2, 8), np.float32)), "groups must divide K (got groups=3, K=8)"),
     (dict(out=np.zeros((8, 4, 4, 5), np.float32)), "out must have shape (8, 4, 4, 4) (got (8, 4, 4, 5))"),
     (dict(out=OUT.astype(np.float64)), "out must be float32"),
     (dict(out=np.zeros((8, 4, 4, 8), np.float32)[..., ::2]), "out must be C-contiguous"),
@@ -297,6 +339,12 @@ def test_bad_input_is_refused_by_name_before_any_work(change, words):
         conv_fprop(**arguments)
     assert words in str(error.value)
     assert before is None or np.array_equal(out, before)
+
+
+@pytest.mark.parametrize("device", ["cuda", 0, VirtualGpu])
+def test_what_is_no_device_is_refused(device):
+    with pytest.raises(DeviceError, match="device must be a device of this library"):
+        conv_fprop(*small_case(), device=device)
 
 
 def test_a_map_beyond_the_reach_of_a_texture_is_refused(monkeypatch):

@@ -3,6 +3,7 @@ are; any other GPU runs the same kernels translated to PTX. Arrays of pycuda, Cu
 `__cuda_array_interface__` are used where they are; nothing here copies user data through the host."""
 
 import ctypes
+import math
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -301,7 +302,7 @@ class GpuDevice:
         self.kept: dict[str, Any] = {}
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
-        self.chip = Chip(self.name, self.sms, per_clock)
+        self.chip = Chip(self.name, self.sms, per_clock or math.inf)  # 0 from a driver that does not say
         self._side_stream: Any = None
 
     @property
