@@ -5,7 +5,7 @@ import io
 import json
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,11 @@ from .isa.control import split_control_word
 
 PARAM_BASE = 0x140  # first byte of the kernel parameters in constant bank 0
 ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62"}
-RELOCATIONS = {1: "R_CUDA_32", 2: "R_CUDA_64", 6: "R_CUDA_TEX_HEADER_INDEX", 7: "R_CUDA_SAMP_HEADER_INDEX",
-               8: "R_CUDA_SURF_HW_DESC", 9: "R_CUDA_SURF_HW_SW_DESC", 51: "R_CUDA_SURF_HEADER_INDEX"}
+RELOCATIONS = {1: "R_CUDA_32", 2: "R_CUDA_64", 4: "R_CUDA_G64", 6: "R_CUDA_TEX_HEADER_INDEX",
+               7: "R_CUDA_SAMP_HEADER_INDEX", 8: "R_CUDA_SURF_HW_DESC", 9: "R_CUDA_SURF_HW_SW_DESC",
+               42: "R_CUDA_ABS32_20", 43: "R_CUDA_ABS32_LO_20", 44: "R_CUDA_ABS32_HI_20",
+               50: "R_CUDA_CONST_FIELD19_20", 51: "R_CUDA_SURF_HEADER_INDEX"}
+CODE_ADDRESS, ADDRESSES = 1, (2, 4)  # relocation kinds: of a function (4 bytes), of a variable (8 bytes)
 _EM_CUDA = 190
 _ENTRY = 0x10  # st_other of a kernel's symbol
 _MAX_BYTES = 1 << 32  # no section of a real cubin is larger, whatever its header says
@@ -51,13 +54,20 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A value the loader must write at byte `offset` of `section`: `kind` 2 = 64-bit address of a global, 6 = texture
-    handle word, others as named in RELOCATIONS."""
+    """A value the loader must write at byte `offset` of `section`: `kind` 2 or 4 = 64-bit address of a global, 6 =
+    texture handle word, others as named in RELOCATIONS. `addend` is added to it; None: what stands there already.
+    `external`: the file does not hold the symbol."""
 
     section: str
     offset: int
     kind: int
     symbol: str
+    addend: int | None = None
+    external: bool = False
+
+    def __str__(self) -> str:
+        kind = RELOCATIONS.get(self.kind, f"of unknown type {self.kind}")
+        return f"relocation {kind} against {self.symbol or 'a section'} at {self.section} + 0x{self.offset:x}"
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,37 @@ class Cubin:
         if name is None or name not in self.kernels:
             raise CubinError(f"no kernel {name!r} in this cubin; it has: {', '.join(self.kernels) or 'none'}")
         return self.kernels[name]
+
+
+_LOADED = (".text.", ".nv.constant", ".nv.global", ".nv.shared", ".nv.local")  # sections a program sees
+_HANDLES = ("R_CUDA_TEX_HEADER_INDEX", "R_CUDA_SURF_HW_DESC", "R_CUDA_SURF_HW_SW_DESC", "R_CUDA_SURF_HEADER_INDEX")
+
+
+def external_functions(cubin: Cubin) -> tuple[str, ...]:
+    """The functions that code of the cubin calls and that are not in it (`vprintf` for printf, `malloc` ...)."""
+    return tuple(dict.fromkeys(r.symbol for r in cubin.relocations if r.external and r.section.startswith(_LOADED)
+                               and r.kind not in ADDRESSES and RELOCATIONS.get(r.kind) not in _HANDLES))
+
+
+def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "the virtual GPU",
+                   addresses: Collection[str] = (".nv.constant4",)) -> None:
+    """Refuse a cubin with a place that nobody would fill in. `provided`: external functions that `who` has;
+    `addresses`: sections in which it writes the addresses of variables. Raises CubinError naming the function or
+    relocation."""
+    missing = sorted(set(external_functions(cubin)) - set(provided))
+    if missing:
+        has = f"; {who} has {', '.join(sorted(provided))}" if provided else ""
+        raise CubinError(f"this cubin calls {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not in "
+                         f"it: {who} cannot run it{has}")
+    for r in cubin.relocations:
+        if not r.section.startswith(_LOADED):
+            continue  # debug information and the like
+        known = r.section in addresses and r.kind in ADDRESSES and r.symbol in cubin.globals
+        known |= r.section == ".nv.constant4" and r.kind == CODE_ADDRESS and r.external
+        known |= r.section.startswith(".nv.constant0.") and RELOCATIONS.get(r.kind) in _HANDLES
+        if not known:
+            linked = "" if not r.section.startswith(".text.") else ": it is not linked (nvcc -dlink, nvlink)"
+            raise CubinError(f"this cubin cannot be loaded as it is, {r} is not resolved{linked}")
 
 
 def read(source: str | os.PathLike[str] | bytes) -> Cubin:
@@ -311,7 +352,9 @@ class _Reader:
                 if offset >= target.size:
                     raise self._error(f"section {section.name}: offset 0x{offset:x} is outside {target.name}")
                 symbol = self._symbol(info >> 32, f"section {section.name}")
-                yield Relocation(target.name, offset, info & 0xFFFFFFFF, symbol.name)
+                addend = struct.unpack_from("<q", data, at + 16)[0] if step == 24 else None
+                outside = symbol.entry.st_shndx == "SHN_UNDEF" and bool(symbol.name)
+                yield Relocation(target.name, offset, info & 0xFFFFFFFF, symbol.name, addend, outside)
 
     def _attributes(self, name: str) -> tuple[tuple[int, bytes], ...]:
         """(code, value) of a .nv.info section. Formats 1..3 hold a value in their own 4 bytes, 4 has a length."""

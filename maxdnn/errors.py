@@ -21,6 +21,10 @@ class DecodeError(MaxdnnError):
     """A 64-bit word that is no instruction of this architecture, or a form the table cannot encode."""
 
 
+class TranslationError(MaxdnnError):
+    """A kernel that cannot be translated to PTX without changing what it means, or an unknown target."""
+
+
 class LaunchError(MaxdnnError, ValueError):
     """A launch whose grid, block, arguments or resources do not fit the kernel or the device."""
 

@@ -42,25 +42,47 @@ def copy_tree(target):
     return target
 
 
+def script(environment, name):
+    """A console script of a virtual environment."""
+    return environment / ("Scripts" if os.name == "nt" else "bin") / name
+
+
+def fresh_environment(folder, *requirements):
+    """A virtual environment with these requirements alone."""
+    run([sys.executable, "-m", "venv", "--without-pip", folder], folder.parent)
+    run([sys.executable, "-m", "pip", "--python", script(folder, "python"), "install", "--quiet", *requirements],
+        folder.parent)
+    return folder
+
+
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory):
+def distribution(tmp_path_factory):
+    """(folder, what the build said): source distribution and, made from it so that nothing can be missing there, the
+    wheel. Each is built in an environment that has what pyproject.toml says the build needs and nothing else."""
+    folder = tmp_path_factory.mktemp("build")
+    tree, out = copy_tree(folder / "maxdnn"), folder / "dist"
+    builder = fresh_environment(folder / "builder", "build")
+    return out, run([script(builder, "python"), "-m", "build", "--outdir", out, tree], folder)
+
+
+@pytest.fixture(scope="module")
+def sdist(distribution):
     """The unpacked source distribution."""
-    tree = copy_tree(tmp_path_factory.mktemp("tree") / "maxdnn")
-    out = tmp_path_factory.mktemp("sdist")
-    run([sys.executable, "-c", f"import setuptools.build_meta as b; b.build_sdist({str(out)!r})"], tree)
-    packed = next(out.glob("*.tar.gz"))
+    packed = next(distribution[0].glob("*.tar.gz"))
     with tarfile.open(packed) as archive:
-        archive.extractall(out, filter="data")
-    return out / packed.name.removesuffix(".tar.gz")
+        archive.extractall(packed.parent, filter="data")
+    return packed.parent / packed.name.removesuffix(".tar.gz")
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist, tmp_path_factory):
-    """The wheel built from the source distribution, so that nothing can be missing there."""
-    out = tmp_path_factory.mktemp("wheel")
-    run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out, "."],
-        sdist)
-    return next(out.glob("*.whl"))
+def wheel(distribution):
+    return next(distribution[0].glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """An environment with the wheel and what it depends on."""
+    return fresh_environment(tmp_path_factory.mktemp("installed") / "environment", wheel)
 
 
 def test_the_source_distribution_holds_what_building_and_testing_need(sdist):
@@ -84,17 +106,40 @@ def test_the_wheel_holds_every_cubin_the_assembler_and_the_sources(wheel):
     assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"maxdnn"}
 
 
-def test_an_installed_wheel_finds_its_cubins_and_assembles(wheel, tmp_path):
-    site = tmp_path / "site"
-    run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel], tmp_path)
-    where = {"PYTHONPATH": str(site), "PATH": "/nonexistent"}  # no Perl: what is needed has to be there
-    code = ("import maxdnn, maxdnn.cubins as c; print(c.__file__); print(maxdnn.__version__); "
-            "print(len(c.cubin('conv_fprop_64x64', 'sm_61')) > 5000)")
-    said = run([sys.executable, "-c", code], tmp_path, **where)
-    assert said.split() == [str(site / "maxdnn" / "cubins.py"), wheel.name.split("-")[1], "True"]
+def test_the_build_takes_no_folder_of_data_for_a_package(distribution):
+    assert "absent from the `packages` configuration" not in distribution[1]
+
+
+CONVOLVE = """
+import numpy as np
+import maxdnn
+from maxdnn.reference import conv_reference, relative_error
+rng = np.random.default_rng(0)
+images, filters = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((3, 5, 5, 64), (3, 3, 3, 64)))
+out = maxdnn.conv_fprop(images, filters, padding=1)
+assert relative_error(out, *conv_reference(images, filters, padding=1)) < 1e-6
+np.save("images.npy", images)
+print(maxdnn.__file__, maxdnn.__version__)
+"""
+
+
+def test_an_installed_wheel_convolves_and_serves_every_command_without_perl(installed, wheel, tmp_path):
+    clean = {"PATH": os.fspath(tmp_path), "HOME": os.fspath(tmp_path), "MAXDNN_CACHE": "", "NUMBA_CACHE_DIR": ""}
+    file, version = run([script(installed, "python"), "-c", CONVOLVE], tmp_path, **clean).split()
+    assert Path(file).is_relative_to(installed)
+    assert version == wheel.name.split("-")[1]
+    maxdnn = script(installed, "maxdnn")
     (tmp_path / "tiny.sass").write_text(TINY.format(value="RZ"))
-    run([sys.executable, "-m", "maxdnn", "asm", "tiny.sass", "-o", "tiny.cubin"], tmp_path, PYTHONPATH=str(site))
-    assert (tmp_path / "tiny.cubin").read_bytes()[:4] == b"\x7fELF"
+    run([maxdnn, "asm", "tiny.sass", "-o", "tiny.cubin"], tmp_path)  # the one command that needs Perl
+    assert "needs Perl 5" in run([maxdnn, "asm", "tiny.sass", "-o", "no.cubin"], tmp_path, fails=True, **clean)
+    for command, said in {
+        "disasm tiny.cubin": "EXIT;",
+        "check tiny.cubin": "0 errors",
+        "ptx tiny.cubin --target sm_90": ".target sm_90",
+        "run tiny.cubin --grid 1 --block 32 --arg images.npy --out 0=same.npy": "same.npy: float32",
+        "simulate 64,4,4,4,64,1,1": "computational efficiency",
+    }.items():
+        assert said in run([maxdnn, *command.split()], tmp_path, **clean), command
 
 
 @pytest.fixture

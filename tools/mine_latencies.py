@@ -25,13 +25,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from maxdnn import cubin
 from maxdnn.check.effects import Effects, all_effects
-from maxdnn.check.flow import Graph
-from maxdnn.check.hazards import disjoint, uses
+from maxdnn.check.hazards import uses
 from maxdnn.check.rules import dual_class
 from maxdnn.check.static import next_slot_read
 from maxdnn.check.timing import OPERANDS, RESULT, Timing
 from maxdnn.errors import DecodeError
 from maxdnn.isa import Instruction
+from maxdnn.isa.program import Graph
 
 Counts = dict[str, collections.Counter[Any]]
 MOST = 30  # distances above are of no interest
@@ -56,7 +56,7 @@ def _distances(timing: Timing, code: tuple[Instruction, ...], effects: tuple[Eff
     waits: dict[tuple[int, int], int] = {}
     for i, before, state, clock in timing.walk():
         for k, entry in state.items():
-            if effects[k].fixed and entry.live & effects[i].reads and not disjoint(effects[k], effects[i], entry):
+            if effects[k].fixed and entry.live & effects[i].reads and not timing.apart(entry, i, state):
                 for key, _ in uses(code[i], code[k], entry, effects[i]):
                     least[k, i, key] = min(least.get((k, i, key), MOST), clock - entry.issued)
             if code[i].mnemonic == "BAR.SYNC" and entry.flags & (RESULT | OPERANDS):
@@ -67,7 +67,7 @@ def _distances(timing: Timing, code: tuple[Instruction, ...], effects: tuple[Eff
             own = code[k].control
             bars = {b for b in (own.write_barrier, own.read_barrier) if b is not None}
             if entry.flags & (RESULT | OPERANDS) and any(code[i].control.wait_mask >> b & 1 for b in bars):
-                waits[k, i] = min(waits.get((k, i), MOST), clock - entry.issued)
+                waits[k, i] = min(waits.get((k, i), MOST), before.clock - entry.issued)
     for (_, _, key), cycles in least.items():
         found["entries"][*key, cycles] += 1
     found["wait_after_set"].update(waits.values())

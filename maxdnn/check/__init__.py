@@ -1,15 +1,17 @@
-"""Hazard checker: abstract interpretation of the issue timing that control codes guarantee. Knows instructions and
-control flow; knows neither what an instruction computes nor how long a memory access takes."""
+"""Hazard checker: abstract interpretation of the issue timing that control codes guarantee, over all paths that what is
+known of predicates leaves open; shared memory along sampled paths. Reports errors, warnings (undecided or not followed)
+and advice. Knows instructions, control flow and, for addresses, what instructions compute; not how long a memory access
+takes."""
 
 from pathlib import Path
 
 from .. import cubin
 from ..cubin import CubinKernel
+from ..isa.program import Graph
 from .advice import advice
 from .effects import all_effects
-from .flow import Graph
 from .hazards import Hazards
-from .report import Finding, Place, Report
+from .report import ERROR, WARNING, Finding, Place, Report
 from .shared import shared_findings
 from .static import static_findings
 from .timing import Timing
@@ -17,20 +19,32 @@ from .timing import Timing
 __all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
 
 
-INCOMPLETE = "calls nest too many ways: not every path was followed"
-
-
 def check_hazards(kernel: CubinKernel) -> Report:
-    """Check every reachable instruction of a kernel on all paths. Raises DecodeError at a word that is no
-    instruction."""
-    graph = Graph(kernel)
-    effects = all_effects(kernel.instructions)
-    timing = Timing(graph, effects)
-    races, note = shared_findings(kernel, graph, effects)
-    found = [*Hazards(timing).find(), *static_findings(graph, effects), *races]
+    """Check every instruction of a kernel that its paths reach. Raises DecodeError at a word that is no instruction."""
+    timing = _timing(kernel)
+    found = [*_control_findings(timing), *shared_findings(kernel, timing), *_not_followed(timing.graph)]
     found.sort(key=lambda finding: finding.consumer.address)
-    return Report(kernel.name, len(kernel.instructions), tuple(found), tuple(advice(timing)),
-                  tuple(text for text in (note, "" if graph.complete else INCOMPLETE) if text))
+    errors, warnings = (tuple(f for f in found if f.level == level) for level in (ERROR, WARNING))
+    return Report(kernel.name, len(kernel.instructions), errors, warnings, tuple(advice(timing)))
+
+
+def control_findings(kernel: CubinKernel) -> list[Finding]:
+    """Errors and warnings about control codes alone, in no order: shared memory is not looked at."""
+    return _control_findings(_timing(kernel))
+
+
+def _timing(kernel: CubinKernel) -> Timing:
+    return Timing(Graph(kernel), all_effects(kernel.instructions))
+
+
+def _control_findings(timing: Timing) -> list[Finding]:
+    return [*Hazards(timing).find(), *static_findings(timing.graph, timing.effects)]
+
+
+def _not_followed(graph: Graph) -> list[Finding]:
+    return [Finding("not-followed", "control flow", None, Place.of(graph.code[i]), None, None,
+                    f"{why}: what comes then was not checked", "name the targets, or check that part by hand", WARNING)
+            for i, why in graph.unfollowed]
 
 
 def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:

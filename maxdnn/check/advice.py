@@ -4,13 +4,13 @@ bank conflicts with the reuse flag or the renumbering that removes them."""
 from collections.abc import Iterator, Sequence
 
 from ..isa import Instruction
+from ..isa.program import Node
 from .effects import Effects
-from .flow import Node
-from .hazards import VISIBLE, disjoint, uses
+from .hazards import uses
 from .report import Finding, Place
 from .rules import required_cycles
 from .static import FLOW_STALL, TRANSFERS, next_slot_read
-from .timing import OPERANDS, RESULT, State, Timing, in_order
+from .timing import OPERANDS, RESULT, VISIBLE, State, Timing, in_order
 
 BANKS = 4  # bank = register mod 4, one read per bank and cycle [maxas wiki]
 
@@ -92,13 +92,14 @@ def _slacks(timing: Timing) -> Iterator[tuple[Node, int, int, int]]:
     effects, code = timing.effects, timing.code
     for node, i, before, state, clock in timing.walk_nodes():
         for k, entry in state.items():
-            if effects[k].fixed and entry.live & effects[i].reads and not disjoint(effects[k], effects[i], entry):
+            if effects[k].fixed and entry.live & effects[i].reads and not timing.apart(entry, i, state):
                 elapsed = clock - entry.issued
                 for key, _ in uses(code[i], code[k], entry, effects[i]):
                     yield node, i, max(elapsed - required_cycles(key), 0), elapsed
         for k, entry in before.items():
             if entry.flags & (RESULT | OPERANDS) and _set_by(code[k]) & code[i].control.wait_mask:
-                yield node, i, max(clock - entry.issued - VISIBLE, 0), clock - entry.issued
+                elapsed = before.clock - entry.issued
+                yield node, i, max(elapsed - VISIBLE, 0), elapsed
 
 
 def _set_by(inst: Instruction) -> int:

@@ -9,18 +9,9 @@ from collections.abc import Iterator
 
 from ..isa import Instruction
 from .effects import Effects, names
-from .implied import overwritten_where_used
 from .report import Finding, Place
 from .rules import Key, kind_of, required_cycles
-from .timing import GUARD, OPERANDS, RESULT, UNYIELDED, Entry, State, Timing
-
-VISIBLE = 2  # cycles until an instruction's scoreboard can be waited for [maxas wiki; so does the vendor's compiler]
-
-
-def disjoint(old: Effects, new: Effects, entry: Entry) -> bool:
-    """Whether the two run under opposite guards of an unchanged predicate, hence never for the same thread."""
-    return bool(entry.flags & GUARD and old.guard.index == new.guard.index != 7
-                and old.guard.negated != new.guard.negated)
+from .timing import OPERANDS, RESULT, UNYIELDED, VISIBLE, Entry, State, Timing
 
 
 def uses(code: Instruction, old: Instruction, entry: Entry, new: Effects) -> Iterator[tuple[Key, int]]:
@@ -49,18 +40,18 @@ class Hazards:
 
     def find(self) -> list[Finding]:
         for i, before, state, clock in self.timing.walk():
-            self._early_wait(i, before, clock)
+            self._early_wait(i, before)
             new = self.effects[i]
             for k, entry in state.items():
                 touched = (entry.live & (new.reads | new.writes)) | (self.effects[k].late & new.writes)
-                if touched and not disjoint(self.effects[k], new, entry):
-                    self._pair(k, i, state, clock - entry.issued)
+                if touched and not self.timing.apart(entry, i, state):
+                    self._pair(k, i, entry, clock - entry.issued)
         return [self._found[key] for key in sorted(self._found, key=lambda key: (key[2], key[1]))]
 
-    def _pair(self, k: int, i: int, state: State, elapsed: int) -> None:
-        old, new, entry = self.effects[k], self.effects[i], state[k]
+    def _pair(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
+        old, new = self.effects[k], self.effects[i]
         if old.fixed:
-            self._fixed(k, i, state, elapsed)
+            self._fixed(k, i, entry, elapsed)
         elif entry.flags & RESULT and entry.live & new.reads:
             self._tracked(k, i, "raw-barrier", entry.live & new.reads, "result is read before it is known to be there")
         elif entry.flags & RESULT and entry.live & new.writes and not (old.order and old.order == new.order):
@@ -68,10 +59,10 @@ class Hazards:
         if entry.flags & OPERANDS and old.late & new.writes and not (old.queue and old.queue == new.queue):
             self._tracked(k, i, "war", old.late & new.writes, "register is overwritten before it is known to be read")
 
-    def _fixed(self, k: int, i: int, state: State, elapsed: int) -> None:
-        for key, mask in uses(self.code[i], self.code[k], state[k], self.effects[i]):
+    def _fixed(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
+        for key, mask in uses(self.code[i], self.code[k], entry, self.effects[i]):
             need = required_cycles(key)
-            if elapsed < need and not overwritten_where_used(self.timing, k, i, state, mask):
+            if elapsed < need:
                 kind, fix = self._longer(key[1], i, need - elapsed)
                 self._add(kind, k, i, mask, need, elapsed, "result is used before it is there", fix)
 
@@ -96,7 +87,7 @@ class Hazards:
             fix = f"give {self.code[k].address:04x} a {which} barrier and wait for it at or before {where}"
         self._add(kind, k, i, mask, None, None, message, fix)
 
-    def _early_wait(self, i: int, before: State, clock: int) -> None:
+    def _early_wait(self, i: int, before: State) -> None:
         mask = self.code[i].control.wait_mask
         if not mask:
             return
@@ -104,9 +95,9 @@ class Hazards:
             control = self.code[k].control
             own = {control.write_barrier, control.read_barrier} - {None}
             hit = [b for b in own if b is not None and mask >> b & 1]
-            if hit and entry.flags & 3 and clock - entry.issued < VISIBLE:
-                self._add("early-wait", k, i, 0, VISIBLE, clock - entry.issued,
-                          f"the wait may not see barrier {hit[0] + 1} set",
+            elapsed = before.clock - entry.issued
+            if hit and entry.flags and elapsed < VISIBLE:
+                self._add("early-wait", k, i, 0, VISIBLE, elapsed, f"the wait may not see barrier {hit[0] + 1} set",
                           f"stall at least {VISIBLE} after the setter", f"barrier {hit[0] + 1}")
 
     def _add(self, kind: str, k: int, i: int, mask: int, need: int | None, have: int | None,

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
+from ..isa.program import Graph, Node
 from .effects import Effects
-from .flow import Graph, Node
 from .lanes import Lanes
 from .report import Finding, Place
 
@@ -39,9 +39,11 @@ class SharedUse:
         return int(self.who[words[clash][0]]) if clash.any() else None
 
 
-def shared_findings(kernel: CubinKernel, graph: Graph,
-                    effects: Sequence[Effects]) -> tuple[list[Finding], str]:
-    """Findings, and why nothing could be said (empty if something could)."""
+def shared_findings(kernel: CubinKernel, timing) -> list[Finding]:
+    return _old(kernel, timing.graph, timing.effects)[0]
+
+
+def _old(kernel, graph, effects):
     code = graph.code
     block = kernel.reqntid or (None if any(_second_dimension(inst) for inst in code) else kernel.maxntid)
     if not any(inst.opcode == "STS" for inst in code):

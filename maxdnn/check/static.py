@@ -1,11 +1,12 @@
-"""Rules that concern an instruction and its neighbour only: dual issue, stalls of control flow, barriers and reuse."""
+"""Rules that concern an instruction and its neighbour only: dual issue, stalls of control flow, barriers and reuse.
+Errors are those that give a wrong value or may hang; what the hardware does otherwise nobody has published."""
 
 from collections.abc import Iterator, Sequence
 
 from ..isa import Instruction
+from ..isa.program import Graph
 from .effects import Effects, names
-from .flow import Graph
-from .report import Finding, Place
+from .report import ERROR, WARNING, Finding, Place
 from .rules import dual_pair_known
 
 FLOW_STALL = 5  # least stall of a taken control transfer or block barrier [maxas wiki; the vendor's compiler: 5 to 15]
@@ -25,18 +26,23 @@ def static_findings(graph: Graph, effects: Sequence[Effects]) -> Iterator[Findin
 
 
 def _one(kind: str, resource: str, inst: Instruction, message: str, fix: str, earlier: Instruction | None = None,
-         need: int | None = None, have: int | None = None) -> Finding:
-    return Finding(kind, resource, Place.of(earlier) if earlier else None, Place.of(inst), need, have, message, fix)
+         need: int | None = None, have: int | None = None, level: str = WARNING) -> Finding:
+    return Finding(kind, resource, Place.of(earlier) if earlier else None, Place.of(inst), need, have, message, fix,
+                   level)
 
 
 def _dual(code: Sequence[Instruction], effects: Sequence[Effects], i: int) -> Iterator[Finding]:
     if code[i].control.stall or i + 1 >= len(code) or code[i].opcode == "NOP":
         return
-    why = _no_pair(code[i], code[i + 1], effects[i], effects[i + 1])
+    why, level = _no_pair(code[i], code[i + 1], effects[i], effects[i + 1]), WARNING
+    clash = _clash(effects[i], effects[i + 1])
+    if clash:
+        why, level = f"the second needs or overwrites the first one's {names(clash)}", ERROR
     if not why and i and code[i - 1].control.stall == 0 and code[i - 1].opcode != "NOP":
         why = "a third instruction cannot issue in the same cycle"
     if why:
-        yield _one("dual-issue", "issue slot", code[i + 1], why, f"stall at least 1 at {code[i].address:04x}", code[i])
+        yield _one("dual-issue", "issue slot", code[i + 1], why, f"stall at least 1 at {code[i].address:04x}", code[i],
+                   level=level)
 
 
 def _no_pair(first: Instruction, second: Instruction, a: Effects, b: Effects) -> str:
@@ -47,11 +53,13 @@ def _no_pair(first: Instruction, second: Instruction, a: Effects, b: Effects) ->
         return "both read a constant bank"
     if first.control.yield_hint:
         return "a yield hint stands against issuing together with the next"
-    clash = a.writes & (b.reads | (b.writes if b.fixed else 0))  # a variable-latency result comes later anyway
-    opposite = a.guard.index == b.guard.index != 7 and a.guard.negated != b.guard.negated
-    if clash and not opposite:
-        return f"the second needs or overwrites the first one's {names(clash)}"
     return ""
+
+
+def _clash(a: Effects, b: Effects) -> int:
+    """What the second of two instructions issued together needs or overwrites of the first one's results."""
+    opposite = a.guard.index == b.guard.index != 7 and a.guard.negated != b.guard.negated
+    return 0 if opposite else a.writes & (b.reads | (b.writes if b.fixed else 0))  # other results come later anyway
 
 
 def _stall(inst: Instruction) -> Iterator[Finding]:
@@ -78,7 +86,8 @@ def _barriers(inst: Instruction, eff: Effects, set_somewhere: int) -> Iterator[F
                        "drop the wait, or set the barrier on the instruction meant")
     if control.write_barrier is not None and not any("w" in op.field.access for op in inst.operands):
         yield _one("barrier-on-store", f"barrier {control.write_barrier + 1}", inst,
-                   "an instruction without a result cannot release a write barrier", "use a read barrier")
+                   "an instruction without a result cannot release a write barrier", "use a read barrier",
+                   level=ERROR)
     if eff.fixed and (control.write_barrier is not None or control.read_barrier is not None):
         bar = control.write_barrier if control.write_barrier is not None else control.read_barrier or 0
         yield _one("barrier-on-fixed", f"barrier {bar + 1}", inst,
@@ -97,7 +106,7 @@ def _stale(code: Sequence[Instruction], effects: Sequence[Effects], i: int) -> I
                 yield _one("reuse-stale", f"R{register}", code[reader],
                            f"operand slot {slot} keeps R{register} of {code[i].address:04x}, which "
                            f"{code[writer].address:04x} overwrites before this read",
-                           f"drop the reuse flag of R{register} at {code[i].address:04x}", code[i])
+                           f"drop the reuse flag of R{register} at {code[i].address:04x}", code[i], level=ERROR)
 
 
 def next_slot_read(code: Sequence[Instruction], effects: Sequence[Effects], i: int, slot: int,

@@ -4,27 +4,33 @@ worst case, so a fact holds on all paths; loops run to a fixed point.
 
 One entry per instruction is enough: where several instances are under way the newest is the worst."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ..isa import Instruction
-from .effects import PREDICATE, Effects
-from .flow import Graph, Node
+from ..isa import Guard, Instruction
+from ..isa.program import JUMPS, Graph, Node, tests_flags
+from .effects import Effects
+from .facts import NOTHING, Facts, both, conflict, either, lost
+from .known import NOTHING_KNOWN, Knowledge, Known, join_known
 
+VISIBLE = 2  # cycles until an instruction's scoreboard can be waited for [maxas wiki; so does the vendor's compiler]
 HORIZON = 30  # cycles after which distances no longer matter (longest latency 13 + longest stall 15, and some)
 # Cycles that stall 12..15 guarantees without the yield hint: the lower bound of the CuAssembler RegBank measurements
 # (23.4, 8.4, 8.9 and 9.6 cycles). The vendor's compiler relies on 8 of an un-yielded 14.
 UNYIELDED = {12: 8, 13: 8, 14: 8, 15: 9}
 
-RESULT, OPERANDS, GUARD = 1, 2, 4  # result not known written, operands not known read, guard predicate unchanged
+RESULT, OPERANDS = 1, 2  # result not known written, operands not known read
+SHORTEST = 13  # cycles after issue before which no tracked result comes [maxas wiki, Jia et al.: MUFU, the fastest]
+_JOINS = 4  # how often a node is joined before intervals that still change are given up
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An instruction under way. `issued` is relative to the state's clock; `flags` of RESULT, OPERANDS, GUARD;
-    `result_bars`, `operand_bars`: masks of scoreboards that prove completion; `later`: for each scoreboard that a
+    """An instruction under way. `issued` is relative to the state's clock; `flags` of RESULT, OPERANDS;
+    `result_bars`, `operand_bars`: masks of scoreboards that tell of completion; `later`: for each scoreboard that a
     DEPBAR.LE names, the fewest operations of its kind counted on it since (its own not counted); `live`: written
-    resources not overwritten since."""
+    resources not overwritten since; `only`: facts without which it is not under way."""
 
     issued: int
     flags: int
@@ -32,9 +38,24 @@ class Entry:
     operand_bars: int
     later: tuple[int, ...]
     live: int
+    only: Facts = field(default_factory=dict)
 
 
-State = dict[int, Entry]
+class State(dict[int, Entry]):
+    """The instructions under way by index, and what is known."""
+
+    def __init__(self, entries: Mapping[int, Entry] | None = None, known: Known = NOTHING_KNOWN) -> None:
+        super().__init__(entries or {})
+        self.known = known
+        self.clock = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, State) and dict.__eq__(self, other) and self.known == other.known
+
+    __hash__ = None
+
+    def copy(self) -> "State":
+        return State(self, self.known)
 
 
 def stall_cycles(inst: Instruction) -> int:
@@ -54,6 +75,7 @@ class Timing:
         self.graph = graph
         self.code = graph.code
         self.effects = effects
+        self.knowledge = Knowledge(self.code, effects)
         named = {inst["sb"].value for inst in self.code if inst.operand("sb") is not None}
         self._partial = tuple(sorted(named))  # scoreboards waited on by count
         self._plans = [self._plan(i) for i in range(len(self.code))]
@@ -64,7 +86,7 @@ class Timing:
         """(stall, wait mask, partial wait, write bit, read bit, flags) of an instruction."""
         inst, eff = self.code[i], self.effects[i]
         write, read = bars(inst.control.write_barrier, inst.control.read_barrier)
-        flags = GUARD
+        flags = 0
         if not eff.fixed and eff.writes:
             flags |= RESULT
         if eff.late:
@@ -80,81 +102,145 @@ class Timing:
     def _solve(self) -> None:
         """Propagate to a fixed point, nodes in order of first arrival."""
         start = self.graph.nodes[0]
-        self.entry_states[start] = {}
+        self.entry_states[start] = State()
         order = {node: n for n, node in enumerate(sorted(self.graph.nodes, key=lambda n: n.first))}
         todo = {start}
+        joins: Counter[Node] = Counter()
         while todo:
             node = min(todo, key=order.__getitem__)
             todo.remove(node)
-            state = self._through(node)
-            for successor in node.successors:
+            for successor, state in self._leave(node):
                 known = self.entry_states.get(successor)
-                joined = state if known is None else join(known, state)
-                if joined != known:
+                joins[successor] += 1
+                joined = state if known is None else join(known, state, joins[successor] > _JOINS)
+                if known is None or joined != known:
                     self.entry_states[successor] = joined
                     todo.add(successor)
 
-    def _through(self, node: Node) -> State:
-        state, clock = dict(self.entry_states[node]), 0
+    def _leave(self, node: Node) -> Iterator[tuple[Node, State]]:
+        """(successor, state there) of every way out of a node that what is known leaves open."""
+        state, clock = self.entry_states[node].copy(), 0
         for i in range(node.first, node.last + 1):
-            self._wait(i, state, clock)
+            clock = self._wait(i, state, clock, node.first)
+            if i == node.last:
+                known = state.known
             clock = self._issue(i, state, clock)
-        return {k: Entry(max(e.issued - clock, -HORIZON), e.flags, e.result_bars, e.operand_bars, e.later, e.live)
-                for k, e in state.items() if e.flags & 3 or e.issued - clock > -HORIZON}
+        for k, e in list(state.items()):
+            if e.flags or e.issued - clock > -HORIZON:
+                state[k] = replace(e, issued=max(e.issued - clock, -HORIZON))
+            else:
+                del state[k]
+        last = node.last
+        guarded = self.code[last].opcode in JUMPS and self.code[last].guard != ALWAYS
+        for successor in dict.fromkeys(node.successors):
+            ways = [way for way in (True, False) if (way and successor in self._jumps(node))
+                    or (not way and successor is node.through)]
+            met = None
+            for way in ways:
+                there: State | None = state
+                if guarded and (way or not tests_flags(self.code[last])):
+                    there = assuming(state, (self.knowledge.guard if way else self.knowledge.skipped)(last, known))
+                if there is not None:
+                    met = there if met is None else join(met, there, False)
+            if met is not None:
+                yield successor, met
+
+    @staticmethod
+    def _jumps(node: Node) -> list[Node]:
+        return node.successors if node.through is None else node.successors[:-1]
 
     def stall(self, i: int) -> int:
         """Cycles the stall of instruction i guarantees."""
         return self._plans[i][0]
 
     def walk(self) -> Iterator[tuple[int, State, State, int]]:
-        """(instruction, state before its waits, state after them, clock) for every node and instruction."""
+        """(instruction, state before its waits, state after them, clock after them) for every node and instruction."""
         for _, *step in self.walk_nodes():
             yield tuple(step)  # type: ignore[misc]
 
     def walk_nodes(self) -> Iterator[tuple[Node, int, State, State, int]]:
-        """The same with the node in front."""
+        """The same with the node in front. `before.clock` is the clock before the waits."""
         for node in self.graph.nodes:
             if node not in self.entry_states:
                 continue
-            state, clock = dict(self.entry_states[node]), 0
+            state, clock = self.entry_states[node].copy(), 0
             for i in range(node.first, node.last + 1):
-                before = dict(state)
-                self._wait(i, state, clock)
+                before = state.copy()
+                before.clock = clock
+                clock = self._wait(i, state, clock, node.first)
                 yield node, i, before, state, clock
                 clock = self._issue(i, state, clock)
 
-    def _wait(self, i: int, state: State, clock: int) -> None:
+    def apart(self, entry: Entry, i: int, state: State) -> bool:
+        """Whether instruction i never runs where the one under way did."""
+        run = self.knowledge.guard(i, state.known)
+        return conflict(run, entry.only) or conflict(state.known.facts, entry.only)
+
+    def _wait(self, i: int, state: State, clock: int, first: int) -> int:
+        """Apply the waits of instruction i; gives the clock after them. What waits for the result of an instruction
+        of the same straight piece of code issues no sooner than that result can be there."""
         _, wait, partial, _, _, _ = self._plans[i]
+        later = clock
+        for k, e in state.items() if wait else ():
+            if (self._plans[k][3] & wait and e.flags & RESULT and first <= k < i and self.code[k].guard == ALWAYS
+                    and clock - e.issued >= VISIBLE):
+                later = max(later, e.issued + SHORTEST)
         if wait or partial >= 0:
             release(state, wait, partial, self._partial)
+        return later
 
     def _issue(self, i: int, state: State, clock: int) -> int:
         stall, _, _, write, read, flags = self._plans[i]
         eff = self.effects[i]
+        run = self.knowledge.guard(i, state.known)
+        if run is None:
+            return clock + stall
+        skip = self.knowledge.skipped(i, state.known)
         if write | read and eff.queue:
             cover(state, self.effects, write | read, write, eff)
         elif eff.order == "bar":
             arrive(state, self.effects)
         counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
-        predicates = eff.writes >> PREDICATE & 0x7F
         for k, e in list(state.items()):
-            changes = False
-            later, live, kept = e.later, e.live, e.flags
-            if e.flags & 3 and any(counted) and counts_for(self.effects[k], e, eff, write):
-                later, changes = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True)), True
-            if eff.writes & live and (eff.guard.index == 7 or (kept & GUARD and eff.guard == self.effects[k].guard)):
-                live, changes = live & ~eff.writes, True
-            if predicates >> self.effects[k].guard.index & 1 and kept & GUARD:
-                kept, changes = kept & ~GUARD, True
-            if clock - e.issued >= HORIZON and not kept & 3:
+            later, live, only = e.later, e.live, e.only
+            if e.flags and any(counted) and counts_for(self.effects[k], e, eff, write):
+                later = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True))
+            if eff.writes & live:
+                if conflict(skip, e.only) or conflict(skip, state.known.facts):
+                    live &= ~eff.writes
+                elif not live & ~eff.writes and not e.flags & OPERANDS:
+                    left = both(only, skip)
+                    live, only = (0, only) if left is None else (live, left)
+            if clock - e.issued >= HORIZON and not e.flags:
                 del state[k]
-            elif changes:
-                state[k] = Entry(e.issued, kept, e.result_bars, e.operand_bars, later, live)
-        if predicates >> eff.guard.index & 1:
-            flags &= ~GUARD
+            elif live != e.live or later is not e.later or only is not e.only:
+                state[k] = replace(e, later=later, live=live, only=only)
+        state.known, change = self.knowledge.step(i, state.known)
+        if change is not None:
+            for k, e in state.items():
+                if e.only:
+                    only = change.after(e.only) or NOTHING
+                    if only is not e.only:
+                        state[k] = replace(e, only=only)
+            run = change.after(run)
         own = tuple(0 if n else -1 for n in counted)  # -1: complete only with the next one counted
-        state[i] = Entry(clock, flags, write, read | write if flags & RESULT else read, own, eff.writes)
+        entry = Entry(clock, flags, write, read | write if flags & RESULT else read, own, eff.writes, run or NOTHING)
+        earlier = state.get(i)
+        if earlier is not None and entry.only and (earlier.flags or eff.fixed):
+            entry = replace(entry, only=either(earlier.only, entry.only) or NOTHING, flags=flags | earlier.flags)
+        state[i] = entry
         return clock + stall
+
+
+ALWAYS = Guard()
+
+
+def assuming(state: State, facts: Facts | None) -> "State | None":
+    """The state where the facts hold too; None if that cannot be."""
+    known = both(state.known.facts, facts)
+    if known is None:
+        return None
+    return State({k: e for k, e in state.items() if not conflict(e.only, known)}, Known(known, state.known.implied))
 
 
 def in_order(old: Effects, new: Effects) -> bool:
@@ -170,13 +256,14 @@ def counts_for(old: Effects, entry: Entry, new: Effects, write: int) -> bool:
 
 def cover(state: State, effects: Sequence[Effects], any_bar: int, write: int, new: Effects) -> None:
     """An operation of a queue tells about its predecessors there: operands are read in queue order, and results of
-    one kind come back in order."""
+    one kind come back in order. So does one that its guard keeps from running: scoreboards ignore guards, and the
+    vendor's compiler waits for `@!P0 MUFU` by the barrier of a `@P0 MUFU` behind it."""
     for k, e in list(state.items()):
         old = effects[k]
         result = write if in_order(old, new) else 0
         operands = any_bar if old.queue == new.queue else result
-        if e.flags & 3 and operands:
-            state[k] = Entry(e.issued, e.flags, e.result_bars | result, e.operand_bars | operands, e.later, e.live)
+        if e.flags and operands:
+            state[k] = replace(e, result_bars=e.result_bars | result, operand_bars=e.operand_bars | operands)
 
 
 def arrive(state: State, effects: Sequence[Effects]) -> None:
@@ -184,7 +271,7 @@ def arrive(state: State, effects: Sequence[Effects]) -> None:
     memory, so their operands are read."""
     for k, e in list(state.items()):
         if e.flags & OPERANDS and effects[k].queue == "lsu":
-            state[k] = Entry(e.issued, e.flags & ~OPERANDS, e.result_bars, e.operand_bars, e.later, e.live)
+            state[k] = replace(e, flags=e.flags & ~OPERANDS)
 
 
 def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> None:
@@ -192,7 +279,7 @@ def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> 
     the `count` newest operations of that scoreboard."""
     bar, most = (partial & 7, partial >> 3) if partial >= 0 else (-1, 0)
     for k, e in list(state.items()):
-        if not e.flags & 3:
+        if not e.flags:
             continue
         mask = wait
         if bar >= 0 and e.later[counted.index(bar)] >= most:
@@ -203,18 +290,34 @@ def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> 
         if e.operand_bars & mask:
             flags &= ~OPERANDS
         if flags != e.flags:
-            state[k] = Entry(e.issued, flags, e.result_bars, e.operand_bars, e.later, e.live)
+            state[k] = replace(e, flags=flags)
 
 
-def join(a: State, b: State) -> State:
+def join(a: State, b: State, widen: bool) -> State:
     """The worst of two states whose clocks are both zero."""
-    out = dict(a)
-    for k, y in b.items():
-        x = a.get(k)
-        if x is None:
-            out[k] = y
-        elif x != y:
-            out[k] = Entry(max(x.issued, y.issued), ((x.flags | y.flags) & 3) | (x.flags & y.flags & GUARD),
-                           x.result_bars & y.result_bars, x.operand_bars & y.operand_bars,
-                           tuple(map(min, x.later, y.later)), x.live | y.live)
+    known = join_known(a.known, b.known, widen)
+    out = State({}, known)
+    for side, other in ((a, b), (b, a)):
+        given = lost(side.known.facts, known.facts)
+        for k, e in side.items():
+            if k in out:
+                continue
+            y = other.get(k)
+            only = both(e.only, given) if given else e.only
+            if y is None:
+                if only is not None:
+                    out[k] = e if only is e.only else replace(e, only=only)
+                continue
+            out[k] = _worst(e, y, only, both(y.only, lost(other.known.facts, known.facts)), widen)
     return out
+
+
+def _worst(x: Entry, y: Entry, only: Facts | None, other: Facts | None, widen: bool) -> Entry:
+    """Either of two states of one instruction under way; `only`, `other`: the facts each hangs on."""
+    if bool(x.flags) != bool(y.flags):  # that it may still be pending is the worst of it
+        worst, hangs_on = (x, only) if x.flags else (y, other)
+        return replace(worst, issued=max(x.issued, y.issued), live=x.live | y.live, only=hangs_on or NOTHING)
+    hangs_on = either(only, other, widen)
+    return Entry(max(x.issued, y.issued), x.flags | y.flags, x.result_bars & y.result_bars,
+                 x.operand_bars & y.operand_bars, tuple(map(min, x.later, y.later)), x.live | y.live,
+                 hangs_on or NOTHING)

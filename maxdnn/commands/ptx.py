@@ -12,7 +12,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..cubin import read
+    from ..emu import targets
     from ..emu.ptx import translate
 
+    targets.check(args.target)
     print(translate(read(args.cubin), args.target), end="")
     return 0

@@ -307,7 +307,9 @@ class GpuDevice:
 
     @property
     def ptx_target(self) -> str:
-        return f"sm_{self.capability[0]}{self.capability[1]}"
+        """What its translations are made for: an older GPU where this one is newer than all that are known."""
+        from ..emu.ptx import for_capability
+        return for_capability(*self.capability)
 
     def active(self) -> "_Active":
         """The device's context, current for the time of a `with`. Raises DeviceError where that is the caller's to do

@@ -1,168 +1,118 @@
-"""Control flow of a kernel as one thread sees it, for the PTX target.
+"""Code of one thread for the PTX target. Every position of `paths` becomes a basic block, and nothing of the stack of
+targets is left at run time, unless code calls itself: then targets are pushed to and popped from an array."""
 
-A warp of these chips keeps a stack: SSY, PBK, PCNT and CAL push a target, SYNC, BRK, CONT and RET go to it. For one
-thread that is a jump whose target is known once the pushes on the way are known. So the walk takes the stack as part of
-the position: every (address, stack) becomes a basic block, and nothing of the stack is left at run time. Only code that
-calls itself needs a stack in memory: there the address alone is the position, and targets are popped from an array."""
-
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 
 from ..cubin import CubinKernel
-from ..isa import PT, Instruction
+from ..isa import PT, RZ, Instruction
 from ..isa.table import CC_TRUE
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
 from ..semantics.operands import i32, pred
+from .exchange import Exchange
+from .paths import CALLS, ENDS, POP, PUSH, Paths, Position, Recursion, Stretch, refusal
 from .thread import I32, Thread
 
-MAX_STATIC_DEPTH = 24  # pushes outstanding on one path before the stack is kept in memory
 DYNAMIC_DEPTH = 512
-_PUSH = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "CAL": "CAL", "JCAL": "CAL", "PRET": "CAL"}
-_POP = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
-_JUMPS = ("BRA", "JMP", "BRX", "JMX", "CAL", "JCAL", *_POP, "EXIT", "KIL")
-_SHARED_ACCESS = {"LDS": "load", "LD": "load", "STS": "store", "ST": "store", "ATOMS": "store", "ATOM": "store"}
 _KINDS = ("SSY", "PBK", "PCNT", "CAL")
+_FENCES = {"CTA": "membar.cta", "GL": "membar.gl", "SYS": "membar.sys"}
 V = Any
-Stack = tuple[tuple[str, int], ...] | None  # None: in memory
-
-
-class _Recursion(Exception):
-    """The stack is not known before run time."""
 
 
 def write_body(thread: Thread, fn: ir.Function, kernel: CubinKernel, instructions: Sequence[Instruction]) -> None:
-    """Fill `fn`, whose entry block `thread.b` stands in, with the kernel's code."""
-    entry = thread.b.block
+    """Fill `fn`, whose entry block `thread.b` stands in, with the kernel's code. Raises TranslationError."""
+    paths = Paths(kernel, instructions)
+    first = min(paths.code)
     try:
-        _Walk(thread, fn, kernel, instructions).run(())
-    except _Recursion:
-        del fn.blocks[1:]
-        thread.b.position_at_end(entry)
-        entry.terminator = None
-        entry.instructions = [i for i in entry.instructions if not isinstance(i, ir.instructions.Branch)]
-        _Walk(thread, fn, kernel, instructions).run(None)
+        start: Position = (first, ())
+        stretches = paths.every(start)
+    except Recursion:
+        start = (first, None)
+        stretches = paths.every(start)
+    _Body(thread, fn, kernel, paths, stretches).write(start)
 
 
-class _Walk:
-    def __init__(self, thread: Thread, fn: ir.Function, kernel: CubinKernel, code: Sequence[Instruction]) -> None:
-        self.t, self.b, self.fn, self.kernel = thread, thread.b, fn, kernel
-        self.code = {i.address: i for i in code}
-        self.next = {a.address: b.address for a, b in itertools.pairwise(code)}
-        self.leaders = self._leaders(code)
-        self.paced = self._paced_loops(code)
-        self.blocks: dict[tuple[int, Stack], ir.Block] = {}
-        self.todo: list[tuple[int, Stack]] = []
+class _Body:
+    def __init__(self, thread: Thread, fn: ir.Function, kernel: CubinKernel, paths: Paths,
+                 stretches: dict[Position, Stretch]) -> None:
+        self.t, self.b, self.fn, self.kernel, self.paths = thread, thread.b, fn, kernel, paths
+        self.stretches = stretches
         self.memory: tuple[V, V] | None = None
 
-    def run(self, stack: Stack) -> None:
-        if stack is None:
+    def write(self, start: Position) -> None:
+        if start[1] is None:
             self.memory = (self.t.slot(ir.ArrayType(I32, DYNAMIC_DEPTH), "stack"), self.t.variable("depth", I32))
         entry = self.b.block
-        first = self._block(min(self.code), stack)
-        while self.todo:
-            self._write(*self.todo.pop())
+        self.blocks = {p: self.fn.append_basic_block(f"L{p[0]:x}") for p in self.stretches}
+        exchange = Exchange(self.kernel, self.paths, self.stretches, start)
+        for position, stretch in self.stretches.items():
+            self.b.position_at_end(self.blocks[position])
+            self._stretch(stretch, exchange.meetings(position))
         self.b.position_at_end(entry)
-        self.b.branch(first)
+        self.b.branch(self.blocks[start])
 
-    # -- positions ---------------------------------------------------------------------------------------------
-
-    def _leaders(self, code: Sequence[Instruction]) -> set[int]:
-        found = {self._target(i) for i in code if i.operand("target") is not None and i.opcode not in ("BRX", "JMX")}
-        found |= {self.next.get(i.address, -1) for i in code if i.opcode in _JUMPS}
-        return found | set(self._indirect_targets())
-
-    def _paced_loops(self, code: Sequence[Instruction]) -> list[range]:
-        """Address ranges of loops with a block barrier inside. There lanes are taken to hand values on across the
-        barrier only: bringing the warp together between its accesses as well would cost a quarter of the speed of a
-        double-buffered loop (measured on an H200, conv_fprop_64x64)."""
-        barriers = [i.address for i in code if i.mnemonic == "BAR.SYNC"]
-        jumps = [i for i in code if i.opcode == "BRA" and i["target"].type == "rel_target"]
-        loops = [range(self._target(i), i.address + 1) for i in jumps if self._target(i) <= i.address]
-        return [loop for loop in loops if any(b in loop for b in barriers)]
-
-    @staticmethod
-    def _snap(address: int) -> int:
-        """A target may name the control word in front of a group's first instruction."""
-        return address + 8 if address % 32 == 0 else address
-
-    def _target(self, inst: Instruction) -> int:
-        return self._snap(inst["target"].value)
-
-    def _indirect_targets(self) -> list[int]:
-        """Where an indirect branch may go: every instruction address named by a word of the jump tables in bank 2."""
-        bank = self.kernel.constants.get(2, b"")
-        words = {int.from_bytes(bank[at:at + 4], "little") for at in range(0, len(bank) - 3, 4)}
-        return sorted({self._snap(w) for w in words} & set(self.code)) if self._has_indirect() else []
-
-    def _has_indirect(self) -> bool:
-        return any(i.opcode in ("BRX", "JMX") for i in self.code.values())
-
-    def _block(self, address: int, stack: Stack) -> ir.Block:
-        """The block of a position, to be written if it is new; a trap for an address outside the code."""
-        key = (address, stack)
-        if key not in self.blocks:
-            self.blocks[key] = self.fn.append_basic_block(f"L{address:x}")
-            self.todo.append(key)
-        return self.blocks[key]
-
-    # -- blocks ------------------------------------------------------------------------------------------------
-
-    def _write(self, address: int, stack: Stack) -> None:
-        self.b.position_at_end(self.blocks[address, stack])
-        self.t.begin_block()
-        start = address
-        while True:
-            inst = self.code.get(address)
-            if inst is None or (address != start and address in self.leaders):
-                break
-            address = self.next.get(address, -1)
-            if inst.opcode in _PUSH and inst.opcode not in ("CAL", "JCAL"):
-                stack = self._push(stack, _PUSH[inst.opcode], self._target(inst))
-            elif inst.opcode in _JUMPS:
-                self._jump(inst, address, stack)
-                return
+    def _stretch(self, stretch: Stretch, meetings: frozenset[int]) -> None:
+        for inst in stretch.body:
+            self.t.inst = inst
+            if inst.address in meetings:
+                self.t.meet()
+            if inst.opcode in PUSH:
+                self._push(PUSH[inst.opcode], self.paths.target(inst))
             else:
                 self._plain(inst)
-        if address in self.code:
-            self.b.branch(self._block(address, stack))
+        if stretch.jump is None:
+            self.b.branch(self.blocks[stretch.after])
         else:
-            self._trap()
+            self.t.inst = stretch.jump
+            self._jump(stretch.jump, stretch.after)
 
     def _plain(self, inst: Instruction) -> None:
-        if inst.opcode in _SHARED_ACCESS and not any(inst.address in loop for loop in self.paced):
-            self.t.in_step(_SHARED_ACCESS[inst.opcode])
         condition = self._guard(inst)
-        if condition is None:
+        if inst.opcode == "BAR":
+            self._barrier(inst, condition)
+        elif condition is None:
             self._meaning(inst)
         else:
             with self.b.if_then(condition):
                 self._meaning(inst)
 
     def _meaning(self, inst: Instruction) -> None:
-        if inst.opcode == "BAR":
-            self._barrier(inst)
-        elif inst.opcode == "MEMBAR":
-            self.t.fence(inst.mods["lvl"])
+        if inst.opcode == "MEMBAR":
+            if inst.mods["lvl"] not in _FENCES:
+                raise refusal(self.kernel, inst, f"no fence of PTX is known to do what level {inst.mods['lvl']} does")
+            self.t.fence(_FENCES[inst.mods["lvl"]])
+        elif inst.opcode == "BPT":
+            if inst.mods.get("k") != "TRAP":
+                raise refusal(self.kernel, inst, "a breakpoint")
+            self.t.trap()
         else:
             function = meaning(inst)
             if function is None:
-                self.t.unsupported(f"{inst.text()} has no meaning here")
-            else:
-                function(self.t, inst)
+                raise refusal(self.kernel, inst, "this instruction has no meaning here")
+            function(self.t, inst)
 
-    def _barrier(self, inst: Instruction) -> None:
+    def _barrier(self, inst: Instruction, condition: V | None) -> None:
+        """A barrier counts warps: one arrives, whole, as soon as any of its lanes does."""
         count = inst.operand("cnt")
-        threads = None if count is None or (count.type == "uimm" and count.value == 0) else i32(self.t, count)
+        everyone = count is None or count.value == (0 if count.type == "uimm" else RZ)
+        threads = None if everyone else i32(self.t, count)  # type: ignore[arg-type]
+        if inst["bar"].type == "uimm" and inst["bar"].value > 15:
+            raise refusal(self.kernel, inst, "there are barriers 0 to 15")
         kind = inst.mnemonic.removeprefix("BAR.")
         p = None
         if kind == "RED":
             kind, p = inst.mods["op"], pred(self.t, inst["ps"])
-        self.t.barrier(kind, i32(self.t, inst["bar"]), threads, p)
+        if condition is None:
+            self.t.barrier(kind, i32(self.t, inst["bar"]), threads, p)
+            return
+        if p is not None:  # a lane that does not take part must not count
+            p = self.t.or_(p, self.t.not_(condition)) if kind == "AND" else self.t.and_(p, condition)
+        with self.b.if_then(self.t.icmp("ne", self.t.ballot(condition), self.t.const("i32", 0))):
+            self.t.barrier(kind, i32(self.t, inst["bar"]), threads, p)
 
     # -- jumps -------------------------------------------------------------------------------------------------
 
@@ -175,82 +125,86 @@ class _Walk:
         test = inst.operand("cc")
         if test is not None and test.type == "cc_test" and test.value != CC_TRUE:
             holds = flag_test(self.t, CC_TESTS[test.value])
-            parts.append(self.t.const("i1", 0) if holds is None else holds)
+            if holds is None:
+                raise refusal(self.kernel, inst, f"condition test {CC_TESTS[test.value]} has no published meaning")
+            parts.append(holds)
         if not parts:
             return None
         return parts[0] if len(parts) == 1 else self.t.and_(*parts)
 
-    def _jump(self, inst: Instruction, after: int, stack: Stack) -> None:
+    def _jump(self, inst: Instruction, after: Position) -> None:
         condition = self._guard(inst)
         if condition is not None:
             taken = self.fn.append_basic_block(f"T{inst.address:x}")
-            self.b.cbranch(condition, taken, self._block(after, stack))
+            self.b.cbranch(condition, taken, self.blocks[self.paths.through(inst, after)])
             self.b.position_at_end(taken)
-        op = inst.opcode
-        if op in ("EXIT", "KIL"):
+        address, stack = after
+        if inst.opcode in ENDS:
             self.b.ret_void()
-        elif op in _POP:
-            self._pop(_POP[op], stack)
-        elif op in ("BRX", "JMX"):
-            self._indirect(inst, stack)
-        elif inst["target"].type == "cbank36":
-            self._switch(self.t.constant(inst["target"].bank, inst["target"].value), self._indirect_targets(), stack)
-        else:
-            if op in ("CAL", "JCAL"):
-                stack = self._push(stack, "CAL", after)
-            self.b.branch(self._block(self._target(inst), stack))
+            return
+        if inst.opcode in POP:
+            if stack is None:
+                self._pop_from_memory(POP[inst.opcode])
+            else:
+                self._pop(inst, after)
+            return
+        places = self.paths.taken(inst, after)
+        if self.paths.is_indirect(inst):
+            self._switch(self._indirect(inst), places)
+            return
+        if inst.opcode in CALLS:
+            self._push("CAL", address)
+        self.b.branch(self.blocks[places[0]])
 
-    def _indirect(self, inst: Instruction, stack: Stack) -> None:
+    def _indirect(self, inst: Instruction) -> V:
         """The register holds a table word; the branch adds its displacement, relative to the next word for BRX."""
         op = inst["target"]
+        if op.type == "cbank36":
+            return self.t.constant(op.bank, op.value)
         base = self.t.const("i32", 0) if op.base == 255 else self.t.reg(op.base)
         shift = op.value + (inst.address + 8 if inst.opcode == "BRX" else 0)
-        self._switch(self.t.add(base, self.t.const("i32", shift)), self._indirect_targets(), stack)
+        return self.t.add(base, self.t.const("i32", shift))
 
-    def _switch(self, value: V, targets: Sequence[int], stack: Stack) -> None:
+    def _switch(self, value: V, places: Sequence[Position]) -> None:
         trap = self.fn.append_basic_block("nowhere")
         switch = self.b.switch(value, trap)
-        for target in targets:
-            switch.add_case(ir.Constant(I32, target), self._block(target, stack))
-            if target % 32 == 8:
-                switch.add_case(ir.Constant(I32, target - 8), self._block(target, stack))
+        for place in places:
+            switch.add_case(ir.Constant(I32, place[0]), self.blocks[place])
+            if place[0] % 32 == 8:
+                switch.add_case(ir.Constant(I32, place[0] - 8), self.blocks[place])
         self.b.position_at_end(trap)
-        self._trap()
+        self._nowhere()
 
-    def _trap(self) -> None:
-        self.t.unsupported("a jump outside the kernel")
+    def _nowhere(self) -> None:
+        """What the virtual GPU faults at: here the launch ends in an error."""
+        self.t.trap()
         self.b.unreachable()
 
     # -- the stack ---------------------------------------------------------------------------------------------
 
-    def _push(self, stack: Stack, kind: str, target: int) -> Stack:
-        if stack is not None:
-            if len(stack) >= MAX_STATIC_DEPTH:
-                raise _Recursion
-            return (*stack, (kind, target))
-        array, depth = self.memory  # type: ignore[misc]
+    def _push(self, kind: str, target: int) -> None:
+        """Nothing to do unless the stack is in memory."""
+        if self.memory is None:
+            return
+        array, depth = self.memory
         top = self.b.load(depth, typ=I32)
+        with self.b.if_then(self.t.icmp("uge", top, self.t.const("i32", DYNAMIC_DEPTH)), likely=False):
+            self.t.trap()
         self.b.store(ir.Constant(I32, target << 2 | _KINDS.index(kind)), self._entry(array, top))
         self.b.store(self.t.add(top, self.t.const("i32", 1)), depth)
-        return None
 
     def _entry(self, array: V, index: V) -> V:
         return self.b.gep(array, [ir.Constant(I32, 0), index], source_etype=ir.ArrayType(I32, DYNAMIC_DEPTH))
 
-    def _pop(self, kind: str, stack: Stack) -> None:
-        """Drop entries until one of this kind, and go there; RET with none left ends the thread."""
-        if stack is None:
-            self._pop_from_memory(kind)
-            return
-        while stack:
-            (found, target), stack = stack[-1], stack[:-1]
-            if found == kind:
-                self.b.branch(self._block(target, stack))
-                return
-        if kind == "CAL":
+    def _pop(self, inst: Instruction, after: Position) -> None:
+        """RET with nothing left to return to ends the thread."""
+        places = self.paths.taken(inst, after)
+        if places:
+            self.b.branch(self.blocks[places[0]])
+        elif inst.opcode == "RET":
             self.b.ret_void()
         else:
-            self._trap()
+            self._nowhere()
 
     def _pop_from_memory(self, kind: str) -> None:
         array, depth = self.memory  # type: ignore[misc]
@@ -266,13 +220,9 @@ class _Walk:
         same = self.t.icmp("eq", self.t.and_(value, self.t.const("i32", 3)), self.t.const("i32", _KINDS.index(kind)))
         self.b.cbranch(same, hit, head)
         self.b.position_at_end(empty)
-        self.b.ret_void()
+        if kind == "CAL":
+            self.b.ret_void()
+        else:
+            self._nowhere()
         self.b.position_at_end(hit)
-        self._switch(self.t.lshr(value, self.t.const("i32", 2)), self._pushed(kind), None)
-
-    def _pushed(self, kind: str) -> list[int]:
-        """Every target that some instruction pushes as `kind`."""
-        calls = {self.next.get(i.address, -1) for i in self.code.values() if i.opcode in ("CAL", "JCAL")}
-        plain = {self._target(i) for i in self.code.values()
-                 if _PUSH.get(i.opcode) == kind and i.opcode not in ("CAL", "JCAL")}
-        return sorted(plain | (calls if kind == "CAL" else set()))
+        self._switch(self.t.lshr(value, self.t.const("i32", 2)), [(place, None) for place in self.paths.pushed(kind)])

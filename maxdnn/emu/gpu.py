@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..cubin import PARAM_BASE, Cubin, CubinKernel, read
+from ..cubin import ADDRESSES, PARAM_BASE, Cubin, CubinKernel, read, require_linked
 from ..devices.protocol import Dim3, Texture
-from ..errors import DeviceError, EmulationFault, LaunchError
+from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
 from ..launch import ArgumentPacker, check_geometry
 from . import helpers, layout
 from .compiled import CompiledKernel
@@ -24,7 +24,7 @@ from .worker import LaunchPlan, Worker
 DEFAULT_BUDGET = 1 << 36  # instructions per warp
 _MAX_TEXELS = 1 << 28
 _ARCHS = {"gm107": "sm_50", "gm20b": "sm_53", "gp104": "sm_61"}  # of the others: sm_52
-_GLOBAL_ADDRESS, _TEXTURE_HANDLE = 2, 6  # relocation types
+_PATCHED = (".nv.constant3", ".nv.constant4", ".nv.global.init")  # sections that may hold addresses of variables
 
 
 class VirtualGpu:
@@ -125,13 +125,16 @@ class VirtualModule:
     """A loaded cubin: global variables, constant banks, kernels."""
 
     def __init__(self, gpu: VirtualGpu, cubin: Cubin) -> None:
+        require_linked(cubin, addresses=_PATCHED)
         self.gpu = gpu
         self.cubin = cubin
         self._init = self._global_buffer(cubin.global_init, len(cubin.global_init))
         self._zeros = self._global_buffer(b"", cubin.global_bytes)
         self._bank3 = aligned_bytes(len(cubin.constant_bank))
         self._bank3[:] = np.frombuffer(cubin.constant_bank, np.uint8)
-        self._bank4 = self._relocated()
+        self._bank4 = aligned_bytes(len(cubin.global_addresses))
+        self._bank4[:] = np.frombuffer(cubin.global_addresses, np.uint8)
+        self._relocate()
         self._functions: dict[str, VirtualFunction] = {}
 
     def _global_buffer(self, initial: bytes, nbytes: int) -> VirtualBuffer | None:
@@ -141,15 +144,21 @@ class VirtualModule:
         buffer.data[:len(initial)] = np.frombuffer(initial, np.uint8)
         return buffer
 
-    def _relocated(self) -> np.ndarray:
-        """Constant bank 4: the addresses of global variables."""
-        bank = aligned_bytes(len(self.cubin.global_addresses))
-        bank[:] = np.frombuffer(self.cubin.global_addresses, np.uint8)
+    def _relocate(self) -> None:
+        """Write the addresses of global variables where the file asks for them."""
+        places = {".nv.constant4": self._bank4, ".nv.constant3": self._bank3}
+        if self._init is not None:
+            places[".nv.global.init"] = self._init.data
         for r in self.cubin.relocations:
-            if r.kind == _GLOBAL_ADDRESS and r.section == ".nv.constant4" and r.offset + 8 <= bank.nbytes:
-                address = self.get_global(r.symbol)[0].to_bytes(8, "little")
-                bank[r.offset:r.offset + 8] = np.frombuffer(address, np.uint8)
-        return bank
+            place = places.get(r.section)
+            if place is None or r.kind not in ADDRESSES:
+                continue
+            word = place[r.offset:r.offset + 8]
+            if word.nbytes != 8:
+                raise CubinError(f"damaged cubin: {r} runs past the end of its section")
+            before = int.from_bytes(word.tobytes(), "little") if r.addend is None else r.addend
+            address = (self.get_global(r.symbol)[0] + before) % (1 << 64)
+            word[:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
 
     def function(self, name: str) -> "VirtualFunction":
         if name not in self._functions:

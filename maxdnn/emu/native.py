@@ -1,18 +1,18 @@
-"""IR to machine code in this process, through a cache on disk.
+"""IR to machine code in this process, through the cache on disk.
 
 The key of a cached object is its content (source words and variant), the version of this package's emulator sources,
-and the host's CPU name and features. Files are written whole or not at all."""
+and the host's CPU name and features."""
 
 import functools
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
+
+from .. import cache
 
 
 @functools.cache
@@ -50,15 +50,6 @@ def _identity() -> bytes:
     return _SOURCES + host.encode()
 
 
-def cache_folder() -> Path:
-    """MAXDNN_CACHE, or maxdnn under the platform's user cache folder."""
-    named = os.environ.get("MAXDNN_CACHE")
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    return Path(base) / "maxdnn"
-
-
 def cached_object(content: bytes, make: Callable[[], ir.Module | str]) -> bytes:
     """The object code for `content`, from disk or by compiling the module that `make` gives."""
     return cached(content, ".o", lambda: compile_module(make()))
@@ -66,32 +57,13 @@ def cached_object(content: bytes, make: Callable[[], ir.Module | str]) -> bytes:
 
 def cached(content: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
     """What `make` gives for `content`, from disk if it was made before."""
-    key = hashlib.sha256(_identity() + content).hexdigest()[:40]
-    path = cache_folder() / f"{key}{suffix}"
-    try:
-        return path.read_bytes()
-    except OSError:
-        pass
-    data = make()
-    _write(path, data)
-    return data
+    return cache.cached(_identity() + content, suffix, make)
 
 
 def compile_module(module: ir.Module | str) -> bytes:
     parsed = llvm.parse_assembly(str(module))
     parsed.triple = llvm.get_default_triple()
     return target().emit_object(parsed)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Best effort: a cache that cannot be written only costs time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, path)
-    except OSError:
-        pass
 
 
 class Code:

@@ -7,18 +7,28 @@ their offsets; maxdnn_bank4 is for the loader to fill with their addresses, as t
 of a texture object is a row of the constant array maxdnn_textures: address (8 bytes), number of texels and floats in a
 texel (4 bytes each)."""
 
+import re
+
 import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.ir.values import ArgumentAttributes
 
 from ..cubin import Cubin, CubinKernel, read
+from ..errors import TranslationError
+from ..launch import MAX_LOCAL_BYTES, MAX_SHARED_BYTES
+from . import targets
 from .flow import write_body
 from .native import cached
+from .paths import refusal
+from .stack import stack_bytes
+from .targets import for_capability as for_capability
 from .thread import CONST, GLOBAL, I8, MAX_TEXTURE_OBJECTS, SHARED, Thread, texture_base
 
 TRIPLE = "nvptx64-nvidia-cuda"
 TEXTURE_OBJECTS = "maxdnn_textures"
 GLOBAL_ADDRESSES = "maxdnn_bank4"
+GLOBAL_ADDRESS = 2  # relocation type: R_CUDA_64
+MAX_PARAM_BYTES = 4096  # before PTX 8.1 (PTX ISA, kernel function parameters); no cubin of these chips has more
 GLOBAL_ARRAYS = {".nv.global.init": "maxdnn_global_init", ".nv.global": "maxdnn_global"}
 
 
@@ -28,11 +38,16 @@ def translated(data: bytes, target: str) -> bytes:
 
 
 def translate(cubin: Cubin, target: str = "sm_52") -> str:
-    """PTX text for GPU `target` ("sm_90") with an entry of the same name for every kernel of the cubin. An instruction
-    without a meaning here becomes a trap. Raises DecodeError at a word that is no instruction."""
+    """PTX text for GPU `target` (one of `targets.PTX_VERSIONS`) with an entry of the same name for every kernel of the
+    cubin. Raises TranslationError for what cannot be translated as it is meant, naming the instruction, and
+    DecodeError at a word that is no instruction."""
+    targets.check(target)
+    _check_resources(cubin)
+    _refuse_addresses(cubin)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=target, features=_ptx_version(target), opt=3)
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
+        cpu=target, features="+ptx" + targets.PTX_VERSIONS[target].replace(".", ""), opt=3)
     module = ir.Module("maxdnn")
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)
@@ -45,9 +60,38 @@ def translate(cubin: Cubin, target: str = "sm_52") -> str:
     return machine.emit_assembly(parsed)
 
 
-def _ptx_version(target: str) -> str:
-    """The oldest PTX the target knows that has everything used here."""
-    return "+ptx80" if int(target[3:].rstrip("a")) >= 89 else "+ptx70"
+def _refuse_addresses(cubin: Cubin) -> None:
+    """Raises TranslationError for addresses that a translation does not fill in: of functions (printf, malloc and what
+    else is in no cubin), and of variables anywhere but in bank 4."""
+    for r in cubin.relocations:
+        if not r.section.startswith((".text.", ".nv.constant", ".nv.global")) or r.section.startswith(".nv.constant0."):
+            continue  # notes of the tools; handles of textures
+        if r.section == ".nv.constant4" and r.kind == GLOBAL_ADDRESS and r.symbol in cubin.globals:
+            continue
+        inside = {*cubin.kernels, *(f.name for k in cubin.kernels.values() for f in k.functions)}
+        what = f"variable {r.symbol}" if r.symbol in {*cubin.globals, *cubin.constants} else \
+            f"function {r.symbol}" + ("" if r.symbol in inside else ", which is outside this cubin")
+        kernel = cubin.kernels.get(r.section.removeprefix(".text."))
+        inst = next((i for i in kernel.instructions if i.address == r.offset & ~7), None) if kernel else None
+        if kernel is not None and inst is not None:
+            raise refusal(kernel, inst, f"it needs the address of {what}")
+        raise TranslationError(f"cannot translate: 0x{r.offset:x} of {r.section} needs the address of {what}")
+
+
+def _check_resources(cubin: Cubin) -> None:
+    """Raises TranslationError for what PTX has no room or no name for."""
+    limits = [("constant bank 3", len(cubin.constant_bank), 1 << 16), ("constant bank 4", len(cubin.global_addresses),
+                                                                       1 << 16)]
+    for kernel in cubin.kernels.values():
+        if not re.fullmatch(r"[A-Za-z][\w$]*|[_$%][\w$]+", kernel.name, re.ASCII) or kernel.name.startswith("maxdnn_"):
+            raise TranslationError(f"cannot translate: {kernel.name!r} is no name for a kernel in PTX")
+        limits += [(f"{kernel.name}: bank {n}", len(data), 1 << 16) for n, data in kernel.constants.items()]
+        limits += [(f"{kernel.name}: parameters", texture_base(kernel) + 16 * len(kernel.textures), MAX_PARAM_BYTES),
+                   (f"{kernel.name}: local memory", stack_bytes(kernel), MAX_LOCAL_BYTES),
+                   (f"{kernel.name}: shared memory", kernel.shared_bytes, MAX_SHARED_BYTES)]
+    for what, nbytes, limit in limits:
+        if not 0 <= nbytes <= limit:
+            raise TranslationError(f"cannot translate: {what} must have at most {limit} bytes (got {nbytes})")
 
 
 def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
@@ -70,6 +114,10 @@ def _array(module: ir.Module, name: str, type_: ir.Type, space: int, initial: ir
     return variable
 
 
+def _zeros(nbytes: int) -> ir.Constant:
+    return ir.Constant(ir.ArrayType(I8, nbytes), None)
+
+
 def _bytes(data: bytes) -> ir.Constant:
     return ir.Constant(ir.ArrayType(I8, len(data)), bytearray(data) if any(data) else None)
 
@@ -80,22 +128,19 @@ def _arrays(module: ir.Module, cubin: Cubin) -> dict[str, ir.GlobalVariable]:
     out = {"shared": _array(module, "maxdnn_shared", ir.ArrayType(I8, 0), SHARED, None)}
     fetches = [i for kernel in cubin.kernels.values() for i in kernel.instructions if i.cls.name == "tex"]
     if fetches:
-        initial = _bytes(bytes(16))
+        initial = _zeros(16)
         out["zeros"] = _array(module, "maxdnn_zeros", initial.type, GLOBAL, initial)
     references = {offset for kernel in cubin.kernels.values() for _, offset in kernel.textures}
     if any(i.operand("slot") is None or 4 * i["slot"].value not in references for i in fetches):
-        initial = _bytes(bytes(16 * MAX_TEXTURE_OBJECTS))
+        initial = _zeros(16 * MAX_TEXTURE_OBJECTS)
         out["objects"] = _array(module, TEXTURE_OBJECTS, initial.type, CONST, initial)
-    wanted = [("bank3", "maxdnn_bank3", CONST, cubin.constant_bank),
-              (".nv.global.init", GLOBAL_ARRAYS[".nv.global.init"], GLOBAL, cubin.global_init),
-              (".nv.global", GLOBAL_ARRAYS[".nv.global"], GLOBAL, bytes(cubin.global_bytes))]
-    for key, name, space, data in wanted:
-        if data:
-            initial = _bytes(data)
+    wanted = [("bank3", "maxdnn_bank3", CONST, _bytes(cubin.constant_bank)),
+              ("bank4", GLOBAL_ADDRESSES, CONST, _bytes(cubin.global_addresses)),
+              (".nv.global.init", GLOBAL_ARRAYS[".nv.global.init"], GLOBAL, _bytes(cubin.global_init)),
+              (".nv.global", GLOBAL_ARRAYS[".nv.global"], GLOBAL, _zeros(cubin.global_bytes))]
+    for key, name, space, initial in wanted:
+        if initial.type.count:
             out[key] = _array(module, name, initial.type, space, initial)
-    if cubin.global_addresses:
-        initial = _bytes(cubin.global_addresses)
-        out["bank4"] = _array(module, GLOBAL_ADDRESSES, initial.type, CONST, initial)
     return out
 
 
@@ -115,11 +160,11 @@ def _kernel(module: ir.Module, kernel: CubinKernel, arrays: dict[str, ir.GlobalV
     fn.calling_convention = "ptx_kernel"
     fn.args[0].attributes = _ByValue(max(texture_base(kernel) + 16 * len(kernel.textures), 8))
     builder = ir.IRBuilder(fn.append_basic_block("entry"))
-    banks = {3: arrays["bank3"]} if "bank3" in arrays else {}
-    if "bank4" in arrays:
-        banks[4] = arrays["bank4"]
-    if any(kernel.constants.get(2, b"")):
-        initial = _bytes(kernel.constants[2])
-        banks[2] = _array(module, f"maxdnn_bank2_{kernel.name}", initial.type, CONST, initial)
+    banks = {number: arrays[f"bank{number}"] for number in (3, 4) if f"bank{number}" in arrays}
+    for number, data in kernel.constants.items():
+        if number not in (0, 3, 4) and data:
+            initial = _bytes(data)
+            banks[number] = _array(module, f"maxdnn_bank{number}_{kernel.name}", initial.type, CONST, initial)
+            banks[number].linkage = "internal"  # one that nothing reads is left out
     thread = Thread(module, builder, kernel, fn.args[0], banks, arrays)
     write_body(thread, fn, kernel, kernel.instructions)

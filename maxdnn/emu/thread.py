@@ -3,13 +3,16 @@ that of `Lanes` on scalars; what LLVM has no operation for (directed rounding, a
 is the PTX instruction itself. Source: NVIDIA PTX ISA."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from llvmlite import ir
 
 from ..cubin import PARAM_BASE, CubinKernel
+from ..isa import RZ, Instruction
 from .lanes import ELEMENTS, Lanes
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
+from .paths import refusal
+from .runtime.atomics import OPERATIONS
 from .stack import stack_bytes
 
 I1, I8, I32, I64 = (ELEMENTS[n] for n in ("i1", "i8", "i32", "i64"))
@@ -44,9 +47,10 @@ def texture_base(kernel: CubinKernel) -> int:
 
 
 class Thread(Lanes):
-    """Semantics traced into the current block of `builder`. Registers, predicates and flags are stack slots, which LLVM
-    turns into values. `banks`: constant banks as globals in the constant space. `arrays`: "shared" memory; "zeros", 16
-    bytes of them, where there are textures, and "objects", their table, where there are texture objects."""
+    """Semantics traced into the current block of `builder`; whoever traces says which instruction, `inst`, it is.
+    Registers, predicates and flags are stack slots, which LLVM turns into values. `banks`: constant banks as globals in
+    the constant space. `arrays`: "shared" memory; "zeros", 16 bytes of them, where there are textures, and "objects",
+    their table, where there are texture objects."""
 
     def __init__(self, module: ir.Module, builder: ir.IRBuilder, kernel: CubinKernel, params: V,
                  banks: Mapping[int, ir.GlobalVariable], arrays: Mapping[str, ir.GlobalVariable]) -> None:
@@ -59,7 +63,7 @@ class Thread(Lanes):
         self._local_bytes = stack_bytes(kernel)
         self._local = self.slot(ir.ArrayType(I8, self._local_bytes), "local") if self._local_bytes else None
         self._slots: dict[str, V] = {}
-        self._shared_access = "unknown"  # the last: "load", "store", "none" since a barrier
+        self.inst: Instruction | None = None
         self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
 
     # -- slots -------------------------------------------------------------------------------------------------
@@ -84,10 +88,16 @@ class Thread(Lanes):
         return self.b.load(self.variable(name, type_), typ=type_)
 
     def reg(self, index: int) -> V:
+        self._check_register(index)
         return self._get(f"R{index}", I32)
 
     def set_reg(self, index: int, value: V) -> None:
+        self._check_register(index)
         self.b.store(value, self.variable(f"R{index}", I32))
+
+    def _check_register(self, index: int) -> None:
+        if index >= RZ:
+            self.unsupported("an operand reaches beyond R254")
 
     def pred(self, index: int) -> V:
         return self._get(f"P{index}", I1)
@@ -159,6 +169,7 @@ class Thread(Lanes):
             value = self.ptx(f"mov.u64 $0, {source};", "i64", convergent=True)
             return self.trunc(self.lshr(value, self.const("i64", 32 if name.endswith("HI") else 0)), "i32")
         shifted = {"SR_TID": (("tid.x", 0), ("tid.y", 16), ("tid.z", 26)),
+                   "SR_NTID": (("ntid.x", 0), ("ntid.y", 16), ("ntid.z", 26)),
                    "SR_VIRTID": (("warpid", 8), ("smid", 20)), "SR_VIRTCFG": (("nsmid", 20),)}
         if name in shifted:
             value = self.const("i32", 0)
@@ -167,6 +178,7 @@ class Thread(Lanes):
             return value
         if name == "SR_SMEMSZ":
             return self._shared_bytes()
+        self.unsupported(f"special register {name} has no counterpart in PTX")
         return self.const("i32", 0)
 
     def _shared_bytes(self) -> V:
@@ -178,24 +190,31 @@ class Thread(Lanes):
     def constant(self, bank: int, offset: int) -> V:
         if bank == 0:
             return self._bank0(offset)
-        known = self.kernel.constants.get(bank)
-        if known is not None and bank == 2:
-            return self.const("i32", int.from_bytes(known[offset:offset + 4], "little"))
-        if bank not in self._banks:
-            return self.const("i32", 0)
+        self._check_bank(bank, offset, 4)
+        if bank not in (3, 4):  # the compiler's own, the same in every launch
+            return self.const("i32", int.from_bytes(self.kernel.constants[bank][offset:offset + 4], "little"))
         return self.b.load(self._bank_address(bank, self.const("i32", offset)), typ=I32, align=4)
+
+    def _check_bank(self, bank: int, offset: int, size: int) -> None:
+        """Of a constant address what is known now: the bank, and an offset no register is added to."""
+        held = self._banks[bank].value_type.count if bank in self._banks else 0
+        if offset < 0 or offset + size > held:
+            self.unsupported(f"constant bank {bank} has {held} bytes" if held else f"there is no constant bank {bank}")
 
     def _bank0(self, offset: int) -> V:
         if offset in _BANK0:
             return self._sreg(_BANK0[offset])
         if offset in self._textures:
             return self.const("i32", self._textures[offset])
-        if offset >= PARAM_BASE:
+        if PARAM_BASE <= offset < PARAM_BASE + self.kernel.param_bytes:
             return self.b.load(self._param(self.const("i64", offset - PARAM_BASE)), typ=I32, align=4)
         if offset == DYNAMIC_SHARED_SIZE:
             return self.sub(self._shared_bytes(), self.const("i32", self.kernel.shared_bytes))
-        words = {0x00: SHARED_WINDOW << 24, 0x04: LOCAL_WINDOW << 24, 0x20: self._local_bytes}
-        return self.const("i32", words.get(offset, 0))
+        words = {0x00: SHARED_WINDOW << 24, 0x04: LOCAL_WINDOW << 24, 0x20: self._local_bytes,
+                 0xD0: 0, 0xD4: 0}  # the first generic address that is global
+        if offset not in words:
+            self.unsupported(f"what stands at 0x{offset:x} of constant bank 0 is not known")
+        return self.const("i32", words[offset])
 
     def _param(self, offset: V) -> V:
         return self.b.gep(self._params, [offset], source_etype=I8)
@@ -214,12 +233,23 @@ class Thread(Lanes):
             return self.b.gep(self._shared, [address], source_etype=I8)
         if space == "local":
             if self._local is None:
-                return self.b.inttoptr(self.zext(address, "i64"), ir.PointerType())
+                self.unsupported("the cubin gives this kernel no local memory")
             return self.b.gep(self._local, [address], source_etype=I8)
         bank = int(space.removeprefix("const"))
+        self._check_constant(bank, address)
         if bank == 0:
             return self._param(self.sext(self.sub(address, self.const("i32", PARAM_BASE)), "i64"))
         return self._bank_address(bank, address)
+
+    def _check_constant(self, bank: int, address: V) -> None:
+        """An address that no register is added to must lie in its bank; of bank 0 only parameters are read so."""
+        start = self.inst["addr"].value if self.inst else 0
+        fixed = isinstance(address, ir.Constant)
+        if bank == 0:
+            if not PARAM_BASE <= start < PARAM_BASE + self.kernel.param_bytes:
+                self.unsupported("LDC reads only parameters from constant bank 0")
+        else:
+            self._check_bank(bank, start if fixed else 0, 1)
 
     def _generic(self, address: V) -> V:
         """A generic pointer for a generic address of this library: windows by the top byte of a 32-bit address."""
@@ -239,7 +269,9 @@ class Thread(Lanes):
 
     def load(self, space: str, address: V, kind: str, dest: int) -> None:
         place = self._pointer(space, address)
-        if kind in _WORDS:
+        if self.inst is not None and self.inst.mods.get("cache") == "CV":
+            parts = self._volatile(place, kind)
+        elif kind in _WORDS:
             words = _WORDS[kind]
             value = self.b.load(place, typ=ir.VectorType(I32, words), align=4 * words)
             parts = [self.b.extract_element(value, self.const("i32", n)) for n in range(words)]
@@ -250,6 +282,21 @@ class Thread(Lanes):
         for n, part in enumerate(parts):
             if dest != 255:
                 self.set_reg(dest + n, part)
+
+    def _volatile(self, place: V, kind: str) -> list[V]:
+        """A load that happens each time: what it reads may have changed. The space of the pointer is the load's."""
+        space = {GLOBAL: ".global", SHARED: ".shared"}.get(place.type.addrspace, "")
+        width = {"32": "u32", "64": "v2.u32", "128": "v4.u32"}.get(kind, kind.lower())
+        words = _WORDS.get(kind, 1)
+        names = ", ".join(f"${n}" for n in range(words))
+        text = f"ld.volatile{space}.{width} {{{names}}}, [${words}];" if words > 1 else \
+            f"ld.volatile{space}.{width} $0, [$1];"
+        out = ir.LiteralStructType([I32] * words) if words > 1 else I32
+        address = self.b.ptrtoint(place, I64)
+        asm = ir.InlineAsm(ir.FunctionType(out, [I64]), text, ",".join(["=r"] * words + ["l", "~{memory}"]),
+                           side_effect=True)
+        value = self.b.call(asm, [address], attrs=("nounwind",))
+        return [self.b.extract_value(value, n) for n in range(words)] if words > 1 else [value]
 
     def _source(self, index: int) -> V:
         return self.const("i32", 0) if index == 255 else self.reg(index)
@@ -279,6 +326,8 @@ class Thread(Lanes):
             self.set_reg(dest + 1, self.trunc(self.lshr(old, self.const("i64", 32)), "i32"))
 
     def _atomic(self, place: V, op: str, kind: str, operands: Sequence[V]) -> V:
+        if op not in OPERATIONS.get(kind, ()):
+            self.unsupported(f"there is no atomic {op} of {kind}")
         if op == "CAS":
             pair = self.b.cmpxchg(place, operands[0], operands[1], "monotonic")
             return self.b.extract_value(pair, 0)
@@ -291,7 +340,8 @@ class Thread(Lanes):
         return self.b.atomic_rmw(name, place, operands[0], "monotonic")
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
-        known = isinstance(handle, ir.Constant)
+        slot = self.inst.operand("slot") if self.inst is not None else None
+        known = slot is not None and 4 * slot.value in self._textures
         texel = self._reference_texel(handle, coord) if known else self._object_texel(handle, coord)
         for value, dest in zip(texel, dests, strict=True):
             if dest is not None and dest != 255:
@@ -313,7 +363,10 @@ class Thread(Lanes):
 
     def _object_texel(self, handle: V, coord: V) -> list[V]:
         """A texture object's handle is a row of a table: address, number of texels, floats in a texel. Colours it has
-        not read 0, missing alpha 1.0."""
+        not read 0, missing alpha 1.0; a texel beyond the end is all zeros. A handle that is no row ends the launch."""
+        unknown = self.icmp("uge", handle, self.const("i32", MAX_TEXTURE_OBJECTS))
+        with self.b.if_then(unknown, likely=False):
+            self.trap()
         row = self.shl(self.and_(handle, self.const("i32", MAX_TEXTURE_OBJECTS - 1)), self.const("i32", 4))
         base, texels, channels = (
             self.b.load(self._objects_address(self.add(row, self.const("i32", at))), typ=type_, align=4)
@@ -326,7 +379,8 @@ class Thread(Lanes):
             word = self.shl(self.add(first, self.const("i64", component)), self.const("i64", 2))
             place = self.b.inttoptr(self.add(base, word), pointer(GLOBAL))
             place = self.select(self.and_(inside, there), place, self._zeros)
-            missing = self.const("i32", 0x3F800000 if component == 3 else 0)
+            zero = self.const("i32", 0)
+            missing = self.select(inside, self.const("i32", 0x3F800000), zero) if component == 3 else zero
             values.append(self.select(there, self.b.load(place, typ=I32, align=4), missing))
         return values
 
@@ -346,21 +400,16 @@ class Thread(Lanes):
         text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, $2; }"
         return self.ptx(text, "i32", bit, self.executing(), convergent=True)
 
-    def begin_block(self) -> None:
-        """Forget what the code before did to shared memory."""
-        self._shared_access = "unknown"
-
-    def in_step(self, access: str) -> None:
-        """Before a "load" or "store" of shared memory. Lanes of a Maxwell warp run in step, so code may hand values
-        from lane to lane through shared memory without a barrier; later GPUs need the warp brought together between a
-        store and a load, whichever comes first."""
-        if self._shared_access not in ("none", access):
-            self.ptx("bar.warp.sync $0;", None, self.executing(), convergent=True, fence=True)
-        self._shared_access = access
+    def meet(self) -> None:
+        """Bring the lanes that run together in step again; no memory access moves across."""
+        self.ptx("bar.warp.sync $0;", None, self.executing(), convergent=True, fence=True)
 
     def barrier(self, kind: str, number: V, threads: V | None, p: V | None) -> None:
         """BAR.SYNC, BAR.ARV or BAR.RED.op over all threads of the block, or the first `threads` to come."""
-        self._shared_access = "none"
+        if threads is None and kind == "ARV":
+            self.unsupported("arriving without waiting needs a number of threads")
+        if isinstance(threads, ir.Constant) and (threads.constant % 32 or threads.constant > 1024):
+            self.unsupported(f"a barrier takes a multiple of 32 threads up to 1024 (got {threads.constant})")
         where, values = self._barrier_slots([number] if threads is None else [number, threads], kind)
         if kind in ("SYNC", "ARV"):
             name = "bar.sync" if kind == "SYNC" else "bar.arrive"
@@ -390,9 +439,15 @@ class Thread(Lanes):
     def barrier_result(self) -> V:
         return self._get("bar_result", I32)
 
-    def fence(self, level: str) -> None:
-        name = {"CTA": "membar.cta", "GL": "membar.gl", "SYS": "membar.sys"}.get(level, "membar.gl")
+    def fence(self, name: str) -> None:
+        """A memory fence by its PTX name."""
         self.ptx(f"{name};", None, convergent=True, fence=True)
 
-    def unsupported(self, why: str) -> None:
+    def trap(self) -> None:
+        """The launch ends in an error."""
         self.b.call(self.declare("llvm.trap", ir.VoidType(), []), [])
+
+    def unsupported(self, why: str) -> NoReturn:
+        """Raises TranslationError that names kernel, address and instruction."""
+        assert self.inst is not None
+        raise refusal(self.kernel, self.inst, why)

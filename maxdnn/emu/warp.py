@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from ..isa import PT, RZ, Instruction
+from ..semantics.machine import FLAGS
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
 from .lanes import ELEMENTS, Lanes, V
@@ -20,8 +21,6 @@ from .runtime.atomics import OPERATIONS
 from .runtime.memory import KINDS, SPACE_ADDRESS, VI1, VI32, VI64
 from .runtime.races import ATOMIC, READ, WRITE
 from .runtime.rounding import function_name
-
-_FLAGS = "ZSCO"
 
 
 class WarpTracer(Lanes):
@@ -174,7 +173,7 @@ class WarpTracer(Lanes):
         self.b.store(self.b.bitcast(merged, I32), self._pred_slot(index))
 
     def _flag_slot(self, name: str) -> V:
-        return at(self.b, field(self.b, self.warp, WARP, "flags"), 4 * _FLAGS.index(name))
+        return at(self.b, field(self.b, self.warp, WARP, "flags"), 4 * FLAGS.index(name))
 
     def flag(self, name: str) -> V:
         if name in self._flags:

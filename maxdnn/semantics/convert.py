@@ -2,7 +2,7 @@
 
 from ..isa import Instruction, Operand
 from .machine import Machine, V
-from .operands import extend, i64, raw, result32, select_part, set32, set64, set_zs, signs
+from .operands import extend, i64, raw, result32, result64, select_part, signs
 from .registry import semantics
 from .single import canonical, flush, saturate
 
@@ -61,7 +61,7 @@ def _write_float(m: Machine, i: Instruction, type_: str, value: V) -> None:
     if type_ == "F64":
         value = saturate(m, value, "f64") if i.mods["sat"] else value
         nan = m.const("i64", 0xFFF80000_00000000)
-        set64(m, i["d"], m.select(m.fcmp("uno", value, value), nan, m.bitcast(value, "i64")))
+        result64(m, i, m.select(m.fcmp("uno", value, value), nan, m.bitcast(value, "i64")))
         return
     if type_ == "F16":
         if i.mods["sat"]:
@@ -69,8 +69,7 @@ def _write_float(m: Machine, i: Instruction, type_: str, value: V) -> None:
         result32(m, i, half_bits(m, value))
         return
     bits = canonical(m, saturate(m, value) if i.mods["sat"] else value)
-    set_zs(m, i["d"], bits)
-    set32(m, i["d"], bits)
+    result32(m, i, bits)
 
 
 # -- float to integer ---------------------------------------------------------------------------------------------
@@ -92,7 +91,7 @@ def f2i(m: Machine, i: Instruction) -> None:
         odd = m.const("i64", 1 << 63) if bits == 64 else m.const("i32", 1 << 31)
         result = m.select(m.fcmp("uno", value, value), odd, result)
     if bits == 64:
-        set64(m, i["d"], result)
+        result64(m, i, result)
         return
     if bits == 16:
         low, high = (-0x8000, 0x7FFF) if signed else (0, 0xFFFF)
@@ -114,17 +113,22 @@ def clamp(m: Machine, value: V, low: int, high: int, signed: bool) -> V:
 
 
 def _integer(m: Machine, op: Operand, bits: int, signed: bool, wide: bool = False) -> V:
-    """An integer source extended to 32 bits, to 64 if `wide`; then absolute value and negation."""
+    """An integer source extended to 32 bits, to 64 if `wide`, after absolute value and negation in its own width: the
+    compiler makes I2I.S32.S16 and I2F.F32.S16 with a sign of neg.s16, whose -(-32768) is -32768, and never of a neg
+    behind the conversion."""
     if bits == 64:
-        value = i64(m, op)
+        value, zero = i64(m, op), m.const("i64", 0)
     else:
-        value = select_part(m, op, raw(m, op), signed) if op.part else extend(m, raw(m, op), bits, signed)
-        if wide:
-            value = m.sext(value, "i64") if signed else m.zext(value, "i64")
-    zero = m.const("i64" if wide or bits == 64 else "i32", 0)
+        value, zero = extend(m, select_part(m, op, raw(m, op), signed), bits, signed), m.const("i32", 0)
     if op.abs:
         value = m.select(m.icmp("slt", value, zero), m.sub(zero, value), value)
-    return m.sub(zero, value) if op.neg else value
+    value = m.sub(zero, value) if op.neg else value
+    if bits == 64:
+        return value
+    value = extend(m, value, bits, signed)
+    if wide:
+        value = m.sext(value, "i64") if signed else m.zext(value, "i64")
+    return value
 
 
 def _source_bits(i: Instruction) -> int:
@@ -136,7 +140,7 @@ def i2f(m: Machine, i: Instruction) -> None:
     signed, to = i.mods["ss"] == "S", i.mods["dst"]
     value = _integer(m, i["b"], _source_bits(i), signed)
     if to == "F64":
-        set64(m, i["d"], m.bitcast(m.itof(value, "f64", signed, i.mods["rnd"]), "i64"))
+        result64(m, i, m.bitcast(m.itof(value, "f64", signed, i.mods["rnd"]), "i64"))
         return
     result = m.itof(value, "f16" if to == "F16" else "f32", signed, i.mods["rnd"])
     result32(m, i, half_bits(m, result) if to == "F16" else m.bitcast(result, "i32"))
@@ -144,7 +148,7 @@ def i2f(m: Machine, i: Instruction) -> None:
 
 @semantics("I2I", "I2I.B", "I2I.H")
 def i2i(m: Machine, i: Instruction) -> None:
-    """Extend or cut to the destination's width; with .SAT limit to its range, which a negated -2^31 exceeds."""
+    """Extend or cut to the destination's width; with .SAT limit to its range."""
     signed, to_signed, bits = i.mods["ss"] == "S", i.mods["ds"] == "S", int(i.mods["dw"])
     value = _integer(m, i["b"], _source_bits(i), signed, wide=True)
     if i.mods["sat"]:

@@ -3,7 +3,7 @@
 from ..isa import Instruction
 from .integer import set_boolean, set_predicates
 from .machine import Machine, V
-from .operands import f64, halves, pred, set64
+from .operands import f64, pred, result64
 from .registry import semantics
 from .single import choose_minmax, relation
 
@@ -13,17 +13,7 @@ QUIET_NAN = 0xFFF80000_00000000
 def _finish(m: Machine, i: Instruction, value: V) -> None:
     """A NaN result is the default one, so that every target agrees."""
     bits = m.select(m.fcmp("uno", value, value), m.const("i64", QUIET_NAN), m.bitcast(value, "i64"))
-    _write(m, i, bits)
-
-
-def _write(m: Machine, i: Instruction, bits: V) -> None:
-    if i["d"].cc:
-        high = halves(m, bits)[1]
-        m.set_flag("Z", lambda: m.icmp("eq", bits, m.const("i64", 0)))
-        m.set_flag("S", lambda: m.icmp("slt", high, m.const("i32", 0)))
-        m.set_flag("C", lambda: m.const("i1", 0))
-        m.set_flag("O", lambda: m.const("i1", 0))
-    set64(m, i["d"], bits)
+    result64(m, i, bits)
 
 
 @semantics("DADD")
@@ -46,7 +36,7 @@ def dmnmx(m: Machine, i: Instruction) -> None:
     a, b = f64(m, i["a"]), f64(m, i["b"])
     bits = choose_minmax(m, a, b, pred(m, i["ps"]), "i64")
     both = m.and_(m.fcmp("uno", a, a), m.fcmp("uno", b, b))
-    _write(m, i, m.select(both, m.const("i64", QUIET_NAN), bits))
+    result64(m, i, m.select(both, m.const("i64", QUIET_NAN), bits))
 
 
 def _related(m: Machine, i: Instruction) -> V:

@@ -1,6 +1,6 @@
 """Integer addition, multiplication, comparison and their flags."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..isa import PT, Instruction, Operand
 from .machine import Machine, V
@@ -26,31 +26,38 @@ def _entering(m: Machine, op: Operand) -> V:
     return m.not_(value) if op.neg else value
 
 
+def _carried(m: Machine, type_: str) -> V:
+    """What the word below carried into this one: up to 3, as three addends may."""
+    return m.or_(m.zext(m.flag("C"), type_), m.shl(m.zext(m.flag("K"), type_), m.const(type_, 1)))
+
+
 def _carry_in(m: Machine, i: Instruction, count: int) -> V | None:
     if i.mods.get("x"):
-        return m.zext(m.flag("C"), "i32")
+        return _carried(m, "i32")
     return m.const("i32", count) if count else None
 
 
-def add_with_carry(m: Machine, a: V, b: V, carry: V | None) -> tuple[V, Callable[[], V], Callable[[], V]]:
-    """a + b + carry: the sum, and how to get the carry out and the signed overflow. None is a carry of 0."""
+def add_with_carry(m: Machine, i: Instruction, a: V, b: V, carry: V | None) -> tuple[V, Callable[[], V]]:
+    """a + b + carry, and how to get its signed overflow; sets the flags if the instruction says so. None is a carry
+    of 0; one from the word below may wrap a sum that has wrapped already."""
     part = m.add(a, b)
     total = part if carry is None else m.add(part, carry)
-
-    def out() -> V:
-        first = m.icmp("ult", part, a)
-        return first if carry is None else m.or_(first, m.icmp("ult", total, part))
+    first, second = lambda: m.icmp("ult", part, a), lambda: m.icmp("ult", total, part)
 
     def overflow() -> V:
         return m.icmp("slt", m.and_(m.xor(total, a), m.xor(total, b)), m.const("i32", 0))
 
-    return total, out, overflow
+    if not i["d"].cc:
+        pass
+    elif carry is None:
+        set_flags(m, total, C=first, O=overflow)
+    else:
+        set_flags(m, total, C=lambda: m.xor(first(), second()), O=overflow, K=lambda: m.and_(first(), second()))
+    return total, overflow
 
 
 def _add(m: Machine, i: Instruction, a: V, b: V, carry: V | None) -> None:
-    total, out, overflow = add_with_carry(m, a, b, carry)
-    if i["d"].cc:
-        set_flags(m, total, out, overflow)
+    total, overflow = add_with_carry(m, i, a, b, carry)
     if i.mods.get("sat"):
         top = m.const("i32", 0x7FFFFFFF)
         limit = m.select(m.icmp("slt", a, m.const("i32", 0)), m.not_(top), top)
@@ -85,27 +92,37 @@ def iscadd_plus_one(m: Machine, i: Instruction) -> None:
 
 @semantics("IADD3")
 def iadd3(m: Machine, i: Instruction) -> None:
-    """Three addends in 64 bits, so that carries of the pair sum survive the .RS shift."""
-    a, b, c = (m.zext(_negated(m, i[n]), "i64") for n in "abc")
-    total = m.add(a, b)
-    mode = i.mods.get("mode")
-    if mode == "RS":
-        total = m.and_(m.lshr(total, m.const("i64", 16)), m.const("i64", 0x1FFFF))
-    elif mode == "LS":
-        total = m.and_(m.shl(total, m.const("i64", 16)), m.const("i64", 0xFFFFFFFF))
-    total = m.add(total, c)
-    if i.mods.get("x"):
-        total = m.add(total, m.zext(m.flag("C"), "i64"))
+    """Three addends in 64 bits: the carry of the pair sum survives the .RS shift, and up to two come out. A negated
+    word enters as its complement plus one, which carries when the word is 0; with .X as its complement alone, for the
+    one is in the carry of the word below."""
+    words = [_entering(m, i[n]) for n in "abc"]
+    carry = _carried(m, "i64") if i.mods.get("x") else None
+    total = _sum3(m, i, [m.zext(word, "i64") for word in words], carry)
     value = m.trunc(total, "i32")
+
+    def bit(at: int) -> V:
+        return m.icmp("ne", m.and_(total, m.const("i64", 1 << at)), m.const("i64", 0))
+
+    def overflow() -> V:
+        exact = _sum3(m, i, [m.sext(word, "i64") for word in words], carry)
+        return m.icmp("ne", exact, m.sext(m.trunc(exact, "i32"), "i64"))
+
     if i["d"].cc:
-        carry = m.icmp("ne", m.lshr(total, m.const("i64", 32)), m.const("i64", 0))
-        set_flags(m, value, lambda: carry, lambda: m.const("i1", 0))
+        set_flags(m, value, C=lambda: bit(32), K=lambda: bit(33), **({} if i.mods.get("mode") else {"O": overflow}))
     set32(m, i["d"], value)
 
 
-def _negated(m: Machine, op: Operand) -> V:
-    value = i32(m, op)
-    return m.sub(m.const("i32", 0), value) if op.neg else value
+def _sum3(m: Machine, i: Instruction, words: Sequence[V], carry: V | None) -> V:
+    """The sum of i64 addends; `carry` is that of .X."""
+    a, b, c = (m.add(word, m.const("i64", 1)) if i[n].neg and carry is None else word
+               for n, word in zip("abc", words, strict=True))
+    pair = m.add(a, b)
+    if i.mods.get("mode") == "RS":
+        pair = m.and_(m.lshr(pair, m.const("i64", 16)), m.const("i64", 0x1FFFF))
+    elif i.mods.get("mode") == "LS":
+        pair = m.and_(m.shl(pair, m.const("i64", 16)), m.const("i64", 0xFFFFFFFF))
+    total = m.add(pair, c)
+    return total if carry is None else m.add(total, carry)
 
 
 @semantics("XMAD")
@@ -120,9 +137,7 @@ def xmad(m: Machine, i: Instruction) -> None:
     if i.mods.get("psl"):
         product = m.shl(product, m.const("i32", 16))
     addend = _xmad_addend(m, i, mode, (a, b), (a_reg, b_reg), c_reg)
-    total, carry, overflow = add_with_carry(m, product, addend, _carry_in(m, i, 0))
-    if i["d"].cc:
-        set_flags(m, total, carry, overflow)
+    total, _ = add_with_carry(m, i, product, addend, _carry_in(m, i, 0))
     if i.mods.get("mrg"):
         total = m.or_(m.and_(total, m.const("i32", 0xFFFF)), m.shl(b_reg, m.const("i32", 16)))
     set32(m, i["d"], total)
@@ -249,12 +264,9 @@ def imnmx(m: Machine, i: Instruction) -> None:
     value = m.select(m.xor(less, m.not_(least)), a, b)
     if i["d"].cc:
         if mode:
-            m.set_flag("Z", lambda: same)
-            m.set_flag("C", lambda: less)
-            m.set_flag("S", lambda: m.icmp("slt", value, m.const("i32", 0)))
-            m.set_flag("O", lambda: m.const("i1", 0))
+            set_flags(m, value, Z=lambda: same, C=lambda: less)
         else:
-            set_flags(m, value, lambda: m.const("i1", 0), lambda: m.const("i1", 0))
+            set_flags(m, value)
     set32(m, i["d"], value)
 
 
@@ -275,9 +287,7 @@ def _lea_sum(m: Machine, i: Instruction, shifted: V) -> None:
     global memory where it holds."""
     neg = i["a"].neg
     shifted = m.not_(shifted) if neg else shifted
-    total, carry, overflow = add_with_carry(m, shifted, i32(m, i["b"]), _carry_in(m, i, int(neg)))
-    if i["d"].cc:
-        set_flags(m, total, carry, overflow)
+    total, _ = add_with_carry(m, i, shifted, i32(m, i["b"]), _carry_in(m, i, int(neg)))
     if i["pd"].value != PT:
         set_pred(m, i["pd"], m.icmp("ne", total, m.const("i32", 0)))
     set32(m, i["d"], total)

@@ -2,7 +2,7 @@
 
 from ..isa import Instruction
 from .machine import Machine, V
-from .operands import bits, halves, i32, pair, raw, result32, set32, set_pred
+from .operands import bits, halves, i32, pair, raw, result32, set32, set_flags, set_pred
 from .registry import semantics
 
 
@@ -10,36 +10,34 @@ def _logic(m: Machine, op: str, a: V, b: V) -> V:
     return b if op == "PASS_B" else {"AND": m.and_, "OR": m.or_, "XOR": m.xor}[op](a, b)
 
 
-def _zero_predicate(m: Machine, i: Instruction, value: V) -> None:
-    """The predicate result of LOP and LOP3: T, Z (zero) or NZ."""
+def _logic_result(m: Machine, i: Instruction, value: V) -> None:
+    """The word, the flags and the predicate result: T, Z (zero) or NZ. With .X the word is the upper one of a longer
+    number, which is zero if the flags say so of the words below as well: how the compiler tests (a & b) != 0 of 64
+    bits."""
+    below = m.flag("Z") if i.mods["x"] else None
+
+    def zero() -> V:
+        mine = m.icmp("eq", value, m.const("i32", 0))
+        return mine if below is None else m.and_(mine, below)
+
     mode = i.mods.get("pop", "")
     if mode:
-        zero = m.const("i32", 0)
-        tests = {"T": lambda: m.const("i1", 1), "Z": lambda: m.icmp("eq", value, zero),
-                 "NZ": lambda: m.icmp("ne", value, zero)}
-        set_pred(m, i["pd"], tests[mode]())
+        set_pred(m, i["pd"], {"T": lambda: m.const("i1", 1), "Z": zero, "NZ": lambda: m.not_(zero())}[mode]())
+    if i["d"].cc:
+        set_flags(m, value, Z=zero)
+    set32(m, i["d"], value)
 
 
 @semantics("LOP", "LOP32I")
 def lop(m: Machine, i: Instruction) -> None:
-    if i.mods["x"]:
-        m.unsupported(f"{i.opcode}.X has no published meaning")
-        return
-    value = _logic(m, i.mods["op"], bits(m, i["a"]), bits(m, i["b"]))
-    _zero_predicate(m, i, value)
-    result32(m, i, value)
+    _logic_result(m, i, _logic(m, i.mods["op"], bits(m, i["a"]), bits(m, i["b"])))
 
 
 @semantics("LOP3.LUT")
 def lop3(m: Machine, i: Instruction) -> None:
     """Bit number a << 2 | b << 1 | c of the table, as an or of the minterms that are set."""
-    if i.mods["x"]:
-        m.unsupported("LOP3.X has no published meaning")
-        return
     a, b, c = (i32(m, i[n]) for n in "abc")
-    value = lookup3(m, i["lut"].value, a, b, c)
-    _zero_predicate(m, i, value)
-    result32(m, i, value)
+    _logic_result(m, i, lookup3(m, i["lut"].value, a, b, c))
 
 
 def lookup3(m: Machine, lut: int, a: V, b: V, c: V) -> V:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 V = Any
+FLAGS = "ZSCOK"  # zero, sign, carry, overflow of the condition register; K counts twice as a carry (three addends)
 
 
 class Machine(Protocol):
@@ -80,7 +81,7 @@ class Machine(Protocol):
     def pred(self, index: int) -> V: ...
     def set_pred(self, index: int, value: V) -> None: ...
     def flag(self, name: str) -> V:
-        """Z, S, C or O of the condition register, as i1."""
+        """One of FLAGS, as i1."""
 
     def set_flag(self, name: str, value: Callable[[], V]) -> None:
         """The value is computed only if something reads the flag."""

@@ -5,7 +5,7 @@ from .machine import Machine, V
 from .operands import combine, i32, pred, raw, result32, select_part, set32, set_pred
 from .registry import semantics
 
-FLAG_ORDER = "ZSCO"
+FLAG_ORDER = "ZSCO"  # as P2R and R2P pack them
 
 
 @semantics("MOV", "MOV32I")
@@ -127,5 +127,8 @@ def r2p(m: Machine, i: Instruction) -> None:
             bit = m.select(chosen, bit, before)
         if flags:
             m.set_flag(FLAG_ORDER[at], lambda bit=bit: bit)  # type: ignore[misc]
+            if FLAG_ORDER[at] == "C":  # a carry from elsewhere is a single one
+                twice = m.const("i1", 0) if known is not None else m.and_(m.flag("K"), m.not_(chosen))
+                m.set_flag("K", lambda twice=twice: twice)  # type: ignore[misc]
         else:
             m.set_pred(at, bit)

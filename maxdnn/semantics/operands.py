@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ..isa import PT, RZ, Instruction, Operand
-from .machine import Machine, V
+from .machine import FLAGS, Machine, V
 
 CONSTANTS = ("cbank", "cbank36")
 
@@ -110,17 +110,18 @@ def set64(m: Machine, op: Operand, value: V) -> None:
 
 
 def set_zs(m: Machine, op: Operand, value: V) -> None:
-    """Z and S of a 32-bit result whose instruction has no carry; C and O are cleared."""
+    """Z and S of a 32-bit result whose instruction has no carry; the others are cleared."""
     if op.cc:
-        set_flags(m, value, lambda: m.const("i1", 0), lambda: m.const("i1", 0))
+        set_flags(m, value)
 
 
-def set_flags(m: Machine, value: V, carry: Callable[[], V], overflow: Callable[[], V]) -> None:
+def set_flags(m: Machine, value: V, **others: Callable[[], V]) -> None:
+    """All flags after a 32-bit result: Z and S from the value unless given, C, O and K as given, else cleared."""
+    clear = lambda: m.const("i1", 0)  # noqa: E731
     zero = m.const("i32", 0)
-    m.set_flag("Z", lambda: m.icmp("eq", value, zero))
-    m.set_flag("S", lambda: m.icmp("slt", value, zero))
-    m.set_flag("C", carry)
-    m.set_flag("O", overflow)
+    ours = {"Z": lambda: m.icmp("eq", value, zero), "S": lambda: m.icmp("slt", value, zero)}
+    for name in FLAGS:
+        m.set_flag(name, others.get(name) or ours.get(name, clear))
 
 
 def combine(m: Machine, op: str, a: V, b: V) -> V:
@@ -132,3 +133,10 @@ def result32(m: Machine, i: Instruction, value: V) -> None:
     """Write an i32 to operand d with Z and S if .CC is set."""
     set_zs(m, i["d"], value)
     set32(m, i["d"], value)
+
+
+def result64(m: Machine, i: Instruction, value: V) -> None:
+    """Write an i64 to the pair of operand d, with Z and S if .CC is set."""
+    if i["d"].cc:
+        set_flags(m, halves(m, value)[1], Z=lambda: m.icmp("eq", value, m.const("i64", 0)))
+    set64(m, i["d"], value)

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from maxdnn import cubin
-from maxdnn.check.flow import index_of
 from maxdnn.cubin import CubinKernel
 from maxdnn.devices.protocol import Texture
 from maxdnn.isa import PT, RZ, TABLE, Instruction
+from maxdnn.isa.program import index_of
 from maxdnn.isa.text import CC_TESTS
 from maxdnn.semantics import meaning
+from maxdnn.semantics.machine import FLAGS
 from maxdnn.semantics.move import flag_test
 from tests.check.delayedmemory import LOCAL_WINDOW, SHARED_WINDOW, STACK, Access, Memory, Runaway
 from tests.check.numpymachine import LANES, V
@@ -56,7 +57,7 @@ class Warp(Access):
         self.active = self.alive.copy()
         self.regs = np.zeros((256, LANES), np.uint32)
         self.preds = np.zeros((8, LANES), bool)
-        self.flags = {name: np.zeros(LANES, bool) for name in "ZSCO"}
+        self.flags = {name: np.zeros(LANES, bool) for name in FLAGS}
         self.local = np.zeros((LANES, STACK), np.uint8)
         self.commits: list[tuple[int, str, Any, V, V, int]] = []
         self.flying: list[Op] = []

@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterator
 
 from maxdnn import cubin
-from maxdnn.check import check_hazards
+from maxdnn.check import control_findings
+from maxdnn.check.report import ERROR
 from maxdnn.cubin import CubinKernel
 from maxdnn.errors import DecodeError
 from maxdnn.isa import Control
@@ -78,7 +79,7 @@ def run(kernel: CubinKernel, each: int | None = None, seed: int = 1) -> tuple[co
                 through = [path for path in ways if i in path]
                 if not violates(changed, through):
                     continue
-            found = not check_hazards(changed).ok
+            found = any(finding.level == ERROR for finding in control_findings(changed))
             counts[kind, found] += 1
             if not found:
                 inst = kernel.instructions[i]

@@ -8,10 +8,10 @@ import collections
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from maxdnn.check.flow import index_of, indirect_targets
 from maxdnn.check.rules import required_cycles
 from maxdnn.cubin import CubinKernel
 from maxdnn.isa import Instruction
+from maxdnn.isa.program import index_of, noted_targets
 
 Resource = tuple[str, int]
 _POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
@@ -20,7 +20,7 @@ _ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", 
 
 def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[list[int]]:
     """Paths from the entry as lists of instruction indices; at every fork the way less taken so far."""
-    code, tables = kernel.instructions, indirect_targets(kernel)
+    code, tables = kernel.instructions, noted_targets(kernel)
     taken: collections.Counter[tuple[int, int]] = collections.Counter()
     found: list[list[int]] = []
     idle = 0

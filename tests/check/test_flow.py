@@ -1,12 +1,13 @@
 """The control-flow graph against the targets the vendor's compiler notes for SYNC, BRK, CONT, RET and BRX."""
 
 import collections
+import dataclasses
 
 import pytest
 
 from maxdnn import cubin
-from maxdnn.check.flow import Graph, index_of, indirect_targets
 from maxdnn.cubin import CubinKernel
+from maxdnn.isa.program import Graph, address_of, following, index_of, noted_targets
 from tests import oracles
 from tests.check.programs import assembled
 
@@ -65,8 +66,8 @@ def found_targets(kernel: CubinKernel, graph: Graph) -> dict[int, set[int]]:
 def test_targets_are_those_the_compiler_notes(name: str) -> None:
     kernel = cubin.read(oracles.compile_cuda(SOURCES[name])).kernel()
     graph = Graph(kernel)
-    found, noted = found_targets(kernel, graph), indirect_targets(kernel)
-    assert noted and graph.unbalanced == []
+    found, noted = found_targets(kernel, graph), noted_targets(kernel)
+    assert noted and graph.unfollowed == []
     for i in graph.reachable() & set(noted):
         assert found[i] - ({i + 1} - set(noted[i])) == set(noted[i]), kernel.instructions[i].text()
 
@@ -81,7 +82,27 @@ def test_the_address_of_a_control_word_means_the_instruction_behind_it() -> None
     assert [index_of(a) for a in (0x00, 0x08, 0x18, 0x20, 0x28)] == [0, 0, 2, 3, 3]
 
 
+def test_addresses_and_indices_name_each_other() -> None:
+    for index in range(12):
+        assert index_of(address_of(index)) == index
+        assert following(address_of(index)) == address_of(index + 1)
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    ("SYNC", "no SSY"), ("BRK", "no PBK"), ("BRX R2 -0x10", "targets"), ("NOP", "ends here"),
+])
+def test_what_cannot_be_followed_is_listed(line: str, why: str) -> None:
+    if line.startswith("BRX"):
+        changed = assembled(f"--:-:-:-:5 {line};\n--:-:-:-:5 EXIT;\n")
+    else:
+        kernel = assembled("--:-:-:-:5 EXIT;\n")
+        word = {"SYNC": 0xF0F800000007000F, "BRK": 0xE34000000007000F, "NOP": 0x50B0000000070F00}[line]
+        code = b"".join(kernel.code[at:at + 8] + word.to_bytes(8, "little") * 3 for at in range(0, 64, 32))
+        changed = dataclasses.replace(kernel, code=code)
+    assert any(why in text for _, text in Graph(changed).unfollowed)
+
+
 def test_a_sync_without_ssy_ends_the_path_and_is_noted() -> None:
     graph = Graph(assembled("--:-:-:-:5 SYNC;\n--:-:-:-:5 EXIT;\n"))
-    assert graph.unbalanced == [0]
+    assert [i for i, _ in graph.unfollowed] == [0]
     assert graph.reachable() == {0}

@@ -27,5 +27,7 @@ def test_a_predicate_that_may_hold_elsewhere_proves_nothing() -> None:
     assert kinds("ISETP.EQ.AND P0, PT, RZ, c[0x0][0x144], PT", "@!P0") == ["raw-fixed"]
 
 
-def test_an_unguarded_use_is_judged_by_every_write() -> None:
-    assert kinds("PSETP.AND.AND P0, PT, PT, PT, PT", "") == ["raw-fixed"]
+def test_a_write_under_a_guard_replaces_what_was_written_under_one_that_implies_it() -> None:
+    """FMUL ran only where MUFU did: what is left of it there nobody reads. Without the implication somebody may."""
+    assert kinds("PSETP.AND.AND P0, PT, PT, PT, PT", "") == []
+    assert kinds("PSETP.AND.AND P0, PT, !PT, PT, PT", "") == ["raw-fixed"]

@@ -30,7 +30,8 @@ def kernel() -> CubinKernel:
 
 
 def kinds(changed: CubinKernel) -> set[str]:
-    return {finding.kind for finding in check_hazards(changed).findings}
+    report = check_hazards(changed)
+    return {finding.kind for finding in report.findings + report.warnings}
 
 
 def index(opcode: str) -> int:
@@ -61,7 +62,7 @@ def test_control_flow_needs_a_stall() -> None:
 def test_waiting_for_a_barrier_nobody_sets_is_found() -> None:
     unused = next(b for b in range(6) if all(b not in (i.control.write_barrier, i.control.read_barrier)
                                              for i in kernel().instructions))
-    found = check_hazards(with_control(kernel(), index("FFMA"), wait_mask=1 << unused)).findings
+    found = check_hazards(with_control(kernel(), index("FFMA"), wait_mask=1 << unused)).warnings
     assert [f.kind for f in found if f.resource == f"barrier {unused + 1}"] == ["wait-unset"]
 
 

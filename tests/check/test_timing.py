@@ -1,8 +1,8 @@
 """Guaranteed distances and scoreboards on small programs whose answer is in the docstring."""
 
 from maxdnn.check.effects import all_effects
-from maxdnn.check.flow import Graph
 from maxdnn.check.timing import RESULT, State, Timing
+from maxdnn.isa.program import Graph
 from tests.check.programs import assembled
 
 

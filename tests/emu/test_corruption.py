@@ -39,7 +39,7 @@ def no_cache(monkeypatch, tmp_path):
     """Thousands of kernels that never come back are not worth keeping."""
     from maxdnn.emu import helpers
     helpers.load()
-    monkeypatch.setattr("maxdnn.emu.native._write", lambda path, data: None)
+    monkeypatch.setattr("maxdnn.cache.store", lambda key, suffix, data: False)
 
 
 def damaged(original, code, seed):

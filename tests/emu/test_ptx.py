@@ -1,13 +1,26 @@
 """Translation to PTX, judged by the vendor's assembler here and by running it where there is a GPU (tests/gpu)."""
 
+import dataclasses
+import os
+
 import pytest
 
-from maxdnn import cubin
+from maxdnn import cubin, kernels
+from maxdnn.assemble import assemble
+from maxdnn.cli import main
+from maxdnn.cubin import Relocation
+from maxdnn.cubins import cubin as built
 from maxdnn.emu.ptx import translate
+from maxdnn.emu.targets import PTX_VERSIONS, for_capability
+from maxdnn.errors import TranslationError
 from tests import oracles
 from tests.corpus import cases, compiler
+from tests.emu.test_undefined import HEADER
 
-TARGETS = ("sm_52", "sm_70", "sm_80", "sm_90")
+TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+KERNELS = sorted({spec.source.removesuffix(".sass") for spec in kernels.KERNELS.values()})
+SOURCES = sorted({case.source for case in cases.ALL})
+EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # each kernel and corpus program for each target: minutes
 
 EVERY_SPACE = r"""
 __constant__ float table[16];
@@ -38,49 +51,165 @@ extern "C" __global__ void recurse(int *a) { a[threadIdx.x] = ackermann(1, threa
 """
 
 
+def of_source(source, target="sm_90"):
+    return translate(cubin.read(oracles.compile_cuda(source)), target)
+
+
+def of_sass(tmp_path, body, bits=0, **changes):
+    """The translation of an assembled kernel; `bits` of its second instruction are flipped, and fields replaced."""
+    (tmp_path / "probe.sass").write_text(HEADER + body)
+    assemble(tmp_path / "probe.sass", tmp_path / "probe.cubin")
+    whole = cubin.read(tmp_path / "probe.cubin")
+    code = bytearray(whole.kernel().code)
+    code[16:24] = (int.from_bytes(code[16:24], "little") ^ bits).to_bytes(8, "little")
+    kernel = dataclasses.replace(whole.kernel(), **{"code": bytes(code)} | changes)
+    return translate(dataclasses.replace(whole, kernels={kernel.name: kernel}), "sm_90")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", [EVERY_SPACE, RECURSIVE], ids=["spaces", "recursion"])
 def test_the_vendors_assembler_accepts_a_translation(source, target):
-    text = translate(cubin.read(oracles.compile_cuda(source)), target)
+    assert oracles.ptxas(of_source(source, target), target)
+
+
+def pairs():
+    """Each program with one target, each target with several programs; all with all on request."""
+    programs = [*KERNELS, *SOURCES]
+    return [(p, t) for n, p in enumerate(programs) for t in (TARGETS if EVERY else [TARGETS[n % len(TARGETS)]])]
+
+
+@pytest.mark.parametrize(("program", "target"), pairs())
+def test_the_vendors_assembler_accepts_kernels_and_corpus(program, target):
+    data = compiler.compile_source(program) if program in SOURCES else built(program, "sm_52")
+    text = translate(cubin.read(data), target)
+    assert f".version {PTX_VERSIONS[target]}\n.target {target}\n" in text
     assert oracles.ptxas(text, target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("source", sorted({case.source for case in cases.ALL}))
-def test_the_vendors_assembler_accepts_the_whole_corpus(source, target):
-    assert oracles.ptxas(translate(cubin.read(compiler.compile_source(source)), target), target)
+def test_every_known_target_is_one_to_the_vendors_assembler():
+    source = 'extern "C" __global__ void one(int *a) { a[threadIdx.x] = 1; }'
+    for target in PTX_VERSIONS if EVERY else sorted(set(PTX_VERSIONS) - set(TARGETS))[::3]:
+        assert oracles.ptxas(of_source(source, target), target)
+
+
+def test_an_unknown_target_is_refused_before_any_work(capsys):
+    assert main(["ptx", "no-such-file.cubin", "--target", "sm_999"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'sm_999'" in line and all(target in line for target in PTX_VERSIONS)
+
+
+@pytest.mark.parametrize(("capability", "target"), [((9, 0), "sm_90"), ((8, 8), "sm_87"), ((11, 0), "sm_103"),
+                                                    ((12, 1), "sm_121"), ((13, 0), "sm_121")])
+def test_a_gpu_gets_the_newest_target_it_runs(capability, target):
+    assert for_capability(*capability) == target
+
+
+def test_a_gpu_older_than_all_targets_is_refused():
+    with pytest.raises(TranslationError, match=r"capability 3\.5"):
+        for_capability(3, 5)
 
 
 def test_a_static_stack_leaves_no_stack_behind():
-    text = translate(cubin.read(oracles.compile_cuda(EVERY_SPACE)), "sm_90")
+    text = of_source(EVERY_SPACE)
     assert "brx" not in text
     assert text.count("bar.sync") >= 1
 
 
-def test_lanes_in_step_are_brought_together_but_not_inside_a_paced_loop():
-    store_then_load = r"""
-    extern "C" __global__ void handed_on(float *a) {
-        __shared__ volatile float s[64];
-        s[threadIdx.x] = a[threadIdx.x];
-        a[threadIdx.x] = s[threadIdx.x ^ 1];
-    }"""
-    paced = r"""
-    extern "C" __global__ void paced(float *a, int n) {
-        __shared__ volatile float s[2][64];
-        float sum = 0;
-        #pragma unroll 1
-        for (int i = 0; i < n; ++i) {
-            s[i & 1][threadIdx.x] = a[i * 64 + threadIdx.x];
-            sum += s[~i & 1][threadIdx.x ^ 1];
-            __syncthreads();
-        }
-        a[threadIdx.x] = sum;
-    }"""
-    texts = [translate(cubin.read(oracles.compile_cuda(source)), "sm_90") for source in (store_then_load, paced)]
-    assert ["bar.warp.sync" in text for text in texts] == [True, False]
-
-
 def test_symbols_keep_their_place_in_the_arrays():
-    text = translate(cubin.read(oracles.compile_cuda(EVERY_SPACE)), "sm_90")
+    text = of_source(EVERY_SPACE)
     assert "maxdnn_bank3[64]" in text
     assert "maxdnn_global_init[4] = {7}" in text
+
+
+# -- nothing is replaced in silence -------------------------------------------------------------------------------
+
+END = "\n--:-:-:-:f      EXIT;\n"
+CODE_WITHOUT_END = b"".join((word).to_bytes(8, "little") for word in (0x001f8000fc0007e0, *[0x50b0000000070f00] * 3))
+
+
+@pytest.mark.parametrize("case", [
+    ("S2R R0, SR_AFFINITY", "special register SR_AFFINITY"),
+    ("S2R R0, SR_MACHINE_ID_0", "special register SR_MACHINE_ID_0"),
+    ("MOV R0, c[0x0][0x140]", "no constant bank 5", 5 << 34),
+    ("MOV R0, c[0x0][0x140]", "no constant bank 3", 3 << 34),
+    ("LDC R0, c[0x3][R1]", "no constant bank 3"),
+    ("LDC R0, c[0x0][R1]", "only parameters"),
+    ("MOV R0, c[0x0][0x28]", "0x28 of constant bank 0"),
+    ("MOV R0, c[0x0][0x140]", "0x148 of constant bank 0", (0x148 ^ 0x140) // 4 << 20),
+    ("CSETP.CSM_TA.AND P0, PT, CC, PT", "condition test CSM_TA"),
+    ("BRA CC.FCSM_TR, 0x8", "condition test FCSM_TR"),
+    ("LDL R0, [R1]", "no local memory"),
+    ("LDG.128 R248, [R0]", None),
+    ("LDG.128 R248, [R0]", "beyond R254", 248 ^ 252),
+    ("MEMBAR.VC", "level VC"),
+    ("BAR.SYNC 0x0, 0x21", "multiple of 32"),
+    ("BPT.PAUSE", "breakpoint"),
+    ("BPT.TRAP", None),
+    ("RAM", "no meaning"),
+    ("BRX R0 -0x10", "does not say where"),
+    ("LDC.IL R0, c[0x3][R1]", "LDC.IL"),
+    ("TLD.LZ.T R0, R1, RZ, 0x10, 2D, 0xf", "one-dimensional"),
+    ("TLD.LZ.T R0, R1, RZ, 0x10, 1D, 0xf", "0x40 of constant bank 0"),
+])
+def test_what_cannot_be_translated_is_refused_with_its_place(tmp_path, case):
+    """The third number of a case changes bits of the word, where the assembler refuses it too."""
+    line, why, bits = (*case, 0)[:3]
+    body = f"--:-:-:-:1      NOP;\n--:-:-:-:d      {line};{END}"
+    if why is None:
+        assert oracles.ptxas(of_sass(tmp_path, body), "sm_90")
+        return
+    with pytest.raises(TranslationError, match=f"probe: cannot translate 0x0010: {line.split()[0].split('.')[0]}") as e:
+        of_sass(tmp_path, body, bits)
+    assert why in str(e.value)
+
+
+def test_code_that_runs_on_behind_its_end_is_refused(tmp_path):
+    with pytest.raises(TranslationError, match="0x0018: NOP: the code ends behind it"):
+        of_sass(tmp_path, f"--:-:-:-:1      NOP;\n--:-:-:-:d      NOP;{END}", code=CODE_WITHOUT_END)
+
+
+def test_a_jump_outside_the_kernel_is_refused(tmp_path):
+    with pytest.raises(TranslationError, match="0x0010: BRA 0x48: there is no code at 0x48"):
+        of_sass(tmp_path, f"--:-:-:-:1      NOP;\n--:-:-:-:d      BRA 0x48;{END}")
+
+
+def test_a_call_out_of_the_cubin_names_the_function():
+    for call, name in (('printf("%d", a[0])', "vprintf"), ("a[0] = *(int *)malloc(4)", "malloc")):
+        source = f'extern "C" __global__ void caller(int *a) {{ {call}; }}'
+        with pytest.raises(TranslationError, match=f"function {name}, which is outside this cubin"):
+            of_source(source)
+
+
+@pytest.mark.parametrize(("section", "where"), [
+    (".text.probe", "probe: cannot translate 0x0010: MOV32I R0, 0x0: it"), (".nv.constant3", "0x10 of .nv.constant3"),
+    (".nv.global.init", r"0x10 of \.nv\.global\.init"), (".nv.constant4", r"0x10 of \.nv\.constant4")])
+def test_an_address_that_nothing_fills_in_is_refused(tmp_path, section, where):
+    (tmp_path / "probe.sass").write_text(f"{HEADER}--:-:-:-:1      NOP;\n--:-:-:-:6      MOV32I R0, 0x0;{END}")
+    assemble(tmp_path / "probe.sass", tmp_path / "probe.cubin")
+    whole = dataclasses.replace(cubin.read(tmp_path / "probe.cubin"),
+                                relocations=(Relocation(section, 0x10, 1, "elsewhere"),))
+    with pytest.raises(TranslationError, match=f"{where} needs the address of function elsewhere, which is outside"):
+        translate(whole)
+
+
+@pytest.mark.parametrize("changes", [{"shared_bytes": 50000}, {"local_bytes": -8}, {"local_bytes": 1 << 20},
+                                     {"name": "a b"}, {"name": "maxdnn_shared"}, {"constants": {1: bytes(1 << 17)}}])
+def test_what_ptx_has_no_room_or_name_for_is_refused(tmp_path, changes):
+    with pytest.raises(TranslationError, match="cannot translate: "):
+        of_sass(tmp_path, f"--:-:-:-:1      NOP;{END}", **changes)
+
+
+def test_a_barrier_under_a_guard_is_reached_by_all_lanes_that_run_together(tmp_path):
+    """A warp arrives as soon as one of its lanes does: the lanes vote, then all of them go or none."""
+    text = of_sass(tmp_path, f"--:-:-:-:1      S2R R0, SR_TID.X;\n--:-:-:-:d      ISETP.EQ.AND P0, PT, R0, RZ, PT;\n"
+                             f"--:-:-:-:d @P0  BAR.SYNC 0x0;{END}")
+    assert oracles.ptxas(text, "sm_90")
+    assert text.index("vote.sync.ballot") < text.index("bar.sync")
+
+
+def test_a_volatile_load_is_one():
+    """A loop that waits for another block must not read once."""
+    for kind, load in (("int", "u32"), ("double", "v2.u32"), ("unsigned char", "u8")):
+        text = of_source(f'extern "C" __global__ void wait(volatile {kind} *a) {{ while (a[1] == 0); a[0] = 1; }}')
+        assert f"ld.volatile.global.{load}" in text
+        assert oracles.ptxas(text, "sm_90")

@@ -84,11 +84,16 @@ def f2i(s: Sample):
 
 
 def integer(s: Sample, width):
-    """The integer operand as Python integers, with absolute value and negation in its own width, words at least."""
+    """The integer operand as Python integers, with absolute value and negation in its own width: neg.s16 and abs.s16 of
+    -32768 are -32768."""
     op = s["b"]
     value = s.wide("b").astype(object) if width == 64 else s.n("b").astype(object)
     value = value >> {"B": 8, "H": 16}.get(op.part[:1], 0) * int(op.part[1:] or 0) & (1 << width) - 1
-    return signed(value, width) if s.mods["ss"] == "S" else value
+    is_signed = s.mods["ss"] == "S"
+    value = signed(value, width) if is_signed else value
+    value = abs(value) if op.abs else value
+    value = -value if op.neg else value
+    return signed(value, width) if is_signed else value & (1 << width) - 1
 
 
 def width_of(s: Sample):
@@ -96,11 +101,7 @@ def width_of(s: Sample):
 
 
 def i2f(s: Sample):
-    width, to = width_of(s), s.mods["dst"]
-    value, full = integer(s, width), max(width, 32)
-    value = abs(value) if s["b"].abs and s.mods["ss"] == "S" else value
-    value = -value if s["b"].neg else value
-    value = signed(value, full) if s.mods["ss"] == "S" else value & (1 << full) - 1
+    to, value = s.mods["dst"], integer(s, width_of(s))
     floats = np.array([fraction(exact.Fraction(int(v)), s.mode, to) for v in value])
     return result(s, floats.astype(DTYPE[to]), to)
 
@@ -108,8 +109,6 @@ def i2f(s: Sample):
 def i2i(s: Sample):
     """.SAT limits what the marks gave; without it the low bits are extended."""
     value, width, to_signed = integer(s, width_of(s)), int(s.mods["dw"]), s.mods["ds"] == "S"
-    value = abs(value) if s["b"].abs else value
-    value = -value if s["b"].neg else value
     if s.mods["sat"]:
         low, high = (-1 << width - 1, (1 << width - 1) - 1) if to_signed else (0, (1 << width) - 1)
         value = np.array([min(max(int(v), low), high) for v in value], object)

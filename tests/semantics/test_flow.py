@@ -163,8 +163,7 @@ def test_exit_under_a_condition_of_the_flags():
 WITHOUT_MEANING = [
     ("LONGJMP", "-", {}), ("PLONGJMP", "I", {"target": "store"}), ("PEXIT", "I", {"target": "store"}),
     ("SHL", "R", {"d": 12, "a": 4, "b": 5, "x": "X"}), ("SHR", "R", {"d": 12, "a": 4, "b": 5, "x": "X"}),
-    ("SHF.L", "R", {"d": 12, "a": 4, "b": 5, "c": 6, "hi": "X"}), ("LOP", "R", {"d": 12, "a": 4, "b": 5, "x": "X"}),
-    ("LOP32I", "I", {"d": 12, "a": 4, "b": 5, "x": "X"}), ("LOP3.LUT", "R", {"d": 12, "a": 4, "x": "X"}),
+    ("SHF.L", "R", {"d": 12, "a": 4, "b": 5, "c": 6, "hi": "X"}),
     ("LDC", "R", {"d": 12, "addr": (4, 0), "mode": "IL", "size": ""}), ("CSETP", "-", {"pd": 0, "cc": "CSM_TA"}),
     ("TEX", "R", {"d": 12, "a": 4, "mask": 1}), ("TLD4", "R", {"d": 12, "a": 4, "mask": 1}),
     ("RED", "R", {"addr": (16, 0), "d": 4, "e": "E", "type": "F16x2.FTZ.RN"}), ("SAM", "-", {}), ("RAM", "-", {}),

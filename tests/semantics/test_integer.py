@@ -51,13 +51,17 @@ def part(s: Sample, name):
 
 
 def iadd3(s: Sample):
-    """The carry out has no rule once an addend is negated."""
-    a, b, c = (-part(s, n) & WORD if s[n].neg else part(s, n) for n in "abc")
-    two = {"": lambda t: t, "RS": lambda t: t >> 16, "LS": lambda t: t << 16 & WORD}[s.mods.get("mode", "")](a + b)
+    """-x is ~x + 1, which carries for 0; with .X it is ~x. C is the lower bit of the carry, which may be 2 or 3."""
+    one = 0 if s.mods["x"] else 1
+    a, b, c = ((~part(s, n) & WORD) + one if s[n].neg else part(s, n) for n in "abc")
+    mode = s.mods.get("mode", "")
+    two = {"": lambda t: t, "RS": lambda t: t >> 16 & 0x1FFFF, "LS": lambda t: t << 16 & WORD}[mode](a + b)
     total = two + c + carry(s)
-    flags = {"Z": (total & WORD) == 0, "S": signed(total) < 0}
-    plain = not any(s[n].neg for n in "abc")
-    return After(bits(total), flags=flags | ({"C": total > WORD} if plain else {}))
+    flags = {"Z": (total & WORD) == 0, "S": signed(total) < 0, "C": total >> 32 & 1 == 1}
+    if not mode:
+        exact = sum(signed(~part(s, n)) + one if s[n].neg else signed(part(s, n)) for n in "abc") + carry(s)
+        flags["O"] = exact != signed(exact)
+    return After(bits(total), flags=flags)
 
 
 def xmad(s: Sample):

@@ -12,8 +12,11 @@ def zero_flags(value):
     return {"Z": value == 0, "S": value >> 31 == 1}
 
 
-def zero_predicate(s: Sample, value):
-    return {"": None, "T": value == value, "Z": value == 0, "NZ": value != 0}[s.mods.get("pop", "")]
+def logical(s: Sample, value):
+    """With .X the word is zero if the words below were, too."""
+    zero = (value == 0) & (s.flag("Z") if s.mods["x"] else True)
+    pd = {"": None, "T": value == value, "Z": zero, "NZ": ~zero}[s.mods.get("pop", "")]
+    return After(value, pd=pd, flags={"Z": zero, "S": value >> 31 == 1, "C": value != value, "O": value != value})
 
 
 def done(value):
@@ -23,8 +26,7 @@ def done(value):
 
 def lop(s: Sample):
     a, b = (~s.u(n) if s[n].inv else s.u(n) for n in "ab")
-    value = {"AND": a & b, "OR": a | b, "XOR": a ^ b, "PASS_B": b}[s.mods["op"]]
-    return After(value, pd=zero_predicate(s, value), flags=zero_flags(value))
+    return logical(s, {"AND": a & b, "OR": a | b, "XOR": a ^ b, "PASS_B": b}[s.mods["op"]])
 
 
 def lop3(s: Sample):
@@ -32,7 +34,7 @@ def lop3(s: Sample):
     for k in range(32):
         number = (s.u("a") >> k & 1) << 2 | (s.u("b") >> k & 1) << 1 | s.u("c") >> k & 1
         value |= (s["lut"].value >> number & 1).astype(np.uint32) << np.uint32(k)
-    return After(value, pd=zero_predicate(s, value), flags=zero_flags(value))
+    return logical(s, value)
 
 
 def reverse(x):
@@ -103,8 +105,8 @@ def has_x(i):  # what .X does to these has not been published
 
 
 CASES = {
-    "LOP LOP32I": (integers, lop, {"skip": has_x}),
-    "LOP3.LUT": (integers, lop3, {"skip": has_x, "least": 12}),
+    "LOP LOP32I": (integers, lop, {"least": 12}),
+    "LOP3.LUT": (integers, lop3, {"least": 16}),
     "SHL": (shifts, lambda s: done(s.n("a") << amount(s) & WORD), {"skip": has_x}),
     "SHR": (shifts, shr, {"skip": has_x}),
     "SHF.L SHF.R": (shifts, shf, {"skip": has_x}),

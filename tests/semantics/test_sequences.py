@@ -15,6 +15,33 @@ def add64(negated=False):
     return [make("IADD", d=12, d_cc=True, a=A, b=B, **sign), make("IADD", d=13, a=AH, b=BH, x="X", **sign)]
 
 
+def add3(a_neg=False, b_neg=False, c_neg=False, **more):
+    """a + b + a with signs: the compiler writes two IADD3, and the carry between them may be 2."""
+    signs = {"a_neg": a_neg, "b_neg": b_neg, "c_neg": c_neg}
+    return [make("IADD3", d=12, d_cc=True, a=A, b=B, c=A, **signs, **more),
+            make("IADD3", d=13, a=AH, b=BH, c=AH, x="X", **signs)]
+
+
+def and64():
+    """(a & b) != 0 as all ones: the upper LOP.X sees the flags of the lower one."""
+    return [make("LOP", d=RZ, d_cc=True, a=A, b=B, op="AND"), make("MOV", d=13, m=15),
+            make("LOP", pd=0, d=RZ, a=AH, b=BH, x="X", op="AND", pop="NZ"),
+            make("SEL", "I", d=12, a=RZ, b=-1, ps=0, ps_inv=True)]
+
+
+def other_carry():
+    """The carry of an IADD between replaces both carries of IADD3."""
+    low, high = add3()
+    return [low, make("IADD", d=30, d_cc=True, a=A, b=B), high]
+
+
+def with_other_carry(a, b):
+    word = np.uint64(0xFFFFFFFF)
+    carry = (a & word) + (b & word) >> np.uint64(32)
+    upper = 2 * (a >> np.uint64(32)) + (b >> np.uint64(32)) + carry
+    return upper << np.uint64(32) | 2 * a + b & word
+
+
 def compare64(cmp, u):
     """Low words subtracted, high words compared; the result as all ones."""
     return [make("IADD", d=RZ, d_cc=True, a=A, b=B, b_neg=True), make("MOV", d=13, m=15),
@@ -70,6 +97,11 @@ RELATIONS = {"LT": np.less, "LE": np.less_equal, "EQ": np.equal, "NE": np.not_eq
 SEQUENCES = {  # name: words, then the 64 bits of d that operands a and b (uint64) give
     "a + b": (add64(), lambda a, b: a + b),
     "a - b": (add64(True), lambda a, b: a - b),
+    **{f"{'-' * x}a + {'-' * y}b + {'-' * z}a": (
+        add3(x, y, z), lambda a, b, x=x, y=y, z=z: (-a if x else a) + (-b if y else b) + (-a if z else a))
+       for x in (False, True) for y in (False, True) for z in (False, True)},
+    "(a & b) != 0": (and64(), lambda a, b: words64(np.where((a & b) != 0, -1, 0))),
+    "a + b + a, then another carry": (other_carry(), with_other_carry),
     **{f"a {cmp} b, signed": (compare64(cmp, ""), lambda a, b, f=f: words64(f(s64(a), s64(b)) * np.int64(-1)))
        for cmp, f in RELATIONS.items()},
     **{f"a {cmp} b, unsigned": (compare64(cmp, "U32"), lambda a, b, f=f: words64(f(a, b) * np.int64(-1)))

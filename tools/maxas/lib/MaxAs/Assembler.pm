@@ -8,7 +8,7 @@ use MaxAs::Access qw(check_controls resources);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail fail_plain warn_at);
 use MaxAs::Header qw(parse_header module_header);
-use MaxAs::Immediate qw(with_globals);
+use MaxAs::Immediate qw(perl_allowed with_globals);
 use MaxAs::Interface qw(declare_params interface_text mapping_text $PARAM_BASE);
 use MaxAs::Layout qw(label_addresses encode_all code_bytes tail_items);
 use MaxAs::Preprocess qw(expand constant_map substitute);
@@ -27,6 +27,7 @@ my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62;
 # sm }.
 sub _front {
     my ($file, %opt) = @_;
+    perl_allowed(!$opt{no_code});
     my $source = expand(MaxAs::Source->read_file($file), $file, $opt{code} // ($opt{no_code} ? 'refuse' : 'run'));
     my ($preamble, @parts) = _kernel_parts($source);
     my $module = { constants => {}, globals => [] };

@@ -29,6 +29,7 @@ my %SIGN = (neg => '-', abs => '|..|', inv => '~', not => '!');
 sub operand_bits {
     my ($try, $spec, @operand) = @_;
     @{$try}{qw(why hard)} = ('', 0);
+    @operand = _complemented($spec, @operand) if $operand[0]{inv};
     my $handler = $HANDLER{ $spec->{type} } or die "table: unknown operand type $spec->{type}";
     my $bits = $handler->($try, $spec, @operand);
     return unless defined $bits;
@@ -39,6 +40,14 @@ sub operand_bits {
     my $flags = _flags($try, $spec, $operand[0]);
     return unless defined $flags;
     return $bits | $flags;
+}
+
+# ~3 where the form has no bit for it.
+sub _complemented {
+    my ($spec, $o) = @_;
+    return $o if $o->{kind} ne 'num' || defined($spec->{inv_bit_suffix} // $spec->{inv_bit}) || $spec->{type} !~ /^(?:simm20_split|[su]imm)$/;
+    my $value = eval { integer($o->{text}) };
+    return defined $value ? { %$o, text => -1 - $value, inv => 0 } : $o;
 }
 
 sub _soft { my ($try, $why) = @_; @{$try}{qw(why hard)} = ($why, 0); return }
@@ -62,6 +71,8 @@ sub _flags {
     $parts =~ s/\Q$spec->{suffix}\E$// or return _soft($try, "'$spec->{suffix}' wanted") if defined $spec->{suffix};
     if ($spec->{part}) {
         my $raw = $spec->{part}{raw}{$parts};
+        # The low half or byte may be named where it is what no name means.
+        $raw //= $spec->{part}{raw}{''} if $parts =~ /^\.([HB])0$/ && $spec->{part}{raw}{".${1}1"};
         return _hard($try, "'$parts' is not available here") unless $raw;
         $bits |= field_put($spec->{part}, $raw->[0]);
     }

@@ -130,7 +130,7 @@ sub parse_header {
         _check_sizes($kernel, $module, $at);
     }
     if (defined $params && @{ $kernel->{params} } != $params) {
-        fail($lines->[0]{at}, "Params($params) is followed by " . @{ $kernel->{params} } . ' parameter lines');
+        warn_at($lines->[0]{at}, "Params($params) is followed by " . @{ $kernel->{params} } . ' parameter lines');
     }
     return;
 }
@@ -139,13 +139,14 @@ sub _param {
     my ($kernel, $text, $at) = @_;
     $text =~ s/^\s+|\s+$//g;
     return if $text =~ /^ord:/;
-    my ($ordinal, $address, $size, $align) = $text =~ /^(\d{1,4}):(0x[0-9a-fA-F]{1,4}|\d{1,5}):(\d{1,4}):(\d{1,3})$/
-        or fail($at, "parameter line '$text' must be ord:address:size:align, such as 0:0x140:8:0");
+    my ($ordinal, $address, $size, $align, $name) = $text =~ /^(\d{1,4}):(0x[0-9a-fA-F]{1,4}|\d{1,5}):(\d{1,4}):(\d{1,3})(?:[:\s]\s*(\w+).*)?$/
+        or fail($at, "parameter line '$text' must be ord:address:size:align [name], such as 0:0x140:8:0");
     my $offset = _int($address) - 0x140;
     fail($at, "parameter $ordinal lies at $address, parameters start at 0x140") if $offset < 0;
     fail($at, "parameter $ordinal ends beyond 4096 bytes") if $offset + $size > 4096;
     fail($at, "parameter ordinal $ordinal out of order") if $ordinal != @{ $kernel->{params} };
-    push @{ $kernel->{params} }, { ordinal => 0 + $ordinal, offset => $offset, size => 0 + $size, align => 0 + $align };
+    push @{ $kernel->{params} }, { ordinal => 0 + $ordinal, offset => $offset, size => 0 + $size, align => 0 + $align,
+        name => $name };
     return;
 }
 

@@ -1,10 +1,14 @@
+package MaxAs::CODE;
+# The package embedded Perl runs in. Kept first in this file, so that no lexical of ours is visible to it.
+sub value_of { local ($@, $_); return scalar eval "no strict; no warnings; package MaxAs::CODE; $_[0]" }
+
 package MaxAs::Immediate;
 # Numbers as the dialect writes them: decimal, hex, NxEXPR in angle brackets, and floats to their bit patterns.
 use strict;
 use warnings;
 no warnings 'portable';    # 64-bit hex is meant
 use Exporter 'import';
-our @EXPORT_OK = qw(integer with_globals float_bits double_bits half_bits hex_text float_text double_text half_text);
+our @EXPORT_OK = qw(integer perl_allowed with_globals float_bits double_bits half_bits hex_text float_text double_text half_text);
 
 my $TOKEN = qr/\s*(0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?|\$\w+|\*\*|<<|>>|[-+*\/%()&|^~])/;
 
@@ -31,8 +35,21 @@ sub _number {
     return $sign * $text;
 }
 
-# An arithmetic expression over integers and $names set by code or -D. Only these tokens ever reach eval.
+my $perl_allowed = 1;    # in expressions; --no-code takes arithmetic only
+sub perl_allowed { ($perl_allowed) = @_; return }
+
+# What NxEXPR has in its brackets: any Perl expression over the $names that code or -D set, unset ones counting as 0. Numbers
+# are decimal whatever zeros they begin with.
 sub expression {
+    my ($text) = @_;
+    my $safe = $perl_allowed ? $text =~ s/(?<![\w.\$])0+(?=\d)//gr : _arithmetic($text);
+    my $value = $perl_allowed ? MaxAs::CODE::value_of($safe) : do { no warnings; local $@; eval $safe };
+    die "expression '$text' cannot be computed\n" unless defined $value && "$value" =~ /^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$/i && abs($value) < 2**63;
+    return int $value;
+}
+
+# The same text with its $names filled in; only these tokens ever reach eval.
+sub _arithmetic {
     my ($text) = @_;
     my $safe = '';
     pos($text) = 0;
@@ -43,16 +60,15 @@ sub expression {
         elsif ($token =~ /^0[xX]/) { $safe .= ' ' . _number($token) }
         else { $safe .= " $token" }
     }
-    die "expression '$text' makes no sense at '" . substr($text, pos($text) // 0) . "'\n" unless $text =~ /\G\s*$/gc;
-    my $value = do { no warnings; local $@; my $v = eval $safe; die "expression '$text' cannot be computed\n" if $@ || !defined $v; $v };
-    die "expression '$text' cannot be computed\n" unless "$value" =~ /^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$/i && abs($value) < 2**63;
-    return int $value;
+    die "expression '$text' makes no sense at '" . substr($text, pos($text) // 0) . "' (with --no-code arithmetic only)\n"
+        unless $text =~ /\G\s*$/gc;
+    return $safe;
 }
 
-# $names in a text replaced by their values, so that the text means the same elsewhere.
+# Expressions over $names replaced by their values, so that the text means the same elsewhere.
 sub with_globals {
     my ($text) = @_;
-    $text =~ s/\$(\w+)/_global($1)/ge;
+    $text =~ s/(-?\d+)\s*x\s*<([^;]*?)>(?=\s*(?:[,\].]|$))/my ($n, $e) = ($1, $2); $e =~ m{^[\s\d*+()%-]*$} ? "${n}x<$e>" : $n * expression($e)/ge;
     return $text;
 }
 
@@ -60,7 +76,7 @@ sub _global {
     my ($name) = @_;
     no strict 'refs';
     my $value = ${"MaxAs::CODE::$name"};
-    die "\$$name is not set: set it in code or with -D\n" unless defined $value;
+    return 0 unless defined $value;
     die "\$$name is '$value', not a number\n" unless $value =~ /^\s*-?(?:0[xX][0-9a-fA-F]{1,15}|\d{1,18})\s*$/;
     $value =~ s/\s+//g;
     return _number($value);

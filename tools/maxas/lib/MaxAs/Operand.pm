@@ -12,11 +12,14 @@ our @EXPORT_OK = qw(split_operands parse_operand);
 
 my $NUMBER = qr/[-+]?(?:0[xX][0-9a-fA-F]+|\d+\s*x\s*<.*>|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|INF|[QS]?NAN)/;
 
+# NxEXPR, up to the bracket that an operand can end with: the expression may hold others, and commas.
+my $EXPRESSION = qr/\d+\s*x\s*<[^;]*?>(?=\s*(?:[,\].]|$))/;
+
 # Splits at commas outside brackets.
 sub split_operands {
     my ($text) = @_;
     my ($depth, $piece, @pieces) = (0, '');
-    for my $token ($text =~ /([\[\]{}<>(),]|[^\[\]{}<>(),]+)/g) {
+    for my $token ($text =~ /($EXPRESSION|[\[\]{}<>(),]|(?:(?!$EXPRESSION)[^\[\]{}<>(),])+)/g) {
         $depth++ if $token =~ /^[\[{(<]$/;
         $depth-- if $token =~ /^[\]})>]$/ && $depth;
         if ($token eq ',' && !$depth) { push @pieces, $piece; $piece = '' }
@@ -33,6 +36,7 @@ sub parse_operand {
     return _address($1) if $text =~ /^\[(.*)\]$/ && $text !~ /^\[.*\]\s*\[/;
     return _mask($1) if $text =~ /^\{(.*)\}$/;
     return { kind => 'num', text => $1, _suffix_flags($2) } if $text =~ /^($NUMBER)\s*((?:\.(?:NEG|ABS|INV))*)$/;
+    return { kind => 'num', text => $1, inv => 1 } if $text =~ /^~\s*($NUMBER)$/;
     return _signed($text);
 }
 

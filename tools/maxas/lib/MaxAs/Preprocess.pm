@@ -88,7 +88,7 @@ sub _inline_code {
     return $new;
 }
 
-# <CONSTANT_MAPPING> bodies to { name => text }.
+# <CONSTANT_MAPPING> bodies to { name => text }; of two definitions the last one counts.
 sub constant_map {
     my ($map, @bodies) = @_;
     for my $line (map { $_->lines } @bodies) {
@@ -97,7 +97,6 @@ sub constant_map {
         next unless $text =~ /\S/;
         my ($name, $value) = $text =~ /^\s*([A-Za-z_]\w*(?:\[\d+\])?)\s*:\s*(.*?)\s*$/
             or fail($line->{at}, "CONSTANT_MAPPING: 'name : text' wanted");
-        fail($line->{at}, "constant '$name' defined twice") if exists $map->{$name};
         $map->{$name} = $value;
     }
     return $map;

@@ -7,7 +7,7 @@ use strict;
 use warnings;
 use Exporter 'import';
 use MaxAs::Control qw(parse_control $CONTROL_RE);
-use MaxAs::Fail qw(fail fail_plain);
+use MaxAs::Fail qw(fail fail_plain warn_at);
 use MaxAs::Operand qw(split_operands);
 use MaxAs::Spelling qw(modern_opcode);
 our @EXPORT_OK = qw(split_kernels parse_items parse_instruction instruction_text);
@@ -54,8 +54,8 @@ sub parse_instruction {
         or fail($at, $text =~ /^\s*[-\w]+:/ ? 'control code malformed: wait:read:write:yield:stall wanted, such as 03:-:2:Y:d'
         : 'neither an instruction (control code first), a label nor a block mark');
     my $control = parse_control($code, $at);
-    $rest =~ s/\s*;$// or fail($at, "instruction does not end with ';'");
-    fail($at, "text after ';'") if $rest =~ /;/;
+    $rest =~ s/\s*;\s*(.*)$// or fail($at, "instruction does not end with ';'");
+    warn_at($at, "text behind ';' is ignored: $1") if length $1;
     my ($guard, $opcode, $operands) = $rest =~ /^(?:(\@\S*)\s+)?([A-Za-z][\w.]*)(?:\s+(.*))?$/
         or fail($at, "'$rest' is not an instruction");
     my ($new_opcode, $phase) = modern_opcode($opcode);

@@ -7,12 +7,20 @@ our @EXPORT_OK = qw(modern_opcode dialect_opcode);
 
 my $TEXTURE = qr/^(?:TLD4S?|TLDS?|TEXS?|TXQ|TXD|TMML)\b/;
 
+my $MEMORY = qr/^(?:LD|ST)([GLS]?)(?=\.|$)/;
+
 # Opcode text of a source to (opcode text of the table, texture phase bits of the control word).
 sub modern_opcode {
     my ($text) = @_;
     my $phase = 0;
     if ($text =~ $TEXTURE && $text =~ s/\.([TP])$//) { $phase = $1 eq 'T' ? 1 : 2 }
     $text =~ s/^DP([24])A\b/IDP.$1A/;
+    if ($text =~ $MEMORY) {
+        my $shared = $1 eq 'S';
+        $text =~ s/\.(?:C[GISV]|LU|WT)(?=\.|$)//g if $shared;    # shared memory has no cache to speak of
+        $text =~ s/\.32(?=\.|$)//;
+        $text =~ s/^(LDS)(.*?)\.U((?:\.E)?)$/$1.U$2.32$3/;
+    }
     $text =~ s/^STS\.U\b/STS/;
     $text =~ s/^(LDG\b.*)\.CS\b/$1.CI/;
     $text =~ s/^(STG\b.*)\.CI\b/$1.CS/;

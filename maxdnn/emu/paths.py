@@ -1,0 +1,180 @@
+"""The control flow of a kernel as one thread sees it.
+
+A warp of these chips keeps a stack: SSY, PBK, PCNT, PRET and CAL push a target, SYNC, BRK, CONT and RET go to it. For
+one thread that is a jump whose target is known once the pushes on the way are known. So a position is an address and
+the stack there. Only code that calls itself needs a stack in memory: there a position is the address alone."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..cubin import CubinKernel
+from ..errors import TranslationError
+from ..isa import PT, Instruction
+from ..isa.table import CC_TRUE
+from .program import INDIRECT_TARGETS, normal
+
+MAX_STATIC_DEPTH = 24  # pushes outstanding on one path before the stack is kept in memory
+MAX_POSITIONS = 10_000  # likewise
+PUSH = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "CAL": "CAL", "JCAL": "CAL", "PRET": "CAL"}
+POP = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
+CALLS, INDIRECT, ENDS = ("CAL", "JCAL"), ("BRX", "JMX"), ("EXIT", "KIL")
+JUMPS = ("BRA", "JMP", *INDIRECT, *CALLS, *POP, *ENDS)
+Stack = tuple[tuple[str, int], ...] | None  # (kind, target), the last on top; None: in memory
+Position = tuple[int, Stack]
+
+
+class Recursion(Exception):
+    """The stack is not known before run time."""
+
+
+def refusal(kernel: CubinKernel, inst: Instruction, why: str) -> TranslationError:
+    return TranslationError(f"{kernel.name}: cannot translate 0x{inst.address:04x}: {inst.text()}: {why}")
+
+
+def conditional(inst: Instruction) -> bool:
+    """Whether an instruction runs under a guard or a test of the flags."""
+    test = inst.operand("cc")
+    tested = test is not None and test.type == "cc_test" and test.value != CC_TRUE
+    return tested or inst.guard.index != PT or inst.guard.negated
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Straight code from a position: `body`, then `jump` if it does not run on into the next stretch. `after`: the
+    position behind, with what the body pushed on the stack."""
+
+    body: tuple[Instruction, ...]
+    jump: Instruction | None
+    after: Position
+
+
+class Paths:
+    def __init__(self, kernel: CubinKernel, code: Sequence[Instruction]) -> None:
+        self.kernel = kernel
+        self.code = {i.address: i for i in code}
+        self.next = {a.address: b.address for a, b in itertools.pairwise(code)}
+        self._leaders = {normal(i["target"].value) for i in code if self._is_direct(i)}
+        self._leaders |= {self.next.get(i.address, -1) for i in code if i.opcode in JUMPS}
+        self._leaders |= set(self.indirect_targets)
+
+    @staticmethod
+    def _is_direct(inst: Instruction) -> bool:
+        return inst.operand("target") is not None and inst["target"].type in ("rel_target", "uimm")
+
+    def target(self, inst: Instruction) -> int:
+        """The fixed address an instruction names. Raises TranslationError where the kernel has no code there."""
+        found = normal(inst["target"].value)
+        if found not in self.code:
+            raise refusal(self.kernel, inst, f"there is no code at 0x{found:x}")
+        return found
+
+    @cached_property
+    def indirect_targets(self) -> list[int]:
+        """Where an indirect branch may go: what the file lists, and every instruction address named by a word of the
+        jump tables in bank 2."""
+        if not any(self.is_indirect(i) for i in self.code.values()):
+            return []
+        tables = [self.kernel.constants.get(2, b""), *(v for code, v in self.kernel.attributes
+                                                       if code == INDIRECT_TARGETS)]
+        words = {int.from_bytes(t[at:at + 4], "little") for t in tables for at in range(0, len(t) - 3, 4)}
+        return sorted({normal(w) for w in words} & set(self.code))
+
+    @staticmethod
+    def is_indirect(inst: Instruction) -> bool:
+        return inst.opcode in INDIRECT or (inst.opcode in JUMPS and inst.operand("target") is not None
+                                           and not Paths._is_direct(inst))
+
+    def places(self, inst: Instruction) -> list[int]:
+        """Where an indirect branch may go. Raises TranslationError if that is not known."""
+        if not self.indirect_targets:
+            raise refusal(self.kernel, inst, "the cubin does not say where this may go")
+        return self.indirect_targets
+
+    def stretch(self, position: Position) -> Stretch:
+        """The code from a position to the next jump or the next place that something jumps to."""
+        address, stack = position
+        body: list[Instruction] = []
+        while True:
+            inst = self.code[address]
+            address = self.next.get(address, -1)
+            if inst.opcode in JUMPS:
+                return Stretch(tuple(body), inst, (address, stack))
+            body.append(inst)
+            if inst.opcode in PUSH:
+                if conditional(inst):
+                    raise refusal(self.kernel, inst, "a push that not every lane makes")
+                stack = self.push(stack, PUSH[inst.opcode], self.target(inst))
+            if address not in self.code:
+                raise refusal(self.kernel, inst, "the code ends behind it")
+            if address in self._leaders:
+                return Stretch(tuple(body), None, (address, stack))
+
+    @staticmethod
+    def push(stack: Stack, kind: str, target: int) -> Stack:
+        """Raises Recursion where the stack grows beyond what paths are told apart by."""
+        if stack is None:
+            return None
+        if len(stack) >= MAX_STATIC_DEPTH:
+            raise Recursion
+        return (*stack, (kind, target))
+
+    @staticmethod
+    def pop(kind: str, stack: tuple[tuple[str, int], ...]) -> Position | None:
+        """Drop entries until one of this kind; None if there is none."""
+        while stack:
+            (found, target), stack = stack[-1], stack[:-1]
+            if found == kind:
+                return target, stack
+        return None
+
+    def pushed(self, kind: str) -> list[int]:
+        """Every target that some instruction pushes as `kind`."""
+        calls = {self.next[i.address] for i in self.code.values() if i.opcode in CALLS and i.address in self.next}
+        plain = {normal(i["target"].value) for i in self.code.values()
+                 if PUSH.get(i.opcode) == kind and i.opcode not in CALLS} & set(self.code)
+        return sorted(plain | (calls if kind == "CAL" else set()))
+
+    def taken(self, inst: Instruction, after: Position) -> list[Position]:
+        """Where a jump goes when it is taken; nowhere for what ends the thread."""
+        address, stack = after
+        if inst.opcode in ENDS:
+            return []
+        if inst.opcode in POP:
+            kind = POP[inst.opcode]
+            if stack is None:
+                return [(place, None) for place in self.pushed(kind)]
+            place = self.pop(kind, stack)
+            return [place] if place else []
+        if inst.opcode in CALLS:
+            if address not in self.code:
+                raise refusal(self.kernel, inst, "there is no code to return to")
+            stack = self.push(stack, "CAL", address)
+        return [(place, stack) for place in (self.places(inst) if self.is_indirect(inst) else [self.target(inst)])]
+
+    def following(self, stretch: Stretch) -> list[Position]:
+        """Every position that may come after a stretch."""
+        if stretch.jump is None:
+            return [stretch.after]
+        through = [self.through(stretch.jump, stretch.after)] if conditional(stretch.jump) else []
+        return self.taken(stretch.jump, stretch.after) + through
+
+    def through(self, jump: Instruction, after: Position) -> Position:
+        """Where a jump goes when it is not taken."""
+        if after[0] not in self.code:
+            raise refusal(self.kernel, jump, "the code ends behind it")
+        return after
+
+    def every(self, start: Position) -> dict[Position, Stretch]:
+        """All stretches that can be reached. Raises Recursion."""
+        found: dict[Position, Stretch] = {}
+        todo = [start]
+        while todo:
+            position = todo.pop()
+            if len(found) > MAX_POSITIONS and position[1] is not None:
+                raise Recursion
+            if position not in found:
+                found[position] = self.stretch(position)
+                todo += self.following(found[position])
+        return found

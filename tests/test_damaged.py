@@ -1,0 +1,66 @@
+"""Damaged cubins through every command that takes one: an error line or a result, never a signal or a traceback.
+
+The files of tests/emu/test_corruption.py. MAXDNN_DAMAGED sets how many are tried (2000 for the full length)."""
+
+import json
+import os
+
+import pytest
+
+from maxdnn.emu import VirtualGpu
+from tests import damaged, oracles
+from tests.emu.test_corruption import SOURCE
+from tests.emu.test_corruption import damaged as spoil
+
+COUNT = int(os.environ.get("MAXDNN_DAMAGED", "40"))
+EACH = 40  # files a worker
+BUDGET = 20_000
+
+
+def commands(file, launch, name):
+    """Every command that reads a cubin."""
+    yield "disasm", [file]
+    yield "disasm", [file, "--json"]
+    yield "check", [file]
+    yield "check", [file, "--json"]
+    yield "ptx", [file, "--target", "sm_90"]
+    run = [file, "--kernel", name, "--grid", "2", "--block", "32", "--budget", str(BUDGET), "--arg", "30"]
+    for checks in ([], ["--race", "--undefined"]):
+        yield "run", [*run, *["--arg", "zeros:int32:32"] * 2, *checks]
+    yield "simulate", [file, "--launch", launch]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Launch descriptions, and everything loaded and compiled once before workers are forked."""
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / "original.cubin").write_bytes(oracles.compile_cuda(SOURCE))
+    for name in ("box", "loop"):
+        description = {"kernel": name, "grid": [2, 1, 1], "block": [32, 1, 1],
+                       "args": [30, {"buffer": 128}, {"buffer": 128}]}
+        (folder / f"{name}.json").write_text(json.dumps(description))
+        for command, words in commands(str(folder / "original.cubin"), str(folder / f"{name}.json"), name):
+            found = damaged.outcome([command, *words])
+            assert found == "0", f"{command} on the undamaged file: {found}"
+    return folder
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, EACH))
+def test_every_command_survives_a_damaged_cubin(folder, monkeypatch, first):
+    monkeypatch.setattr("maxdnn.emu.native._write", lambda path, data: None)  # not worth keeping
+    monkeypatch.setitem(VirtualGpu.__init__.__kwdefaults__, "instruction_budget", BUDGET)
+    original = (folder / "original.cubin").read_bytes()
+    from maxdnn.cubin import read
+    code = {name: kernel.code for name, kernel in read(original).kernels.items()}
+    jobs = []
+    for seed in range(first, min(first + EACH, COUNT)):
+        data, name = spoil(original, code, seed)
+        file = folder / f"{seed}.cubin"
+        file.write_bytes(data)
+        jobs += [(f"seed {seed}: maxdnn {command} {' '.join(words[1:])}", [command, *words])
+                 for command, words in commands(str(file), str(folder / f"{name}.json"), name)]
+    results = list(damaged.outcomes(jobs, lambda: None))
+    assert len(results) == len(jobs)
+    wrong = [f"{name}: {found}" for name, found in results if found not in damaged.RIGHT]
+    assert not wrong, "\n".join(wrong)
+    assert {"0", "1"} <= {found for _, found in results}

@@ -1,0 +1,35 @@
+"""Random C programs mean on the virtual GPU what they mean to the host's compiler.
+
+MAXDNN_PROGRAMS sets how many are tried: run 2000 after a change to decoding, semantics, lowering or the runtime."""
+
+import os
+import re
+
+import pytest
+
+from maxdnn.emu import VirtualGpu
+from tests.corpus import net
+from tests.corpus.cprogram import program
+
+COUNT = int(os.environ.get("MAXDNN_PROGRAMS", "100"))
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, net.BATCH))
+def test_a_random_program_gives_what_the_hosts_compiler_makes_of_it(first: int) -> None:
+    seeds = range(first, min(first + net.BATCH, COUNT))
+    found = net.on_device(VirtualGpu(), net.compiled(seeds), seeds)
+    wrong = net.differences(found, net.expected(seeds))
+    assert not wrong, "\n".join(f"program {seed}: {what}" for seed, what in wrong.items())
+
+
+def test_the_programs_use_every_part_of_the_language() -> None:
+    text = "".join(program(seed) for seed in range(100))
+    parts = ["for (", "while (", "do {", "switch (", "break", "continue", "CALLED", "__shfl_sync", "__shfl_xor_sync",
+             "__shfl_up_sync", "__shfl_down_sync", "__ballot_sync", "__syncthreads_count", "__shared__", "list[4]",
+             "fma", "atomicAdd", "atomicMin", "double", "float", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
+    assert [part for part in parts if part not in text] == []
+    assert re.search(r"^    .*return .*;\n(?!})", text, re.MULTILINE), "a return before the end"
+
+
+def test_a_program_is_the_same_for_the_same_seed() -> None:
+    assert program(7) == program(7) != program(8)
