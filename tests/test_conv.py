@@ -1,5 +1,7 @@
+import gc
 import threading
 import tracemalloc
+import weakref
 
 import hypothesis.strategies as st
 import numpy as np
@@ -224,6 +226,41 @@ def test_two_threads_get_their_own_results():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_threads_that_call_at_once_load_a_plan_once():
+    class Counting(VirtualGpu):
+        loads = 0
+
+        def load(self, cubin):
+            self.loads += 1
+            return super().load(cubin)
+
+    gpu, shape = Counting(workers=1), ConvShape(6, 3, 4, 4, 5, 3, 3, 1, 1)
+    images, filters = random_layer(shape)
+    want, outs, start = conv_fprop(images, filters, padding=1), [], threading.Barrier(4)
+
+    def work():
+        start.wait()
+        outs.append(conv_fprop(images, filters, padding=1, device=gpu))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outs) == 4 and all(np.array_equal(out, want) for out in outs)
+    assert gpu.loads == 2  # the padding, and the convolution with its table
+
+
+def test_what_a_device_kept_dies_with_it():
+    gpu = VirtualGpu(workers=1)
+    images, filters = small_case()
+    conv_fprop(images, filters, padding=1, device=gpu)
+    memory = weakref.ref(gpu.memory)
+    del gpu
+    gc.collect()
+    assert memory() is None
 
 
 class Metered:

@@ -1,5 +1,7 @@
 import dataclasses
 import itertools
+import json
+import pathlib
 import re
 
 import numpy as np
@@ -263,6 +265,16 @@ def test_the_papers_loop_runs_once_more_when_8_divides_the_elements(elements, ti
     assert [len(t) for t in tables] == [8 * t for t in tiles]
     used = np.concatenate(tables)
     assert (used[:elements] == np.arange(elements)).all() and (used[elements:] == OUT_OF_RANGE).all()
+
+
+def test_the_estimate_of_a_full_layer_is_near_the_simulation():
+    """The ten layers as recorded with the benchmark, by the kernel of the paper."""
+    root = pathlib.Path(__file__).parent.parent
+    rows = json.loads((root / "benchmarks" / "results" / "alexnet_overfeat.json").read_text())["layers"]
+    assert len(rows) == len(LAYERS)
+    for layer, row in zip(LAYERS, rows, strict=True):
+        work = [x.work for x in plan(layer.shape, kernel=row["kernel"]).passes]
+        assert sum(w.clocks(preset()) for w in work) == pytest.approx(row["clocks"], rel=0.03), layer.name
 
 
 def test_an_unknown_kernel_is_refused():
