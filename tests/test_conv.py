@@ -61,12 +61,15 @@ def layers(draw):
     """Layers over the whole range of sizes with few output pixels: those are blocks of their own and all alike."""
     def axis():
         filt, stride, pad = draw(st.integers(1, 11)), draw(st.integers(1, 4)), draw(st.integers(0, 5))
-        size = (draw(st.integers(1, 3)) - 1) * stride + filt - 2 * pad + draw(st.integers(0, stride - 1))
-        return max(size, 1, filt - 2 * pad), filt, stride, pad
+        dilation = draw(st.integers(1, 3)) if filt < 5 else 1
+        reach = (filt - 1) * dilation + 1
+        size = (draw(st.integers(1, 3)) - 1) * stride + reach - 2 * pad + draw(st.integers(0, stride - 1))
+        return max(size, 1, reach - 2 * pad), filt, stride, pad, dilation
 
-    (h, r, str_h, pad_h), (w, s, str_w, pad_w) = axis(), axis()
-    return ConvShape(draw(st.integers(1, 130)), draw(st.integers(1, 70)), h, w, draw(st.integers(1, 200)), r, s,
-                     (str_h, str_w), (pad_h, pad_w))
+    (h, r, *rows), (w, s, *columns) = axis(), axis()
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    channels, filters = groups * draw(st.integers(1, 70 // groups)), groups * draw(st.integers(1, 200 // groups))
+    return ConvShape(draw(st.integers(1, 130)), channels, h, w, filters, r, s, *zip(rows, columns, strict=True), groups)
 
 
 ALPHAS = st.one_of(st.sampled_from([0.0, 1.0, -1.0]),

@@ -6,6 +6,7 @@ import ctypes
 import math
 import struct
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -400,6 +401,7 @@ class GpuDevice:
         return times
 
 
+_finding = threading.RLock()  # of the three below: a GPU has one device, whichever thread asks first
 _driver: _Driver | None = None
 _primary: dict[int, GpuDevice] = {}  # by ordinal
 _by_context: dict[int, GpuDevice] = {}  # by context handle
@@ -407,19 +409,21 @@ _by_context: dict[int, GpuDevice] = {}  # by context handle
 
 def driver() -> _Driver:
     global _driver
-    if _driver is None:
-        cuda.init()
-        _driver = _Driver()
-    return _driver
+    with _finding:
+        if _driver is None:
+            cuda.init()
+            _driver = _Driver()
+        return _driver
 
 
 def device(ordinal: int = 0) -> GpuDevice:
     """The primary context of a GPU, made once."""
-    if ordinal not in _primary:
-        made = _primary[ordinal] = GpuDevice(ordinal)
-        with made.active():
-            _by_context[driver().current_context()] = made
-    return _primary[ordinal]
+    with _finding:
+        if ordinal not in _primary:
+            made = _primary[ordinal] = GpuDevice(ordinal)
+            with made.active():
+                _by_context[driver().current_context()] = made
+        return _primary[ordinal]
 
 
 def for_pointer(pointer: int) -> GpuDevice:
@@ -428,13 +432,14 @@ def for_pointer(pointer: int) -> GpuDevice:
     if pointer == 0:
         raise DeviceError("an empty array is on no device")
     context = driver().context_of(pointer)
-    if context in _by_context:
-        return _by_context[context]
-    ordinal = driver().ordinal_of(pointer)
-    primary = device(ordinal)
-    if context and context not in _by_context:
-        _by_context[context] = GpuDevice(ordinal, context=context)
-    return _by_context.get(context, primary)
+    with _finding:
+        if context in _by_context:
+            return _by_context[context]
+        ordinal = driver().ordinal_of(pointer)
+        primary = device(ordinal)
+        if context and context not in _by_context:
+            _by_context[context] = GpuDevice(ordinal, context=context)
+        return _by_context.get(context, primary)
 
 
 def array_pointer(array: Any) -> int:
