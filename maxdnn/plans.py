@@ -40,7 +40,8 @@ class Launch:
     """One kernel launch. `doing`: what it is for, in words. `values`: per kernel parameter a number or a name: of
     memory (an operand's role, a region of the workspace; a Part begins inside one) or of a scalar of the problem.
     `textures`: texture reference -> memory. `tables`: constant symbol -> its content, the same in every call. `writes`:
-    the memory whose content it changes. `work`: for estimates."""
+    the memory whose content it changes. `work`: for estimates. `flops`: its share of the problem's useful work, 0 for
+    copies."""
 
     spec: KernelSpec
     grid: tuple[int, int, int]
@@ -50,6 +51,7 @@ class Launch:
     writes: tuple[str, ...]
     textures: Mapping[str, str | Part] = field(default_factory=dict)
     tables: Mapping[str, bytes] = field(default_factory=dict)
+    flops: int = 0
 
     @functools.cached_property
     def block(self) -> tuple[int, int, int]:

@@ -199,6 +199,15 @@ def test_arrays_that_begin_anywhere_are_copied_and_explain_says_so():
     assert plan(shape, layout="NCHW", copy_images=True).explain() == plan(shape, layout="NCHW").explain()
 
 
+@pytest.mark.parametrize("shape", [AWKWARD, ConvShape(4, 4096, 6, 6, 4, 3, 3),
+                                   ConvShape(6, 8, 9, 11, 12, 3, 2, groups=4)],
+                         ids=str)
+def test_the_launches_share_the_useful_work(shape):
+    made = plan(shape, layout="NCHW")
+    assert sum(x.flops for x in made.launches) == made.flops == shape.flops
+    assert all((x.flops > 0) == (x.spec is made.spec) for x in made.launches)
+
+
 def test_groups_share_one_region_for_their_maps():
     made = plan(ConvShape(6, 8, 9, 11, 12, 3, 2, padding=1, groups=4))
     assert [x.spec for x in made.launches] == [PAD, *[PAD, made.spec] * 4]

@@ -193,8 +193,9 @@ def _passes(s: ConvShape, spec: ConvKernel, group: int, images: str | Part, filt
         table = offset_table(s, first, last, extra=spec.extra_iteration and last == s.patch)
         values = {**fixed, "accumulate": int(first > 0), "tiles": len(table) // TILE_ELEMENTS,
                   "filter_offset": first * filter_texels + group * (filter_texels // s.groups)}
+        flops = 2 * s.N * s.P * s.Q * k * (last - first + (last == s.patch))  # the last one scales by alpha
         yield Launch(spec, grid, values, _work(s, spec, grid, len(table)), doing, (out,),
-                     {"texI": images, "texF": filters}, {"offsets": table.tobytes()})
+                     {"texI": images, "texF": filters}, {"offsets": table.tobytes()}, flops)
 
 
 def _work(s: ConvShape, spec: ConvKernel, grid: tuple[int, int, int], elements: int) -> Work:
