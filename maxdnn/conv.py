@@ -139,7 +139,7 @@ def _check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayVi
 
 def _device(given: dict[str, ArrayView], asked: Device | None) -> Device:
     """The one device all arrays are on; for arrays on the host, the one asked for."""
-    if not isinstance(asked, Device | None):
+    if asked is not None and not isinstance(asked, Device):
         raise DeviceError(f"device must be a device of this library, such as maxdnn.emu.VirtualGpu() (got {asked!r})")
     if len({array.on_host for array in given.values()}) > 1:
         places = ", ".join(f"{name} on {'the host' if array.on_host else 'a GPU'}" for name, array in given.items())

@@ -129,6 +129,8 @@ class _Loaded:
         own: dict[tuple[Any, ...], Function] = {}
         functions = []
         for launch in self._plan.launches:
+            launch.check()
+        for launch in self._plan.launches:
             spec = launch.spec
             if not spec.constants and not spec.textures:
                 functions.append(self._shared.function(spec))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .chips import Chip, Work
+from .errors import LaunchError
 from .kernels import KernelSpec
 from .problem import Problem
 
@@ -39,7 +40,8 @@ class Launch:
     """One kernel launch. `doing`: what it is for, in words. `values`: per kernel parameter a number or a name: of
     memory (an operand's role, a region of the workspace; a Part begins inside one) or of a scalar of the problem.
     `textures`: texture reference -> memory. `tables`: constant symbol -> its content, the same in every call. `writes`:
-    the memory whose content it changes. `work`: for estimates."""
+    the memory whose content it changes. `work`: for estimates. `flops`: its share of the problem's useful work, 0 for
+    copies."""
 
     spec: KernelSpec
     grid: tuple[int, int, int]
@@ -49,6 +51,7 @@ class Launch:
     writes: tuple[str, ...]
     textures: Mapping[str, str | Part] = field(default_factory=dict)
     tables: Mapping[str, bytes] = field(default_factory=dict)
+    flops: int = 0
 
     @functools.cached_property
     def block(self) -> tuple[int, int, int]:
@@ -64,6 +67,22 @@ class Launch:
         """Everything mentioned: operands, regions, scalars."""
         every = (*self.values.values(), *self.textures.values())
         return frozenset(v.name if isinstance(v, Part) else v for v in every if not isinstance(v, int))
+
+    def check(self) -> None:
+        """Raises LaunchError unless parameters, textures and constants are those that the kernel declares."""
+        spec = self.spec
+        for what, given, wanted in (("values", self.values, [p.name for p in spec.params]),
+                                    ("textures", self.textures, spec.textures),
+                                    ("tables", self.tables, [c.name for c in spec.constants])):
+            if set(given) != set(wanted):
+                raise LaunchError(f"{spec.name}: {what} must be given for {', '.join(wanted) or 'nothing'} "
+                                  f"(got {', '.join(given) or 'nothing'})")
+        for param in spec.params:
+            value = self.values[param.name]
+            if isinstance(value, int) and not 0 <= value < 1 << 8 * param.nbytes:
+                raise LaunchError(f"{spec.name}: {param.name} has {param.nbytes} bytes (got {value})")
+            if isinstance(value, int) != (param.type not in ("ptr", "f32", "f64")):
+                raise LaunchError(f"{spec.name}: {param.name} is a {param.type} (got {value!r})")
 
     def arguments(self, places: Mapping[str, Place], scalars: Mapping[str, Any]) -> list[Any]:
         """The kernel's arguments in order."""

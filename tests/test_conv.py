@@ -1,5 +1,7 @@
+import gc
 import threading
 import tracemalloc
+import weakref
 
 import hypothesis.strategies as st
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import maxdnn
-from maxdnn import ConvShape, ShapeError, conv_fprop
+from maxdnn import ConvShape, DeviceError, ShapeError, conv_fprop
 from maxdnn.devices import find
 from maxdnn.emu import VirtualGpu
 from maxdnn.families import direct
@@ -59,12 +61,15 @@ def layers(draw):
     """Layers over the whole range of sizes with few output pixels: those are blocks of their own and all alike."""
     def axis():
         filt, stride, pad = draw(st.integers(1, 11)), draw(st.integers(1, 4)), draw(st.integers(0, 5))
-        size = (draw(st.integers(1, 3)) - 1) * stride + filt - 2 * pad + draw(st.integers(0, stride - 1))
-        return max(size, 1, filt - 2 * pad), filt, stride, pad
+        dilation = draw(st.integers(1, 3)) if filt < 5 else 1
+        reach = (filt - 1) * dilation + 1
+        size = (draw(st.integers(1, 3)) - 1) * stride + reach - 2 * pad + draw(st.integers(0, stride - 1))
+        return max(size, 1, reach - 2 * pad), filt, stride, pad, dilation
 
-    (h, r, str_h, pad_h), (w, s, str_w, pad_w) = axis(), axis()
-    return ConvShape(draw(st.integers(1, 130)), draw(st.integers(1, 70)), h, w, draw(st.integers(1, 200)), r, s,
-                     (str_h, str_w), (pad_h, pad_w))
+    (h, r, *rows), (w, s, *columns) = axis(), axis()
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    channels, filters = groups * draw(st.integers(1, 70 // groups)), groups * draw(st.integers(1, 200 // groups))
+    return ConvShape(draw(st.integers(1, 130)), channels, h, w, filters, r, s, *zip(rows, columns, strict=True), groups)
 
 
 ALPHAS = st.one_of(st.sampled_from([0.0, 1.0, -1.0]),
@@ -108,6 +113,32 @@ def test_every_kernel_computes_every_layer(shape, kernel):
     assert surroundings_intact()
     want, magnitude = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, alpha=3.0)
     assert relative_error(out, want, magnitude) < TOLERANCE
+
+
+@pytest.mark.parametrize("shape", [
+    ConvShape(6, 4, 11, 9, 10, 3, 2, (2, 1), (1, 2), (3, 2)),
+    ConvShape(5, 1, 9, 9, 3, 5, 5, 1, 8, 4),
+    ConvShape(8, 16, 4, 4, 8, 3, 3, groups=2),  # groups whose maps lie where textures may begin
+    ConvShape(6, 12, 5, 5, 21, 2, 2, 1, 1, groups=3),
+    ConvShape(65, 6, 4, 4, 6, 3, 3, 2, 1, groups=6),  # depthwise
+    ConvShape(4, 4096, 3, 3, 8, 3, 3, groups=2, padding=1, dilation=1),  # two launches a group
+], ids=str)
+def test_dilation_and_groups(shape):
+    check(shape)
+
+
+def test_a_stride_beyond_the_map_is_a_stride():
+    check(ConvShape(4, 2, 5, 5, 4, 3, 3, 10**9))
+
+
+def test_groups_of_nchw_arrays():
+    shape = ConvShape(5, 6, 5, 4, 9, 3, 2, (1, 2), (1, 0), groups=3)
+    images, filters = random_layer(shape)
+    want = conv_fprop(images, filters, stride=(1, 2), padding=(1, 0), groups=3)
+    out = conv_fprop(np.ascontiguousarray(images.transpose(3, 0, 1, 2)),
+                     np.ascontiguousarray(filters.transpose(3, 0, 1, 2)), stride=(1, 2), padding=(1, 0), groups=3,
+                     layout="NCHW")
+    assert np.array_equal(out, want.transpose(3, 0, 1, 2))
 
 
 def test_a_layer_whose_offsets_exceed_constant_memory():
@@ -154,6 +185,12 @@ def test_arrays_at_odd_addresses_are_copied_for_the_texture():
     odd_images, odd_filters = guarded(images.shape, before=1)[0], guarded(filters.shape, before=3)[0]
     odd_images[...], odd_filters[...] = images, filters
     assert np.array_equal(conv_fprop(odd_images, odd_filters), want)
+    plan = maxdnn.plan(shape)
+    with pytest.raises(ShapeError, match=r"filters must begin at a multiple of 16 bytes .*copy_filters=True"):
+        conv_fprop(images, odd_filters, plan=plan)
+    plan = maxdnn.plan(shape, copy_filters=True)
+    assert "spad: 5 x 1 x 1 blocks" in plan.explain() and "where no texture may" in plan.explain()
+    assert np.array_equal(conv_fprop(images, odd_filters, plan=plan), want)
 
 
 def test_alpha_may_be_nan_or_infinite():
@@ -192,6 +229,41 @@ def test_two_threads_get_their_own_results():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_threads_that_call_at_once_load_a_plan_once():
+    class Counting(VirtualGpu):
+        loads = 0
+
+        def load(self, cubin):
+            self.loads += 1
+            return super().load(cubin)
+
+    gpu, shape = Counting(workers=1), ConvShape(6, 3, 4, 4, 5, 3, 3, 1, 1)
+    images, filters = random_layer(shape)
+    want, outs, start = conv_fprop(images, filters, padding=1), [], threading.Barrier(4)
+
+    def work():
+        start.wait()
+        outs.append(conv_fprop(images, filters, padding=1, device=gpu))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outs) == 4 and all(np.array_equal(out, want) for out in outs)
+    assert gpu.loads == 2  # the padding, and the convolution with its table
+
+
+def test_what_a_device_kept_dies_with_it():
+    gpu = VirtualGpu(workers=1)
+    images, filters = small_case()
+    conv_fprop(images, filters, padding=1, device=gpu)
+    memory = weakref.ref(gpu.memory)
+    del gpu
+    gc.collect()
+    assert memory() is None
 
 
 class Metered:
@@ -273,6 +345,16 @@ def read_only(array):
     (dict(stride=(1, 1, 1)), "stride must be one integer or a pair"),
     (dict(alpha="1"), "alpha must be a real number (got '1')"),
     (dict(alpha=1j), "alpha must be a real number"),
+    (dict(alpha=10**400), "alpha must be a real number (got 1000"),
+    (dict(alpha=10**5000), "alpha must be a real number (got an integer of 16610 bits)"),
+    (dict(alpha=np.ones(2)), "alpha must be a real number"),
+    (dict(images=np.ma.zeros((3, 6, 5, 4), np.float32)), "images must be a plain array (got a masked one"),
+    (dict(dilation=0), "dilation must be at least 1"),
+    (dict(dilation=3), "the filter is larger than the padded map (got R=3, which dilation 3 spreads over 7)"),
+    (dict(groups=0), "groups must be at least 1 (got groups=0)"),
+    (dict(groups=2), "images must have 2 (groups) times as many channels as filters"),
+    (dict(groups="2"), "groups must be an integer"),
+    (dict(groups=3, filters=np.zeros((1, 3, 2, 8), np.float32)), "groups must divide K (got groups=3, K=8)"),
     (dict(out=np.zeros((8, 4, 4, 5), np.float32)), "out must have shape (8, 4, 4, 4) (got (8, 4, 4, 5))"),
     (dict(out=OUT.astype(np.float64)), "out must be float32"),
     (dict(out=np.zeros((8, 4, 4, 8), np.float32)[..., ::2]), "out must be C-contiguous"),
@@ -297,6 +379,12 @@ def test_bad_input_is_refused_by_name_before_any_work(change, words):
         conv_fprop(**arguments)
     assert words in str(error.value)
     assert before is None or np.array_equal(out, before)
+
+
+@pytest.mark.parametrize("device", ["cuda", 0, VirtualGpu])
+def test_what_is_no_device_is_refused(device):
+    with pytest.raises(DeviceError, match="device must be a device of this library"):
+        conv_fprop(*small_case(), device=device)
 
 
 def test_a_map_beyond_the_reach_of_a_texture_is_refused(monkeypatch):

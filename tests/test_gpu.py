@@ -1,5 +1,8 @@
 """What the GPU loader asks of the driver, seen through a stand-in; on real GPUs tests/gpu judges what comes out."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -181,6 +184,28 @@ def test_arrays_on_two_gpus_are_refused(fake):
     library.owners[arrays[1].gpudata] = (1001, 1)
     with pytest.raises(maxdnn.ShapeError, match="same device"):
         maxdnn.conv_fprop(*arrays)
+
+
+def test_threads_that_ask_at_once_get_one_device(fake, monkeypatch):
+    _, gpu, library = fake
+    library.owners = {0x5000: (5, 1)}
+    real, found, start = gpu.GpuDevice.__init__, [], threading.Barrier(4)
+
+    def slowly(self, *args, **options):
+        time.sleep(0.05)
+        real(self, *args, **options)
+
+    def ask():
+        start.wait()
+        found.append((gpu.device(0), gpu.for_pointer(0x5000)))
+
+    monkeypatch.setattr(gpu.GpuDevice, "__init__", slowly)
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and len({id(a) for a, _ in found}) == len({id(b) for _, b in found}) == 1
 
 
 def test_a_gpu_that_is_not_there_is_named(fake):

@@ -1,12 +1,16 @@
 import dataclasses
 import itertools
+import json
+import pathlib
+import re
 
 import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn.choose import plan
-from maxdnn.errors import ShapeError
+from maxdnn.chips import preset
+from maxdnn.choose import choose, plan
+from maxdnn.errors import LaunchError, ShapeError
 from maxdnn.families.direct import (
     CONV_64X64,
     CONV_128X32,
@@ -19,6 +23,8 @@ from maxdnn.families.direct import (
 )
 from maxdnn.families.layout import PAD, TRANSPOSE
 from maxdnn.layers import LAYERS
+from maxdnn.plans import make
+from maxdnn.problem import forward
 from maxdnn.reference import conv_reference, relative_error
 from maxdnn.shape import ConvShape
 from tests.contract import run_plan
@@ -135,13 +141,78 @@ def test_every_kernel_parameter_gets_a_value_in_order():
     made = plan(AWKWARD, layout="NCHW")
     places = {name: (0x1000, 64) for name in ("images", "filters", "out", *made.workspace)}
     for launch in made.launches:
-        assert set(launch.values) == {p.name for p in launch.spec.params}
+        launch.check()
         assert len(launch.arguments(places, {"alpha": 1.0})) == len(launch.spec.params)
         for param in launch.spec.params:
             value = launch.values[param.name]
             assert isinstance(value, str) == (param.type in ("ptr", "f32")), param.name
             assert isinstance(value, str) or 0 <= value < 2**32
         assert set(launch.textures) == set(launch.spec.textures)
+
+
+@pytest.mark.parametrize("broken, words", [
+    (dict(values={"dst": "map", "src": "images"}), "spad: values must be given for dst, src, c, h"),
+    (dict(textures={"texI": "images"}), "spad: textures must be given for nothing (got texI)"),
+    (dict(tables={"offsets": b""}), "spad: tables must be given for nothing (got offsets)"),
+])
+def test_a_launch_that_does_not_fit_its_kernel_is_refused(broken, words):
+    launch = next(x for x in plan(AWKWARD).launches if x.spec is PAD)
+    launch.check()
+    with pytest.raises(LaunchError, match=re.escape(words)):
+        dataclasses.replace(launch, **broken).check()
+    for value in (2**32, -1, "images"):
+        with pytest.raises(LaunchError, match="spad: pad_h"):
+            dataclasses.replace(launch, values={**launch.values, "pad_h": value}).check()
+
+
+@pytest.mark.parametrize("change, words", [
+    (dict(bias=True), "not served: bias by direct"),
+    (dict(activation="relu"), "not served: activation 'relu' by direct"),
+    (dict(reads_out=True), "not served: beta by direct")])
+def test_what_no_family_serves_is_refused_by_name(change, words):
+    with pytest.raises(ShapeError, match=re.escape(words)):
+        choose(forward(AWKWARD, **change), preset())
+
+
+def test_strided_operands_are_refused_by_name():
+    asked = forward(AWKWARD)
+    strided = dataclasses.replace(asked.operands[0], strides=(1, 2, 3, 4))
+    with pytest.raises(ShapeError, match="not served: arrays that are not C-contiguous by direct"):
+        choose(dataclasses.replace(asked, operands=(strided, *asked.operands[1:])), preset())
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ShapeError, match=r"activation must be one of None, relu \(got 'tanh'\)"):
+        forward(AWKWARD, activation="tanh")
+
+
+def test_a_region_read_before_it_is_written_is_a_mistake_of_the_family():
+    made = plan(AWKWARD)
+    with pytest.raises(AssertionError, match="region map is read before anything is written there"):
+        make(made.problem, made.family, made.spec, made.passes, {"map": 64})
+
+
+def test_arrays_that_begin_anywhere_are_copied_and_explain_says_so():
+    shape = ConvShape(8, 3, 5, 5, 4, 3, 3)
+    text = plan(shape, copy_images=True, copy_filters=True).explain()
+    assert text.count("(they begin where no texture may)") == 2
+    assert plan(shape, layout="NCHW", copy_images=True).explain() == plan(shape, layout="NCHW").explain()
+
+
+@pytest.mark.parametrize("shape", [AWKWARD, ConvShape(4, 4096, 6, 6, 4, 3, 3),
+                                   ConvShape(6, 8, 9, 11, 12, 3, 2, groups=4)],
+                         ids=str)
+def test_the_launches_share_the_useful_work(shape):
+    made = plan(shape, layout="NCHW")
+    assert sum(x.flops for x in made.launches) == made.flops == shape.flops
+    assert all((x.flops > 0) == (x.spec is made.spec) for x in made.launches)
+
+
+def test_groups_share_one_region_for_their_maps():
+    made = plan(ConvShape(6, 8, 9, 11, 12, 3, 2, padding=1, groups=4))
+    assert [x.spec for x in made.launches] == [PAD, *[PAD, made.spec] * 4]
+    assert made.workspace["map"].nbytes == 4 * 2 * 11 * 13 * 8
+    assert "4 launches, each of" in made.explain() and "a launch for each of 4 groups" in made.explain()
 
 
 def test_explain_names_padding_copies_and_the_cost_of_ragged_tiles():
@@ -203,6 +274,16 @@ def test_the_papers_loop_runs_once_more_when_8_divides_the_elements(elements, ti
     assert [len(t) for t in tables] == [8 * t for t in tiles]
     used = np.concatenate(tables)
     assert (used[:elements] == np.arange(elements)).all() and (used[elements:] == OUT_OF_RANGE).all()
+
+
+def test_the_estimate_of_a_full_layer_is_near_the_simulation():
+    """The ten layers as recorded with the benchmark, by the kernel of the paper."""
+    root = pathlib.Path(__file__).parent.parent
+    rows = json.loads((root / "benchmarks" / "results" / "alexnet_overfeat.json").read_text())["layers"]
+    assert len(rows) == len(LAYERS)
+    for layer, row in zip(LAYERS, rows, strict=True):
+        work = [x.work for x in plan(layer.shape, kernel=row["kernel"]).passes]
+        assert sum(w.clocks(preset()) for w in work) == pytest.approx(row["clocks"], rel=0.03), layer.name
 
 
 def test_an_unknown_kernel_is_refused():

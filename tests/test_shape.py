@@ -11,6 +11,14 @@ def test_output_size_follows_stride_and_padding_per_axis():
     assert (shape.str_h, shape.str_w, shape.pad_h, shape.pad_w) == (2, 3, 1, 0)
 
 
+def test_dilation_spreads_the_filter_and_groups_shorten_the_patch():
+    shape = ConvShape(2, 6, 10, 17, 9, 3, 4, stride=(2, 3), padding=(1, 0), dilation=(4, 5), groups=3)
+    assert (shape.P, shape.Q) == (2, 1)  # (10 + 2 - 9) // 2 + 1; (17 - 16) // 3 + 1
+    assert shape.patch == 2 * 3 * 4
+    assert shape.flops == 2 * 2 * 2 * 1 * (24 + 1) * 9
+    assert str(shape).endswith("dilation 4x5, 3 groups")
+
+
 def test_flops_of_alexnet_conv1_by_hand():
     conv1 = LAYERS[0].shape
     assert (conv1.P, conv1.Q) == (55, 55)
@@ -47,6 +55,12 @@ def test_the_ten_layers_have_the_papers_output_sizes(P, layer):
     (dict(stride=(1, 2, 3)), "stride must be one integer or a pair (rows, columns)"),
     (dict(padding=(0, -1)), "padding must be at least 0 (got padding=-1)"),
     (dict(padding="1"), "padding must be an integer"),
+    (dict(dilation=0), "dilation must be at least 1 (got dilation=0)"),
+    (dict(dilation=(1, 4), padding=1), "S must be at most W + 2 x padding = 8: the filter is larger than the padded "
+                                       "map (got S=3, which dilation 4 spreads over 9)"),
+    (dict(groups=2), "groups must divide C (got groups=2, C=3)"),
+    (dict(groups=3), "groups must divide K (got groups=3, K=2)"),
+    (dict(groups=1.5), "groups must be an integer"),
 ])
 def test_a_shape_that_is_no_layer_is_refused_by_name_and_value(change, words):
     sizes = dict(N=4, C=3, H=7, W=6, K=2, R=3, S=3)

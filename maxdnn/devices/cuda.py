@@ -3,8 +3,10 @@ are; any other GPU runs the same kernels translated to PTX. Arrays of pycuda, Cu
 `__cuda_array_interface__` are used where they are; nothing here copies user data through the host."""
 
 import ctypes
+import math
 import struct
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -304,7 +306,7 @@ class GpuDevice:
         self.kept: dict[str, Any] = {}
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
-        self.chip = Chip(self.name, self.sms, per_clock)
+        self.chip = Chip(self.name, self.sms, per_clock or math.inf)  # 0 from a driver that does not say
         self._side_stream: Any = None
 
     @property
@@ -402,6 +404,7 @@ class GpuDevice:
         return times
 
 
+_finding = threading.RLock()  # of the three below: a GPU has one device, whichever thread asks first
 _driver: _Driver | None = None
 _primary: dict[int, GpuDevice] = {}  # by ordinal
 _by_context: dict[int, GpuDevice] = {}  # by context handle
@@ -409,19 +412,21 @@ _by_context: dict[int, GpuDevice] = {}  # by context handle
 
 def driver() -> _Driver:
     global _driver
-    if _driver is None:
-        cuda.init()
-        _driver = _Driver()
-    return _driver
+    with _finding:
+        if _driver is None:
+            cuda.init()
+            _driver = _Driver()
+        return _driver
 
 
 def device(ordinal: int = 0) -> GpuDevice:
     """The primary context of a GPU, made once."""
-    if ordinal not in _primary:
-        made = _primary[ordinal] = GpuDevice(ordinal)
-        with made.active():
-            _by_context[driver().current_context()] = made
-    return _primary[ordinal]
+    with _finding:
+        if ordinal not in _primary:
+            made = _primary[ordinal] = GpuDevice(ordinal)
+            with made.active():
+                _by_context[driver().current_context()] = made
+        return _primary[ordinal]
 
 
 def for_pointer(pointer: int) -> GpuDevice:
@@ -430,13 +435,14 @@ def for_pointer(pointer: int) -> GpuDevice:
     if pointer == 0:
         raise DeviceError("an empty array is on no device")
     context = driver().context_of(pointer)
-    if context in _by_context:
-        return _by_context[context]
-    ordinal = driver().ordinal_of(pointer)
-    primary = device(ordinal)
-    if context and context not in _by_context:
-        _by_context[context] = GpuDevice(ordinal, context=context)
-    return _by_context.get(context, primary)
+    with _finding:
+        if context in _by_context:
+            return _by_context[context]
+        ordinal = driver().ordinal_of(pointer)
+        primary = device(ordinal)
+        if context and context not in _by_context:
+            _by_context[context] = GpuDevice(ordinal, context=context)
+        return _by_context.get(context, primary)
 
 
 def array_pointer(array: Any) -> int:

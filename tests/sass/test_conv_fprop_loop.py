@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from maxdnn.check import check_hazards
@@ -12,6 +13,7 @@ from maxdnn.cubins import ARCHS, asset
 from maxdnn.families.direct import CONV_64X64, CONV_128X32, CONV_PAPER, TILE_ELEMENTS
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop
+from .on_device import convolve
 
 # Instructions in the second half of a pair, and those besides FFMA with a slot of their own.
 PAIRED = {
@@ -38,6 +40,18 @@ def test_an_iteration_is_512_multiplications_and_a_few_others(spec, loop):
     n, k = spec.tile
     assert mix == {"FFMA": TILE_ELEMENTS * n * k // spec.threads} | PAIRED[spec.name] | ALONE[spec.name]
     assert mix["FFMA"] == 512
+
+
+def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
+    """For one iteration, and for all the rest of a full tile."""
+    traces, (n, k) = [], spec.tile
+    ones = np.ones((24, 1, 1, max(n, k)), np.float32)
+    convolve(spec, ones[..., :n], ones[..., :k], on_warp=traces.append)
+    code = built(spec).instructions
+    assert issue_slots(loop) == spec.slots[0]
+    for trace in traces:
+        path = [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
+        assert issue_slots(path) == 3 * spec.slots[0] + spec.slots[1]
 
 
 @pytest.mark.parametrize(("spec", "share"), [(CONV_64X64, 98.5), (CONV_128X32, 98.3), (CONV_PAPER, 98.3)],
