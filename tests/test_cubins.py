@@ -159,3 +159,18 @@ def test_a_kernel_that_is_not_proven_safe_is_refused(tree):
     with pytest.raises(AssemblyError, match=r"a\.cubin: hazards"):
         tree.get("a")
     assert not tree.binaries.exists()
+
+
+def test_a_source_elsewhere_is_kept_under_a_name_of_its_own(tree, tmp_path):
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    far = tmp_path / "far" / "a.sass"
+    far.parent.mkdir()
+    far.write_text('# Kernel: far\n<INCLUDE file="part.inc"/>\n' + BODY)
+    (far.parent / "part.inc").write_text("--:-:-:-:6 MOV R0, 0x1;\n")
+    place = str(far.with_suffix(""))
+    assert (list(cubin.read(tree.get("a")).kernels), list(cubin.read(tree.get(place)).kernels)) == (["a"], ["far"])
+    tree.get(place)
+    assert len(tree.assembled) == 2 and len(list(tree.binaries.glob("*.cubin"))) == 2
+    (far.parent / "part.inc").write_text("--:-:-:-:6 MOV R0, 0x2;\n")
+    tree.get(place)
+    assert len(tree.assembled) == 3
