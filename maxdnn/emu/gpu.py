@@ -11,6 +11,7 @@ import numpy as np
 from ..cubin import ADDRESSES, PARAM_BASE, Cubin, CubinKernel, read, require_linked
 from ..devices.protocol import Dim3, Texture
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
+from ..forks import tables
 from ..launch import ArgumentPacker, check_geometry
 from . import helpers, layout
 from .compiled import CompiledKernel
@@ -44,7 +45,7 @@ class VirtualGpu:
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
         self.memory = GlobalMemory()
         self.kept: dict[str, Any] = {}  # see devices/protocol.py
-        self._textures: list[Texture] = []
+        self._textures: tuple[Texture, ...] = ()
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
         """Device memory, zeroed."""
@@ -69,8 +70,9 @@ class VirtualGpu:
     def texture_object(self, texture: Texture) -> int:
         """A 64-bit handle for bindless fetches; valid while this device lives."""
         self.texture_row(texture)
-        self._textures.append(texture)
-        return len(self._textures) - 1
+        with tables:
+            self._textures = (*self._textures, texture)
+            return len(self._textures) - 1
 
     def synchronize(self) -> None:
         """Launches are over when they return."""
@@ -88,9 +90,8 @@ class VirtualGpu:
             raise LaunchError(f"a linear texture holds at most {_MAX_TEXELS} texels (got {texels})")
         return int(data.ctypes.data), texels, texture.channels
 
-    def texture_table(self, extra: Sequence[Texture]) -> np.ndarray:
-        """The header table: texture objects, then the launch's references."""
-        every = [*self._textures, *extra]
+    def texture_table(self, every: Sequence[Texture]) -> np.ndarray:
+        """The header table of texture objects and of a launch's references."""
         table = np.zeros((max(1, len(every)), 4), np.uint64)
         for row, texture in zip(table, every, strict=False):
             if self.memory.host(texture.address, texture.nbytes) is None:
@@ -100,8 +101,9 @@ class VirtualGpu:
         return table
 
     @property
-    def texture_count(self) -> int:
-        return len(self._textures)
+    def textures(self) -> tuple[Texture, ...]:
+        """The texture objects; the handle of one is its place here."""
+        return self._textures
 
 
 def _dim3(numbers: Sequence[int]) -> Dim3:
@@ -161,9 +163,8 @@ class VirtualModule:
             word[:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
 
     def function(self, name: str) -> "VirtualFunction":
-        if name not in self._functions:
-            self._functions[name] = VirtualFunction(self, self.cubin.kernel(name))
-        return self._functions[name]
+        found = self._functions.get(name)
+        return found or self._functions.setdefault(name, VirtualFunction(self, self.cubin.kernel(name)))
 
     def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
         symbol = self.cubin.constants.get(name)
@@ -183,14 +184,16 @@ class VirtualModule:
         return buffer.address + symbol.offset, symbol.size
 
     def banks(self, kernel: CubinKernel) -> list[np.ndarray]:
-        """Constant banks 0.. as they are before a launch; bank 0 is a fresh copy."""
+        """Constant banks 0.. as they are before a launch. Those that change are fresh copies: bank 0 is the launch's
+        own, and bank 3 may be written by another thread."""
         first = bytearray(max(len(kernel.constants.get(0, b"")), PARAM_BASE + kernel.param_bytes))
         banks = [aligned_bytes(0)] * layout.BANKS
         for number, data in {**kernel.constants, 0: bytes(first)}.items():
             banks[number] = aligned_bytes(len(data))
             banks[number][:] = np.frombuffer(data, np.uint8)
         if self._bank3.nbytes:
-            banks[3] = self._bank3
+            banks[3] = aligned_bytes(self._bank3.nbytes)
+            banks[3][:] = self._bank3
         if self._bank4.nbytes:
             banks[4] = self._bank4
         return banks
@@ -217,12 +220,13 @@ class VirtualFunction:
         gpu, kernel = self.module.gpu, self.kernel
         check_geometry(kernel, grid, block, shared_bytes)
         banks = self.module.banks(kernel)
-        references = self._references(textures or {})
+        objects, references = gpu.textures, self._references(textures or {})
+        allocations, memory = gpu.memory.table()
         self._fill_bank0(banks[0], grid, block, args, shared_bytes)
         for number, (_, offset) in enumerate(kernel.textures):
-            banks[0][offset:offset + 4].view(np.uint32)[0] = gpu.texture_count + number
+            banks[0][offset:offset + 4].view(np.uint32)[0] = len(objects) + number
         return LaunchPlan(self._compiled, _dim3(grid), _dim3(block), kernel.shared_bytes + shared_bytes,
-                          self.local_bytes, banks, gpu.memory.table(), gpu.texture_table(references),
+                          self.local_bytes, banks, allocations, memory, gpu.texture_table((*objects, *references)),
                           gpu.instruction_budget, gpu.checks if checks is None else checks, order)
 
     def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:

@@ -29,6 +29,7 @@ class LaunchPlan:
     local_bytes: int
     banks: Sequence[np.ndarray]
     allocations: np.ndarray
+    memory: Sequence[np.ndarray]  # what the allocations are made of: kept alive for the launch
     textures: np.ndarray
     budget: int
     checks: frozenset[str] = frozenset()
