@@ -3,19 +3,29 @@ cores."""
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..cubin import ADDRESSES, PARAM_BASE, Cubin, CubinKernel, read, require_linked
+from ..cubin import (
+    ADDRESSES,
+    CODE_ADDRESS,
+    PARAM_BASE,
+    Cubin,
+    CubinKernel,
+    external_functions,
+    read,
+    require_linked,
+)
 from ..devices.protocol import Dim3, Texture
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
 from ..forks import tables
 from ..launch import ArgumentPacker, check_geometry
-from . import helpers, layout
+from . import helpers, host, layout
 from .compiled import CompiledKernel
 from .faults import fault_of
+from .host import HEAP_BYTES, Heap, HostCalls, to_stdout
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
 from .memory import GlobalMemory, VirtualBuffer, aligned_bytes
 from .stack import stack_bytes
@@ -34,10 +44,13 @@ class VirtualGpu:
     instruction_budget: instructions one warp may execute before a launch is taken for an endless loop.
     workers: threads that run blocks; all cores this process may use if None.
     race: report shared-memory races. undefined: report reads of registers that were never written.
+    output: gets the text of every printf of device code; written to this process's standard output if None.
+    heap_bytes: what malloc of device code can give in all.
     """
 
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
-                 race: bool = False, undefined: bool = False) -> None:
+                 race: bool = False, undefined: bool = False, output: Callable[[str], None] | None = None,
+                 heap_bytes: int = HEAP_BYTES) -> None:
         self.name = f"virtual {preset}"
         self.arch = _ARCHS.get(preset, "sm_52")
         self.instruction_budget = instruction_budget
@@ -45,6 +58,7 @@ class VirtualGpu:
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
         self.memory = GlobalMemory()
         self.kept: dict[str, Any] = {}  # see devices/protocol.py
+        self.host = HostCalls(self.memory, Heap(self.memory, heap_bytes), output or to_stdout)
         self._textures: tuple[Texture, ...] = ()
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
@@ -127,7 +141,7 @@ class VirtualModule:
     """A loaded cubin: global variables, constant banks, kernels."""
 
     def __init__(self, gpu: VirtualGpu, cubin: Cubin) -> None:
-        require_linked(cubin, addresses=_PATCHED)
+        require_linked(cubin, host.ADDRESSES, addresses=_PATCHED)
         self.gpu = gpu
         self.cubin = cubin
         self._init = self._global_buffer(cubin.global_init, len(cubin.global_init))
@@ -153,6 +167,8 @@ class VirtualModule:
             places[".nv.global.init"] = self._init.data
         for r in self.cubin.relocations:
             place = places.get(r.section)
+            if place is not None and r.kind == CODE_ADDRESS:
+                place[r.offset:r.offset + 4] = np.frombuffer(host.bits(r.symbol), np.uint8)
             if place is None or r.kind not in ADDRESSES:
                 continue
             word = place[r.offset:r.offset + 8]
@@ -227,7 +243,8 @@ class VirtualFunction:
             banks[0][offset:offset + 4].view(np.uint32)[0] = len(objects) + number
         return LaunchPlan(self._compiled, _dim3(grid), _dim3(block), kernel.shared_bytes + shared_bytes,
                           self.local_bytes, banks, allocations, memory, gpu.texture_table((*objects, *references)),
-                          gpu.instruction_budget, gpu.checks if checks is None else checks, order)
+                          gpu.instruction_budget, gpu.checks if checks is None else checks, order,
+                          gpu.host if external_functions(self.module.cubin) else None)
 
     def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
         names = [name for name, _ in self.kernel.textures]
@@ -269,7 +286,7 @@ class VirtualFunction:
 def run(plan: LaunchPlan, gpu: VirtualGpu) -> None:
     """All blocks of a launch, on as many threads as there is work for."""
     helpers.load()  # before there are threads
-    count = max(1, min(gpu.workers, plan.record["total"]))
+    count = 1 if plan.host else max(1, min(gpu.workers, plan.record["total"]))
     faults: list[EmulationFault] = []
     errors: list[BaseException] = []
 
