@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from maxdnn.device import Texture
+from maxdnn.devices.protocol import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.emu.memory import GUARD, GlobalMemory
 from maxdnn.forks import FreshLock
