@@ -13,6 +13,7 @@ from .arrays import ArrayView
 from .cubins import cubin
 from .devices.protocol import Buffer, Device, Function, Module, Texture
 from .errors import ShapeError
+from .forks import FreshLock
 from .kernels import KernelSpec
 from .plans import Place, Plan
 
@@ -36,7 +37,7 @@ class Engine:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._lock = threading.Lock()  # of the tables below; never held while something runs
+        self._lock = FreshLock()  # of the tables below; never held while something runs
         self._loaded: OrderedDict[Plan, _Loaded] = OrderedDict()
         self._lanes: OrderedDict[tuple[int, int], _Lane] = OrderedDict()
         self._shared = _Modules(device)
@@ -101,7 +102,7 @@ class _Modules:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = FreshLock()
         self._modules: dict[str, Module] = {}
 
     def function(self, spec: KernelSpec) -> Function:
@@ -115,7 +116,7 @@ class _Loaded:
     """A plan's kernels on the device, made at its first call: one module for each content of the tables."""
 
     def __init__(self, device: Device, plan: Plan, shared: _Modules) -> None:
-        self.lock = threading.Lock()
+        self.lock = FreshLock()
         self._device, self._plan, self._shared = device, plan, shared
         self._functions: list[Function] = []
 
@@ -159,7 +160,7 @@ class _Lane:
     """What belongs to a stream: its workspace, as large as the largest plan that ran on it needs."""
 
     def __init__(self, device: Device) -> None:
-        self.lock = threading.Lock()
+        self.lock = FreshLock()
         self._device = device
         self._workspace: Buffer | None = None
 
