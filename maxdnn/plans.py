@@ -100,13 +100,13 @@ class Launch:
                  for at, v in enumerate(values) if not isinstance(v, int)]
         return values, names
 
-    def bound(self, places: Mapping[str, Place]) -> dict[str, Place]:
-        """Where each texture reference begins and how many bytes it reaches."""
+    def bound(self, places: Mapping[str, Place]) -> dict[str, tuple[int, int, int]]:
+        """Where each texture reference begins, how many bytes it reaches, how many floats a texel has."""
         found = {}
         for texture, memory in self.textures.items():
             name, offset = (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
             address, nbytes = places[name]
-            found[texture] = address + offset, nbytes - offset
+            found[texture] = address + offset, nbytes - offset, self.spec.channels[texture]
         return found
 
 
