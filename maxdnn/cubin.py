@@ -194,7 +194,8 @@ def _read(data: bytes, where: str) -> Cubin:
 def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
     """What the header of the source declared, per kernel, as the assembler wrote it into the cubin (a path, or its
     bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures and
-    their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler. Raises CubinError for a damaged file."""
+    their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
+    Raises CubinError for a damaged file."""
     data, where = (source, "cubin") if isinstance(source, bytes) else (Path(source).read_bytes(), str(source))
     return _Reader(data, where).interface()
 

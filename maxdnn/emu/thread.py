@@ -341,9 +341,9 @@ class Thread(Lanes):
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         slot = self.inst.operand("slot") if self.inst is not None else None
-        known = slot is not None and 4 * slot.value in self._textures
-        texel = (self._reference_texel(handle, coord, self.kernel.texture_channels(self._textures[4 * slot.value]))
-                 if known else self._object_texel(handle, coord))
+        number = None if slot is None else self._textures.get(4 * slot.value)
+        texel = (self._object_texel(handle, coord) if number is None else
+                 self._reference_texel(handle, coord, self.kernel.texture_channels(number)))
         for value, dest in zip(texel, dests, strict=True):
             if dest is not None and dest != 255:
                 self.set_reg(dest, value)
@@ -363,11 +363,13 @@ class Thread(Lanes):
         value = self.b.load(place, typ=ir.VectorType(I32, channels) if channels > 1 else I32, align=nbytes)
         value.set_metadata("invariant.load", self.module.add_metadata([]))
         zero = self.const("i32", 0)
-        found = [self.b.extract_element(value, self.const("i32", n)) for n in range(channels)] if channels > 1 else [value]
+        colours = [value]
+        if channels > 1:
+            colours = [self.b.extract_element(value, self.const("i32", n)) for n in range(channels)]
         missing = [zero] * (4 - channels)
         if missing:
             missing[-1] = self.select(inside, self.const("i32", 0x3F800000), zero)
-        return found + missing
+        return colours + missing
 
     def _object_texel(self, handle: V, coord: V) -> list[V]:
         """A texture object's handle is a row of a table: address, number of texels, floats in a texel. Colours it has

@@ -1,6 +1,6 @@
 """Convolution over flattened pixels: a tile holds 64 pixels of whatever images and rows, so any number of images fills
-tiles, in either layout, where the maps lie. Padding is a test in the kernel. A reduction too long for a grid too small is
-split, and its parts are added in a fixed order."""
+tiles, in either layout, where the maps lie. Padding is a test in the kernel. A reduction too long for a grid too small
+is split, and its parts are added in a fixed order."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 from ..chips import Work
 from ..errors import ShapeError
 from ..kernels import KernelSpec
-from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, make
+from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
 from .family import Candidates, Family, Memory, seen
@@ -37,7 +37,6 @@ MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of which the estimate takes one
 _MOST_WASTE = 1.05  # products with channels that do not exist, before a padded copy is cheaper
 _NEGATIVE_TO_ZERO, _ADDS, _PIXELS_FIRST, _TESTS, _BIAS = 1, 2, 4, 8, 16  # flags of the kernels
-_ONE = 0x3F800000  # the bits of 1.0
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
 
 
@@ -123,15 +122,14 @@ def table(s: ConvShape, maps: _Maps, row_texels: int) -> np.ndarray:
     in turn, so that neighbouring fetches meet the same lines; else any 8 elements in a row."""
     c = s.C // s.groups
     if maps.tests:
-        first, r, col = (x.ravel() for x in np.meshgrid(np.arange(0, c, TILE_ELEMENTS), np.arange(s.R), np.arange(s.S),
-                                                        indexing="ij"))
-        channel = first[:, None] + np.arange(TILE_ELEMENTS)
-        r, col = r[:, None], col[:, None]
+        groups = -(-c // TILE_ELEMENTS)
+        first, r, col = (x[:, None] for x in np.unravel_index(np.arange(groups * s.R * s.S), (groups, s.R, s.S)))
+        channel = TILE_ELEMENTS * first + np.arange(TILE_ELEMENTS)
         taps = (1 << r | 1 << MOST_TAPS + col)[:, 0]
     else:
         element = np.arange(_round_up(s.patch, TILE_ELEMENTS)).reshape(-1, TILE_ELEMENTS)
         channel, r, col = element // (s.R * s.S), element // s.S % s.R, element % s.S
-        taps = np.zeros(len(element), int)
+        taps = np.zeros(len(element), np.int64)
     records = np.zeros(len(channel), RECORD)
     offsets = channel * maps.channel + r * s.dil_h * maps.row + col * s.dil_w * maps.column
     records["offsets"] = np.where(channel < c, offsets, OUT_OF_RANGE)
@@ -156,10 +154,11 @@ def _plan(problem: Problem, spec: PixelKernel, splits: int) -> Plan:
         images = "map"
     filters, k_row = _filters(problem, maps, region, before)
     records = table(s, maps, k_row // 4)
-    launches = []
+    launches: list[Launch] = []
     for first, count in _chunks(problem, maps):
         for group in range(s.groups):
-            launches += _sums(problem, spec, maps, group, (first, count), images, filters, k_row, records, splits, region)
+            run = first, count
+            launches += _sums(problem, spec, maps, group, run, images, filters, k_row, records, splits, region)
     notes = [_why(problem, spec, splits, len(records))] if splits > 1 or len(records) > RECORDS else []
     return make(problem, "pixels", spec, (*before, *launches), regions, notes)
 
@@ -220,21 +219,22 @@ def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tup
     base = skipped // REGION_ALIGNMENT * REGION_ALIGNMENT
     out_at = FLOAT_BYTES * s.P * s.Q * (group * k * (s.N if chwn else 1) + (0 if chwn else first * s.K))
     out: str | Part = Part("out", out_at) if out_at else "out"
-    bias: int | str | Part = 0
+    bias: Value = 0
     final = _NEGATIVE_TO_ZERO * bool(problem.activation) + _ADDS * problem.reads_out
     if "bias" in problem.roles:
         bias = Part("bias", FLOAT_BYTES * group * k) if group else "bias"
         final += _BIAS
-    ending: dict[str, int | str | Part] = {"alpha": "alpha", "beta": "beta" if problem.reads_out else 0, "bias": bias}
+    ending: dict[str, Value] = {"alpha": "alpha", "beta": "beta" if problem.reads_out else 0.0, "bias": bias}
     row_texels, step = k_row // 4, _row_step(s, maps)
     out_k = pixels if chwn else s.P * s.Q
-    geometry: dict[str, int | str | Part] = {
+    geometry: dict[str, Value] = {
         "j": pixels, "k": k, "filter_texels": -(-k // 4), "filter_row": step * row_texels,
         "filter_start": group * (row_texels // s.groups),
         "map_start": (maps.start + group * (s.C // s.groups) * maps.channel + (skipped - base) // FLOAT_BYTES) % 2**32,
         "stride_h": s.str_h if s.P > 1 else 0, "stride_w": s.str_w if s.Q > 1 else 0,
         "start_h": -s.pad_h % 2**32, "start_w": -s.pad_w % 2**32, "h": s.H, "w": s.W, "out_k": out_k}
-    map_steps = {"n": maps.image, "p": s.str_h * maps.row if s.P > 1 else 0, "q": s.str_w * maps.column if s.Q > 1 else 0}
+    map_steps = {"n": maps.image, "p": s.str_h * maps.row if s.P > 1 else 0,
+                 "q": s.str_w * maps.column if s.Q > 1 else 0}
     out_steps = ({"n": 1, "q": n, "p": s.Q * n} if chwn else {"q": 1, "p": s.Q, "n": s.K * s.P * s.Q})
     axes = {"n": n, "q": s.Q, "p": s.P} if chwn else {"q": s.Q, "p": s.P, "n": n}
     for i, (axis, size) in enumerate(axes.items()):
@@ -259,15 +259,17 @@ def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tup
         region("parts", parts * size)
     for records in runs:
         share = min(splits, len(records))
-        values = geometry | ({"out": out, "flags": tests + final} | ending if parts == 1 else
-                             {"out": Part("parts", FLOAT_BYTES * done * size), "flags": tests, "alpha": _ONE, "beta": 0,
-                              "bias": 0})
+        elements = int((records["offsets"] != OUT_OF_RANGE).sum())
+        ended: dict[str, Value] = {"out": out, "flags": tests + final, **ending}
+        if parts > 1:
+            ended = {"out": Part("parts", FLOAT_BYTES * done * size), "flags": tests, "alpha": 1.0, "beta": 0.0, "bias": 0}
         rounds, last = divmod(len(records) - 1, share)
-        values |= {"splits": share, "last_round": share * rounds, "last_split": last, "step": RECORD.itemsize * share,
-                   "out_split": size if parts > 1 else 0}
+        values = geometry | ended | {"splits": share, "last_round": share * rounds, "last_split": last,
+                                     "step": RECORD.itemsize * share, "out_split": size if parts > 1 else 0}
         grid = (*grid_xy, share)
         yield Launch(spec, grid, values, _work(s, spec, grid, len(records), pixels), _doing(s, spec, parts),
-                     ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()})
+                     ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()},
+                     2 * pixels * k * (elements + (records is runs[-1])))  # the last one scales by alpha
         done += share
     if parts > 1:
         length, images_ = (pixels, 1) if chwn else (s.P * s.Q, n)
@@ -299,8 +301,8 @@ def _work(s: ConvShape, spec: PixelKernel, grid: tuple[int, int, int], iteration
     return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once)
 
 
-def reduce(parts: str, out: int | str | Part, count: int, size: int, rows: tuple[int, int, int], k: int, flags: int,
-           ending: Mapping[str, int | str | Part]) -> Launch:
+def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, int], k: int, flags: int,
+           ending: Mapping[str, Value]) -> Launch:
     """out = the sum of `count` arrays of `size` elements, with the last step of a convolution. rows: (length, filters,
     images); `k` rows of an image."""
     length, filters, images = rows
@@ -326,7 +328,7 @@ def magic(divisor: int, limit: int) -> tuple[int, int]:
 
 
 def _ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
-    """(factor, shift): ceil(x / divisor) = ((x + divisor - 1) * factor) >> shift for 0 <= x <= limit, all below 2^16."""
+    """(factor, shift): ceil(x / divisor) = ((x + divisor - 1) * factor) >> shift for 0 <= x <= limit, below 2^16."""
     for shift in range(32):
         factor = -(-2**shift // divisor)
         if factor < 2**16 and (factor * divisor - 2**shift) * (limit + divisor) < 2**shift:
@@ -418,7 +420,7 @@ def _finish(launch: Launch, memory: Memory, scalars: Mapping[str, float], where:
     """The last step of a convolution: alpha * sum + bias (+ beta * O), negative to 0."""
     def number(name: str) -> float:
         value = launch.values[name]
-        return float(np.uint32(value).view(np.float32)) if isinstance(value, int) else scalars[str(value)]
+        return value if isinstance(value, float) else scalars[str(value)]
     out, flags = seen(memory, launch.values["out"]), launch.numbers["flags"]
     result = number("alpha") * sums
     if flags & _BIAS:
