@@ -62,7 +62,7 @@ class Engine:
             lane.place(plan, places)
         with loaded.lock:  # texture references belong to the module
             for launch, function in zip(plan.launches, loaded.functions(), strict=True):
-                textures = {name: Texture(*place) for name, place in launch.bound(places).items()}
+                textures = {name: Texture(*bound) for name, bound in launch.bound(places).items()}
                 function.launch(launch.grid, launch.block, launch.arguments(places, scalars), textures=textures,
                                 stream=stream)
 
