@@ -262,7 +262,8 @@ def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tup
         elements = int((records["offsets"] != OUT_OF_RANGE).sum())
         ended: dict[str, Value] = {"out": out, "flags": tests + final, **ending}
         if parts > 1:
-            ended = {"out": Part("parts", FLOAT_BYTES * done * size), "flags": tests, "alpha": 1.0, "beta": 0.0, "bias": 0}
+            ended = {"out": Part("parts", FLOAT_BYTES * done * size), "flags": tests, "alpha": 1.0, "beta": 0.0,
+                     "bias": 0}
         rounds, last = divmod(len(records) - 1, share)
         values = geometry | ended | {"splits": share, "last_round": share * rounds, "last_split": last,
                                      "step": RECORD.itemsize * share, "out_split": size if parts > 1 else 0}
