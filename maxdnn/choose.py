@@ -23,14 +23,18 @@ def choose(problem: Problem, chip: Chip, kernel: str | None = None) -> Plan:
 
 
 def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, copy_images: bool = False,
-         copy_filters: bool = False, device: Any = None) -> Plan:
+         copy_filters: bool = False, device: Any = None, bias: bool = False, activation: str | None = None,
+         adds_out: bool = False) -> Plan:
     """Plan a layer for arrays of `layout` "CHWN" (images C,H,W,N, filters C/groups,R,S,K, out K,P,Q,N) or "NCHW"
     (N,C,H,W, K,C/groups,R,S, N,K,P,Q). `kernel`: name of the convolution kernel; else the one estimated to be the
     fastest on `device` (the virtual GTX 980 if None). `copy_images`, `copy_filters`: make the plan for arrays that may
-    begin at any float; it then copies those that a kernel reads as textures. Raises ShapeError if the layer is beyond
-    what textures, grids or 32-bit counts reach."""
+    begin at any float; it then copies those that a kernel reads as textures. `bias`, `activation`, `adds_out`: for
+    calls with a bias, with an activation (None or "relu"), with a beta other than 0. Raises ShapeError if the layer is
+    beyond what textures, grids or 32-bit counts reach."""
     unaligned = [role for role, copied in (("images", copy_images), ("filters", copy_filters)) if copied]
-    return choose(forward(shape, layout=layout, unaligned=unaligned), chip_of(device), kernel)
+    problem = forward(shape, layout=layout, unaligned=unaligned, bias=bool(bias), reads_out=bool(adds_out),
+                      activation=activation)
+    return choose(problem, chip_of(device), kernel)
 
 
 def chip_of(device: Any) -> Chip:

@@ -3,6 +3,7 @@ particular."""
 
 import operator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,19 +24,23 @@ LARGEST = 3.4e38  # below the largest float32
 def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
                alpha: float = 1.0, out: Any = None, device: Device | None = None, stream: Any = None,
                layout: str = "CHWN", plan: Plan | None = None, dilation: int | tuple[int, int] = 1,
-               groups: int = 1) -> Any:
-    """Forward convolution (cross-correlation, as networks use it): out = alpha x images * filters, in float32.
+               groups: int = 1, bias: Any = None, activation: str | None = None, beta: float = 0.0) -> Any:
+    """Forward convolution (cross-correlation, as networks use it) in float32, out = activation(alpha x images * filters
+    + bias + beta x out), in this order: the sum of the products, each added with one rounding (of a split reduction
+    the sums of its parts, then these in a fixed order); times alpha plus bias with one rounding; plus beta times what
+    `out` held with one rounding; then the activation. The same bits in every run of a plan.
 
     images: (C, H, W, N), filters: (C/groups, R, S, K), returns out: (K, P, Q, N), where P = (H + 2 padding - (R - 1)
     dilation - 1) // stride + 1 and Q likewise; with layout="NCHW" (N, C, H, W), (K, C/groups, R, S) and (N, K, P, Q).
     All float32 and C-contiguous. `stride`, `padding` (zeros), `dilation` (map pixels from one filter tap to the next):
     one integer or (rows, columns). `groups`: channels and filters fall into that many runs; filters of a run see its
-    channels only. `alpha`: any float, infinities and NaN too, rounded to float32.
+    channels only. `alpha`, `beta`: any float, infinities and NaN too, rounded to float32; with beta 0 what `out` held
+    does not matter. `bias`: (K,) float32. `activation`: None or "relu", which makes negative results 0 and leaves NaN.
 
     NumPy arrays run on the virtual GPU, or on `device`; arrays with `__cuda_array_interface__` on the GPU they are on,
     in the order of `stream`, after what the arrays' own streams still do, without waiting for the result. `out`: an
-    array to fill, which must not overlap an input; else a new one of the library of `images`. `plan`: of `maxdnn.plan`,
-    instead of stride, padding, dilation, groups and layout.
+    array to fill, which must not overlap an input, needed for a beta other than 0; else a new one of the library of
+    `images`. `plan`: of `maxdnn.plan`, instead of stride, padding, dilation, groups, layout and activation.
 
     Peak extra memory beside the result: the plan's `workspace_bytes`, zero for CHWN without padding when N and K are
     multiples of 4. It is kept with the device, for each stream, and reused by later calls. On a real GPU the arrays of
@@ -45,36 +50,52 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     made for arrays at aligned addresses asks for them), DeviceError if there is no such device; in both cases before
     anything runs."""
     given = {"images": view("images", images), "filters": view("filters", filters)}
+    if bias is not None:
+        given["bias"] = view("bias", bias, rank=1)
+    scalars = {"alpha": _scale("alpha", alpha), "beta": _scale("beta", beta)}
+    reads_out = bool(scalars["beta"] != 0)
+    if reads_out and out is None:
+        raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
+    problem = partial(forward, layout=layout, bias=bias is not None, reads_out=reads_out, activation=activation)
     if plan is None:
         shape = _shape(given["images"], given["filters"], stride, padding, dilation, groups, layout)
-        wanted = forward(shape, layout=layout).shapes
+        wanted = problem(shape).shapes
+        _check_shapes(given, wanted, "")
     else:
-        wanted = _planned(plan, given, (stride, padding, dilation, groups, layout))
-    scale = _scale(alpha)
+        wanted = _planned(plan, given, (stride, padding, dilation, groups, layout, activation), reads_out)
     if out is not None:
         given["out"] = _check_out(view("out", out), wanted["out"], given)
     target = _device(given, device)
     if plan is None:
-        problem = forward(shape, layout=layout, unaligned=_unaligned(given, target))
-        plan = choose(problem, chip_of(target))
+        plan = choose(problem(shape, unaligned=_unaligned(given, target)), chip_of(target))
     if out is None:
         out = find.empty_like(images, wanted["out"])
         given["out"] = view("out", out)
-    engine.run(plan, given, {"alpha": scale}, target, stream)
+    engine.run(plan, given, scalars, target, stream)
     return out
 
 
-def _planned(plan: Any, given: dict[str, ArrayView], said: tuple[Any, ...]) -> Any:
+def _planned(plan: Any, given: dict[str, ArrayView], said: tuple[Any, ...], reads_out: bool) -> Any:
     """The shapes of the plan's operands, if the arrays have them."""
     if not isinstance(plan, Plan) or plan.problem.kind != "forward":
         raise ShapeError(f"plan must come from maxdnn.plan (got {type(plan).__name__})")
-    if any(type(x) is not type(y) or x != y for x, y in zip(said, (1, 0, 1, 1, "CHWN"), strict=True)):
-        raise ShapeError("stride, padding, dilation, groups and layout are the plan's own: give either them or plan")
+    if any(type(x) is not type(y) or x != y for x, y in zip(said, (1, 0, 1, 1, "CHWN", None), strict=True)):
+        raise ShapeError("stride, padding, dilation, groups, layout and activation are the plan's own: give either "
+                         "them or plan")
     wanted = plan.array_shapes()
+    for what, asked, planned in (("bias", "bias" in given, "bias" in wanted),
+                                 ("a beta other than 0", reads_out, plan.problem.reads_out)):
+        if asked != planned:
+            raise ShapeError(f"{what} must be {'given' if planned else 'left out'}: the plan was made "
+                             f"{'with' if planned else 'without'} it")
+    _check_shapes(given, wanted, "the plan's ")
+    return wanted
+
+
+def _check_shapes(given: dict[str, ArrayView], wanted: Any, whose: str) -> None:
     for array in given.values():
         if array.shape != wanted[array.name]:
-            raise ShapeError(f"{array.name} must have the plan's shape {wanted[array.name]} (got {array.shape})")
-    return wanted
+            raise ShapeError(f"{array.name} must have {whose}shape {wanted[array.name]} (got {array.shape})")
 
 
 def _unaligned(given: dict[str, ArrayView], device: Device) -> list[str]:
@@ -108,13 +129,13 @@ def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dil
     return ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, groups)
 
 
-def _scale(alpha: Any) -> np.float32:
-    if type(alpha) is float and abs(alpha) < LARGEST:  # the usual case, without ceremony
-        return np.float32(alpha)
+def _scale(name: str, value: Any) -> np.float32:
+    if type(value) is float and abs(value) < LARGEST:  # the usual case, without ceremony
+        return np.float32(value)
     with suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
-        if not isinstance(alpha, (str, bytes)):
-            return np.float32(float(alpha))
-    raise ShapeError(f"alpha must be a real number (got {_short(alpha)})")
+        if not isinstance(value, (str, bytes)):
+            return np.float32(float(value))
+    raise ShapeError(f"{name} must be a real number (got {_short(value)})")
 
 
 def _short(value: Any) -> str:

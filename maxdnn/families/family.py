@@ -36,3 +36,33 @@ def seen(memory: Memory, place: Value) -> np.ndarray:
     if isinstance(place, Part):
         return memory[place.name][place.offset // FLOAT_BYTES:]
     return memory[str(place)]
+
+
+NEGATIVE_TO_ZERO, ADDS, BIAS = 1, 2, 16
+"""Flags of the kernels whose last step is fused: alpha * sum + bias (+ beta * O), negative to 0."""
+
+
+def fused(problem: Problem, filters: int, *, first: bool = True, last: bool = True) -> dict[str, Value]:
+    """The parameters flags, alpha, beta and bias of a launch that computes the problem's filters from number `filters`
+    on. Of launches that add up the first one adds bias and beta * O, the last one applies the activation."""
+    adds = problem.reads_out if first else True
+    bias: Value = 0
+    if first and "bias" in problem.roles:
+        bias = Part("bias", FLOAT_BYTES * filters) if filters else "bias"
+    return {"flags": NEGATIVE_TO_ZERO * bool(last and problem.activation) + ADDS * adds + BIAS * (bias != 0),
+            "alpha": "alpha", "beta": 1.0 if not first else "beta" if adds else 0.0, "bias": bias}
+
+
+def finish(launch: Launch, memory: Memory, scalars: Mapping[str, float], where: np.ndarray, sums: np.ndarray,
+           filters: np.ndarray) -> None:
+    """For contracts: the fused last step, `where` in O the sums belong, of which filters they are."""
+    def number(name: str) -> float:
+        value = launch.values[name]
+        return value if isinstance(value, float) else scalars[str(value)]
+    out, flags = seen(memory, launch.values["out"]), launch.numbers["flags"]
+    result = number("alpha") * sums
+    if flags & BIAS:
+        result = result + seen(memory, launch.values["bias"])[filters]
+    if flags & ADDS:
+        result = result + number("beta") * out[where]
+    out[where] = np.where(result < 0, 0, result) if flags & NEGATIVE_TO_ZERO else result

@@ -14,7 +14,7 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, seen
+from .family import Candidates, Family, Memory, finish, fused, seen
 from .layout import MAX_GRID_YZ, pad, transpose
 
 TILE_ELEMENTS = 8
@@ -36,7 +36,7 @@ MAX_TEXELS = 2**28  # single floats; 1D texture over linear memory (CUDA C Progr
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of which the estimate takes one
 _MOST_WASTE = 1.05  # products with channels that do not exist, before a padded copy is cheaper
-_NEGATIVE_TO_ZERO, _ADDS, _PIXELS_FIRST, _TESTS, _BIAS = 1, 2, 4, 8, 16  # flags of the kernels
+_PIXELS_FIRST, _TESTS = 4, 8  # flags of the kernel, beside those of the last step
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
 
 
@@ -219,12 +219,7 @@ def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tup
     base = skipped // REGION_ALIGNMENT * REGION_ALIGNMENT
     out_at = FLOAT_BYTES * s.P * s.Q * (group * k * (s.N if chwn else 1) + (0 if chwn else first * s.K))
     out: str | Part = Part("out", out_at) if out_at else "out"
-    bias: Value = 0
-    final = _NEGATIVE_TO_ZERO * bool(problem.activation) + _ADDS * problem.reads_out
-    if "bias" in problem.roles:
-        bias = Part("bias", FLOAT_BYTES * group * k) if group else "bias"
-        final += _BIAS
-    ending: dict[str, Value] = {"alpha": "alpha", "beta": "beta" if problem.reads_out else 0.0, "bias": bias}
+    ending = fused(problem, group * k)
     row_texels, step = k_row // 4, _row_step(s, maps)
     out_k = pixels if chwn else s.P * s.Q
     geometry: dict[str, Value] = {
@@ -260,7 +255,7 @@ def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tup
     for records in runs:
         share = min(splits, len(records))
         elements = int((records["offsets"] != OUT_OF_RANGE).sum())
-        ended: dict[str, Value] = {"out": out, "flags": tests + final, **ending}
+        ended: dict[str, Value] = {**ending, "out": out, "flags": tests + ending["flags"]}  # type: ignore[operator]
         if parts > 1:
             ended = {"out": Part("parts", FLOAT_BYTES * done * size), "flags": tests, "alpha": 1.0, "beta": 0.0,
                      "bias": 0}
@@ -275,7 +270,7 @@ def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tup
     if parts > 1:
         length, images_ = (pixels, 1) if chwn else (s.P * s.Q, n)
         # In N,C,H,W a part has the rows of all K filters of an image; those of the group are added.
-        yield reduce("parts", out, parts, size, (length, k, images_), s.K if not chwn else k, final, ending)
+        yield reduce("parts", out, parts, size, (length, k, images_), s.K if not chwn else k, ending)
 
 
 def _doing(s: ConvShape, spec: PixelKernel, parts: int) -> str:
@@ -302,12 +297,12 @@ def _work(s: ConvShape, spec: PixelKernel, grid: tuple[int, int, int], iteration
     return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once)
 
 
-def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, int], k: int, flags: int,
+def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, int], k: int,
            ending: Mapping[str, Value]) -> Launch:
-    """out = the sum of `count` arrays of `size` elements, with the last step of a convolution. rows: (length, filters,
-    images); `k` rows of an image."""
+    """out = the sum of `count` arrays of `size` elements, with the last step that `ending` says (`fused`). rows:
+    (length, filters, images); `k` rows of an image."""
     length, filters, images = rows
-    values = {"out": out, "parts": parts, "flags": flags, "length": length, "k": k, "splits": count, "step": size,
+    values = {"out": out, "parts": parts, "length": length, "k": k, "splits": count, "step": size,
               **ending}
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
@@ -398,7 +393,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                     sums += np.outer(row_k, values)
         where = (np.arange(v["k"])[:, None] * v["out_k"] + sum(i[a] * v[f"out{a}"] for a in range(3))
                  + z * v["out_split"])
-        _finish(launch, memory, scalars, where, sums, np.arange(v["k"])[:, None])
+        finish(launch, memory, scalars, where, sums, np.arange(v["k"])[:, None])
 
 
 def _dilation(v: Mapping[str, int], axis: str) -> int:
@@ -413,22 +408,7 @@ def _reduce_contract(launch: Launch, memory: Memory, scalars: Mapping[str, float
     rows = np.arange(images)[:, None, None] * v["k"] + np.arange(filters)[:, None]
     where = rows * v["length"] + np.arange(v["length"])
     sums = sum(parts[where + z * v["step"]].astype(float) for z in range(v["splits"]))
-    _finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
-
-
-def _finish(launch: Launch, memory: Memory, scalars: Mapping[str, float], where: np.ndarray, sums: np.ndarray,
-            filters: np.ndarray) -> None:
-    """The last step of a convolution: alpha * sum + bias (+ beta * O), negative to 0."""
-    def number(name: str) -> float:
-        value = launch.values[name]
-        return value if isinstance(value, float) else scalars[str(value)]
-    out, flags = seen(memory, launch.values["out"]), launch.numbers["flags"]
-    result = number("alpha") * sums
-    if flags & _BIAS:
-        result = result + seen(memory, launch.values["bias"])[filters]
-    if flags & _ADDS:
-        result = result + number("beta") * out[where]
-    out[where] = np.where(result < 0, 0, result) if flags & _NEGATIVE_TO_ZERO else result
+    finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
 
 
 FAMILY = Family("pixels", (*KERNELS, REDUCE), contract, ("forward",), refuses, candidates)

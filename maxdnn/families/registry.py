@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import direct, layout, pixels
+from . import direct, layout, pixels, taps
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
     direct.FAMILY,
+    taps.FAMILY,
     pixels.FAMILY,
     layout.FAMILY,
 )

@@ -1,0 +1,186 @@
+"""Every way to compute a convolution against float64: random problems with all options, every candidate of every
+family, into poisoned outputs between guard zones. MAXDNN_PROBLEMS sets how many are drawn (CI takes a sample)."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from maxdnn import ConvShape, conv_fprop
+from maxdnn.chips import preset
+from maxdnn.choose import choose, plan
+from maxdnn.families import pixels, registry, taps
+from maxdnn.problem import forward
+from maxdnn.reference import conv_reference
+from tests.contract import run_plan
+from tests.test_conv import TOLERANCE, guarded
+
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "60"))
+CHUNKS = 10
+LAYOUTS = ("CHWN", "NCHW")
+
+
+def draw(rng: random.Random) -> ConvShape:
+    """A layer of at most some ten million products, so that the virtual GPU takes no time."""
+    while True:
+        groups = rng.choice([1, 1, 1, 1, 2, 3, 4])
+        c, k = groups * -(-rng.randint(1, 70) // groups), groups * -(-rng.randint(1, 150) // groups)
+        if rng.random() < 0.05:  # depthwise
+            groups = c
+            k = c * rng.choice([1, 1, 2])
+        r, s = rng.randint(1, 7), rng.randint(1, 7)
+        dilation = rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3])
+        padding = rng.randint(0, 3), rng.randint(0, 3)
+        stride = rng.randint(1, 3), rng.randint(1, 3)
+        n = rng.choice([1, 2, 3, rng.randint(1, 130), rng.choice([64, 128])])
+        h, w = (max(1, d * (taps - 1) + 1 - 2 * pad + rng.randint(0, 6))
+                for d, taps, pad in zip(dilation, (r, s), padding, strict=True))
+        shape = ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, groups)
+        if shape.flops < 2e8 and groups <= 8:
+            return shape
+
+
+def check(shape, layout, rng, *, kernel=None, bias=False, activation=None, alpha=1.0, beta=0.0):
+    """One problem by one candidate, against float64; returns the plan."""
+    made = plan(shape, layout=layout, kernel=kernel, bias=bias, activation=activation, adds_out=beta != 0)
+    data = np.random.default_rng(rng.randrange(2**32))
+    arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
+    out, intact = guarded(arrays["out"].shape)
+    if beta:
+        out[...] = arrays["out"]
+    conv_fprop(arrays["images"], arrays["filters"], plan=made, alpha=alpha, beta=beta, bias=arrays.get("bias"), out=out)
+    assert intact()
+    judge(made, arrays, out, alpha, beta)
+    return made
+
+
+def judge(made, arrays, out, alpha=1.0, beta=0.0):
+    """Every element within the tolerance of the sum of |terms|."""
+    s, chwn = made.shape, made.layout == "CHWN"
+    to_chwn = (0, 1, 2, 3) if chwn else (1, 2, 3, 0)
+    found = conv_reference(arrays["images"].transpose(to_chwn), arrays["filters"].transpose(to_chwn), alpha=alpha,
+                           stride=s.stride, padding=s.padding, dilation=s.dilation, groups=s.groups)
+    want, size = (x if chwn else x.transpose(3, 0, 1, 2) for x in found)
+    if "bias" in arrays:
+        bias = arrays["bias"].astype(float).reshape((-1, 1, 1, 1) if chwn else (1, -1, 1, 1))
+        want, size = want + bias, size + abs(bias)
+    if beta:
+        want, size = want + beta * arrays["out"], size + abs(beta * arrays["out"])
+    if made.problem.activation:
+        want = np.maximum(want, 0)
+    error = abs(out - want) / np.maximum(size, 1e-30)
+    assert error.max() < TOLERANCE, f"{made.problem.describe()} by {made.spec.name}: {error.max():.2e}"
+
+
+def options(rng):
+    return dict(bias=rng.random() < 0.3, activation=rng.choice([None, None, "relu"]),
+                alpha=rng.choice([1.0, 1.0, -0.75]), beta=rng.choice([0.0, 0.0, 0.0, 1.0, -1.5]))
+
+
+def served(shape, layout, **asked):
+    """Names of all candidates."""
+    problem = forward(shape, layout=layout, bias=asked["bias"], reads_out=asked["beta"] != 0,
+                      activation=asked["activation"])
+    return [name for family in registry.FAMILIES if "forward" in family.kinds and family.refuses(problem) is None
+            for name in family.candidates(problem)]
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_problems_by_a_random_candidate(chunk):
+    for number in range(chunk, PROBLEMS, CHUNKS):
+        rng = random.Random(20150000 + number)
+        shape, layout, asked = draw(rng), rng.choice(LAYOUTS), options(rng)
+        names = served(shape, layout, **asked)
+        families = sorted({name.split("_split")[0] for name in names})
+        family = rng.choice(families)  # a family first: pixels has many candidates
+        kernel = rng.choice([name for name in names if name.split("_split")[0] == family])
+        check(shape, layout, rng, kernel=kernel, **asked)
+
+
+CORNERS = {
+    "one image": ConvShape(1, 12, 6, 5, 20, 3, 3, padding=1),
+    "two images": ConvShape(2, 12, 6, 5, 20, 3, 3, padding=1),
+    "three images": ConvShape(3, 12, 6, 5, 20, 3, 3, padding=1),
+    "one filter": ConvShape(2, 9, 5, 5, 1, 3, 3, padding=1),
+    "one channel": ConvShape(5, 1, 7, 6, 10, 3, 3, padding=1),
+    "1x1": ConvShape(3, 40, 4, 4, 33, 1, 1),
+    "1x1 with padding": ConvShape(3, 16, 4, 4, 33, 1, 1, padding=2),
+    "1xS": ConvShape(2, 8, 5, 9, 12, 1, 7, padding=(0, 3)),
+    "Rx1": ConvShape(2, 8, 9, 5, 12, 7, 1, padding=(3, 0)),
+    "one pixel": ConvShape(70, 30, 1, 1, 65, 1, 1),
+    "smaller than the filter but for padding": ConvShape(2, 8, 2, 2, 9, 5, 5, padding=2),
+    "images for two tiles": ConvShape(128, 16, 4, 4, 72, 3, 3, padding=1),
+    "a filter of more taps than the test reaches": ConvShape(1, 8, 17, 18, 9, 17, 18, padding=1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", CORNERS)
+def test_corners(name, layout):
+    rng = random.Random(name)
+    for kernel in (None, pixels.PIXELS_64X64.name, f"{pixels.PIXELS_64X64.name}_split2"):
+        check(CORNERS[name], layout, rng, kernel=kernel, bias=True, activation="relu")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_plans_do_what_their_kernels_promise(layout):
+    """The launches by the text of the kernels alone, in NumPy: a plan is right whatever the kernels are."""
+    rng = random.Random(7)
+    shapes = [ConvShape(2, 20, 6, 5, 9, 3, 2, (2, 1), (1, 1), (1, 2)), ConvShape(3, 4, 5, 6, 8, 2, 3, groups=2),
+              ConvShape(8, 16, 5, 4, 12, 3, 3, 1, 1), ConvShape(3, 3, 6, 5, 7, 3, 3, 1, 2)]
+    for shape in shapes:
+        asked = dict(bias=True, activation="relu", beta=0.5)
+        for kernel in served(shape, layout, **asked):
+            made = plan(shape, layout=layout, kernel=kernel, bias=True, activation="relu", adds_out=True)
+            data = np.random.default_rng(rng.randrange(2**32))
+            arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
+            judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
+
+
+def test_the_same_bits_in_every_run():
+    rng = random.Random(3)
+    made = plan(ConvShape(1, 64, 7, 7, 70, 3, 3, 1, 1), layout="NCHW", kernel=f"{pixels.PIXELS_64X64.name}_split6")
+    arrays = {role: np.random.default_rng(rng.randrange(99)).uniform(-1, 1, size).astype(np.float32)
+              for role, size in made.array_shapes().items()}
+    first = conv_fprop(arrays["images"], arrays["filters"], plan=made)
+    assert all(np.array_equal(first, conv_fprop(arrays["images"], arrays["filters"], plan=made)) for _ in range(5))
+
+
+def test_nan_and_infinity_reach_only_the_outputs_they_belong_to():
+    """Channels, taps and filters that do not exist must not be met as zero times something."""
+    for shape in (ConvShape(2, 9, 5, 5, 5, 3, 3, 1, 1), ConvShape(64, 9, 5, 5, 5, 3, 3, 1, 1)):
+        for kernel in served(shape, "CHWN", bias=False, activation=None, beta=0.0):
+            images = np.ones((9, 5, 5, shape.N), np.float32)
+            images[:, :, :, 1] = np.inf
+            images[:, 0, 0, 0] = np.nan
+            out = conv_fprop(images, np.ones((9, 3, 3, 5), np.float32), plan=plan(shape, kernel=kernel))
+            assert np.isnan(out[:, :2, :2, 0]).all() and np.isfinite(out[:, 2:, :, 0]).all()
+            assert np.isfinite(out[:, :, 2:, 0]).all() and (out[..., 1] == np.inf).all(), kernel
+
+
+def test_relu_keeps_nan():
+    out = conv_fprop(np.full((1, 2, 2, 1), np.nan, np.float32), np.ones((1, 1, 1, 3), np.float32), activation="relu")
+    assert np.isnan(out).all()
+
+
+def test_a_list_of_channels_beyond_constant_memory_is_cut_into_launches():
+    shape = ConvShape(64, 4096, 3, 3, 4, 3, 3, padding=1)
+    made = check(shape, "CHWN", random.Random(1), kernel=taps.TAPS_64X64.name, bias=True, activation="relu", beta=0.5)
+    assert len(made.passes) > 1
+
+
+def test_many_images_with_padding_take_only_the_taps_inside():
+    made = choose(forward(ConvShape(128, 64, 27, 27, 192, 5, 5, 1, 2)), preset())
+    assert made.spec is taps.TAPS_64X64 and made.workspace_bytes == 0
+    assert "91.3% of the taps lie inside the map" in made.explain()
+
+
+def test_an_image_is_split_over_the_chip_and_explain_says_why():
+    text = plan(ConvShape(1, 192, 13, 13, 384, 3, 3, 1, 1), layout="NCHW").explain()
+    assert "do not fill the chip" in text and "added in a fixed order" in text
+
+
+def test_images_beyond_the_reach_of_a_texture_of_floats_come_in_runs():
+    made = plan(ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), layout="NCHW", kernel=pixels.PIXELS_64X64.name)
+    assert len(made.passes) == 2 and sum(x.numbers["j"] for x in made.passes) == 128 * 224 * 224
