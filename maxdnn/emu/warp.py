@@ -242,8 +242,8 @@ class WarpTracer(Lanes):
             issued = b.add(issued, c64(self.position - self.block_length))
             half = b.lshr(issued, c64(32)) if name.endswith("HI") else issued
             return self.broadcast(b.trunc(half, I32))
-        if name in ("NTID", "AFFINITY", "PM0", "PM1", "PM2", "PM3"):
-            return self.const("i32", 0) if name != "NTID" else self.broadcast(self._packed_block())
+        if name == "NTID":
+            return self.broadcast(self._packed_block())
         return None
 
     def _packed_block(self) -> V:
