@@ -93,7 +93,7 @@ def simulated(layer: Layer, policy: str, machine: Machine, advance: Callable[[fl
     timed = timing.conv(layer.shape, kernel=kernel, machine=machine, options=timing.Options(policy), progress=progress)
     launches = [report.as_dict(r, lines=False) for r in timed.results]
     return {"kernel": timed.plan.spec.name, "ce": timed.ce, "ce_from_time": timed.ce_from_time, "clocks": timed.clocks,
-            "seconds": timed.seconds, "exact_lines": timed.exact_lines, "launches": launches}
+            "seconds": timed.seconds, "launches": launches}
 
 
 def checked(layer: Layer) -> dict[str, Any]:

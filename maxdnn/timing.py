@@ -1,13 +1,13 @@
 """How long kernels take: the virtual GPU says where warps go and what they touch, the timing model (sim) says when.
 
-A convolution's blocks all do the same at shifted addresses, so one block of each kind is run on the virtual GPU, the
-shifts of the others follow from the plan, and a few other blocks, run too, must match them address by address."""
+A few blocks of a launch are run on the virtual GPU; which blocks behave alike and how their addresses move is learned
+from them (sim/blocks.py). Where nothing is learned, every block is run."""
 
 from __future__ import annotations
 
-import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,48 +17,69 @@ from .choose import plan as make_plan
 from .cubin import CubinKernel
 from .cubins import cubin
 from .devices.protocol import Dim3, Texture
-from .errors import LaunchError, SimulationError
 from .families.direct import CONV_64X64
-from .isa import Instruction
+from .launchfile import Description, place
 from .plans import Launch, Plan
 from .shape import ConvShape
-from .sim.access import NO_LANE
-from .sim.lower import memory_kind
-from .sim.machine import LINE, Machine, preset
+from .sim.blocks import Learner, every_block
+from .sim.machine import Machine, preset
 from .sim.simulate import Options, Progress, Result, simulate
-from .sim.workload import Workload, build, expand
+from .sim.workload import Builder, Workload
 from .trace import WarpTrace
 
-MAX_TRACED_BLOCKS = 4096  # of a launch whose blocks are all traced
-_MAPS, _FILTERS, _OUT, _OTHER = range(4)  # address groups of a convolution
 _TRACING = threading.Lock()  # several threads may simulate at once, but they trace one at a time
-_CHECKED = 2  # blocks of each kind whose addresses are compared with the shifted ones
+_AT_ONCE = 16  # blocks traced in one go where all are
+_STEPS = 1000  # of progress for each launch of a plan
+
+
+@dataclass(frozen=True)
+class LaunchTiming:
+    """One launch of a plan, timed. `useful`: floating-point operations of the layer that it does, by the paper's
+    count; 0 for copies and changes of layout."""
+
+    kernel: str
+    result: Result
+    useful: int
+
+    @property
+    def clocks(self) -> int:
+        return self.result.cycles
+
+    @property
+    def ce(self) -> float:
+        """Computational efficiency, percent, from clocks; 0 for a launch that computes nothing."""
+        return self.result.efficiency(self.useful)
 
 
 @dataclass(frozen=True)
 class ConvTiming:
-    """The convolution kernel's launches of a layer, timed. Padding and layout changes are not counted, as in the paper.
-
-    `clocks`: of the chip, all launches together. `exact_lines`: False where blocks are not a whole number of cache
-    lines apart, so that lines of other blocks are those of a block shifted by the next smaller multiple of 128
-    bytes."""
+    """Launches of a layer, timed one after the other: of the convolution kernel alone, as in the paper, or of a whole
+    call with its copies and changes of layout. `clocks`: of the chip, all launches together."""
 
     shape: ConvShape
     plan: Plan
-    results: tuple[Result, ...]
-    exact_lines: bool
+    launches: tuple[LaunchTiming, ...]
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return tuple(x.result for x in self.launches)
+
+    @property
+    def convolution(self) -> ConvTiming:
+        """The launches of the convolution kernel alone."""
+        return ConvTiming(self.shape, self.plan, tuple(x for x in self.launches if x.useful))
 
     @property
     def machine(self) -> Machine:
-        return self.results[0].machine
+        return self.launches[0].result.machine
 
     @property
     def clocks(self) -> int:
-        return sum(r.cycles for r in self.results)
+        return sum(x.clocks for x in self.launches)
 
     @property
     def seconds(self) -> float:
-        return sum(r.seconds for r in self.results)
+        return sum(x.result.seconds for x in self.launches)
 
     @property
     def ce(self) -> float:
@@ -74,140 +95,161 @@ class ConvTiming:
 
 def conv(shape: ConvShape | Plan, *, kernel: str | None = CONV_64X64.name, machine: str | Machine = "gm204",
          options: Options | None = None, progress: Progress | None = None) -> ConvTiming:
-    """Time the convolution of a layer on a machine (a preset's name or a Machine), by the paper's 64 x 64 kernel, by
-    another one, or by the planner's choice (None); a plan brings its own. Raises ShapeError for a layer the kernel
-    cannot serve, SimulationError for an unknown machine or policy."""
-    plan = shape if isinstance(shape, Plan) else make_plan(shape, kernel=kernel)
+    """Time the convolution kernel's launches of a layer, as the paper does, on a machine (a preset's name or a
+    Machine): by the paper's 64 x 64 kernel, by another one, or by the planner's choice (None); a plan brings its own.
+    Padding and layout changes are left out: `call` counts them. Raises ShapeError for a layer the kernel cannot serve,
+    SimulationError for an unknown machine or policy."""
+    return _timed(shape, kernel, "CHWN", False, machine, options, progress)
+
+
+def call(shape: ConvShape | Plan, *, kernel: str | None = None, layout: str = "CHWN",
+         machine: str | Machine = "gm204", options: Options | None = None,
+         progress: Progress | None = None) -> ConvTiming:
+    """Time a whole call of conv_fprop for a layer: every launch, copies and layout changes included. Arguments and
+    errors as for `conv`; `layout` is that of the arrays."""
+    return _timed(shape, kernel, layout, True, machine, options, progress)
+
+
+def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool, machine: str | Machine,
+           options: Options | None, progress: Progress | None) -> ConvTiming:
+    plan = shape if isinstance(shape, Plan) else make_plan(shape, layout=layout, kernel=kernel)
     chip = preset(machine) if isinstance(machine, str) else machine
-    results, exact = [], True
-    for workload, code, whole_lines in conv_workloads(plan, chip):
-        exact &= whole_lines
-        results.append(simulate(workload, chip, registers=code.registers, shared_bytes=code.shared_bytes,
-                                threads=plan.spec.threads, options=options, progress=progress))
-    return ConvTiming(plan.shape, plan, tuple(results), exact)
+    steps = [s for s in _steps(plan) if whole or s.useful]
+    tell = _Share(progress, len(steps))
+    found = []
+    workloads = _workloads(plan, steps, chip, tell)
+    with ThreadPoolExecutor(1) as ahead:  # the next launch is traced while one is simulated
+        coming = ahead.submit(next, workloads)
+        for number, step in enumerate(steps, 1):
+            work, function = coming.result()
+            if number < len(steps):
+                coming = ahead.submit(next, workloads)
+            result = simulated(work, function, step.block, chip, options=options, progress=tell)
+            found.append(LaunchTiming(step.kernel, result, step.useful))
+            tell.done += 1
+    return ConvTiming(plan.shape, plan, tuple(found))
 
 
-def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
-    """For each launch of the convolution kernel: what its warps do, the kernel, and whether all lines are exact."""
-    with _TRACING:
-        return _conv_workloads(plan, machine)
+def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel]]:
+    """For each launch of the convolution kernel: what its warps do, and the kernel."""
+    return [(work, function.kernel) for work, function in _workloads(plan, [s for s in _steps(plan) if s.useful],
+                                                                     machine)]
 
 
-def _conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
+class _Share:
+    """Progress of one of several launches as a share of all."""
+
+    def __init__(self, progress: Progress | None, launches: int) -> None:
+        self._progress, self._launches, self.done = progress, launches, 0
+
+    def __call__(self, done: int, of: int) -> None:
+        if self._progress:
+            self._progress(_STEPS * self.done + _STEPS * done // max(of, 1), _STEPS * self._launches)
+
+
+# -- what a plan launches ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A launch of a plan and the operations of the layer that it does: all that timing asks of plans."""
+
+    launch: Launch
+    useful: int
+
+    @property
+    def kernel(self) -> str:
+        return self.launch.spec.name
+
+    @property
+    def block(self) -> Dim3:
+        return self.launch.block
+
+
+def _steps(plan: Plan) -> list[_Step]:
+    """The launches of a plan in order. The passes of the kernel that does the arithmetic share the layer's operations
+    as they share its issue slots."""
+    slots = [x.work.blocks * x.work.slots for x in plan.passes]
+    ends = [int(plan.flops * sum(slots[:n + 1]) / sum(slots)) for n in range(len(slots) - 1)] + [plan.flops]
+    shares = iter(end - start for start, end in zip([0, *ends], ends, strict=False))
+    return [_Step(x, next(shares) if x.spec is plan.spec else 0) for x in plan.launches]
+
+
+def _workloads(plan: Plan, steps: Sequence[_Step], machine: Machine,
+               progress: Progress | None = None) -> Iterator[tuple[Workload, Any]]:
     from .emu.gpu import VirtualGpu
     gpu = VirtualGpu()
-    module = gpu.load(cubin(plan.spec.source.removesuffix(".sass"), "sm_52"))
-    function = module.function(plan.spec.name)
-    places = _Places(gpu, plan)
-    out = []
-    for launch in plan.passes:
-        if launch.tables:
-            module.set_constant("offsets", launch.tables["offsets"])
-        out.append(_conv_workload(function, launch, places, machine))
-    return out
+    sizes = {name: 4 * int(np.prod(shape)) for name, shape in plan.array_shapes().items()}
+    sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
+    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
+    places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
+    modules = {step.kernel: gpu.load(cubin(step.launch.spec.source.removesuffix(".sass"), "sm_52")) for step in steps}
+    for step in steps:
+        launch, module = step.launch, modules[step.kernel]
+        for name, data in launch.tables.items():
+            module.set_constant(name, data)
+        function = module.function(step.kernel)
+        args = launch.arguments(places, dict.fromkeys(launch.names - places.keys(), np.float32(1)))
+        textures = {name: Texture(*bound) for name, bound in launch.bound(places).items()}
+        yield workload(function, launch.grid, launch.block, args, textures=textures, machine=machine,
+                       progress=progress, keep=False), function
 
 
-class _Places:
-    """Device memory for everything a plan's launches name."""
-
-    def __init__(self, gpu: Any, plan: Plan) -> None:
-        self.sizes = {name: 4 * int(np.prod(shape)) for name, shape in plan.array_shapes().items()}
-        self.sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
-        self.buffers = {name: gpu.alloc(size) for name, size in self.sizes.items()}
-        self.places = {name: (buffer.address, buffer.nbytes) for name, buffer in self.buffers.items()}
-
-    def arguments(self, launch: Launch) -> list[Any]:
-        return launch.arguments(self.places, {"alpha": np.float32(1)})
-
-    def textures(self, launch: Launch) -> dict[str, Texture]:
-        return {name: Texture(*bound) for name, bound in launch.bound(self.places).items()}
+# -- what a launch does -----------------------------------------------------------------------------------------------
 
 
-def _conv_workload(function: Any, launch: Launch, places: _Places,
-                   machine: Machine) -> tuple[Workload, CubinKernel, bool]:
-    kernel: CubinKernel = function.kernel
-    shifts = _shifts(launch)
-    kinds = _kinds(launch)
-    first = [int(np.flatnonzero(kinds == kind)[0]) for kind in range(int(kinds.max()) + 1)]
-    chooser = random.Random(2015)
-    members = [np.flatnonzero(kinds == kind).tolist() for kind in range(len(first))]
-    others = [b for m in members for b in chooser.sample(m, min(_CHECKED, len(m)))]
-    traces = traced(function, launch.grid, launch.block, places.arguments(launch), places.textures(launch),
-                    [*first, *others])
-    warps = -(-launch.spec.threads // 32)
-    groups = _groups(kernel)
-    for n, b in enumerate(others):
-        reference = int(kinds[b])
-        for w in range(warps):
-            _compare(kernel, groups, traces[reference * warps + w], traces[(len(first) + n) * warps + w],
-                     shifts[b] - shifts[first[reference]])
-    relative = shifts - shifts[np.array(first)[kinds]]
-    lines = relative // LINE * LINE
-    stream_of = (kinds[:, None] * warps + np.arange(warps)).ravel()
-    workload = build(kernel.instructions, traces[:len(first) * warps], blocks=len(kinds), block_warps=warps,
-                     stream_of=stream_of, shift=lines, groups=groups, pair_merge=bool(machine["shared_pair_merge"]))
-    return workload, kernel, bool((lines == relative).all())
+def workload(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *, machine: Machine,
+             textures: Mapping[str, Texture] | None = None, shared_bytes: int = 0, progress: Progress | None = None,
+             full: bool = False, keep: bool = True) -> Workload:
+    """What the warps of a launch of a kernel of the virtual GPU do, learned from as few blocks as will do, or from all
+    of them (`full`), run in the order of the grid. With `keep`, memory is afterwards what it was before; a caller for
+    whom memory does not matter saves the copy."""
+    blocks = grid[0] * grid[1] * grid[2]
+    threads = block[0] * block[1] * block[2]
+    kept = _Snapshot(function.module.gpu) if keep else None
+
+    def trace(numbers: Sequence[int]) -> list[WarpTrace]:
+        with _TRACING:
+            return traced(function, grid, block, args, textures or {}, numbers, shared_bytes)
+    builder = Builder(function.kernel.instructions, blocks, -(-threads // 32), bool(machine["shared_pair_merge"]))
+    learner = Learner(trace, grid)
+    try:
+        found = None if full else learner.learn()
+        if found is None:
+            learner.traced = blocks
+            for number, seen in every_block(trace, blocks, _AT_ONCE, kept.restore if kept else None):
+                builder.single(number, seen)
+                if progress:
+                    progress(0, 1)
+        else:
+            for alike in found:
+                builder.alike(alike, grid)
+    finally:
+        if kept:
+            kept.restore()
+    return builder.workload(learner.traced)
 
 
-def _coordinates(grid: Dim3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    block = np.arange(grid[0] * grid[1] * grid[2])
-    return block % grid[0], block // grid[0] % grid[1], block // (grid[0] * grid[1])
+class _Snapshot:
+    """What the memory of a virtual GPU holds, less what is zero."""
 
+    _PIECE = 1 << 20
 
-def _tiles(launch: Launch) -> tuple[np.ndarray, np.ndarray]:
-    """Image tile and filter tile of every block."""
-    z = _coordinates(launch.grid)[2]
-    tiles = launch.numbers["image_tiles"]
-    return z % tiles, z // tiles
+    def __init__(self, gpu: Any) -> None:
+        _, self._arrays = gpu.memory.table()
+        self._pieces = [(piece, piece.copy() if piece.any() else None) for piece in self._all()]
 
+    def _all(self) -> Iterator[np.ndarray]:
+        for array in self._arrays:
+            for first in range(0, array.nbytes, self._PIECE):
+                yield array[first:first + self._PIECE]
 
-def _kinds(launch: Launch) -> np.ndarray:
-    """Blocks of one kind do the same: the last tile of images or of filters, if ragged, is a kind of its own."""
-    tile_n, tile_k = launch.spec.tile  # type: ignore[attr-defined]
-    image, filt = _tiles(launch)
-    ragged_n = (image + 1) * tile_n > launch.numbers["n"]
-    ragged_k = (filt + 1) * tile_k > launch.numbers["k"]
-    return np.unique(ragged_n + 2 * ragged_k, return_inverse=True)[1]
-
-
-def _shifts(launch: Launch) -> np.ndarray:
-    """Bytes by which the addresses of each block's maps, filters, outputs and anything else lie beyond block 0's."""
-    q, p, _ = _coordinates(launch.grid)
-    image, filt = _tiles(launch)
-    v = launch.numbers
-    tile_n, tile_k = launch.spec.tile  # type: ignore[attr-defined]
-    maps = 16 * (q * v["map_col"] + p * v["map_row"]) + 4 * tile_n * image
-    out = 4 * (q * v["n"] + p * v["out_row"] + tile_n * image + tile_k * filt * v["out_plane"])
-    return np.stack([maps, 4 * tile_k * filt, out, np.zeros_like(q)], 1).astype(np.int64)
-
-
-def _groups(kernel: CubinKernel) -> np.ndarray:
-    """Which shift applies to each instruction: by texture, or the output for global accesses."""
-    slots = {offset // 4: name for name, offset in kernel.textures}
-    number = {"texI": _MAPS, "texF": _FILTERS}
-
-    def group(inst: Instruction) -> int:
-        if inst.cls.name == "tex":
-            return number[slots[inst["slot"].value]]
-        return _OUT if inst.mnemonic in ("STG", "LDG") else _OTHER
-    return np.array([group(i) for i in kernel.instructions])
-
-
-def _compare(kernel: CubinKernel, groups: np.ndarray, reference: WarpTrace, other: WarpTrace,
-             shift: np.ndarray) -> None:
-    """Raises SimulationError unless the other block's warp does what the reference does, at shifted addresses."""
-    where = f"block {other.block}, warp {other.warp}"
-    if not np.array_equal(reference.runs, other.runs):
-        raise SimulationError(f"{where} does not take the path of block {reference.block}")
-    kinds = np.array([memory_kind(i) is not None for i in kernel.instructions])
-    path = expand(reference.runs)
-    group = groups[path[kinds[path]]]
-    taking = reference.addresses != NO_LANE
-    expected = np.where(taking, reference.addresses + shift[group].astype(np.uint64)[:, None], NO_LANE)
-    if not np.array_equal(expected, other.addresses):
-        row = int(np.flatnonzero((expected != other.addresses).any(1))[0])
-        raise SimulationError(f"{where} does not touch the addresses of block {reference.block}, shifted "
-                              f"(first difference at memory access {row})")
+    def restore(self) -> None:
+        for piece, was in self._pieces:
+            if was is not None:
+                piece[:] = was
+            elif piece.any():
+                piece[:] = 0
 
 
 def traced(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], textures: Mapping[str, Texture],
@@ -221,64 +263,42 @@ def traced(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], textures
 
 def launch(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *,
            textures: Mapping[str, Texture] | None = None, shared_bytes: int = 0, machine: str | Machine = "gm204",
-           options: Options | None = None, progress: Progress | None = None) -> Result:
-    """Time any launch of a kernel of the virtual GPU; its blocks are all run and traced, so memory holds the results.
-    Raises SimulationError for more than MAX_TRACED_BLOCKS blocks."""
-    blocks = grid[0] * grid[1] * grid[2]
-    if blocks > MAX_TRACED_BLOCKS:
-        raise SimulationError(f"grid must have at most {MAX_TRACED_BLOCKS} blocks, all of which are traced "
-                              f"(got {blocks})")
+           options: Options | None = None, progress: Progress | None = None, full: bool = False) -> Result:
+    """Time any launch of a kernel of the virtual GPU, of which some blocks are run, all of them with `full` or where
+    blocks have nothing in common. Memory is left as it was."""
     chip = preset(machine) if isinstance(machine, str) else machine
+    work = workload(function, grid, block, args, machine=chip, textures=textures, shared_bytes=shared_bytes,
+                    progress=progress, full=full)
+    return simulated(work, function, block, chip, shared_bytes, options, progress)
+
+
+def simulated(work: Workload, function: Any, block: Dim3, machine: Machine, shared_bytes: int = 0,
+              options: Options | None = None, progress: Progress | None = None) -> Result:
+    """Time a workload of a kernel."""
     kernel: CubinKernel = function.kernel
-    threads = block[0] * block[1] * block[2]
-    traces = traced(function, grid, block, args, textures or {}, range(blocks), shared_bytes)
-    workload = build(kernel.instructions, traces, blocks=blocks, block_warps=-(-threads // 32),
-                     pair_merge=bool(chip["shared_pair_merge"]))
-    return simulate(workload, chip, registers=kernel.registers, shared_bytes=kernel.shared_bytes + shared_bytes,
-                    threads=threads, options=options, progress=progress)
+    return simulate(work, machine, registers=kernel.registers, shared_bytes=kernel.shared_bytes + shared_bytes,
+                    threads=block[0] * block[1] * block[2], options=options, progress=progress)
 
 
-def described_launch(cubin_bytes: bytes, description: Mapping[str, Any], *, machine: str | Machine = "gm204",
-                     options: Options | None = None) -> Result:
-    """Time a launch described by plain data, as `maxdnn simulate --help` explains. Raises LaunchError for a
-    description that does not fit the kernel."""
+def described(cubin_bytes: bytes, description: Description, *, machine: str | Machine = "gm204",
+              options: Options | None = None, progress: Progress | None = None) -> list[LaunchTiming]:
+    """Time the launches of a launch file (launchfile.py) in order; each really runs before the next is timed. Raises
+    LaunchError for a description that does not fit the kernels, before anything is timed if it can be seen then."""
     from .emu.gpu import VirtualGpu
-    gpu = VirtualGpu()
-    module = gpu.load(cubin_bytes)
-    kernel = module.cubin.kernel(description.get("kernel"))
-    for name, words in description.get("constants", {}).items():
-        module.set_constant(name, np.array(words, np.int32))
-    args = [_argument(gpu, a) for a in description.get("args", [])]
-    textures = {name: Texture(args[index].address, args[index].nbytes)
-                for name, index in description.get("textures", {}).items()}
-    return launch(module.function(kernel.name), _dim3(description, "grid"), _dim3(description, "block"), args,
-                  textures=textures, shared_bytes=description.get("shared_bytes", 0), machine=machine, options=options)
+    chip = preset(machine) if isinstance(machine, str) else machine
+    _, placed = place(description, cubin_bytes, VirtualGpu())
+    tell = _Share(progress, len(description.launches))
+    found: list[LaunchTiming] = []
+    for ready in placed:
+        step = ready.step
+        result = launch(ready.function, step.grid, step.block, ready.args, textures=ready.textures,
+                        shared_bytes=step.shared_bytes, machine=chip, options=options, progress=tell)
+        found.append(LaunchTiming(ready.function.name, result, 0))
+        tell.done += 1
+        if tell.done < len(description.launches):
+            ready.launch()
+    return found
 
 
-def _dim3(description: Mapping[str, Any], name: str) -> Dim3:
-    value = description.get(name)
-    if not isinstance(value, list) or not 1 <= len(value) <= 3 or not all(isinstance(v, int) for v in value):
-        raise LaunchError(f"{name} must be a list of one to three integers (got {value!r})")
-    x, y, z = [*value, 1, 1][:3]
-    return x, y, z
-
-
-def _argument(gpu: Any, value: Any) -> Any:
-    """A number, {"f32": value}, {"f64": value}, or {"buffer": bytes, "i32": [first words]}."""
-    match value:
-        case int():
-            return value
-        case {"f32": number}:
-            return np.float32(number)
-        case {"f64": number}:
-            return np.float64(number)
-        case {"buffer": int(nbytes)}:
-            buffer = gpu.alloc(nbytes)
-            if "i32" in value:
-                gpu.upload(buffer, np.array(value["i32"], np.int32))
-            return buffer
-    raise LaunchError('an argument must be an integer, {"f32": x}, {"f64": x} or {"buffer": bytes} '
-                      f"(got {value!r})")
-
-
-__all__ = ["ConvTiming", "Options", "conv", "conv_workloads", "described_launch", "launch", "preset", "traced"]
+__all__ = ["ConvTiming", "LaunchTiming", "Options", "call", "conv", "conv_workloads", "described", "launch",
+           "preset", "simulated", "traced", "workload"]

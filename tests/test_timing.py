@@ -11,7 +11,7 @@ from maxdnn import cli, timing
 from maxdnn.choose import plan
 from maxdnn.cubin import CubinKernel
 from maxdnn.emu.gpu import VirtualGpu
-from maxdnn.errors import LaunchError, SimulationError
+from maxdnn.errors import SimulationError
 from maxdnn.families.direct import CONV_64X64, CONV_PAPER
 from maxdnn.kernels import KernelSpec
 from maxdnn.layers import LAYERS, Layer
@@ -68,8 +68,8 @@ def counted(layer: Layer, kernel: CubinKernel) -> dict[str, int]:
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 @pytest.mark.parametrize("spec", [CONV_64X64, CONV_PAPER], ids=lambda spec: spec.name)
 def test_executed_instructions_equal_the_closed_formula(layer: Layer, spec: KernelSpec) -> None:
-    (workload, kernel, exact), = timing.conv_workloads(plan(layer.shape, kernel=spec.name), preset("gm204"))
-    assert exact
+    (workload, kernel), = timing.conv_workloads(plan(layer.shape, kernel=spec.name), preset("gm204"))
+    assert workload.traced < 40
     executed: Counter[str] = Counter()
     for inst, n in zip(workload.instructions, workload.executed().tolist(), strict=True):
         executed[inst.cls.name] += n
@@ -81,13 +81,6 @@ def test_simulated_blocks_issue_what_their_paths_say(small: timing.ConvTiming) -
     assert np.array_equal(whole.issued, whole.workload.executed())
     one = small.results[0]
     assert np.array_equal(16 * one.issued, one.workload.executed())  # one of 16 like blocks
-
-
-def test_blocks_that_do_not_match_their_reference_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = timing._shifts
-    monkeypatch.setattr(timing, "_shifts", lambda launch: real(launch) + 128 * (np.arange(16) > 0)[:, None])
-    with pytest.raises(SimulationError, match="does not touch the addresses of block"):
-        timing.conv(SMALL)
 
 
 @pytest.mark.parametrize("shape", [ConvShape(70, 3, 5, 5, 70, 3, 3, 1, 1), ConvShape(4, 5, 4, 4, 12, 1, 1),
@@ -157,6 +150,10 @@ def test_the_report_says_where_slots_go(small: timing.ConvTiming) -> None:
     data = json.loads(json.dumps(report.as_dict(small.results[0])))
     assert sum(row["issued"] for row in data["instructions"]) == int(small.results[0].issued.sum())
     assert data["occupancy"]["warps_per_sm"] == 16
+    limits, moved = data["limits_percent"], data["traffic_bytes"]
+    assert all(0 < share <= 100 for share in limits.values())
+    assert limits["FMA"] < limits["issue"] and limits["DRAM"] == data["dram_percent_of_peak"]
+    assert moved["DRAM read"] < moved["L2"] <= moved["texture/L1"]
 
 
 def test_the_pipeline_trace_is_what_viewers_read(small: timing.ConvTiming) -> None:
@@ -191,12 +188,6 @@ def test_a_compiled_copy_kernel_saturates_dram() -> None:
     moved = 32 * int(n[c.C_DRAM_READ] + n[c.C_DRAM_WRITE])
     assert int(n[c.C_DRAM_READ]) * 32 == blocks * 4096
     assert moved / (result.cycles * result.machine.dram_bytes_per_cycle) > 0.9  # launch and last stores included
-
-
-def test_too_many_blocks_to_trace_are_refused() -> None:
-    function = VirtualGpu().load(oracles.compile_cuda(COPY)).function("copy")
-    with pytest.raises(SimulationError, match="grid must have at most 4096 blocks"):
-        timing.launch(function, (5000, 1, 1), (256, 1, 1), [0, 0])
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -249,7 +240,33 @@ def test_simulate_times_any_cubin(tmp_path, capsys: pytest.CaptureFixture[str]) 
     assert "--launch" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+def test_simulate_times_the_whole_plan(layout: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Padding asks for a copy, N,C,H,W for three changes of layout; the convolution's share is reported beside it."""
+    assert cli.main(["simulate", "64,4,6,6,64,3,3,1,1", "--layout", layout, "--json", "--pass", "forward",
+                     "--algorithm", "direct"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    kernels = [x["kernel"] for x in data["launches"]]
+    middle = ["spad", CONV_64X64.name]
+    assert kernels == (middle if layout == "CHWN" else ["stranspose"] * 2 + middle + ["stranspose"])
+    assert data["clocks"] == sum(x["clocks"] for x in data["launches"])
+    inner, = [x for x in data["launches"] if x["useful_flops"]]
+    assert inner["clocks"] == data["convolution"]["clocks"] < data["clocks"]
+    assert inner["ce"] == pytest.approx(data["convolution"]["ce"])
+    assert data["ce"] * data["clocks"] == pytest.approx(inner["ce"] * inner["clocks"])
+    assert inner["clocks"] == timing.conv(ConvShape(64, 4, 6, 6, 64, 3, 3, 1, 1)).clocks
+
+
+def test_the_passes_of_a_long_reduction_share_its_operations() -> None:
+    timed = timing.conv(ConvShape(4, 2048, 3, 3, 4, 3, 3))
+    assert sum(x.useful for x in timed.launches) == timed.shape.flops
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
+    (["alexnet-conv1", "--pass", "sideways"], "--pass must be one of forward, data, filters"),
+    (["alexnet-conv1", "--pass", "data"], "--pass data is not there yet"),
+    (["alexnet-conv1", "--algorithm", "magic"], "--algorithm must be one of auto, direct"),
+    (["alexnet-conv1", "--layout", "NHWC"], "layout must be one of CHWN, NCHW"),
     (["nothing"], "LAYER must be one of alexnet-conv1"), (["1,2,3"], "N,C,H,W,K,R,S"),
     (["alexnet-conv1", "--machine", "gm999"], "no preset 'gm999'"),
     (["alexnet-conv1", "--set", "speed", "3"], "no figure 'speed'")])
@@ -257,9 +274,3 @@ def test_simulate_refuses_what_it_does_not_know(arguments: list[str], words: str
                                                 capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", *arguments]) == 1
     assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("wrong", [{"grid": 3}, {"grid": [1], "block": [32], "args": ["x"]}])
-def test_launch_descriptions_are_checked(wrong: dict[str, object]) -> None:
-    with pytest.raises(LaunchError):
-        timing.described_launch(oracles.compile_cuda(COPY), wrong)

@@ -14,10 +14,15 @@ ARGUMENT_HELP = ("one kernel parameter, in order: a number; IN.npy, uploaded; or
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    from ..launchfile import HELP as LAUNCH_FILE
+
+    parser.epilog = LAUNCH_FILE
     parser.add_argument("cubin", metavar="FILE.cubin")
     parser.add_argument("--kernel", metavar="K", help="the kernel; may be left out if there is only one")
-    parser.add_argument("--grid", type=_dim3, required=True, metavar="X,Y,Z", help="blocks; missing numbers are 1")
-    parser.add_argument("--block", type=_dim3, required=True, metavar="X,Y,Z", help="threads of a block")
+    parser.add_argument("--launch", type=Path, metavar="FILE.json",
+                        help="launches from a file instead of the options below up to --out, see the end")
+    parser.add_argument("--grid", type=_dim3, metavar="X,Y,Z", help="blocks; missing numbers are 1")
+    parser.add_argument("--block", type=_dim3, metavar="X,Y,Z", help="threads of a block")
     parser.add_argument("--arg", dest="arguments", action="append", default=[], metavar="VALUE", help=ARGUMENT_HELP)
     parser.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     parser.add_argument("--texture", type=_pair, action="append", default=[], metavar="NAME=INDEX",
@@ -77,12 +82,53 @@ def _array(arrays: "dict[int, tuple[Any, np.ndarray]]", index: str) -> "tuple[An
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.launch is not None:
+        return _from_file(args)
+    return _from_options(args)
+
+
+def _from_file(args: argparse.Namespace) -> int:
+    """The launches of a launch file."""
+    import numpy as np
+
+    from .. import launchfile
+    from ..cubin import read
+    from ..emu import VirtualGpu
+    from ..errors import LaunchError
+    from ._progress import Progress
+
+    given = [n for n in ("kernel", "grid", "block", "arguments", "shared", "texture", "constant", "out")
+             if getattr(args, n)]
+    if given:
+        raise LaunchError(f"--launch says what is launched: leave out --{given[0].removesuffix('uments')}")
+    description = launchfile.read(args.launch)
+    options = {"instruction_budget": args.budget} if args.budget else {}
+    buffers, steps = launchfile.place(description, read(args.cubin),
+                                      VirtualGpu(race=args.race, undefined=args.undefined, **options))
+    with Progress("running"):
+        for step in steps:
+            start = time.perf_counter()
+            step.launch()
+            print(f"{step.function.name}: {time.perf_counter() - start:.3f} s")
+    for name, path in description.outputs.items():
+        array = np.empty_like(description.buffers[name])
+        array.reshape(-1).view(np.uint8)[:] = buffers[name].data[:array.nbytes]
+        _save(path, array)
+        print(f"{path}: {array.dtype} {array.shape}")
+    return 0
+
+
+def _from_options(args: argparse.Namespace) -> int:
     import numpy as np
 
     from ..cubin import read
     from ..devices.protocol import Texture
     from ..emu import VirtualGpu
+    from ..errors import LaunchError
+    from ._progress import Progress
 
+    if args.grid is None or args.block is None:
+        raise LaunchError("--grid and --block say what is launched, or --launch FILE.json")
     cubin = read(args.cubin)
     options = {"instruction_budget": args.budget} if args.budget else {}
     gpu = VirtualGpu(race=args.race, undefined=args.undefined, **options)
@@ -99,9 +145,10 @@ def run(args: argparse.Namespace) -> int:
     textures = {name: _array(arrays, index)[0] for name, index in args.texture}
     wanted = [(_array(arrays, index), Path(path)) for index, path in args.out]
     start = time.perf_counter()
-    module.function(cubin.kernel(args.kernel).name).launch(
-        args.grid, args.block, values, shared_bytes=args.shared,
-        textures={name: Texture(b.address, b.nbytes) for name, b in textures.items()} or None)
+    with Progress("running"):
+        module.function(cubin.kernel(args.kernel).name).launch(
+            args.grid, args.block, values, shared_bytes=args.shared,
+            textures={name: Texture(b.address, b.nbytes) for name, b in textures.items()} or None)
     print(f"{cubin.kernel(args.kernel).name}: {time.perf_counter() - start:.3f} s on {gpu.name}")
     for (buffer, array), path in wanted:
         gpu.download(buffer, array)

@@ -6,22 +6,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch description"
-
-_LAUNCH = """launch description (JSON): {"kernel": name, "grid": [x, y, z], "block": [x, y, z], "shared_bytes": n,
-"args": [number | {"f32": value} | {"f64": value} | {"buffer": bytes, "i32": [first words]} ...],
-"textures": {name: index of a buffer argument}, "constants": {symbol: [int32 ...]}}"""
+HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
+PASSES = ("forward", "data", "filters")
+ALGORITHMS = ("auto", "direct")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _LAUNCH
+    parser.epilog = "--launch: see `maxdnn run --help`"
     parser.add_argument("what", metavar="LAYER|SHAPE|FILE.cubin",
                         help="alexnet-conv2; N,C,H,W,K,R,S[,stride[,padding]]; or a cubin (with --launch)")
-    parser.add_argument("--launch", type=Path, metavar="FILE.json", help="the launch of a cubin's kernel, see below")
+    parser.add_argument("--launch", type=Path, metavar="FILE.json", help="the launches of a cubin's kernels, see below")
     parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
-    parser.add_argument("--kernel", default="sconv_fprop_K64_N64",
-                        help="the convolution kernel (default %(default)s); sconv_fprop_paper: with the paper's loop, "
-                             "as in the paper's table; best: the planner's choice")
+    parser.add_argument("--layout", default="CHWN", help="layout of the arrays: CHWN (default) or NCHW")
+    parser.add_argument("--pass", dest="direction", default="forward", metavar="PASS",
+                        help="forward (default); data and filters are not there yet")
+    parser.add_argument("--algorithm", default="auto", help="auto (default) or direct")
+    parser.add_argument("--kernel", default="best",
+                        help="the convolution kernel; sconv_fprop_paper: with the paper's loop, as in the paper's "
+                             "table; best (default): the planner's choice")
     parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
@@ -30,8 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", type=Path, metavar="FILE.sass",
                         help="the kernel's source: list its lines, and instructions with their place and in its words")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every instruction, instead of text")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg", help="draw where the issue slots went")
-    parser.add_argument("--trace", nargs=2, type=int, metavar=("FIRST", "LAST"), help="cycles of the pipeline trace")
+    parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg",
+                        help="draw where the issue slots of the longest launch went")
+    parser.add_argument("--trace", nargs=2, type=int, metavar=("FIRST", "LAST"),
+                        help="cycles of the pipeline trace, of the longest launch")
     parser.add_argument("--trace-file", type=Path, default=Path("pipeline.json"), metavar="FILE.json",
                         help="where it goes, for Perfetto or chrome://tracing (default pipeline.json)")
 
@@ -46,18 +50,31 @@ def run(args: argparse.Namespace) -> int:
     options = Options(args.policy, args.all_sms, tuple(args.trace) if args.trace else None)
     results, extra = _launch(args, machine, options) if args.what.endswith(".cubin") else _layer(args, machine, options)
     _print(args, results, extra)
-    _write(args, results[0])
+    _write(args, max(results, key=lambda r: r.cycles))
     return 0
 
 
 def _layer(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
     from .. import timing
+    from ..errors import ShapeError
+    from ._progress import Progress
 
+    if args.direction not in PASSES or args.algorithm not in ALGORITHMS:
+        wrong, there = (("pass", PASSES) if args.direction not in PASSES else ("algorithm", ALGORITHMS))
+        value = args.direction if wrong == "pass" else args.algorithm
+        raise ShapeError(f"--{wrong} must be one of {', '.join(there)} (got {value!r})")
+    if args.direction != "forward":
+        raise ShapeError(f"--pass {args.direction} is not there yet; what can be simulated is --pass forward")
     kernel = None if args.kernel == "best" else args.kernel
-    timed = timing.conv(_shape(args.what), kernel=kernel, machine=machine, options=options)
-    return list(timed.results), {"shape": str(timed.shape), "kernel": timed.plan.spec.name,
-                                 "clocks": timed.clocks, "ce": timed.ce,
-                                 "ce_from_time": timed.ce_from_time, "exact_lines": timed.exact_lines}
+    with Progress("simulating") as tell:
+        timed = timing.call(_shape(args.what), kernel=kernel, layout=args.layout, machine=machine, options=options,
+                            progress=tell)
+    inner = timed.convolution
+    return list(timed.results), {
+        "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": args.algorithm,
+        "kernel": timed.plan.spec.name, "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
+        "convolution": {"clocks": inner.clocks, "ce": inner.ce, "ce_from_time": inner.ce_from_time},
+        "launches": [{"kernel": x.kernel, "ce": x.ce, "useful_flops": x.useful} for x in timed.launches]}
 
 
 def _shape(what: str) -> Any:
@@ -78,14 +95,18 @@ def _shape(what: str) -> Any:
 
 
 def _launch(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
-    from .. import timing
+    from .. import launchfile, timing
     from ..errors import LaunchError
+    from ._progress import Progress
 
     if args.launch is None:
-        raise LaunchError("a cubin needs --launch FILE.json, the description of its launch")
-    description = json.loads(args.launch.read_text())
-    result = timing.described_launch(Path(args.what).read_bytes(), description, machine=machine, options=options)
-    return [result], {"kernel": description.get("kernel"), "clocks": result.cycles}
+        raise LaunchError("a cubin needs --launch FILE.json, the description of its launches")
+    description = launchfile.read(args.launch)
+    with Progress("simulating") as tell:
+        found = timing.described(Path(args.what).read_bytes(), description, machine=machine, options=options,
+                                 progress=tell)
+    return [x.result for x in found], {"clocks": sum(x.clocks for x in found),
+                                       "launches": [{"kernel": x.kernel} for x in found]}
 
 
 def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any]) -> None:
@@ -93,14 +114,18 @@ def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any]) 
     from ..sim import report
 
     source = source_lines(args.source) if args.source else None
+    main = extra.get("kernel") or extra["launches"][0]["kernel"]  # whose source it is
     if args.json:
-        print(json.dumps(extra | {"launches": [report.as_dict(r, source=source) for r in results]}, indent=1))
+        rows = [about | report.as_dict(r, source=source if about["kernel"] == main else None)
+                for about, r in zip(extra["launches"], results, strict=True)]
+        print(json.dumps(extra | {"launches": rows}, indent=1))
         return
-    for number, result in enumerate(results):
-        title = args.what + (f"  launch {number + 1} of {len(results)}" if len(results) > 1 else "")
-        print(report.text(result, title, source, args.worst))
+    for number, (about, result) in enumerate(zip(extra["launches"], results, strict=True)):
+        title = args.what + (f"  launch {number + 1} of {len(results)}, {about['kernel']}" if len(results) > 1 else "")
+        print(report.text(result, title, source if about["kernel"] == main else None, args.worst))
     if "ce" in extra:
-        print(f"computational efficiency {extra['ce']:.2f}% from clocks, {extra['ce_from_time']:.2f}% from time")
+        print(f"computational efficiency {extra['ce']:.2f}% from clocks, {extra['ce_from_time']:.2f}% from time; "
+              f"of the convolution kernel alone {extra['convolution']['ce']:.2f}%")
 
 
 def _write(args: argparse.Namespace, result: Any) -> None:

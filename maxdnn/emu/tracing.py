@@ -11,7 +11,6 @@ from . import helpers, layout
 from .faults import fault_of
 from .layout import LANES
 from .memory import GlobalMemory
-from .program import Program
 from .worker import LaunchPlan, Worker
 
 _ROWS = 2048  # per warp before they are collected: 512 KiB
@@ -24,8 +23,7 @@ class TraceWorker(Worker):
 
     def __init__(self, plan: LaunchPlan, on_warp: OnWarp) -> None:
         super().__init__(plan)
-        largest = max((len(b.items) for b in Program(plan.compiled.kernel).blocks.values()), default=0)
-        self._room = max(_ROWS, largest)
+        self._room = max(_ROWS, len(plan.compiled.kernel.code) // 8)  # at least the rows of a basic block
         self._rows = np.empty((self.warps, self._room, LANES), np.uint64)
         self._runs = np.empty((self.warps, _RUNS, 2), np.uint32)
         self.ctx["rows"], self.ctx["runs"] = self._rows.ctypes.data, self._runs.ctypes.data

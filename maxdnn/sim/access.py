@@ -1,78 +1,206 @@
 """Lane addresses to what the memory pipes see: shared-memory phases, cache lines with sector masks, request counts.
+Compiled, since a launch's traces have millions of rows.
 
-An address row holds the byte address of each of 32 lanes; all ones for a lane that did not take part."""
+An address row holds the byte address of each of 32 lanes, as int64; NO_LANE (all ones) for a lane that did not take
+part."""
 
-import numpy as np
+from .columns import K_LDC, K_SHARED, TURNS
+from .jit import compiled
+from .machine import CONSTANT_LINE, LINE, SECTOR
 
-from .machine import LINE, SECTOR
-
-NO_LANE = np.uint64(0xFFFFFFFFFFFFFFFF)
+NO_LANE = -1
+MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
 _BANKS = 32
 
 
-def _ways(words: np.ndarray) -> int:
-    """Passes for distinct words: the largest number of different words in one bank."""
-    return int(np.bincount(np.unique(words) % _BANKS, minlength=_BANKS).max()) if words.size else 0
+@compiled
+def ways(row, start, stop, words, atomic, used, seen):
+    """Passes for lanes start..stop-1 that read `words` words each: the largest number of different words in one bank;
+    of atomics every lane counts. `used`, `seen`: scratch of 32 and 32 x 64."""
+    used[:] = 0
+    most = 0
+    for lane in range(start, stop):
+        if row[lane] == NO_LANE:
+            continue
+        for word in range(row[lane] // 4, row[lane] // 4 + words):
+            bank = word % _BANKS
+            new = True
+            for k in range(used[bank]):
+                if seen[bank, k] == word and not atomic:
+                    new = False
+                    break
+            if new:
+                seen[bank, used[bank]] = word
+                used[bank] += 1
+                most = max(most, used[bank])
+    return most
 
 
-def _neighbours_agree(lanes: np.ndarray) -> bool:
-    """Whether every taking-part lane reads the address of the lane beside it, or every one that of the lane two on."""
-    index = np.arange(lanes.size)
-    taking = lanes != NO_LANE
-    return any(bool((lanes == lanes[index ^ step])[taking].all()) for step in (1, 2))
+@compiled
+def neighbours_agree(row, start, stop):
+    """Whether every lane that takes part reads the address of the lane beside it, or every one that of the lane two
+    on."""
+    for step in (1, 2):
+        agree = True
+        for lane in range(start, stop):
+            if row[lane] != NO_LANE and row[start + (lane - start ^ step)] != row[lane]:
+                agree = False
+                break
+        if agree:
+            return True
+    return False
 
 
-def _words(lanes: np.ndarray, count: int) -> np.ndarray:
-    a = lanes[lanes != NO_LANE].astype(np.int64)
-    return np.unique((a[:, None] // 4 + np.arange(count)).ravel())
-
-
-def shared_phases(addresses: np.ndarray, nbytes: int, pair_merge: bool = True) -> int:
+@compiled
+def shared_phases(row, nbytes, pair_merge, atomic, used, seen):
     """Cycles one shared-memory access of `nbytes` (4, 8, 16) per lane occupies the 32 banks.
 
     32-bit: one phase per conflict way. 64-bit: two half warps, 128-bit: four quarter warps, each with its own ways.
     With `pair_merge`, two neighbouring parts are served as one when all their lanes agree in pairs (lane with lane ^ 1,
     or lane with lane ^ 2), the vendor's rule for later architectures."""
-    lanes = np.asarray(addresses, np.uint64)
     parts = max(1, nbytes // 4)
     per = 32 // parts
     phases = 0
-    step = 2 if parts > 1 and pair_merge else 1
+    step = 2 if parts > 1 and pair_merge and not atomic else 1
     for at in range(0, 32, per * step):
-        group = lanes[at:at + per * step]
-        if step == 2 and not _neighbours_agree(group):
-            phases += _ways(_words(group[:per], parts)) + _ways(_words(group[per:], parts))
+        if step == 2 and not neighbours_agree(row, at, at + 2 * per):
+            phases += ways(row, at, at + per, parts, atomic, used, seen)
+            phases += ways(row, at + per, at + 2 * per, parts, atomic, used, seen)
         else:
-            phases += _ways(_words(group, parts))
+            phases += ways(row, at, at + per * step, parts, atomic, used, seen)
     return phases
 
 
-def cache_lines(addresses: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """128-byte lines touched, in ascending order, and for each the mask of its four 32-byte sectors."""
-    a = np.asarray(addresses, np.uint64)
-    a = a[a != NO_LANE].astype(np.int64)
-    first, last = a // SECTOR, (a + nbytes - 1) // SECTOR
-    sectors = np.unique(np.concatenate([first, last]))
-    lines, start = np.unique(sectors * SECTOR // LINE, return_index=True)
-    masks = np.add.reduceat(1 << (sectors % (LINE // SECTOR)), start) if lines.size else np.zeros(0, np.int64)
-    return lines, masks.astype(np.uint8)
+@compiled
+def put_line(lines, first, count, line, mask):
+    """Add sectors of a line to the ascending ones from `first` on: how many there are now."""
+    at = first + count
+    while at > first and lines[at - 1, 0] > line:
+        at -= 1
+    if at > first and lines[at - 1, 0] == line:
+        lines[at - 1, 1] |= mask
+        return count
+    for k in range(first + count, at, -1):
+        lines[k, 0], lines[k, 1] = lines[k - 1, 0], lines[k - 1, 1]
+    lines[at, 0], lines[at, 1] = line, mask
+    return count + 1
 
 
-def global_requests(addresses: np.ndarray, nbytes: int) -> int:
+@compiled
+def cache_lines(row, nbytes, lines, first):
+    """128-byte lines touched, written from lines[first] on in ascending order, each with the mask of its four 32-byte
+    sectors: how many."""
+    count = 0
+    for lane in range(32):
+        if row[lane] == NO_LANE:
+            continue
+        low, high = row[lane] // SECTOR, (row[lane] + nbytes - 1) // SECTOR
+        count = put_line(lines, first, count, low * SECTOR // LINE, 1 << low % 4)
+        if high != low:
+            count = put_line(lines, first, count, high * SECTOR // LINE, 1 << high % 4)
+    return count
+
+
+@compiled
+def global_requests(row, nbytes):
     """Requests a global or local access is split into before the tags: 8 lanes each up to 32 bit, 4 at 64, 2 at 128
     (an NVIDIA engineer on the developer forum, "Pascal L1 cache"), each needing a cycle per four lines it touches."""
-    lanes = np.asarray(addresses, np.uint64)
-    per = {4: 8, 8: 4, 16: 2}[max(4, nbytes)]
+    per = 8 if nbytes <= 4 else 4 if nbytes == 8 else 2
     total = 0
     for at in range(0, 32, per):
-        a = lanes[at:at + per]
-        tags = np.unique(a[a != NO_LANE] // np.uint64(LINE)).size
-        total += -(-tags // 4)
+        tags = 0
+        for lane in range(at, at + per):
+            if row[lane] == NO_LANE:
+                continue
+            new = 1
+            for before in range(at, lane):
+                if row[before] != NO_LANE and row[before] // LINE == row[lane] // LINE:
+                    new = 0
+                    break
+            tags += new
+        total += (tags + 3) // 4
     return total
 
 
-def constant_lines(addresses: np.ndarray, line: int) -> tuple[np.ndarray, int]:
-    """Lines of a constant load (bank << 16 | offset) and its distinct addresses, which are served one after another."""
-    a = np.asarray(addresses, np.uint64)
-    a = a[a != NO_LANE].astype(np.int64)
-    return np.unique(a // line), int(np.unique(a).size)
+@compiled
+def add_turns(row, lines, first, count):
+    """Add to the mask of each line of an atomic, above its sectors, the most lanes that share an address in it: they
+    are served one after another."""
+    for lane in range(32):
+        if row[lane] == NO_LANE:
+            continue
+        turns = 1
+        for before in range(lane):
+            if row[before] == row[lane]:
+                turns += 1
+        for k in range(first, first + count):
+            if lines[k, 0] == row[lane] // LINE:
+                lines[k, 1] = lines[k, 1] & 15 | max(lines[k, 1] >> TURNS, turns) << TURNS
+
+
+@compiled
+def constant_lines(row, lines, first):
+    """Lines of a constant load (bank << 16 | offset), in ascending order, and its distinct addresses, which are served
+    one after another: (lines, addresses)."""
+    count, serial = 0, 0
+    for lane in range(32):
+        if row[lane] == NO_LANE:
+            continue
+        new = 1
+        for before in range(lane):
+            if row[before] == row[lane]:
+                new = 0
+                break
+        serial += new
+        count = put_line(lines, first, count, row[lane] // CONSTANT_LINE, 1)
+    return count, serial
+
+
+@compiled
+def same_row(a, b):
+    for lane in range(32):  # noqa: SIM110 - compiled
+        if a[lane] != b[lane]:
+            return False
+    return True
+
+
+@compiled
+def phases_of(row, index, nbytes, pair_merge, atomic, memory, rows, used, seen):
+    """Phases of a shared access of instruction `index`, which often repeats one of its last two rows (`memory`: which
+    to forget next, then their phases)."""
+    for k in range(2):
+        if memory[index, 1 + k] >= 0 and same_row(rows[index, k], row):
+            return memory[index, 1 + k]
+    k = memory[index, 0]
+    memory[index, 0] = 1 - k
+    rows[index, k, :] = row
+    memory[index, 1 + k] = shared_phases(row, nbytes, pair_merge, atomic, used, seen)
+    return memory[index, 1 + k]
+
+
+@compiled
+def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, pair_merge, records, lines, memory, rows, used, seen):
+    """Records of memory accesses. addresses: (n, 32); indices: (n,) the instruction of each; kinds, nbytes, atomic: per
+    instruction; `shift`: bytes added to every address. records: (n, 3) gets service cycles, first line, lines; `lines`:
+    (at least MOST_LINES x n, 2) line numbers and sector masks. The rest is scratch (Reducer). Number of lines
+    written."""
+    total = 0
+    row = addresses[0].copy()
+    for n in range(len(indices)):
+        index = indices[n]
+        for lane in range(32):
+            a = addresses[n, lane]
+            row[lane] = a if a == NO_LANE else a + shift
+        count = 0
+        if kinds[index] == K_SHARED:
+            service = phases_of(row, index, nbytes[index], pair_merge, atomic[index], memory, rows, used, seen)
+        elif kinds[index] == K_LDC:
+            count, service = constant_lines(row, lines, total)
+        else:
+            service = global_requests(row, nbytes[index])
+            count = cache_lines(row, nbytes[index], lines, total)
+            if atomic[index]:
+                add_turns(row, lines, total, count)
+        records[n, 0], records[n, 1], records[n, 2] = service, total, count
+        total += count
+    return total

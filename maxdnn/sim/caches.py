@@ -126,6 +126,28 @@ def l2_write(X, line, mask, begin):
 
 
 @compiled
+def l2_atomic(X, line, mask, begin):
+    """Atomic operations on sectors of a line, in L2, whose bandwidth is booked already: the cycle the last one's result
+    is there. Those on one address are done one after another, so a sector is taken until its last is done."""
+    dirty, fill = l2_way(X, line, begin)
+    done = begin
+    for sector in range(4):
+        if mask >> sector & 1:
+            there = X[fill + sector]
+            X[C_L2_SECTORS] += 1
+            if there < 0:
+                there = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
+                X[C_DRAM_READ] += 1
+            else:
+                X[C_L2_HITS] += 1
+            over = max(begin + X[P_L2LAT], there) + (mask >> TURNS) * X[P_ATOMIC]
+            X[fill + sector] = over
+            done = max(done, over - X[P_ATOMIC])
+    X[dirty] |= mask & 15
+    return done
+
+
+@compiled
 def l1_lookup(X, half, line, mask, now):
     """Look a line up in one half of a texture/L1 cache: (its arrival cells, sectors to fetch, when the others are
     there)."""

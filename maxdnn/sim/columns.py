@@ -10,18 +10,18 @@ NEVER = 1 << 62
  P_GLQUEUE, P_SHLAT, P_SHWAY, P_L1LAT, P_L1SETS, P_L1WAYS, P_L2LAT, P_L2SETS, P_L2WAYS, P_DRAMLAT, P_CLAT, P_CSETS,
  P_CWAYS, P_C15LAT, P_C15SETS, P_C15WAYS, P_ISETS, P_IWAYS, P_BARLAT, P_LAUNCH, P_RELEASE, P_TRACE_FROM, P_TRACE_TO,
  P_PREFETCH, P_PORT_TICKS, P_L2_TICKS, P_DRAM_TICKS, P_ORDER_LENGTH, P_GROUPS, P_EVENTS_MAX,
- T_CODE, T_WARP, T_SCHED, T_ORDER, T_BLOCK, T_SM, T_RUN, T_PATHPTR, T_PATH, T_STREAM, T_RECPTR, T_RECORD, T_LINE,
+ T_CODE, T_WARP, T_SCHED, T_ORDER, T_BLOCK, T_SM, T_RUN, T_PATHPTR, T_PATH, T_CLASS, T_RECPTR, T_RECORD, T_LINE,
  T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, P_STAMP, T_BOOK) = range(64)
 
 (C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
  C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_LINE, C_L2_DIRTY,
- C_L2_FILL, C_RESULT, C_READ) = range(64, 92)
+ C_L2_FILL, C_RESULT, C_READ, T_COUNT, P_ATOMIC, P_TURN) = range(64, 95)
 HEAD = 96
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
- I_ISSUED, I_R0, I_R1, I_R2, I_X0, I_X1, I_DN, I_INTERVAL, I_RESULT, I_SERVICE, I_GROUP, I_CACHED, I_STORE, I_LATEBY,
+ I_ISSUED, I_R0, I_R1, I_R2, I_X0, I_X1, I_DN, I_INTERVAL, I_RESULT, I_SERVICE, I_ATOMIC, I_CACHED, I_STORE, I_LATEBY,
  I_DUAL, I_INDEX, I_BURST) = range(32)
 I_SIZE = 32
 
@@ -34,9 +34,10 @@ UNITS = 5
 
 # One row per resident warp, then its queue of shared and of global operations in flight (times of their ends).
 (W_READY, W_REASON, W_PC, W_LEFT, W_RUN, W_RUNEND, W_LINE, W_ALIVE, W_SB0, W_SB1, W_SB2, W_SB3, W_SB4, W_SB5, W_REC,
- W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_SHIFT, W_SM, W_SCHED, W_ID) = range(26)
+ W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_STREAM, W_SHIFT, W_SM, W_SCHED,
+ W_ID, W_BARRIER) = range(28)
 W_SIZE = 96
-W_GLRING, W_SHRING = 26, 42
+W_GLRING, W_SHRING = 28, 44
 RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
@@ -48,8 +49,10 @@ S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
 S_SIZE = 48
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
-# lines. One row per line: number, sector mask.
-RUN_SIZE, RECORD_SIZE, LINE_SIZE = 2, 4, 2
+# lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
+# from. One row per line: number, sector mask. One per block and group: shift in lines, variant.
+RUN_SIZE, RECORD_SIZE, LINE_SIZE, SHIFT_SIZE = 2, 4, 2, 2
+TURNS = 4  # bits of a mask above which atomics have how many operations wait for one another
 
 # Cells per way. A set of a sectored cache is the lines of its ways, their last uses, dirty masks, and four arrival
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
@@ -61,10 +64,19 @@ B_L2, B_DRAM, B_PORTS = 0, 1, 2
 BUCKET, BUCKETS = 16, 4096
 BOOK_SIZE = 2 + 2 * BUCKETS
 
-# One row per block slot, one per SM, one per traced issue.
-B_LIVE, B_ARRIVED, B_SIZE = 0, 1, 2
+# One row per block slot: live warps, then for each named barrier the warps that arrived and those it waits for (0: all
+# live ones). I_SERVICE of BAR: barrier + BARRIERS x warps it waits for; I_STORE: BAR.ARV, which does not wait itself.
+# One row per SM, one per traced issue.
+B_LIVE, B_BARRIER0, BARRIERS = 0, 1, 16
+B_ARRIVED, B_WANTED, BARRIER_SIZE = 0, 1, 2
+B_SIZE = B_BARRIER0 + BARRIERS * BARRIER_SIZE
 M_SHARED, M_TEX0, M_TEX1, M_SIZE = 0, 1, 2, 3
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
+
+# DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.
+# If a kernel has it, a ring per warp and scoreboard keeps when its operations end: how many there were, then the times.
+WAIT_COUNTED, RING = 64, 64
+COUNT_SIZE = 1 + RING
 
 # Why a scheduler issued nothing in a cycle; the first six are the scoreboards.
 (R_SB0, R_SB1, R_SB2, R_SB3, R_SB4, R_SB5, R_STALL, R_BANK, R_PIPE, R_QUEUE, R_BAR, R_FETCH, R_CONST, R_LAUNCH,

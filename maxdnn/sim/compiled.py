@@ -1,4 +1,5 @@
-"""The two entry points of the compiled engine, kept on disk between processes. Importing this module compiles.
+"""The entry points of the compiled engine and of the reduction of traces, kept on disk between processes. Importing
+this module compiles.
 
 Numba writes and reads its files in a folder of this process alone; all of them together are one entry of the cache,
 which checks what it gives. The entry's key holds all of this room's sources: numba itself would look only at the file
@@ -18,7 +19,7 @@ import numpy as np
 
 from .. import cache
 from ..forks import compiling
-from . import engine
+from . import access, engine
 from .jit import pointer
 
 
@@ -30,11 +31,18 @@ def _run(X: np.ndarray, until: int) -> bool:
     return engine.run(pointer(X), until)
 
 
-_ENTRIES = ((_begin, "void(int64[::1])"), (_run, "boolean(int64[::1], int64)"))
+def _reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, merge, records, lines, memory, rows, used, seen):
+    return access.reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, merge, records, lines, memory, rows,
+                              used, seen)
+
+
+_ENTRIES = ((_begin, "void(int64[::1])"), (_run, "boolean(int64[::1], int64)"),
+            (_reduce_rows, "int64(int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, boolean, "
+                           "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[::1], int64[:,::1])"))
 
 
 def _compile(folder: Path | None) -> list[Callable[..., Any]]:
-    """Both entries, with numba's files in `folder`, or without any."""
+    """The entries, with numba's files in `folder`, or without any."""
     settings: Any = numba.config
     before = settings.CACHE_DIR
     try:
@@ -81,4 +89,4 @@ def _entries() -> list[Callable[..., Any]]:
         return _compile(None)
 
 
-begin, run = _entries()
+begin, run, reduce_rows = _entries()

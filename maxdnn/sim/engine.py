@@ -8,7 +8,7 @@ Rows are named by where they start in the image X: w a warp, s a scheduler, i an
 from .caches import constant_line, instruction_line
 from .columns import *
 from .jit import compiled
-from .memory import global_access, load_constant, shared_access
+from .memory import global_access, load_constant, moved, shared_access, variant
 from .operand import bank_reads, enter, forget, read_later
 
 
@@ -51,10 +51,14 @@ def launch_warp(X, w, block, number, slot, now):
         X[cell] = 0
     X[w + W_BLOCK], X[w + W_NUMBER], X[w + W_SLOT] = block, number, slot
     X[w + W_ALIVE], X[w + W_LINE], X[w + W_REASON] = 1, -1, R_LAUNCH
-    index = block * X[P_BLOCK_WARPS] + number
+    index = X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + number
     path = X[T_PATHPTR] + X[X[T_PATH] + index]
     X[w + W_RUN], X[w + W_RUNEND] = X[path], X[path + 1]
-    X[w + W_REC] = 0
+    X[w + W_STREAM], X[w + W_REC] = X[X[T_RECPTR] + index], 0
+    X[w + W_SHIFT] = X[T_SHIFT] + block * X[P_GROUPS]
+    if X[T_COUNT]:
+        for board in range(6):
+            X[X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE] = 0
     step_path(X, w)
     to_youngest(X, X[w + W_SCHED], w)
     wake(X, w, now + X[P_LAUNCH])
@@ -69,19 +73,28 @@ def launch_block(X, sm, slot, now):
     X[C_NEXT_BLOCK] += X[P_MIRROR] + 1
     X[C_LAUNCHED] += 1
     at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
-    X[at + B_LIVE], X[at + B_ARRIVED] = X[P_BLOCK_WARPS], 0
+    X[at + B_LIVE] = X[P_BLOCK_WARPS]
+    for cell in range(at + B_BARRIER0, at + B_SIZE):
+        X[cell] = 0
     w = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
     for number in range(X[P_BLOCK_WARPS]):
         launch_warp(X, w + number * W_SIZE, block, number, slot, now)
 
 
 @compiled
-def release_barrier(X, sm, slot, now):
-    """All live warps of the block have arrived: let them go on."""
-    X[X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE + B_ARRIVED] = 0
+def complete(X, at, barrier):
+    """Whether all warps that a barrier of a block waits for have arrived."""
+    wanted = X[barrier + B_WANTED]
+    return X[barrier + B_ARRIVED] >= (wanted if wanted else X[at + B_LIVE])
+
+
+@compiled
+def release_barrier(X, sm, slot, barrier, now):
+    """Let the warps of a block that wait at a barrier go on."""
+    X[barrier + B_ARRIVED] = X[barrier + B_WANTED] = 0
     first = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
     for w in range(first, first + X[P_BLOCK_WARPS] * W_SIZE, W_SIZE):
-        if X[w + W_ALIVE] and X[w + W_READY] == NEVER:
+        if X[w + W_ALIVE] and X[w + W_READY] == NEVER and X[w + W_BARRIER] == barrier:
             wake(X, w, max(X[w + W_RESUME], now + X[P_BARLAT]))
 
 
@@ -94,8 +107,10 @@ def finish_warp(X, w, now):
     if X[at + B_LIVE] == 0:
         X[C_DONE] += 1
         launch_block(X, sm, slot, now)
-    elif X[at + B_ARRIVED] == X[at + B_LIVE]:
-        release_barrier(X, sm, slot, now)
+        return
+    for barrier in range(at + B_BARRIER0, at + B_SIZE, BARRIER_SIZE):
+        if X[barrier + B_ARRIVED] and complete(X, at, barrier):
+            release_barrier(X, sm, slot, barrier, now)
 
 
 @compiled
@@ -159,15 +174,16 @@ def issue_memory(X, w, i, s, now):
     if kind == K_SHUFFLE:
         done, start = shared_access(X, X[w + W_SM], 1, now)
         return done, start + X[P_RELEASE]
-    stream = X[X[T_STREAM] + X[w + W_BLOCK] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]]
-    record = X[T_RECORD] + (X[X[T_RECPTR] + stream] + X[w + W_REC]) * RECORD_SIZE
+    shift = X[w + W_SHIFT]
+    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+    record = variant(X, chosen, shift)
     if kind == K_SHARED:
         done, start = shared_access(X, X[w + W_SM], X[record], now)
         into_queue(X, w + W_SHRING, w + W_SHHEAD, X[P_SHQUEUE], done)
     elif kind == K_LDC:
-        done, start = load_constant(X, X[w + W_SM], record, now), now
+        done, start = load_constant(X, X[w + W_SM], record, moved(X, chosen, shift), now), now
     else:
-        done, start = global_access(X, w, i, s, record, now)
+        done, start = global_access(X, w, i, s, record, moved(X, chosen, shift), now)
         into_queue(X, w + W_GLRING, w + W_GLHEAD, X[P_GLQUEUE], done)
     X[w + W_REC] += 1
     return done, start + X[P_RELEASE]
@@ -186,11 +202,11 @@ def issue_side(X, w, i, s, now):
     X[C_RESULT], X[C_READ] = done, read
     board = X[i + I_WB]
     if board >= 0:
-        X[w + W_SB0 + board] = max(X[w + W_SB0 + board], done)
+        occupy(X, w, board, done)
         read = min(read, done)
     board = X[i + I_RB]
     if board >= 0:
-        X[w + W_SB0 + board] = max(X[w + W_SB0 + board], read)
+        occupy(X, w, board, read)
 
 
 @compiled
@@ -208,6 +224,32 @@ def execute(X, w, i, s, now):
 
 
 @compiled
+def few_left(X, w, what):
+    """The cycle when at most n operations on a scoreboard are left; what: n * 8 + scoreboard."""
+    ring = X[T_COUNT] + (X[w + W_ID] * 6 + (what & 7)) * COUNT_SIZE
+    kept, later, limit = min(X[ring], RING), what >> 3, NEVER
+    while later >= 0 and limit >= 0:  # the end that n later ones follow; ends need not be in order
+        latest, times = -1, 1
+        for at in range(ring + 1, ring + 1 + kept):
+            if latest < X[at] < limit:
+                latest, times = X[at], 1
+            elif X[at] == latest:
+                times += 1
+        limit, later = latest, later - times
+    return limit
+
+
+@compiled
+def occupy(X, w, board, until):
+    """An operation holds a scoreboard of its warp."""
+    X[w + W_SB0 + board] = max(X[w + W_SB0 + board], until)
+    if X[T_COUNT]:
+        ring = X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE
+        X[ring + 1 + X[ring] % RING] = until
+        X[ring] += 1
+
+
+@compiled
 def wait_for_boards(X, w, i, ready):
     """Put the warp off until the scoreboards its next instruction waits for are clear."""
     reason, mask = R_STALL, X[i + I_WAIT]
@@ -215,6 +257,10 @@ def wait_for_boards(X, w, i, ready):
         for board in range(6):
             if mask >> board & 1 and X[w + W_SB0 + board] > ready:
                 ready, reason = X[w + W_SB0 + board], board
+        if mask & WAIT_COUNTED:
+            left = few_left(X, w, X[i + I_SERVICE])
+            if left > ready:
+                ready, reason = left, X[i + I_SERVICE] & 7
     X[w + W_READY], X[w + W_REASON] = ready, reason
 
 
@@ -231,10 +277,14 @@ def advance(X, w, i, now):
     if kind == K_BAR:
         sm, slot = X[w + W_SM], X[w + W_SLOT]
         at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
-        X[at + B_ARRIVED] += 1
-        X[w + W_RESUME], X[w + W_READY], X[w + W_REASON] = X[w + W_READY], NEVER, R_BAR
-        if X[at + B_ARRIVED] == X[at + B_LIVE]:
-            release_barrier(X, sm, slot, now)
+        barrier = at + B_BARRIER0 + X[i + I_SERVICE] % BARRIERS * BARRIER_SIZE
+        X[barrier + B_ARRIVED] += 1
+        X[barrier + B_WANTED] = X[i + I_SERVICE] // BARRIERS
+        if X[i + I_STORE] == 0:
+            X[w + W_RESUME], X[w + W_READY], X[w + W_REASON] = X[w + W_READY], NEVER, R_BAR
+            X[w + W_BARRIER] = barrier
+        if complete(X, at, barrier):
+            release_barrier(X, sm, slot, barrier, now)
     return True
 
 
@@ -258,6 +308,12 @@ def pair_legal(X, first, second):
 
 
 @compiled
+def gives_way(X, i):
+    """What an issue means for the next choice: 0 the warp may go on, 1 another is preferred, 2 the next in turn is."""
+    return 2 if X[i + I_STALL] >= X[P_TURN] else X[i + I_YIELD]
+
+
+@compiled
 def issue_second(X, w, first, s, now):
     """The instruction after a stall of 0: in the same cycle if nothing forbids it, else in the next."""
     i = X[w + W_PC]
@@ -267,7 +323,7 @@ def issue_second(X, w, first, s, now):
         execute(X, w, i, s, now)
         if X[P_TRACE_FROM] <= now < X[P_TRACE_TO]:
             record_event(X, w, i, s, now, 1)
-        X[s + S_YIELDED] = X[i + I_YIELD]
+        X[s + S_YIELDED] = gives_way(X, i)
         advance(X, w, i, now)
     else:
         X[C_FAILED_DUAL] += 1
@@ -308,7 +364,7 @@ def issue(X, w, s, now):
     execute(X, w, i, s, now)
     if X[P_TRACE_FROM] <= now < X[P_TRACE_TO]:
         record_event(X, w, i, s, now, 0)
-    X[s + S_CURRENT], X[s + S_YIELDED] = w, X[i + I_YIELD]
+    X[s + S_CURRENT], X[s + S_YIELDED] = w, gives_way(X, i)
     if advance(X, w, i, now) and X[i + I_DOUBLES]:
         issue_second(X, w, i, s, now)
     return now + 1
@@ -356,7 +412,7 @@ def choose(X, s, now):
         considered += 1
         if w == current:
             last = w
-        elif policy == 0:
+        elif policy == 0 and X[s + S_YIELDED] < 2:
             return w
         elif best < 0 or turn(w, best, current):
             best = w

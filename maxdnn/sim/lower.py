@@ -1,6 +1,8 @@
 """Decoded instructions to the flat table of the compiled engine: one row per instruction (columns.py)."""
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
 
 _PIPE_UNIT = {"sfu": c.U_SFU, "fp64": c.U_FP64}
 _SHARED = {"LDS", "LDS.U", "STS", "ATOMS", "ATOMS.CAS", "ATOMS.CAST"}
+_ATOMICS = {"ATOM", "ATOM.CAS", "ATOM.F64", "RED", "RED.F64", "ATOMS", "ATOMS.CAS", "ATOMS.CAST"}
 _STORES = {"STG", "ST", "STL", "STS", "RED", "RED.F64"}
 _NO_STALL_LIMIT = 12  # from this stall on the field means something else unless the yield hint is set
 
@@ -102,7 +105,7 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
     _operands(inst, row)
     _late_operands(inst, row)
     row[c.I_REUSE] = 0 if inst.cls.name == "tex" else control.reuse & 7
-    row[c.I_ISSUED] = row[c.I_DUAL] = row[c.I_GROUP] = row[c.I_CACHED] = 0
+    row[c.I_ISSUED] = row[c.I_DUAL] = row[c.I_CACHED] = 0
     row[c.I_ALU] = kind == c.K_ALU
     row[c.I_MEM] = kind in (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_TEX, c.K_LDC)
     row[c.I_LINE] = inst.address // INSTRUCTION_LINE
@@ -119,6 +122,9 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
         row[c.I_CACHED] = 1
     if kind == c.K_DEPBAR:
         _depbar(inst, row)
+    if kind == c.K_BAR:
+        _barrier(inst, row)
+    row[c.I_ATOMIC] = inst.mnemonic in _ATOMICS
     for op in inst.operands:
         if op.type in ("cbank", "cbank36"):
             row[c.I_CLINE] = (op.bank << 10) + op.value // CONSTANT_LINE
@@ -126,9 +132,22 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
 
 
 def _depbar(inst: Instruction, row: np.ndarray) -> None:
-    """The scoreboards of DEPBAR's mask are waited for like a control code's; its own counted one is not modelled."""
-    mask = inst.operand("mask")
+    """The scoreboards of DEPBAR's mask are waited for like a control code's, its own until n operations are left."""
+    mask, n, board = (inst.operand(name) for name in ("mask", "n", "sb"))
     row[c.I_WAIT] |= mask.value if mask is not None else 0
+    if n is not None and board is not None:
+        row[c.I_WAIT] |= c.WAIT_COUNTED
+        row[c.I_SERVICE] = n.value * 8 + board.value
+
+
+def _barrier(inst: Instruction, row: np.ndarray) -> None:
+    """Barrier number and the warps it waits for; in a register neither is known, and barrier 0 and all are taken."""
+    number, threads = inst.operand("bar"), inst.operand("cnt")
+    if number is not None and number.type == "uimm":
+        row[c.I_SERVICE] = number.value % c.BARRIERS
+    if threads is not None and threads.type == "uimm":
+        row[c.I_SERVICE] += c.BARRIERS * -(-threads.value // 32)
+    row[c.I_STORE] = inst.mnemonic == "BAR.ARV"
 
 
 def _writes_that_matter(instructions: Sequence[Instruction], rows: np.ndarray) -> None:
@@ -151,8 +170,40 @@ def _bursts(rows: np.ndarray) -> None:
             here[c.I_BURST] += after[c.I_BURST]
 
 
-def lower(instructions: Sequence[Instruction], machine: Machine) -> np.ndarray:
+@functools.lru_cache(maxsize=8)
+def _accesses(same: "_Same") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    kinds = [k if (k := memory_kind(i)) is not None else -1 for i in same.it]
+    return (np.array(kinds, np.int64), np.array([access_bytes(i) for i in same.it], np.int64),
+            np.array([i.mnemonic in _ATOMICS for i in same.it], np.int64))
+
+
+def accesses(instructions: tuple[Instruction, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each instruction the kind of its memory access, -1 for none, the bytes each lane moves, and whether it is
+    atomic."""
+    return _accesses(_Same(instructions))
+
+
+class _Same:
+    """A key that compares by identity: the launches of a plan share their kernel's instructions."""
+
+    def __init__(self, it: Any) -> None:
+        self.it = it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.it is self.it
+
+
+def lower(instructions: tuple[Instruction, ...], machine: Machine) -> np.ndarray:
     """The engine's table of a kernel: (n, I_SIZE) int64."""
+    return _lower(_Same(instructions), _Same(machine)).copy()
+
+
+@functools.lru_cache(maxsize=8)
+def _lower(same: _Same, on: _Same) -> np.ndarray:
+    instructions, machine = same.it, on.it
     rows = np.stack([_row(inst, machine) for inst in instructions])
     _writes_that_matter(instructions, rows)
     _bursts(rows)

@@ -2,7 +2,7 @@
 """Memory instructions at issue: when their result is there and when their operands have been read. Every shared
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
-from .caches import book, constant_line, l1_lookup, l2_read, l2_write, popcount4
+from .caches import book, constant_line, l1_lookup, l2_atomic, l2_read, l2_write, popcount4
 from .columns import *
 from .jit import compiled
 
@@ -18,28 +18,48 @@ def shared_access(X, sm, phases, now):
 
 
 @compiled
-def load_constant(X, sm, record, now):
+def variant(X, record, shift):
+    """The record that says what an access of a block does; `shift`: where the block's shifts are."""
+    group = X[record + 3]
+    return record if group >= 0 else X[record + 1] + X[shift - (group + 1) * SHIFT_SIZE + 1] * RECORD_SIZE
+
+
+@compiled
+def moved(X, record, shift):
+    """Lines by which a block's access lies beyond those of its record."""
+    group = X[record + 3]
+    return X[shift + (group if group >= 0 else -1 - group) * SHIFT_SIZE]
+
+
+@compiled
+def load_constant(X, sm, record, shift, now):
     """LDC: distinct addresses are served one after another, each line from its level."""
     done = now
     first = X[record + 1]
     for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
-        done = max(done, constant_line(X, sm, X[at], now))
+        done = max(done, constant_line(X, sm, X[at] + shift, now))
     return done + X[P_CLAT] + max(X[record] - 1, 0)
 
 
 @compiled
 def others(X, w, i, index, mask, begin, first, last):
     """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses."""
-    group, store = X[i + I_GROUP], X[i + I_STORE]
+    store = X[i + I_STORE]
     for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
-        stream = X[X[T_STREAM] + block * X[P_BLOCK_WARPS] + X[w + W_NUMBER]]
-        ordinal = X[X[T_RECPTR] + stream] + X[w + W_REC]
-        record = X[T_RECORD] + ordinal * RECORD_SIZE
-        if ordinal >= X[X[T_RECPTR] + stream + 1] or index >= X[record + 2]:
+        stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
+        ordinal = X[stream] + X[w + W_REC]
+        if ordinal >= X[stream + 1]:
+            continue
+        shift = X[T_SHIFT] + block * X[P_GROUPS]
+        chosen = X[T_RECORD] + ordinal * RECORD_SIZE
+        record = variant(X, chosen, shift)
+        if index >= X[record + 2]:
             continue
         at = X[record + 1] + index * LINE_SIZE
-        line = X[at] + X[X[T_SHIFT] + block * X[P_GROUPS] + group]
-        if store:
+        line = X[at] + moved(X, chosen, shift)
+        if X[i + I_ATOMIC]:
+            l2_atomic(X, line, X[at + 1], begin)
+        elif store:
             l2_write(X, line, X[at + 1], begin)
         else:
             l2_read(X, line, X[at + 1] & mask, begin)
@@ -57,7 +77,12 @@ def through_l2(X, w, i, index, line, mask, start):
     X[C_ROTATE] += 1
     others(X, w, i, index, mask, begin, 1, 1 + turn)
     mine = begin + turn * ticks // TICK
-    done = l2_write(X, line, mask, mine) + X[P_L2LAT] if X[i + I_STORE] else l2_read(X, line, mask, mine)
+    if X[i + I_ATOMIC]:
+        done = l2_atomic(X, line, mask, mine)
+    elif X[i + I_STORE]:
+        done = l2_write(X, line, mask, mine) + X[P_L2LAT]
+    else:
+        done = l2_read(X, line, mask, mine)
     others(X, w, i, index, mask, begin, 1 + turn, asking)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
@@ -78,7 +103,7 @@ def one_line(X, w, i, half, index, line, mask, start):
 
 
 @compiled
-def global_access(X, w, i, s, record, now):
+def global_access(X, w, i, s, record, shift, now):
     """A global, local or texture access: (result there, operands taken from)."""
     busy = X[record]
     if busy and X[i + I_KIND] == K_TEX:
@@ -87,7 +112,6 @@ def global_access(X, w, i, s, record, now):
     start = max(now, X[pipe])
     X[pipe] = start + busy
     X[C_TEX_BUSY] += busy
-    shift = X[X[T_SHIFT] + X[w + W_BLOCK] * X[P_GROUPS] + X[i + I_GROUP]]
     done, first = start + X[P_L1LAT], X[record + 1]
     for index in range(X[record + 2]):
         at = first + index * LINE_SIZE

@@ -55,11 +55,33 @@ def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = 
         / (result.cycles * result.simulated_sms * result.machine["texture_units"]),
         "mirrored_sms": scale,
     }
+    data["traffic_bytes"] = traffic(result)
+    data["limits_percent"] = {
+        "issue": data["slots_percent"]["issued"], "FMA": _fma_percent(result),
+        "shared memory": data["shared_pipe_percent"], "texture": data["texture_units_percent"],
+        "L2": 100 * data["traffic_bytes"]["L2"] / (result.cycles * result.machine["l2_bytes"]),
+        "DRAM": data["dram_percent_of_peak"]}
     if lines:
         data["instructions"] = instruction_rows(result, source)
         if source is not None:
             data["source_lines"] = line_rows(data["instructions"])
     return data
+
+
+def traffic(result: Result) -> dict[str, int]:
+    """Bytes the whole chip asks of each level, in sectors: texture/L1 (the simulated SMs' for all), reads and atomics
+    of L2, reads and writes of DRAM."""
+    n = result.counters
+    moved = {"texture/L1": n[c.C_L1_SECTORS] * (_mirrored(result) + 1), "L2": n[c.C_L2_SECTORS],
+             "DRAM read": n[c.C_DRAM_READ], "DRAM written": n[c.C_DRAM_WRITE]}
+    return {name: int(sectors) * SECTOR for name, sectors in moved.items()}
+
+
+def _fma_percent(result: Result) -> float:
+    """Share of the lanes' cycles that a float32 addition, multiplication or both was issued in."""
+    issued = sum(int(n) for inst, n in zip(result.workload.instructions, result.issued, strict=True)
+                 if inst.opcode in ("FFMA", "FFMA32I", "FADD", "FADD32I", "FMUL", "FMUL32I"))
+    return 100 * issued / (4 * result.cycles * result.simulated_sms)
 
 
 def _mirrored(result: Result) -> int:

@@ -74,7 +74,6 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     sms = machine["sms"] if options.all_sms else 1
     resident = min(fit.blocks, -(-workload.blocks // machine["sms"]))
     code = lower(workload.instructions, machine)
-    code[:, c.I_GROUP] = workload.groups
     shape = Shape(sms, machine["sms"] - sms, resident, workload.block_warps, workload.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, 0))
     image = Image(machine, code, workload.work, shape)

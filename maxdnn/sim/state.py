@@ -12,17 +12,19 @@ from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, Mac
 @dataclass(frozen=True)
 class Work:
     """What the warps do. A path is a list of runs (first instruction, length); a stream is a list of records, one per
-    executed memory instruction: service cycles, first line and number of lines in `lines`. Warp w of block b follows
-    path[b * warps + w], reads stream[b * warps + w] and adds shift[b, group] (in lines) to its lines."""
+    executed memory instruction: service cycles, first line and number of lines in `lines`, group; or (any, first
+    variant, any, -1 - group): the record of variant v stands v places after the first. Blocks of a class do the same:
+    warp w of block b follows path[k], reads the records from record_ptr[k] on, k = class_of[b] * warps + w, adds
+    shift[b, group, 0] to its lines and takes the variants shift[b, group, 1]."""
 
     runs: np.ndarray  # int64 (n, 2)
     path_ptr: np.ndarray  # int64, paths + 1
-    path: np.ndarray  # int64, blocks * warps
-    stream: np.ndarray  # int64, blocks * warps
-    record_ptr: np.ndarray  # int64, streams + 1
-    records: np.ndarray  # int64 (n, 3)
+    path: np.ndarray  # int64, classes * warps
+    class_of: np.ndarray  # int64, blocks
+    record_ptr: np.ndarray  # int64, classes * warps + 1
+    records: np.ndarray  # int64 (n, 4)
     lines: np.ndarray  # int64 (n, 2): line number, sector mask
-    shift: np.ndarray  # int64, blocks x groups
+    shift: np.ndarray  # int64, blocks x groups x 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Image:
         self._add_work(head, work)
         self._add_caches(head)
         self._add(head, c.T_STALL, np.zeros((self.instructions + 1, 16), np.int64))
+        if (code[:, c.I_WAIT] & c.WAIT_COUNTED).any():
+            self._add(head, c.T_COUNT, np.zeros((shape.sms * slots * 6, c.COUNT_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
         self.X = np.concatenate([p.ravel() for p in self.parts])
@@ -101,12 +105,13 @@ class Image:
             c.P_C15SETS: m["constant15_kib"] * 1024 // CONSTANT15_LINE // m["constant15_ways"],
             c.P_IWAYS: m["instruction_ways"],
             c.P_ISETS: m["instruction_kib"] * 1024 // INSTRUCTION_LINE // m["instruction_ways"],
+            c.P_ATOMIC: m["atomic_cycles"], c.P_TURN: m["turn_stall"],
             c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],
             c.P_PORT_TICKS: round(32 * c.TICK / m["l2_port_bytes"]), c.P_L2_TICKS: round(32 * c.TICK / m["l2_bytes"]),
             c.P_DRAM_TICKS: round(32 * c.TICK / m.dram_bytes_per_cycle),
             c.P_TRACE_FROM: s.trace[0], c.P_TRACE_TO: s.trace[1], c.P_EVENTS_MAX: events,
-            c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1],
+            c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():
             head[cell] = value
         return head
@@ -117,12 +122,13 @@ class Image:
         self._add(head, c.T_RUN, np.stack([base + runs[:, 0] * c.I_SIZE, runs[:, 1]], 1))
         self._add(head, c.T_PATHPTR, work.path_ptr * c.RUN_SIZE + head[c.T_RUN])
         self._add(head, c.T_PATH, work.path)
-        self._add(head, c.T_STREAM, work.stream)
+        self._add(head, c.T_CLASS, work.class_of)
         self._add(head, c.T_RECPTR, work.record_ptr)
         self._add(head, c.T_LINE, work.lines)
-        records = np.zeros((len(work.records), c.RECORD_SIZE), np.int64)
-        records[:, :3] = work.records
-        records[:, 1] = records[:, 1] * c.LINE_SIZE + head[c.T_LINE]
+        records = work.records.copy()
+        plain = records[:, 3] >= 0
+        records[:, 1] = np.where(plain, records[:, 1] * c.LINE_SIZE + head[c.T_LINE],
+                                 records[:, 1] * c.RECORD_SIZE + self.at)
         self._add(head, c.T_RECORD, records)
         self._add(head, c.T_SHIFT, work.shift)
 

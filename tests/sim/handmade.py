@@ -4,9 +4,10 @@ import numpy as np
 
 from maxdnn.isa import PT, RZ, TABLE, Control, Guard, Instruction, Operand, decode, encode
 from maxdnn.sim.access import NO_LANE
+from maxdnn.sim.blocks import Alike, Block, Box, Digit, Motion
 from maxdnn.sim.machine import preset
 from maxdnn.sim.simulate import Options, simulate
-from maxdnn.sim.workload import build
+from maxdnn.sim.workload import Builder, build
 from maxdnn.trace import WarpTrace
 
 _DEFAULT = {"gpr": RZ, "pred": PT, "cc_test": 15}
@@ -52,22 +53,29 @@ def placed(instructions):
 
 def lanes(values):
     """An address row: lanes not given take no part."""
-    row = np.full(32, NO_LANE)
-    row[:len(values)] = np.asarray(values, np.uint64)
-    return row
+    row = np.full(32, NO_LANE, np.int64)
+    row[:len(values)] = np.asarray(values)
+    return row.view(np.uint64)
 
 
 def time(instructions, runs, *, addresses=lambda block, warp: [], blocks=1, warps=1, registers=32, shared=0,
          machine="gm204", all_sms=False, policy="greedy-then-oldest", trace=None, changes=None, step=None):
-    """Simulate every warp along the same runs; addresses(block, warp) gives its address rows. With `step`, only block
+    """Simulate every warp along the same runs, or each along those that `runs` has for its number; addresses(block,
+    warp) gives its address rows. With `step`, only block
     0 is asked and block b's addresses are b * step further."""
     instructions = placed(instructions)
-    paths = np.array(runs, np.uint32)
-    traces = [WarpTrace((b, 0, 0), w, paths, np.array(addresses(b, w), np.uint64).reshape(-1, 32))
+    paths = [np.array(runs[w] if isinstance(runs, dict) else runs, np.uint32) for w in range(warps)]
+    traces = [WarpTrace((b, 0, 0), w, paths[w], np.array(addresses(b, w), np.uint64).reshape(-1, 32))
               for b in range(blocks if step is None else 1) for w in range(warps)]
-    shared_streams = {} if step is None else {
-        "stream_of": np.tile(np.arange(warps), blocks), "shift": step * np.arange(blocks)[:, None]}
-    work = build(instructions, traces, blocks=blocks, block_warps=warps, **shared_streams)
+    if step is None:
+        work = build(instructions, traces, blocks=blocks, block_warps=warps)
+    else:
+        first = Block.of(traces)
+        motion = Motion(np.zeros(len(first.rows), np.int64), np.array([[step]]), np.zeros(0, np.int64),
+                        np.zeros((0, 32, 1), np.int64))
+        builder = Builder(instructions, blocks, warps, True)
+        builder.alike(Alike(Box((0, 0, 0), (Digit(0, 1, blocks),)), first, motion), (blocks, 1, 1))
+        work = builder.workload()
     return simulate(work, preset(machine).replace(**(changes or {})), registers=registers, shared_bytes=shared,
                     threads=warps * 32, options=Options(policy, all_sms, trace))
 

@@ -67,8 +67,8 @@ SHAPE = ConvShape(4, 8, 1, 1, 4, 1, 1)
 
 def conv_block():
     """One block of the convolution kernel, alone on its SM, so that control codes are all that keeps distances."""
-    workload, kernel, _ = timing.conv_workloads(timing.make_plan(SHAPE, kernel="sconv_fprop_K64_N64"),
-                                                timing.preset("gm204"))[0]
+    workload, kernel = timing.conv_workloads(timing.make_plan(SHAPE, kernel="sconv_fprop_K64_N64"),
+                                             timing.preset("gm204"))[0]
     return workload, kernel
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from handmade import control, ins, lanes, loop, time
 
+from maxdnn.errors import SimulationError
+
 
 def test_ffma_without_conflicts_reaches_peak():
     """16 warps, distinct banks: one issue per scheduler and cycle but for launch, EXIT and first fetches."""
@@ -77,6 +79,28 @@ def test_stall_counts_cost_what_was_measured(policy, hint, table):
         body = [ins("FFMA", f"--:-:-:{hint}:{stall:x}", d=2 + n % 2, a=4, b=9, c=2 + n % 2) for n in range(30)]
         cost = slope(body, warps=16, blocks=160, policy=policy) * 4 / (30 * 160)
         assert cost == pytest.approx(cycles, rel=0.07), stall
+
+
+# Cycles a scheduler for six FFMA of one warp at stalls 1, 2 ...: (operands a, b, c; reuse bits; warps a scheduler),
+# CuAssembler RegBank data. Left out: stalls whose published figure the model does not come near, see the ledger.
+ONE_BANK, TWO_OF_ONE = (8, 12, 16), (8, 12, 17)
+MEASURED_REUSE = [
+    (ONE_BANK, 0b000, 16, {1: 17.9, 2: 17.9, 3: 17.9, 4: 17.9, 5: 18.0}),
+    (ONE_BANK, 0b011, 16, {1: 6.2, 2: 6.2, 3: 17.7, 4: 17.6, 5: 17.8, 7: 17.7}),
+    (ONE_BANK, 0b011, 4, {1: 6.2, 2: 6.2, 3: 17.7, 4: 17.6, 5: 17.8, 7: 17.7}),
+    (ONE_BANK, 0b011, 2, {1: 6.2, 5: 15.4, 6: 18.4, 7: 21.4, 8: 24.3}),
+    (TWO_OF_ONE, 0b000, 16, {1: 12.0, 2: 11.9, 3: 11.9, 4: 11.9, 5: 12.0}),
+    (TWO_OF_ONE, 0b001, 16, {1: 6.1, 2: 6.1, 3: 11.8, 4: 11.8, 5: 12.0, 6: 12.2})]
+
+
+@pytest.mark.parametrize(("registers", "reuse", "warps", "measured"), MEASURED_REUSE)
+def test_reuse_entries_are_lost_from_stall_3_on_except_with_two_warps(registers, reuse, warps, measured):
+    """Within 3.3%: the measured loop has a branch and a counter, 3% at one cycle per instruction."""
+    for stall, cycles in measured.items():
+        body = [ins("FFMA", f"--:-:-:-:{stall:x}", d=0, reuse=reuse, **dict(zip("abc", registers, strict=True)))] * 60
+        blocks = 16 * 4 * warps
+        cost = slope(body, 10, 30, warps=4, blocks=blocks, shared=98304 // warps // 256 * 256) * 6 / 60 / (4 * warps)
+        assert cost == pytest.approx(cycles, rel=0.033), stall
 
 
 # (instruction that reads R8, its address rows)
@@ -157,3 +181,54 @@ def test_every_slot_is_issued_or_has_a_reason():
     first = int(result.issued.sum() - result.dual.sum())
     assert first + int(result.stalls.sum()) == 4 * result.cycles
     assert np.array_equal(result.issued, result.workload.executed() * 3 // 40)  # 3 of 40 blocks on the first SM
+
+
+@pytest.mark.parametrize(("left", "waits"), [(0, 4), (1, 3), (2, 2), (3, 1), (4, 0), (9, 0)])
+def test_depbar_waits_until_so_many_operations_are_left(left, waits):
+    """Four loads on one scoreboard whose conflicts take 32 passes each: DEPBAR.LE with n lets n of them be on their
+    way. The arithmetic after it starts when the load before those has ended."""
+    row = shared_row(32)
+    loads = [ins("LDS", "--:-:1:-:2", d=2, addr=9)] * 4
+    code, runs = loop([*loads, ins("DEPBAR.LE", "--:-:-:-:1", sb=0, n=left), ins("FFMA", d=4, a=5, b=6, c=7)], 1)
+    result = time(code, runs, addresses=lambda b, w: [row] * 4, trace=(0, 1000))
+    events = {int(index): int(cycle) for cycle, _, _, index, *_ in result.events}
+    ends = [int(e[6]) for e in result.events if e[3] < 4]
+    assert events[4] == (ends[waits - 1] if waits else events[3] + 2)
+
+
+def test_depbar_counts_ends_that_come_together_one_by_one():
+    """Two operations that end at once: with n = 1 both are waited for."""
+    code, runs = loop([ins("LDS", "--:-:1:-:a", d=2, addr=9), ins("MUFU", "--:-:1:-:1", d=3, a=5),
+                       ins("DEPBAR.LE", "--:-:-:-:1", sb=0, n=1)], 1)
+    result = time(code, runs, addresses=lambda b, w: [shared_row(1)], trace=(0, 2000))
+    load, function, depbar = sorted(result.events.tolist(), key=lambda e: e[3])[:3]
+    assert load[6] == function[6] == depbar[0]
+
+
+def test_a_warp_that_only_arrives_does_not_wait_and_counts_release_a_part_of_the_block():
+    """Warp 0 waits at barrier 1 for itself and warp 1, which arrives late and goes on; warps 2 and 3 never come."""
+    slow = [ins("FFMA", "--:-:-:-:b", d=2, a=4, b=9, c=2)] * 20
+    waits = [ins("BAR.SYNC", "--:-:-:-:1", form="II", bar=1, cnt=64), ins("EXIT", "--:-:-:-:f")]
+    arrives = [*slow, ins("BAR.ARV", "--:-:-:-:1", form="II", bar=1, cnt=64), *slow, ins("EXIT", "--:-:-:-:f")]
+    code = [*waits, *arrives, ins("EXIT", "--:-:-:-:f")]
+    paths = {0: [(0, 2)], 1: [(2, len(arrives))], 2: [(len(code) - 1, 1)], 3: [(len(code) - 1, 1)]}
+    result = time(code, paths, warps=4, trace=(0, 2000))
+    at = {(w, i): t for t, _, w, i, *_ in result.events.tolist()}
+    arrived, left = at[1, 22], at[0, 1]
+    assert left == arrived + 10 and at[1, 23] == arrived + 1
+
+
+def test_two_barriers_do_not_disturb_one_another():
+    """Half the block meets at barrier 1, half at 2, then all at 0; a warp that has exited is not waited for."""
+    def half(bar):
+        return [ins("BAR.SYNC", "--:-:-:-:1", form="II", bar=bar, cnt=64),
+                ins("BAR.SYNC", "--:-:-:-:1", form="II", bar=0), ins("EXIT", "--:-:-:-:f")]
+    code = [*half(1), *half(2), ins("EXIT", "--:-:-:-:f")]
+    result = time(code, {0: [(0, 3)], 1: [(0, 3)], 2: [(3, 3)], 3: [(3, 3)], 4: [(6, 1)]}, warps=5)
+    assert result.issued.tolist() == [2, 2, 2, 2, 2, 2, 1]
+
+
+def test_a_barrier_that_too_few_warps_reach_is_named():
+    code, runs = loop([ins("BAR.SYNC", "--:-:-:-:1", form="II", bar=1, cnt=96)], 1)
+    with pytest.raises(SimulationError, match="1 blocks wait for ever"):
+        time(code, runs, warps=2)

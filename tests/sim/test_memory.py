@@ -102,3 +102,30 @@ def test_texture_cache_keeps_what_fits_and_loses_what_does_not():
         rows = [lanes([512 * (n % count) + 16 * lane for lane in range(32)]) for n in range(2 * count)]
         result = time(code, runs, addresses=lambda b, w, rows=rows: rows)
         assert result.ratio(c.C_L1_HITS, c.C_L1_SECTORS) == hits
+
+
+@pytest.mark.parametrize(("all_sms", "off"), [(False, 0.12), (True, 0.001)])
+def test_atomics_on_one_address_come_one_after_another(all_sms, off):
+    """16 blocks of 32 lanes on 16 SMs: all on one word, 512 operations, one per cycle; each block on a line of its own,
+    31 cycles more than a load (4 requests, so 3 cycles); each lane on a word of its own, a load of four sectors, 3
+    cycles more. One SM for all is served now first, now last of the 16, and then waits for its own turn as well."""
+    add = [ins("ATOM", "01:-:1:-:2", d=2, addr=2, b=5)]
+
+    def per_trip(row):
+        def cycles(count):
+            code, runs = loop(add, count)
+            return time(code, runs, addresses=lambda b, w: [row(b)] * count, blocks=16, all_sms=all_sms).cycles
+        return (cycles(30) - cycles(10)) / 20
+    latency = preset("gm204")["l2_latency"]
+    assert per_trip(lambda b: lanes([4096] * 32)) == pytest.approx(16 * 32, rel=off)
+    assert per_trip(lambda b: lanes([4096 + 128 * b] * 32)) == pytest.approx(latency + 3 + 31, abs=0.1)
+    assert per_trip(lambda b: lanes(4096 * (b + 1) + 4 * np.arange(32))) == pytest.approx(latency + 3 + 3, abs=2)
+
+
+def test_shared_atomics_take_a_pass_for_each_lane_of_a_bank():
+    add = [ins("ATOMS", "--:-:1:-:2", d=2, addr=9, b=5)] * 30
+    code, runs = loop(add, 2)
+    for words, passes in ((1, 32), (2, 16), (32, 1)):
+        row = lanes(4 * (np.arange(32) % words))
+        result = time(code, runs, addresses=lambda b, w, r=row: [r] * 60)
+        assert result.counters[c.C_SHARED_BUSY] == 60 * passes
