@@ -4,6 +4,7 @@ What two plans, or two streams, run at the same time shares nothing that is writ
 with its tables in them from the first call on, and every stream a workspace of its own. So a call with a plan that has
 run on a stream before uploads nothing and allocates nothing."""
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,12 +14,14 @@ from .arrays import ArrayView
 from .cubins import cubin
 from .devices.protocol import Buffer, Device, Function, Module, Texture
 from .errors import ShapeError
+from .forks import ForkLock
 from .kernels import KernelSpec
 from .plans import Place, Plan
 
 TEXTURE_ALIGNMENT = 16  # bytes, where a device does not say otherwise
 PLANS = 256  # a device keeps loaded; of more the one not used for longest goes
 STREAMS = 8  # a device keeps a workspace for, likewise
+_making = ForkLock()
 _PER_THREAD = 2  # the handle of the per-thread default stream: another stream in each thread
 
 
@@ -27,8 +30,19 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
     """Run a plan on the device's arrays, or on host arrays, in the order of `stream`, without waiting for the result
     (host arrays hold it on return). `given`: every operand by role. Raises ShapeError, before anything runs, if an
     operand begins where the plan's kernels cannot read it."""
-    engine = device.kept.get("engine") or device.kept.setdefault("engine", Engine(device))
-    engine.run(plan, given, scalars, stream)
+    _engine(device).run(plan, given, scalars, stream)
+
+
+def _engine(device: Device) -> "Engine":
+    """The device's engine. A forked process makes one of its own: calls of other threads that were under way when it
+    was forked hold locks of the old one for ever."""
+    engine = device.kept.get("engine")
+    if engine is None or engine.process != os.getpid():
+        with _making:
+            engine = device.kept.get("engine")
+            if engine is None or engine.process != os.getpid():
+                engine = device.kept["engine"] = Engine(device)
+    return engine
 
 
 class Engine:
@@ -36,6 +50,7 @@ class Engine:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.process = os.getpid()
         self._lock = threading.Lock()  # of the tables below; never held while something runs
         self._loaded: OrderedDict[Plan, _Loaded] = OrderedDict()
         self._lanes: OrderedDict[tuple[int, int], _Lane] = OrderedDict()

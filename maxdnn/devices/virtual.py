@@ -1,11 +1,10 @@
 """The virtual GPU that host arrays run on unless another device is asked for."""
 
-import threading
-
 from ..emu import VirtualGpu
+from ..forks import ForkLock
 from .protocol import Device
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _default: VirtualGpu | None = None
 
 
