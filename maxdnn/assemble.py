@@ -34,13 +34,14 @@ def assemble(
     kernel: str | None = None,
     no_code: bool = False,
     no_reuse: bool = False,
+    include: Sequence[str | os.PathLike[str]] = (),
 ) -> str:
     """Assemble `source` into the cubin `output`; returns what the assembler reported (counts, then warnings).
 
     arch: one of ARCHITECTURES; None takes the source's own `# Arch:` line. defines: Perl globals for the source's
     embedded code. kernel: the name of a source's only kernel, in place of its `# Kernel:` line. no_code: refuse
     embedded Perl, which can do whatever the caller may do. no_reuse: keep the source's .reuse flags instead of
-    setting them.
+    setting them. include: folders to look for included files in, after the including file's own and the source's.
 
     Raises AssemblyError with the assembler's message, the command and its exit status. `output` appears whole or not
     at all.
@@ -53,6 +54,7 @@ def assemble(
     for name, value in (defines or {}).items():
         options += ["-D", name, str(value)]
     ours = options + (["--arch", arch] if arch else [])
+    ours += _folders(include)
     other = os.environ.get(ENVIRONMENT)
     if other:
         return _assemble_elsewhere(shlex.split(other), ours, options, Path(source), Path(output))
@@ -64,6 +66,22 @@ def interface(source: str | os.PathLike[str]) -> list[dict[str, Any]]:
     alone: no embedded code is run, nothing is assembled. Raises AssemblyError as `assemble` does."""
     text = _run([*_perl(), str(MAXAS), "--interface", "-w", os.fspath(source)])
     return list(json.loads(text)["kernels"])
+
+
+def files(source: str | os.PathLike[str], *, include: Sequence[str | os.PathLike[str]] = ()) -> list[Path]:
+    """The files a source is made of: itself, then what it includes, in the order they are read. What embedded code
+    opens is not among them. Raises AssemblyError as `assemble` does."""
+    text = _run([*_perl(), str(MAXAS), "-p", "--files", *_folders(include), os.fspath(source)])
+    return [Path(line) for line in text.splitlines()]
+
+
+def _folders(include: Sequence[str | os.PathLike[str]]) -> list[str]:
+    options = []
+    for folder in include:
+        if not Path(folder).is_dir():
+            raise AssemblyError(f"include must name folders (got {os.fspath(folder)!r}, which is none)")
+        options += ["-I", os.fspath(folder)]
+    return options
 
 
 def source_lines(source: str | os.PathLike[str]) -> list[tuple[str, str]]:

@@ -90,6 +90,11 @@ class CubinKernel:
     maxntid: tuple[int, int, int] | None = None
     functions: tuple[Symbol, ...] = ()  # device functions inside the code, by offset
     surfaces: tuple[tuple[str, int], ...] = ()  # (surface name, byte offset of its handle word in bank 0)
+    channels: tuple[int, ...] = ()  # floats in a texel of each texture, where the file says so
+
+    def texture_channels(self, number: int) -> int:
+        """Floats in a texel of texture `number`: 4 unless the source declared another number."""
+        return self.channels[number] if number < len(self.channels) else 4
 
     @property
     def crs_stack_bytes(self) -> int:
@@ -188,14 +193,11 @@ def _read(data: bytes, where: str) -> Cubin:
 
 def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
     """What the header of the source declared, per kernel, as the assembler wrote it into the cubin (a path, or its
-    bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures,
-    constants (bank, name, offset, bytes). [] for a cubin of another assembler. Raises CubinError for a damaged file."""
+    bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures and
+    their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
+    Raises CubinError for a damaged file."""
     data, where = (source, "cubin") if isinstance(source, bytes) else (Path(source).read_bytes(), str(source))
-    text = _Reader(data, where)._data(".maxdnn.interface")
-    try:
-        return list(json.loads(text)["kernels"]) if text else []
-    except (ValueError, TypeError, KeyError) as e:
-        raise CubinError(f"{where}: section .maxdnn.interface is not what the assembler writes: {e}") from e
+    return _Reader(data, where).interface()
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +392,20 @@ class _Reader:
                 sizes[name] = max(size, sizes.get(name, 0))
         return sizes
 
+    def interface(self) -> list[dict[str, Any]]:
+        text = self._data(".maxdnn.interface")
+        try:
+            return list(json.loads(text)["kernels"]) if text else []
+        except (ValueError, TypeError, KeyError) as e:
+            raise CubinError(f"{self.where}: section .maxdnn.interface is not what the assembler writes: {e}") from e
+
+    def _channels(self, name: str) -> tuple[int, ...]:
+        """Floats in a texel of each texture of a kernel, as its source declared them."""
+        found = next((k.get("channels", ()) for k in self.interface() if k.get("name") == name), ())
+        if any(n not in (1, 2, 4) for n in found):
+            raise CubinError(f"{self.where}: a texel of {name} must have 1, 2 or 4 floats (got {found})")
+        return tuple(found)
+
     def _kernel(self, name: str, relocations: tuple[Relocation, ...], stack: Mapping[str, int]) -> CubinKernel:
         text, code = self._section(f".text.{name}"), self._data(f".text.{name}")
         if text is None or not code or len(code) % 32:
@@ -405,7 +421,8 @@ class _Reader:
             text.flags >> 20 & 31, _params(attributes), constants,
             tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:10] == "TEX"),
             attributes, dims.get(_REQNTID), dims.get(_MAXNTID), self._functions(name),
-            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:11] == "SURF"))
+            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:11] == "SURF"),
+            self._channels(name))
 
 
 def _params(attributes: tuple[tuple[int, bytes], ...]) -> tuple[Param, ...]:

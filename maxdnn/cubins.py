@@ -1,12 +1,21 @@
-"""The kernels in machine code: one cubin per source and architecture, kept inside the package.
+"""The kernels in machine code, kept inside the package: one cubin per source, which serves every architecture.
 
-A cubin's file name carries a hash of all it was made from, so one that is out of date is simply not found. A wheel
-brings them all; in a source tree the missing ones are assembled, and checked for hazards, at first use."""
+Code does not depend on the architecture (nothing in a cubin does but its label), so a source is assembled and checked
+once, for the oldest architecture that has its instructions, and relabelled for the others. What is kept is used as long
+as nothing it was made of has changed: the files of the source, the assembler, the instruction table, the rules it was
+checked by. A wheel brings all of it; in a source tree what is missing or out of date is made at first use."""
 
+import contextlib
 import functools
 import hashlib
+import json
 import os
+import shlex
+import shutil
+import struct
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .errors import AssemblyError
@@ -14,6 +23,11 @@ from .errors import AssemblyError
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
 PACKAGE = Path(__file__).parent
 BINARIES = PACKAGE / "kernels_bin"
+RULES = ("check", "isa", "semantics", "cubin.py", "errors.py")
+"""What decides whether a kernel passes: the checker and what it stands on."""
+
+_FLAGS = struct.Struct("<I")
+_FLAGS_AT = 48  # of the ELF header: the architecture twice, and what does not depend on it
 
 
 def asset(folder: str) -> Path:
@@ -32,67 +46,148 @@ def cubin(source: str, arch: str) -> bytes:
     """The cubin of `sass/<source>.sass` for `arch`, assembled now if there is none; a source elsewhere is given as an
     absolute path without its suffix. Raises AssemblyError if it cannot be made: unknown source or architecture, no
     Perl, an error in the source, a hazard in the kernel."""
-    path = path_of(source, arch)
-    if not path.exists():
-        _build(source, arch, path)
-    return path.read_bytes()
+    if arch not in ARCHS:
+        raise AssemblyError(f"arch must be one of {', '.join(ARCHS)} (got {arch!r})")
+    return relabelled(_code(source), arch)
 
 
 def build_all() -> list[Path]:
-    """Every source for every architecture; the files, made or found."""
-    for source in sources():
-        for arch in ARCHS:
-            cubin(source, arch)
-    return [path_of(source, arch) for source in sources() for arch in ARCHS]
+    """Every source; the files, made or found."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(_code, sources()))
+    return [_kept(source) for source in sources()]
 
 
-def path_of(source: str, arch: str) -> Path:
-    """Where the cubin is, or would be."""
-    if arch not in ARCHS:
-        raise AssemblyError(f"arch must be one of {', '.join(ARCHS)} (got {arch!r})")
-    elsewhere = Path(f"{source}.sass")
-    if elsewhere.is_absolute():
-        folder = hashlib.sha256(os.fsencode(elsewhere.parent)).hexdigest()[:8]
-        return BINARIES / arch / f"{elsewhere.stem}.{folder}-{ingredients(elsewhere.parent)}.cubin"
-    if source not in sources():
-        raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
-    return BINARIES / arch / f"{source}-{ingredients()}.cubin"
+def relabelled(data: bytes, arch: str) -> bytes:
+    """A cubin for a later architecture than the one it was assembled for: the same bytes but for the label. Raises
+    AssemblyError for an earlier one, which may lack its instructions."""
+    sm, (flags,) = int(arch.removeprefix("sm_")), _FLAGS.unpack_from(data, _FLAGS_AT)
+    if flags & 0xFF > sm:
+        raise AssemblyError(f"the kernel needs sm_{flags & 0xFF} or later (got {arch})")
+    return data[:_FLAGS_AT] + _FLAGS.pack(flags & 0xFF00 | sm << 16 | sm) + data[_FLAGS_AT + _FLAGS.size:]
 
 
 @functools.cache
-def ingredients(folder: Path | None = None) -> str:
-    """A hash of everything a cubin is made from: sources in sass/ or another folder, assembler, instruction table,
-    MAXDNN_MAXAS."""
-    digest = hashlib.sha256(os.environ.get("MAXDNN_MAXAS", "").encode())
-    tools, sass = asset("tools/maxas"), folder or asset("sass")
-    for root, paths in ((tools, [*tools.glob("*.pl"), *tools.glob("lib/**/*.pm")]),
-                        (sass, [p for p in sass.rglob("*") if p.suffix in (".sass", ".inc")]),
-                        (PACKAGE, [PACKAGE / "isa" / "maxwell.json"])):
-        for path in sorted(paths):
-            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+def ingredients() -> str:
+    """A hash of everything the cubins are made from."""
+    sass = asset("sass")
+    return _digest([_tools().encode(), *_named(sass, [p for p in sass.rglob("*") if p.suffix in (".sass", ".inc")])])
 
 
-def _build(source: str, arch: str, path: Path) -> None:
-    """Assemble and check in a temporary folder, then move into place; older versions of the same cubin go."""
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def _origin(source: str) -> Path:
+    return asset("sass") / f"{source}.sass"  # an absolute path stays as it is
+
+
+def _kept(source: str) -> Path:
+    if not Path(source).is_absolute():
+        return BINARIES / f"{source}.cubin"
+    folder = hashlib.sha256(os.fsencode(Path(source).parent)).hexdigest()[:8]
+    return BINARIES / f"{Path(source).name}.{folder}.cubin"
+
+
+@functools.cache
+def _code(source: str) -> bytes:
+    """The checked cubin of a source, for the oldest architecture that can run it."""
+    if not Path(source).is_absolute() and source not in sources():
+        raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
+    path = _kept(source)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        note, data = json.loads(path.with_suffix(".json").read_text()), path.read_bytes()
+        if note == _note(data, _origin(source).parent, [str(name) for name in note["files"]]):
+            return data
+    return _build(source, path)
+
+
+def _note(data: bytes, folder: Path, files: list[str]) -> dict[str, object]:
+    """What stands beside a cubin: the files of its source, as seen from its folder, a digest of all it was made of, and
+    one of itself."""
+    made_of = _digest([_tools().encode(), *_named(folder, [folder / name for name in files])])
+    return {"files": files, "made_of": made_of, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+@functools.cache
+def _tools() -> str:
+    """A hash of what makes and checks every kernel: the assembler, also one that MAXDNN_MAXAS names, the table, the
+    rules."""
+    tools = asset("tools/maxas")
+    rules = [PACKAGE / "cubins.py", PACKAGE / "assemble.py"]
+    for name in RULES:
+        rules += [p for p in (PACKAGE / name).rglob("*") if p.suffix in (".py", ".json")] or [PACKAGE / name]
+    parts = [*_named(tools, [*tools.glob("*.pl"), *tools.glob("lib/**/*.pm")]), *_named(PACKAGE, rules)]
+    for word in shlex.split(os.environ.get("MAXDNN_MAXAS", "")):
+        program = Path(shutil.which(word) or word)
+        parts += _named(program.parent, [program, *program.parent.glob("lib/MaxAs/*.pm")]) if program.is_file() else [
+            word.encode()]
+    return _digest(parts)
+
+
+def _named(root: Path, paths: Iterable[Path]) -> list[bytes]:
+    """The files with their names below `root`, in order of name."""
+    return [path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() for path in sorted(set(paths))]
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+# -- making it --------------------------------------------------------------------------------------------------------
+
+
+def _build(source: str, path: Path) -> bytes:
+    """Assemble and check in a temporary folder, then keep, where that is possible."""
+    from .assemble import files
+
+    origin = _origin(source)
+    with tempfile.TemporaryDirectory(prefix="maxdnn-build-") as folder:
+        made = Path(folder) / path.name
+        _assembled(origin, made)
+        _check(made)
+        data = made.read_bytes()
+    names = [os.path.relpath(file, origin.parent) for file in files(origin)]
+    with contextlib.suppress(OSError):
+        _keep(path, data)
+        _keep(path.with_suffix(".json"), json.dumps(_note(data, origin.parent, names)).encode())
+    return data
+
+
+def _assembled(origin: Path, made: Path) -> None:
+    """Assemble for the oldest architecture that has the kernel's instructions."""
     from .assemble import assemble
 
+    for arch in ARCHS:
+        try:
+            assemble(origin, made, arch=arch)
+        except AssemblyError as e:
+            if f"this kernel is for {arch}" not in str(e) or arch == ARCHS[-1]:
+                raise
+        else:
+            return
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """A file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
-        made = Path(folder) / path.name
-        assemble(asset("sass") / f"{source}.sass", made, arch=arch)
-        _check(made)
-        made.replace(path)
-    name = path.stem.rsplit("-", 1)[0]
-    for old in path.parent.glob(f"{name}-{'?' * 16}.cubin"):
-        if old != path:
-            old.unlink(missing_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _check(path: Path) -> None:
-    """Refuse a kernel whose control codes are not proven safe."""
+    """Refuse a kernel with an error or with anything that was not decided."""
     from .check import check_cubin
 
     for report in check_cubin(path):
-        if not report.ok:
+        if not report.clean:
             raise AssemblyError(f"{path.name}: hazards\n{report.text()}")

@@ -4,7 +4,6 @@ What two plans, or two streams, run at the same time shares nothing that is writ
 with its tables in them from the first call on, and every stream a workspace of its own. So a call with a plan that has
 run on a stream before uploads nothing and allocates nothing."""
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,14 +13,13 @@ from .arrays import ArrayView
 from .cubins import cubin
 from .devices.protocol import Buffer, Device, Function, Module, Texture
 from .errors import ShapeError
-from .forks import ForkLock
+from .forks import FreshLock
 from .kernels import KernelSpec
 from .plans import Place, Plan
 
 TEXTURE_ALIGNMENT = 16  # bytes, where a device does not say otherwise
 PLANS = 256  # a device keeps loaded; of more the one not used for longest goes
 STREAMS = 8  # a device keeps a workspace for, likewise
-_making = ForkLock()
 _PER_THREAD = 2  # the handle of the per-thread default stream: another stream in each thread
 
 
@@ -30,19 +28,8 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
     """Run a plan on the device's arrays, or on host arrays, in the order of `stream`, without waiting for the result
     (host arrays hold it on return). `given`: every operand by role. Raises ShapeError, before anything runs, if an
     operand begins where the plan's kernels cannot read it."""
-    _engine(device).run(plan, given, scalars, stream)
-
-
-def _engine(device: Device) -> "Engine":
-    """The device's engine. A forked process makes one of its own: calls of other threads that were under way when it
-    was forked hold locks of the old one for ever."""
-    engine = device.kept.get("engine")
-    if engine is None or engine.process != os.getpid():
-        with _making:
-            engine = device.kept.get("engine")
-            if engine is None or engine.process != os.getpid():
-                engine = device.kept["engine"] = Engine(device)
-    return engine
+    engine = device.kept.get("engine") or device.kept.setdefault("engine", Engine(device))
+    engine.run(plan, given, scalars, stream)
 
 
 class Engine:
@@ -50,8 +37,7 @@ class Engine:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.process = os.getpid()
-        self._lock = threading.Lock()  # of the tables below; never held while something runs
+        self._lock = FreshLock()  # of the tables below; never held while something runs
         self._loaded: OrderedDict[Plan, _Loaded] = OrderedDict()
         self._lanes: OrderedDict[tuple[int, int], _Lane] = OrderedDict()
         self._shared = _Modules(device)
@@ -76,7 +62,7 @@ class Engine:
             lane.place(plan, places)
         with loaded.lock:  # texture references belong to the module
             for launch, function in zip(plan.launches, loaded.functions(), strict=True):
-                textures = {name: Texture(*place) for name, place in launch.bound(places).items()}
+                textures = {name: Texture(*bound) for name, bound in launch.bound(places).items()}
                 function.launch(launch.grid, launch.block, launch.arguments(places, scalars), textures=textures,
                                 stream=stream)
 
@@ -116,7 +102,7 @@ class _Modules:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = FreshLock()
         self._modules: dict[str, Module] = {}
 
     def function(self, spec: KernelSpec) -> Function:
@@ -130,7 +116,7 @@ class _Loaded:
     """A plan's kernels on the device, made at its first call: one module for each content of the tables."""
 
     def __init__(self, device: Device, plan: Plan, shared: _Modules) -> None:
-        self.lock = threading.Lock()
+        self.lock = FreshLock()
         self._device, self._plan, self._shared = device, plan, shared
         self._functions: list[Function] = []
 
@@ -174,7 +160,7 @@ class _Lane:
     """What belongs to a stream: its workspace, as large as the largest plan that ran on it needs."""
 
     def __init__(self, device: Device) -> None:
-        self.lock = threading.Lock()
+        self.lock = FreshLock()
         self._device = device
         self._workspace: Buffer | None = None
 

@@ -1,8 +1,12 @@
 """A fork copies only the thread that forks: a lock that another thread held stays locked in the child for ever, and
-what it protected may be half changed. So a fork waits for the locks made here, and finds what they protect whole."""
+what it protected may be half changed.
+
+So a fork waits for the locks that are held briefly (`ForkLock`), and finds what they protect whole. Locks that are held
+for as long as somebody computes (`FreshLock`) begin anew in the child, where nobody computes."""
 
 import os
 import threading
+import weakref
 from typing import Any
 
 
@@ -11,8 +15,23 @@ class ForkLock:
     holds one and waits for another must do so in that order too. For short holds, or for making machine code."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        _known.append(self._lock)
+        lock = threading.RLock()
+        self.acquire, self.release = lock.acquire, lock.release
+        watch(lock)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class FreshLock:
+    """A lock, not reentrant, that is free in the child of a fork. What it protects must bear being left anywhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _fresh.append(weakref.ref(self, _fresh.remove))
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -21,20 +40,35 @@ class ForkLock:
         self._lock.release()
 
 
-_known: list[Any] = []
+_watched: list[Any] = []
+_fresh: list[Any] = []
+
+
+def watch(lock: Any) -> None:
+    """Let forks wait for a lock (`acquire`, `release`, reentrant) after those known so far."""
+    _watched.append(lock)
 
 
 def _before() -> None:
-    for lock in _known:
+    for lock in _watched:
         lock.acquire()
 
 
-def _after() -> None:
-    for lock in reversed(_known):
+def _release() -> None:
+    for lock in reversed(_watched):
         lock.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+def _in_child() -> None:
+    _release()
+    for reference in list(_fresh):
+        lock = reference()
+        if lock is not None:
+            lock._lock = threading.Lock()
 
-compiling = ForkLock()  # held while anything is compiled, by LLVM or by numba
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)
+
+compiling = ForkLock()  # held while anything is compiled, by LLVM or by numba, or loaded for the first time
+tables = ForkLock()  # held while the virtual GPU's tables of memory and textures are read or changed

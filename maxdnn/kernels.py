@@ -80,8 +80,13 @@ class KernelSpec:
 
     @functools.cached_property
     def textures(self) -> tuple[str, ...]:
-        """Names of the 1D float32 x 4 texture references."""
+        """Names of the 1D texture references."""
         return tuple(self._declared["textures"])
+
+    @functools.cached_property
+    def channels(self) -> Mapping[str, int]:
+        """float32 values in a texel of each texture reference."""
+        return dict(zip(self.textures, self._declared["channels"], strict=True))
 
     @functools.cached_property
     def constants(self) -> tuple[ConstantSymbol, ...]:

@@ -35,6 +35,10 @@ class Part:
     offset: int
 
 
+Value = int | float | str | Part
+"""Of a kernel parameter: a number (0 for no memory) or a name."""
+
+
 @dataclass(frozen=True, eq=False)
 class Launch:
     """One kernel launch. `doing`: what it is for, in words. `values`: per kernel parameter a number or a name: of
@@ -45,7 +49,7 @@ class Launch:
 
     spec: KernelSpec
     grid: tuple[int, int, int]
-    values: Mapping[str, int | str | Part]
+    values: Mapping[str, Value]
     work: Work
     doing: str
     writes: tuple[str, ...]
@@ -66,7 +70,8 @@ class Launch:
     def names(self) -> frozenset[str]:
         """Everything mentioned: operands, regions, scalars."""
         every = (*self.values.values(), *self.textures.values())
-        return frozenset(v.name if isinstance(v, Part) else v for v in every if not isinstance(v, int))
+        return frozenset(v.name if isinstance(v, Part) else v for v in every
+                         if not isinstance(v, (int, float)))
 
     def check(self) -> None:
         """Raises LaunchError unless parameters, textures and constants are those that the kernel declares."""
@@ -81,7 +86,10 @@ class Launch:
             value = self.values[param.name]
             if isinstance(value, int) and not 0 <= value < 1 << 8 * param.nbytes:
                 raise LaunchError(f"{spec.name}: {param.name} has {param.nbytes} bytes (got {value})")
-            if isinstance(value, int) != (param.type not in ("ptr", "f32", "f64")):
+            # A pointer may be 0: the kernel is told to leave it alone.
+            fits = {"ptr": not isinstance(value, float) and (value == 0 or not isinstance(value, int)),
+                    "f32": not isinstance(value, int)}
+            if not fits.get(param.type, isinstance(value, int)):
                 raise LaunchError(f"{spec.name}: {param.name} is a {param.type} (got {value!r})")
 
     def arguments(self, places: Mapping[str, Place], scalars: Mapping[str, Any]) -> list[Any]:
@@ -97,16 +105,16 @@ class Launch:
         """The values in the kernel's order, and which of them are names."""
         values = [self.values[p.name] for p in self.spec.params]
         names = [(at, v.name, v.offset) if isinstance(v, Part) else (at, v, 0)
-                 for at, v in enumerate(values) if not isinstance(v, int)]
+                 for at, v in enumerate(values) if not isinstance(v, (int, float))]
         return values, names
 
-    def bound(self, places: Mapping[str, Place]) -> dict[str, Place]:
-        """Where each texture reference begins and how many bytes it reaches."""
+    def bound(self, places: Mapping[str, Place]) -> dict[str, tuple[int, int, int]]:
+        """Where each texture reference begins, how many bytes it reaches, how many floats a texel has."""
         found = {}
         for texture, memory in self.textures.items():
             name, offset = (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
             address, nbytes = places[name]
-            found[texture] = address + offset, nbytes - offset
+            found[texture] = address + offset, nbytes - offset, self.spec.channels[texture]
         return found
 
 

@@ -120,7 +120,7 @@ class _Places:
         return launch.arguments(self.places, {"alpha": np.float32(1)})
 
     def textures(self, launch: Launch) -> dict[str, Texture]:
-        return {name: Texture(*place) for name, place in launch.bound(self.places).items()}
+        return {name: Texture(*bound) for name, bound in launch.bound(self.places).items()}
 
 
 def _conv_workload(function: Any, launch: Launch, places: _Places,

@@ -263,11 +263,10 @@ FORK = """
 import os, threading
 import numpy as np
 import maxdnn
-from maxdnn import engine
 from maxdnn.devices import find
 ones = np.ones((2, 4, 4, 4), np.float32), np.ones((2, 3, 3, 4), np.float32)
 maxdnn.conv_fprop(*ones, padding=1)
-(lane,) = engine._engine(find.host())._lanes.values()
+(lane,) = find.host().kept["engine"]._lanes.values()
 held = threading.Event()
 def hold():
     with lane.lock:

@@ -4,6 +4,8 @@ The files of tests/emu/test_corruption.py. MAXDNN_DAMAGED sets how many are trie
 
 import json
 import os
+import signal
+import sys
 
 import pytest
 
@@ -12,7 +14,7 @@ from tests import damaged, oracles
 from tests.emu.test_corruption import SOURCE
 from tests.emu.test_corruption import damaged as spoil
 
-COUNT = int(os.environ.get("MAXDNN_DAMAGED", "40"))
+COUNT = int(os.environ.get("MAXDNN_DAMAGED", "12"))
 EACH = 40  # files a worker
 BUDGET = 20_000
 
@@ -47,7 +49,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("first", range(0, COUNT, EACH))
 def test_every_command_survives_a_damaged_cubin(folder, monkeypatch, first):
-    monkeypatch.setattr("maxdnn.emu.native._write", lambda path, data: None)  # not worth keeping
+    monkeypatch.setattr("maxdnn.cache.store", lambda key, suffix, data: False)  # not worth keeping
     monkeypatch.setitem(VirtualGpu.__init__.__kwdefaults__, "instruction_budget", BUDGET)
     original = (folder / "original.cubin").read_bytes()
     from maxdnn.cubin import read
@@ -64,3 +66,21 @@ def test_every_command_survives_a_damaged_cubin(folder, monkeypatch, first):
     wrong = [f"{name}: {found}" for name, found in results if found not in damaged.RIGHT]
     assert not wrong, "\n".join(wrong)
     assert {"0", "1"} <= {found for _, found in results}
+
+
+def test_the_harness_sees_what_a_command_does_to_its_process(monkeypatch):
+    def command(argv):
+        if argv == ["die"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if argv == ["leave"]:
+            os._exit(3)
+        if argv == ["raise"]:
+            raise KeyError("gone")
+        print("maxdnn: no" if argv == ["refuse"] else "", file=sys.stderr)
+        return 1
+
+    monkeypatch.setattr("tests.damaged.main", command)
+    names = ["die", "refuse", "leave", "raise", "silent", "refuse"]
+    found = dict(enumerate(f for _, f in damaged.outcomes([(n, [n]) for n in names], lambda: None)))
+    assert [found[0], found[1], found[2], found[5]] == ["SIGKILL", "1", "the process left with status 3", "1"]
+    assert found[3].startswith("KeyError: 'gone'") and found[4] == "status 1 without a word"

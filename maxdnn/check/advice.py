@@ -3,7 +3,7 @@ bank conflicts with the reuse flag or the renumbering that removes them."""
 
 from collections.abc import Iterator, Sequence
 
-from ..isa import Instruction
+from ..isa import TABLE, Instruction
 from ..isa.program import Node
 from .effects import Effects
 from .hazards import uses
@@ -180,8 +180,13 @@ def _kept(code: Sequence[Instruction], effects: Sequence[Effects], i: int) -> se
 
 
 def _last_read(code: Sequence[Instruction], effects: Sequence[Effects], i: int, slot: int, register: int) -> int | None:
-    """The nearest earlier instruction that reads the register in the slot, with nothing in between that ends reuse."""
-    for j in range(i - 1, max(i - 12, -1), -1):
+    """The nearest earlier instruction that reads the register in the slot, with nothing in between that ends reuse: a
+    write of it, a jump, or so many other registers read in the slot that the cache has lost it."""
+    others: set[int] = set()
+    for j in range(i - 1, -1, -1):
+        others |= {r for s, r in effects[j].slots if s == slot} - {register}
+        if len(others) >= TABLE.reuse_entries and (slot, register) not in effects[j].slots:
+            return None
         if (slot, register) in effects[j].slots:
             return j if next_slot_read(code, effects, j, slot, register) == (None, i) else None
         if effects[j].writes >> register & 1:

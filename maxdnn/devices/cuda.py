@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..chips import Chip
-from ..cubin import Cubin, read
+from ..cubin import Cubin, CubinKernel, read
 from ..errors import DeviceError, LaunchError
 from ..launch import ArgumentPacker, check_geometry
 from .protocol import Dim3, Texture
@@ -142,7 +142,7 @@ class GpuFunction:
         data = self._pack(args)
         device, module = self._device, self._module
         with device.active(), _driver_call(self._launching):
-            data += module.bind_textures(self._kernel.textures, textures or {}, len(data))
+            data += module.bind_textures(self._kernel, textures or {}, len(data))
             if stream is None or isinstance(stream, cuda.Stream):
                 self._launch(grid, block, data, shared_bytes, stream)
             else:
@@ -184,7 +184,10 @@ class GpuModule:
         for r in self.cubin.relocations:
             if r.section == ".nv.constant4" and r.symbol in places:
                 bank, _ = self.handle.get_global(GLOBAL_ADDRESSES)
-                cuda.memcpy_htod(int(bank) + r.offset, places[r.symbol][0].to_bytes(8, "little"))
+                before = self.cubin.global_addresses[r.offset:r.offset + 8]
+                addend = int.from_bytes(before, "little") if r.addend is None else r.addend
+                address = (places[r.symbol][0] + addend) % (1 << 64)
+                cuda.memcpy_htod(int(bank) + r.offset, address.to_bytes(8, "little"))
         return places
 
     def function(self, name: str) -> GpuFunction:
@@ -227,25 +230,27 @@ class GpuModule:
         cuda.memcpy_htod(int(address), rows)
         self._objects_sent = len(objects)
 
-    def bind_textures(self, slots: Sequence[tuple[str, int]], given: Mapping[str, Texture], at: int) -> bytes:
+    def bind_textures(self, kernel: CubinKernel, given: Mapping[str, Texture], at: int) -> bytes:
         """Bind the texture references of a kernel. Natively the driver is told; a translated kernel takes the address
         and texel count of each texture behind its parameters, as 8-byte values (returned)."""
-        if len(slots) != len(given) or any(name not in given for name, _ in slots):
-            raise LaunchError(f"textures must name {[name for name, _ in slots] or 'none'} (got {sorted(given)})")
+        names = [name for name, _ in kernel.textures]
+        if len(names) != len(given) or any(name not in given for name in names):
+            raise LaunchError(f"textures must name {names or 'none'} (got {sorted(given)})")
         if not self.device.native:
-            return self._texture_block([(name, given[name]) for name, _ in slots], at)
-        for name, _ in slots:
+            return self._texture_block(kernel, given, at)
+        for name in names:
             self._bind_native(name, given[name])
         return b""
 
     @staticmethod
-    def _texture_block(textures: Sequence[tuple[str, Texture]], at: int) -> bytes:
-        block = bytes(-at % 8) if textures else b""
-        for name, texture in textures:
-            if texture.channels != 4:
-                raise LaunchError(f"texture {name} must have 4 channels in a translated kernel "
+    def _texture_block(kernel: CubinKernel, given: Mapping[str, Texture], at: int) -> bytes:
+        block = bytes(-at % 8) if kernel.textures else b""
+        for number, (name, _) in enumerate(kernel.textures):
+            texture, channels = given[name], kernel.texture_channels(number)
+            if texture.channels != channels:
+                raise LaunchError(f"texture {name} must have {channels} channels in a translated kernel "
                                   f"(got {texture.channels})")
-            block += struct.pack("<QQ", texture.address, texture.nbytes // 16)
+            block += struct.pack("<QQ", texture.address, texture.nbytes // (4 * channels))
         return block
 
     def _bind_native(self, name: str, texture: Texture) -> None:

@@ -4,12 +4,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..forks import compiling
 from .protocol import Device
 
 
 def host() -> Device:
     """The device that NumPy arrays run on: the virtual GPU, made at first use."""
-    from . import virtual
+    with compiling:  # a fork waits until all of it is there
+        from . import virtual
 
     return virtual.default()
 

@@ -1,10 +1,10 @@
 """The virtual GPU that host arrays run on unless another device is asked for."""
 
 from ..emu import VirtualGpu
-from ..forks import ForkLock
+from ..forks import FreshLock
 from .protocol import Device
 
-_lock = ForkLock()
+_lock = FreshLock()
 _default: VirtualGpu | None = None
 
 

@@ -2,13 +2,13 @@
 
 import gc
 import hashlib
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from llvmlite import ir
 
 from ..cubin import CubinKernel
+from ..forks import compiling
 from . import helpers
 from .lower import Lowering
 from .native import Code, cached_object
@@ -35,7 +35,6 @@ class CompiledKernel:
     def __init__(self, kernel: CubinKernel, bank_bytes: tuple[int, ...]) -> None:
         self.kernel = kernel
         self.bank_bytes = bank_bytes
-        self._lock = threading.RLock()
         self._entries: frozenset[int] = frozenset()
         self._variants: dict[Variant, Code] = {}
         self._old: list[Code] = []  # code that a worker may still be running
@@ -43,16 +42,18 @@ class CompiledKernel:
     def run_address(self, full: bool, checks: frozenset[str] = frozenset()) -> int:
         """The address of `run` of a variant."""
         helpers.load()
-        with self._lock:
-            key = (full, checks)
-            if key not in self._variants:
-                self._variants[key] = self._compile(full, checks)
-            return self._variants[key].address("run")
+        key = (full, checks)
+        code = self._variants.get(key)
+        if code is None:
+            with compiling:
+                code = self._variants.get(key) or self._compile(full, checks)
+                self._variants[key] = code
+        return code.address("run")
 
     def add_entry(self, address: int) -> bool:
         """Make an address that a branch computed a place where control can enter; False if it is none of the code's or
         was known already."""
-        with self._lock:
+        with compiling:
             program = Program(self.kernel, self._entries)
             if address % 8 or (address + 8 if address % 32 == 0 else address) not in program.words:
                 return False
@@ -60,7 +61,7 @@ class CompiledKernel:
                 return True
             self._entries |= {address}
             self._old += self._variants.values()
-            self._variants.clear()
+            self._variants = {}
             return True
 
     def _compile(self, full: bool, checks: frozenset[str]) -> Code:

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
+from ..isa.program import conditional
 from .known import Bits, KnownBits, may_meet, widen
-from .paths import Paths, Position, Stretch, conditional
+from .paths import Paths, Position, Stretch
 
 _SPACES = {"LDS": "s", "STS": "s", "ATOMS": "s", "LDG": "g", "STG": "g", "LD": "sg", "ST": "sg", "ATOM": "sg",
            "RED": "sg"}

@@ -20,6 +20,7 @@ _WHAT = {
     "race": "shared-memory race",
     "barrier": "barrier number above 15, or a thread count that is no multiple of 32 or exceeds the block",
     "trap": "trap",
+    "inactive lane": "shuffle from a lane that does not execute it",
 }
 
 
@@ -65,6 +66,8 @@ def fault_of(worker: Worker, memory: GlobalMemory) -> EmulationFault:
     text = f"{where}: {what} at {_instruction(kernel, c['fault_pc'])}"
     if kind == "undefined register":
         text += f"; the register is R{c['fault_address']}"
+    if kind == "inactive lane":
+        text += f"; it reads lane {c['fault_address']}"
     if kind == "race":
         other = "several warps" if c["fault_other"] == 0xFFFFFFFF else f"warp {c['fault_other']}"
         text += f"; with {other} at {_instruction(kernel, c['fault_other_pc'])}, no barrier between"

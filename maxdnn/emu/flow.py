@@ -8,13 +8,13 @@ from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..isa import PT, RZ, Instruction
-from ..isa.table import CC_TRUE
+from ..isa.program import CALLS, tests_flags
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
 from ..semantics.operands import i32, pred
 from .exchange import Exchange
-from .paths import CALLS, ENDS, POP, PUSH, Paths, Position, Recursion, Stretch, refusal
+from .paths import ENDS, POP, PUSH, Paths, Position, Recursion, Stretch, refusal
 from .thread import I32, Thread
 
 DYNAMIC_DEPTH = 512
@@ -123,7 +123,7 @@ class _Body:
             p = self.t.const("i1", 1) if inst.guard.index == PT else self.t.pred(inst.guard.index)
             parts.append(self.t.not_(p) if inst.guard.negated else p)
         test = inst.operand("cc")
-        if test is not None and test.type == "cc_test" and test.value != CC_TRUE:
+        if test is not None and tests_flags(inst):
             holds = flag_test(self.t, CC_TESTS[test.value])
             if holds is None:
                 raise refusal(self.kernel, inst, f"condition test {CC_TESTS[test.value]} has no published meaning")

@@ -3,18 +3,29 @@ cores."""
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..cubin import ADDRESSES, PARAM_BASE, Cubin, CubinKernel, read, require_linked
+from ..cubin import (
+    ADDRESSES,
+    CODE_ADDRESS,
+    PARAM_BASE,
+    Cubin,
+    CubinKernel,
+    external_functions,
+    read,
+    require_linked,
+)
 from ..devices.protocol import Dim3, Texture
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
+from ..forks import tables
 from ..launch import ArgumentPacker, check_geometry
-from . import helpers, layout
+from . import helpers, host, layout
 from .compiled import CompiledKernel
 from .faults import fault_of
+from .host import HEAP_BYTES, Heap, HostCalls, to_stdout
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
 from .memory import GlobalMemory, VirtualBuffer, aligned_bytes
 from .stack import stack_bytes
@@ -33,10 +44,13 @@ class VirtualGpu:
     instruction_budget: instructions one warp may execute before a launch is taken for an endless loop.
     workers: threads that run blocks; all cores this process may use if None.
     race: report shared-memory races. undefined: report reads of registers that were never written.
+    output: gets the text of every printf of device code; written to this process's standard output if None.
+    heap_bytes: what malloc of device code can give in all.
     """
 
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
-                 race: bool = False, undefined: bool = False) -> None:
+                 race: bool = False, undefined: bool = False, output: Callable[[str], None] | None = None,
+                 heap_bytes: int = HEAP_BYTES) -> None:
         self.name = f"virtual {preset}"
         self.arch = _ARCHS.get(preset, "sm_52")
         self.instruction_budget = instruction_budget
@@ -44,7 +58,8 @@ class VirtualGpu:
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
         self.memory = GlobalMemory()
         self.kept: dict[str, Any] = {}  # see devices/protocol.py
-        self._textures: list[Texture] = []
+        self.host = HostCalls(self.memory, Heap(self.memory, heap_bytes), output or to_stdout)
+        self._textures: tuple[Texture, ...] = ()
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
         """Device memory, zeroed."""
@@ -69,8 +84,9 @@ class VirtualGpu:
     def texture_object(self, texture: Texture) -> int:
         """A 64-bit handle for bindless fetches; valid while this device lives."""
         self.texture_row(texture)
-        self._textures.append(texture)
-        return len(self._textures) - 1
+        with tables:
+            self._textures = (*self._textures, texture)
+            return len(self._textures) - 1
 
     def synchronize(self) -> None:
         """Launches are over when they return."""
@@ -88,9 +104,8 @@ class VirtualGpu:
             raise LaunchError(f"a linear texture holds at most {_MAX_TEXELS} texels (got {texels})")
         return int(data.ctypes.data), texels, texture.channels
 
-    def texture_table(self, extra: Sequence[Texture]) -> np.ndarray:
-        """The header table: texture objects, then the launch's references."""
-        every = [*self._textures, *extra]
+    def texture_table(self, every: Sequence[Texture]) -> np.ndarray:
+        """The header table of texture objects and of a launch's references."""
         table = np.zeros((max(1, len(every)), 4), np.uint64)
         for row, texture in zip(table, every, strict=False):
             if self.memory.host(texture.address, texture.nbytes) is None:
@@ -100,8 +115,9 @@ class VirtualGpu:
         return table
 
     @property
-    def texture_count(self) -> int:
-        return len(self._textures)
+    def textures(self) -> tuple[Texture, ...]:
+        """The texture objects; the handle of one is its place here."""
+        return self._textures
 
 
 def _dim3(numbers: Sequence[int]) -> Dim3:
@@ -125,7 +141,7 @@ class VirtualModule:
     """A loaded cubin: global variables, constant banks, kernels."""
 
     def __init__(self, gpu: VirtualGpu, cubin: Cubin) -> None:
-        require_linked(cubin, addresses=_PATCHED)
+        require_linked(cubin, host.ADDRESSES, addresses=_PATCHED)
         self.gpu = gpu
         self.cubin = cubin
         self._init = self._global_buffer(cubin.global_init, len(cubin.global_init))
@@ -151,6 +167,8 @@ class VirtualModule:
             places[".nv.global.init"] = self._init.data
         for r in self.cubin.relocations:
             place = places.get(r.section)
+            if place is not None and r.kind == CODE_ADDRESS:
+                place[r.offset:r.offset + 4] = np.frombuffer(host.bits(r.symbol), np.uint8)
             if place is None or r.kind not in ADDRESSES:
                 continue
             word = place[r.offset:r.offset + 8]
@@ -161,9 +179,8 @@ class VirtualModule:
             word[:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
 
     def function(self, name: str) -> "VirtualFunction":
-        if name not in self._functions:
-            self._functions[name] = VirtualFunction(self, self.cubin.kernel(name))
-        return self._functions[name]
+        found = self._functions.get(name)
+        return found or self._functions.setdefault(name, VirtualFunction(self, self.cubin.kernel(name)))
 
     def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
         symbol = self.cubin.constants.get(name)
@@ -183,14 +200,16 @@ class VirtualModule:
         return buffer.address + symbol.offset, symbol.size
 
     def banks(self, kernel: CubinKernel) -> list[np.ndarray]:
-        """Constant banks 0.. as they are before a launch; bank 0 is a fresh copy."""
+        """Constant banks 0.. as they are before a launch. Those that change are fresh copies: bank 0 is the launch's
+        own, and bank 3 may be written by another thread."""
         first = bytearray(max(len(kernel.constants.get(0, b"")), PARAM_BASE + kernel.param_bytes))
         banks = [aligned_bytes(0)] * layout.BANKS
         for number, data in {**kernel.constants, 0: bytes(first)}.items():
             banks[number] = aligned_bytes(len(data))
             banks[number][:] = np.frombuffer(data, np.uint8)
         if self._bank3.nbytes:
-            banks[3] = self._bank3
+            banks[3] = aligned_bytes(self._bank3.nbytes)
+            banks[3][:] = self._bank3
         if self._bank4.nbytes:
             banks[4] = self._bank4
         return banks
@@ -217,13 +236,15 @@ class VirtualFunction:
         gpu, kernel = self.module.gpu, self.kernel
         check_geometry(kernel, grid, block, shared_bytes)
         banks = self.module.banks(kernel)
-        references = self._references(textures or {})
+        objects, references = gpu.textures, self._references(textures or {})
+        allocations, memory = gpu.memory.table()
         self._fill_bank0(banks[0], grid, block, args, shared_bytes)
         for number, (_, offset) in enumerate(kernel.textures):
-            banks[0][offset:offset + 4].view(np.uint32)[0] = gpu.texture_count + number
+            banks[0][offset:offset + 4].view(np.uint32)[0] = len(objects) + number
         return LaunchPlan(self._compiled, _dim3(grid), _dim3(block), kernel.shared_bytes + shared_bytes,
-                          self.local_bytes, banks, gpu.memory.table(), gpu.texture_table(references),
-                          gpu.instruction_budget, gpu.checks if checks is None else checks, order)
+                          self.local_bytes, banks, allocations, memory, gpu.texture_table((*objects, *references)),
+                          gpu.instruction_budget, gpu.checks if checks is None else checks, order,
+                          gpu.host if external_functions(self.module.cubin) else None)
 
     def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
         names = [name for name, _ in self.kernel.textures]
@@ -265,7 +286,7 @@ class VirtualFunction:
 def run(plan: LaunchPlan, gpu: VirtualGpu) -> None:
     """All blocks of a launch, on as many threads as there is work for."""
     helpers.load()  # before there are threads
-    count = max(1, min(gpu.workers, plan.record["total"]))
+    count = 1 if plan.host else max(1, min(gpu.workers, plan.record["total"]))
     faults: list[EmulationFault] = []
     errors: list[BaseException] = []
 

@@ -64,6 +64,6 @@ DIV, SSY, PBK, PCNT, CALL = range(5)
 BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR = range(5)
 # Faults.
 FAULT_KINDS = ("none", "bounds", "misaligned", "stack overflow", "unmatched", "bad target", "deadlock", "budget",
-               "undecodable", "unsupported", "undefined register", "race", "barrier", "trap")
+               "undecodable", "unsupported", "undefined register", "race", "barrier", "trap", "inactive lane")
 SPACES = ("global", "shared", "local", "constant", "texture", "generic")
 SHARED_WINDOW, LOCAL_WINDOW = 0x01, 0x02  # top byte of a generic address's low word

@@ -149,17 +149,17 @@ class Lowering:
 
     def _control(self, inst: Instruction) -> None:
         """Lower the control-flow instruction that ends a block."""
-        op = inst.opcode
-        if op in ("BRA", "JMP") and static_target(inst) is not None:
+        op, target = inst.opcode, static_target(inst)
+        if op in ("BRA", "JMP") and target is not None:
             self._branch(inst)
         elif op in ("BRX", "JMX"):
             self._indirect(inst)
-        elif op in _PUSHES:
-            self._push(_PUSHES[op], static_target(inst) or 0)
+        elif op in _PUSHES and target is not None:
+            self._push(_PUSHES[op], target)
             self._go(following(inst.address), inst.address)
-        elif op in ("CAL", "JCAL"):
+        elif op in ("CAL", "JCAL") and target is not None:
             self._push(CALL, following(inst.address))
-            self._go(static_target(inst) or 0, inst.address)
+            self._go(target, inst.address)
         elif op in _LEAVES:
             self._leave(inst, _LEAVES[op])
         elif op == "BAR":
@@ -246,6 +246,8 @@ class Lowering:
         base = op.value + (inst.address + 8 if inst.opcode == "BRX" else 0)
         targets = t.add(t.reg(op.base), t.const("i32", base))
         lanes = self._taken(inst)
+        nowhere = b.bitcast(t.icmp("eq", targets, t.const("i32", 0)), I32)  # a null function pointer, not the entry
+        t.fault("bad target", lanes=b.and_(nowhere, lanes))
         stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("go")
         b.cbranch(b.icmp_unsigned("==", lanes, c32(0)), stay, go)
         b.position_at_end(go)

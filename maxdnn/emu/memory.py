@@ -2,11 +2,15 @@
 never given out twice and lie at least a guard apart, so a stray access cannot land in a neighbour."""
 
 import bisect
+import contextlib
 import weakref
+from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
 from ..errors import DeviceError, LaunchError
+from ..forks import tables
 
 FIRST_ADDRESS = 0x2_0000_0000  # above 4 GiB: a dropped high word is noticed
 GUARD = 1 << 20
@@ -34,20 +38,55 @@ class VirtualBuffer:
 
 
 class GlobalMemory:
-    """All allocations, by address."""
+    """All allocations, by address. Any thread may use it."""
 
     def __init__(self) -> None:
         self._next = FIRST_ADDRESS
         self._live: dict[int, np.ndarray] = {}
         self._addresses: list[int] = []
         self._freed: list[tuple[int, int]] = []
+        self._dead: deque[int] = deque()  # to be released
+        self._busy = False
+
+    @contextlib.contextmanager
+    def _table(self) -> Iterator[None]:
+        """Read or change the table alone. A buffer may die at any moment, also of a thread that is in here already:
+        then it waits in `_dead`."""
+        with tables:
+            nested, self._busy = self._busy, True
+            try:
+                if not nested:
+                    self._bury()
+                yield
+            finally:
+                self._busy = nested
+        if self._dead:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Release what is dead, unless somebody is at the table, who will do it: finalizers must not wait for locks."""
+        if tables.acquire(blocking=False):
+            try:
+                if not self._busy:
+                    self._bury()
+            finally:
+                tables.release()
+
+    def _bury(self) -> None:
+        while self._dead:
+            address = self._dead.popleft()
+            data = self._live.pop(address, None)
+            if data is not None:
+                del self._addresses[bisect.bisect_left(self._addresses, address)]
+                self._freed.append((address, data.nbytes))
+                del self._freed[:-1000]
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
         if nbytes < 0:
             raise LaunchError(f"nbytes must not be negative (got {nbytes})")
         try:
             return self._add(aligned_bytes(nbytes, ALIGNMENT))
-        except MemoryError as e:
+        except (MemoryError, ValueError) as e:  # numpy: more than an array can have
             raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:
@@ -56,43 +95,46 @@ class GlobalMemory:
 
     def _add(self, data: np.ndarray) -> VirtualBuffer:
         shift = int(data.ctypes.data) % ALIGNMENT
-        buffer = VirtualBuffer(self, self._next + shift, data)
-        self._live[buffer.address] = data
-        self._addresses.append(buffer.address)
-        self._next += (shift + data.nbytes + GUARD + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        return buffer
+        with self._table():
+            address = self._next + shift
+            self._live[address] = data
+            self._addresses.append(address)
+            self._next += (shift + data.nbytes + GUARD + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        return VirtualBuffer(self, address, data)
 
     def release(self, address: int) -> None:
-        data = self._live.pop(address, None)
-        if data is not None:
-            self._addresses.remove(address)
-            self._freed.append((address, data.nbytes))
-            del self._freed[:-1000]
+        self._dead.append(address)
+        self._sweep()
 
-    def table(self) -> np.ndarray:
-        """(n, 4) uint64, ascending: device address, bytes, host address, 0."""
-        out = np.zeros((len(self._addresses), 4), np.uint64)
-        for row, address in zip(out, self._addresses, strict=True):
-            data = self._live[address]
+    def table(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(n, 4) uint64, ascending: device address, bytes, host address, 0; and the arrays, which whoever uses the
+        table must hold on to: another thread may free them."""
+        with self._table():
+            addresses = self._addresses.copy()
+            arrays = [self._live[address] for address in addresses]
+        out = np.zeros((len(addresses), 4), np.uint64)
+        for row, address, data in zip(out, addresses, arrays, strict=True):
             row[:3] = address, data.nbytes, data.ctypes.data
-        return out
+        return out, arrays
 
     def host(self, address: int, nbytes: int) -> np.ndarray | None:
         """The bytes of a device range, or None if no allocation holds it."""
-        at = bisect.bisect_right(self._addresses, address) - 1
-        if at < 0:
-            return None
-        start = self._addresses[at]
-        data = self._live[start]
+        with self._table():
+            at = bisect.bisect_right(self._addresses, address) - 1
+            if at < 0:
+                return None
+            start = self._addresses[at]
+            data = self._live[start]
         offset = address - start
         return data[offset:offset + nbytes] if offset + nbytes <= data.nbytes else None
 
     def describe(self, address: int) -> str:
         """Where an address lies relative to the nearest allocation."""
-        for start, nbytes in reversed(self._freed):
+        with self._table():
+            freed, spans = self._freed.copy(), [(a, self._live[a].nbytes) for a in self._addresses]
+        for start, nbytes in reversed(freed):
             if start <= address < start + nbytes:
                 return f"inside a freed allocation of {nbytes} bytes at 0x{start:x}"
-        spans = [(a, self._live[a].nbytes) for a in self._addresses]
         if not spans:
             return "there are no allocations"
         start, nbytes = min(spans, key=lambda s: max(s[0] - address, address - (s[0] + s[1]), 0))

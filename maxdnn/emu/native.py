@@ -12,7 +12,10 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from .. import cache
+from .. import cache, forks
+
+if hasattr(llvm.ffi.lib, "_lock"):  # llvmlite calls LLVM under a lock of its own, for instance to free code
+    forks.watch(llvm.ffi.lib._lock._lock)
 
 
 @functools.cache

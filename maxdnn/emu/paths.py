@@ -11,15 +11,14 @@ from functools import cached_property
 
 from ..cubin import CubinKernel
 from ..errors import TranslationError
-from ..isa import PT, Instruction
-from ..isa.table import CC_TRUE
-from .program import INDIRECT_TARGETS, normal
+from ..isa import Instruction
+from ..isa.program import CALLS, PUSHES, address_of, conditional, normal, noted_targets, table_targets
+from ..isa.program import POPS as POP
 
 MAX_STATIC_DEPTH = 24  # pushes outstanding on one path before the stack is kept in memory
 MAX_POSITIONS = 10_000  # likewise
-PUSH = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "CAL": "CAL", "JCAL": "CAL", "PRET": "CAL"}
-POP = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
-CALLS, INDIRECT, ENDS = ("CAL", "JCAL"), ("BRX", "JMX"), ("EXIT", "KIL")
+INDIRECT, ENDS = ("BRX", "JMX"), ("EXIT", "KIL")
+PUSH = {**PUSHES, **dict.fromkeys(CALLS, "CAL")}
 JUMPS = ("BRA", "JMP", *INDIRECT, *CALLS, *POP, *ENDS)
 Stack = tuple[tuple[str, int], ...] | None  # (kind, target), the last on top; None: in memory
 Position = tuple[int, Stack]
@@ -31,13 +30,6 @@ class Recursion(Exception):
 
 def refusal(kernel: CubinKernel, inst: Instruction, why: str) -> TranslationError:
     return TranslationError(f"{kernel.name}: cannot translate 0x{inst.address:04x}: {inst.text()}: {why}")
-
-
-def conditional(inst: Instruction) -> bool:
-    """Whether an instruction runs under a guard or a test of the flags."""
-    test = inst.operand("cc")
-    tested = test is not None and test.type == "cc_test" and test.value != CC_TRUE
-    return tested or inst.guard.index != PT or inst.guard.negated
 
 
 @dataclass(frozen=True)
@@ -57,7 +49,7 @@ class Paths:
         self.next = {a.address: b.address for a, b in itertools.pairwise(code)}
         self._leaders = {normal(i["target"].value) for i in code if self._is_direct(i)}
         self._leaders |= {self.next.get(i.address, -1) for i in code if i.opcode in JUMPS}
-        self._leaders |= set(self.indirect_targets)
+        self._leaders |= {t for found in self.indirect_targets.values() for t in found}
 
     @staticmethod
     def _is_direct(inst: Instruction) -> bool:
@@ -71,15 +63,12 @@ class Paths:
         return found
 
     @cached_property
-    def indirect_targets(self) -> list[int]:
-        """Where an indirect branch may go: what the file lists, and every instruction address named by a word of the
-        jump tables in bank 2."""
-        if not any(self.is_indirect(i) for i in self.code.values()):
-            return []
-        tables = [self.kernel.constants.get(2, b""), *(v for code, v in self.kernel.attributes
-                                                       if code == INDIRECT_TARGETS)]
-        words = {int.from_bytes(t[at:at + 4], "little") for t in tables for at in range(0, len(t) - 3, 4)}
-        return sorted({normal(w) for w in words} & set(self.code))
+    def indirect_targets(self) -> dict[int, list[int]]:
+        """Where each indirect branch may go: what the compiler noted, else wherever a word of the jump tables leads."""
+        noted = {address_of(i): [address_of(t) for t in found] for i, found in noted_targets(self.kernel).items()}
+        tables = [address_of(t) for t in table_targets(self.kernel)]
+        branches = [a for a, i in self.code.items() if self.is_indirect(i)]
+        return {a: sorted({t for t in noted.get(a) or tables if t in self.code}) for a in branches}
 
     @staticmethod
     def is_indirect(inst: Instruction) -> bool:
@@ -88,9 +77,10 @@ class Paths:
 
     def places(self, inst: Instruction) -> list[int]:
         """Where an indirect branch may go. Raises TranslationError if that is not known."""
-        if not self.indirect_targets:
+        found = self.indirect_targets[inst.address]
+        if not found:
             raise refusal(self.kernel, inst, "the cubin does not say where this may go")
-        return self.indirect_targets
+        return found
 
     def stretch(self, position: Position) -> Stretch:
         """The code from a position to the next jump or the next place that something jumps to."""

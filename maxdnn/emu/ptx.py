@@ -13,13 +13,12 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.ir.values import ArgumentAttributes
 
-from ..cubin import Cubin, CubinKernel, read
+from ..cubin import Cubin, CubinKernel, read, require_linked
 from ..errors import TranslationError
 from ..launch import MAX_LOCAL_BYTES, MAX_SHARED_BYTES
 from . import targets
 from .flow import write_body
 from .native import cached
-from .paths import refusal
 from .stack import stack_bytes
 from .targets import for_capability as for_capability
 from .thread import CONST, GLOBAL, I8, MAX_TEXTURE_OBJECTS, SHARED, Thread, texture_base
@@ -27,7 +26,6 @@ from .thread import CONST, GLOBAL, I8, MAX_TEXTURE_OBJECTS, SHARED, Thread, text
 TRIPLE = "nvptx64-nvidia-cuda"
 TEXTURE_OBJECTS = "maxdnn_textures"
 GLOBAL_ADDRESSES = "maxdnn_bank4"
-GLOBAL_ADDRESS = 2  # relocation type: R_CUDA_64
 MAX_PARAM_BYTES = 4096  # before PTX 8.1 (PTX ISA, kernel function parameters); no cubin of these chips has more
 GLOBAL_ARRAYS = {".nv.global.init": "maxdnn_global_init", ".nv.global": "maxdnn_global"}
 
@@ -39,11 +37,11 @@ def translated(data: bytes, target: str) -> bytes:
 
 def translate(cubin: Cubin, target: str = "sm_52") -> str:
     """PTX text for GPU `target` (one of `targets.PTX_VERSIONS`) with an entry of the same name for every kernel of the
-    cubin. Raises TranslationError for what cannot be translated as it is meant, naming the instruction, and
-    DecodeError at a word that is no instruction."""
+    cubin. Raises TranslationError for what cannot be translated as it is meant, naming the instruction,
+    CubinError for functions and addresses that nothing fills in, and DecodeError at a word that is no instruction."""
     targets.check(target)
     _check_resources(cubin)
-    _refuse_addresses(cubin)
+    require_linked(cubin, who="a translation")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
@@ -58,24 +56,6 @@ def translate(cubin: Cubin, target: str = "sm_52") -> str:
     parsed.verify()
     _optimise(parsed, machine)
     return machine.emit_assembly(parsed)
-
-
-def _refuse_addresses(cubin: Cubin) -> None:
-    """Raises TranslationError for addresses that a translation does not fill in: of functions (printf, malloc and what
-    else is in no cubin), and of variables anywhere but in bank 4."""
-    for r in cubin.relocations:
-        if not r.section.startswith((".text.", ".nv.constant", ".nv.global")) or r.section.startswith(".nv.constant0."):
-            continue  # notes of the tools; handles of textures
-        if r.section == ".nv.constant4" and r.kind == GLOBAL_ADDRESS and r.symbol in cubin.globals:
-            continue
-        inside = {*cubin.kernels, *(f.name for k in cubin.kernels.values() for f in k.functions)}
-        what = f"variable {r.symbol}" if r.symbol in {*cubin.globals, *cubin.constants} else \
-            f"function {r.symbol}" + ("" if r.symbol in inside else ", which is outside this cubin")
-        kernel = cubin.kernels.get(r.section.removeprefix(".text."))
-        inst = next((i for i in kernel.instructions if i.address == r.offset & ~7), None) if kernel else None
-        if kernel is not None and inst is not None:
-            raise refusal(kernel, inst, f"it needs the address of {what}")
-        raise TranslationError(f"cannot translate: 0x{r.offset:x} of {r.section} needs the address of {what}")
 
 
 def _check_resources(cubin: Cubin) -> None:

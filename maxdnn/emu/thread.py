@@ -341,29 +341,39 @@ class Thread(Lanes):
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         slot = self.inst.operand("slot") if self.inst is not None else None
-        known = slot is not None and 4 * slot.value in self._textures
-        texel = self._reference_texel(handle, coord) if known else self._object_texel(handle, coord)
+        number = None if slot is None else self._textures.get(4 * slot.value)
+        texel = (self._object_texel(handle, coord) if number is None else
+                 self._reference_texel(handle, coord, self.kernel.texture_channels(number)))
         for value, dest in zip(texel, dests, strict=True):
             if dest is not None and dest != 255:
                 self.set_reg(dest, value)
 
-    def _reference_texel(self, handle: V, coord: V) -> list[V]:
-        """Address and number of texels of a texture reference stand behind the parameters, 16 bytes for each. A texel
-        is four floats; one beyond the end is read from 16 bytes of zeros, so that no lane has to branch."""
+    def _reference_texel(self, handle: V, coord: V, channels: int) -> list[V]:
+        """Address and number of texels of a texture reference stand behind the parameters, 16 bytes for each. One
+        beyond the end is read from 16 bytes of zeros, so that no lane has to branch. Colours it has not read 0, missing
+        alpha 1.0."""
         offset = self.add(self.mul(self.zext(handle, "i64"), self.const("i64", 16)),
                           self.const("i64", texture_base(self.kernel)))
         base = self.b.load(self._param(offset), typ=I64, align=8)
         texels = self.b.load(self._param(self.add(offset, self.const("i64", 8))), typ=I32, align=8)
-        texel = self.b.inttoptr(self.add(base, self.shl(self.zext(coord, "i64"), self.const("i64", 4))),
-                                pointer(GLOBAL))
-        place = self.select(self.icmp("ult", coord, texels), texel, self._zeros)
-        value = self.b.load(place, typ=ir.VectorType(I32, 4), align=16)
+        nbytes = 4 * channels
+        at = self.shl(self.zext(coord, "i64"), self.const("i64", nbytes.bit_length() - 1))
+        inside = self.icmp("ult", coord, texels)
+        place = self.select(inside, self.b.inttoptr(self.add(base, at), pointer(GLOBAL)), self._zeros)
+        value = self.b.load(place, typ=ir.VectorType(I32, channels) if channels > 1 else I32, align=nbytes)
         value.set_metadata("invariant.load", self.module.add_metadata([]))
-        return [self.b.extract_element(value, self.const("i32", n)) for n in range(4)]
+        zero = self.const("i32", 0)
+        colours = [value]
+        if channels > 1:
+            colours = [self.b.extract_element(value, self.const("i32", n)) for n in range(channels)]
+        missing = [zero] * (4 - channels)
+        if missing:
+            missing[-1] = self.select(inside, self.const("i32", 0x3F800000), zero)
+        return colours + missing
 
     def _object_texel(self, handle: V, coord: V) -> list[V]:
         """A texture object's handle is a row of a table: address, number of texels, floats in a texel. Colours it has
-        not read 0, missing alpha 1.0; a texel beyond the end is all zeros. A handle that is no row ends the launch."""
+        not read 0, missing alpha 1.0; a texel beyond the end is all zeros. One bound to nothing ends the launch."""
         unknown = self.icmp("uge", handle, self.const("i32", MAX_TEXTURE_OBJECTS))
         with self.b.if_then(unknown, likely=False):
             self.trap()
@@ -371,6 +381,8 @@ class Thread(Lanes):
         base, texels, channels = (
             self.b.load(self._objects_address(self.add(row, self.const("i32", at))), typ=type_, align=4)
             for at, type_ in ((0, I64), (8, I32), (12, I32)))
+        with self.b.if_then(self.icmp("eq", channels, self.const("i32", 0)), likely=False):
+            self.trap()
         inside = self.icmp("ult", coord, texels)
         first = self.mul(self.zext(coord, "i64"), self.zext(channels, "i64"))
         values = []

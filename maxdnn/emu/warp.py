@@ -269,11 +269,12 @@ class WarpTracer(Lanes):
         self.fails_at(address)
         self.b.branch(self.failed)
 
-    def fault(self, kind: str, *, space: str = "global", address: int = 0, size: int = 0, lanes: V = None) -> None:
-        """Fault if any lane executes this instruction, or any of `lanes`."""
+    def fault(self, kind: str, *, space: str = "global", address: V = 0, size: int = 0, lanes: V = None) -> None:
+        """Fault if any lane executes this instruction, or any of `lanes`. address: a number or an i64."""
         bits = self.mask_bits if lanes is None else lanes
+        where = c64(address) if isinstance(address, int) else address
         callee = self.declare("rt_fault_mask", I32, [PTR, I32, I32, I64, I32, I32])
-        self.check(self.b.call(callee, [self.ctx, c32(FAULT_KINDS.index(kind)), bits, c64(address),
+        self.check(self.b.call(callee, [self.ctx, c32(FAULT_KINDS.index(kind)), bits, where,
                                         c32(layout.SPACES.index(space)), c32(size)]))
 
     def unsupported(self, why: str) -> None:
@@ -434,10 +435,22 @@ class WarpTracer(Lanes):
     # -- between lanes -----------------------------------------------------------------------------------------
 
     def shuffle(self, value: V, lane: V) -> V:
+        self._must_execute(lane)
         callee = self.declare("rt_shuffle", VI32, [VI32, VI32])
         result = self.b.call(callee, [value, lane])
         self._regs.clear()
         return result
+
+    def _must_execute(self, lanes: V) -> None:
+        """With the check for undefined reads on: fault if an executing lane takes its value from one that does not."""
+        if not self.undefined or (self.inst is not None and self.inst["d"].value == RZ):
+            return
+        there = self.and_(self.lshr(self.broadcast(self.mask_bits), lanes), self.const("i32", 1))
+        missing = self.b.bitcast(self.icmp("eq", there, self.const("i32", 0)), I32)
+        missing = self.b.and_(missing, self.mask_bits)
+        first = self.b.cttz(missing, ir.Constant(ir.IntType(1), 0))
+        source = self.b.extract_element(lanes, self.b.and_(first, c32(LANES - 1)))
+        self.fault("inactive lane", address=self.b.zext(source, I64), lanes=missing)
 
     def ballot(self, p: V) -> V:
         return self.broadcast(self.b.and_(self.b.bitcast(p, I32), self.mask_bits))

@@ -9,8 +9,9 @@ import numpy as np
 
 from . import helpers, layout
 from .compiled import CompiledKernel
+from .host import HostCalls
 from .layout import CTX, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
-from .memory import aligned_bytes
+from .memory import GlobalMemory, aligned_bytes
 from .record import Record
 
 _REGISTERS = 260  # R254 as the start of a quad must stay inside the record
@@ -29,10 +30,12 @@ class LaunchPlan:
     local_bytes: int
     banks: Sequence[np.ndarray]
     allocations: np.ndarray
+    memory: Sequence[np.ndarray]  # what the allocations are made of: kept alive for the launch
     textures: np.ndarray
     budget: int
     checks: frozenset[str] = frozenset()
     order: np.ndarray | None = None
+    host: HostCalls | None = None  # functions outside the code that it may call
     record: Record = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,6 +48,12 @@ class LaunchPlan:
         r["textures"], r["texture_count"] = self.textures.ctypes.data, len(self.textures)
         r["order"] = 0 if self.order is None else self.order.ctypes.data
         self.record = r
+
+    def use(self, allocations: np.ndarray, memory: Sequence[np.ndarray]) -> None:
+        """Take another table of allocations; only between the steps of the launch's only worker."""
+        self.allocations, self.memory = allocations, memory
+        r = self.record
+        r["allocations"], r["allocation_count"] = allocations.ctypes.data, len(allocations)
 
     @property
     def threads(self) -> int:
@@ -123,9 +132,36 @@ class Worker:
 
     def _new_entry(self) -> bool:
         warp = self.warp(self.ctx["fault_warp"])
+        if self.plan.host is not None and self.plan.host.serves(warp["pc"]):
+            self.plan.host.call(self, self.ctx["fault_warp"])
+            return self._return(warp)
         if not self.plan.compiled.add_entry(warp["pc"]):
             self.ctx["fault_kind"] = layout.FAULT_KINDS.index("bad target")
             self.ctx["fault_pc"] = self.ctx["fault_address"] = warp["pc"]
             return False
         self.ctx["run_full"] = self.ctx["run_partial"] = 0
         return True
+
+    def _return(self, warp: Record) -> bool:
+        """Go back from a function that the host ran, as RET does; False if nothing called it."""
+        self.ctx["fault_pc"] = warp["pc"]
+        leave = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)(
+            helpers.load().address("rt_leave"))
+        how = leave(self.ctx.address, warp.address, layout.CALL, warp["active"])
+        if how != 1:
+            self.ctx["fault_kind"] = layout.FAULT_KINDS.index("unmatched")
+        return how == 1
+
+    # -- for functions that the host runs ----------------------------------------------------------------------
+
+    def shared_bytes(self, index: int, lane: int) -> np.ndarray:
+        return self.shared[:self.plan.shared_bytes]
+
+    def local_bytes_of(self, index: int, lane: int) -> np.ndarray:
+        start = (index * LANES + lane) * self._stride
+        return self._local[start:start + self.plan.local_bytes]
+
+    def refresh_allocations(self, memory: GlobalMemory) -> None:
+        """The kernel itself has changed what is allocated: memory instructions forget what they touched last."""
+        self.plan.use(*memory.table())
+        self._sites[:] = 0

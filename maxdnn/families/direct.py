@@ -10,7 +10,7 @@ import numpy as np
 from ..chips import Work
 from ..errors import ShapeError
 from ..kernels import KernelSpec
-from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, make
+from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
 from .family import Candidates, Family, Memory, seen
@@ -173,7 +173,7 @@ def _passes(s: ConvShape, spec: ConvKernel, group: int, images: str | Part, filt
     tile_n, tile_k = spec.tile
     k, filter_texels = s.K // s.groups, s.groups * _texels(s.K // s.groups)
     image_tiles, filter_tiles = -(-s.N // tile_n), -(-k // tile_k)
-    fixed: dict[str, int | str | Part] = {
+    fixed: dict[str, Value] = {
         "out": Part(out, FLOAT_BYTES * group * k * s.P * s.Q * s.N) if group else out, "alpha": "alpha",
         "map_row": s.str_h * (s.W + 2 * s.pad_w) * _texels(s.N) if s.P > 1 else 0,
         "map_col": s.str_w * _texels(s.N) if s.Q > 1 else 0,
@@ -268,7 +268,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
         out[where] = sums + (out[where] if v["accumulate"] else 0)
 
 
-def _fetched(memory: Memory, place: int | str | Part, coordinates: np.ndarray) -> np.ndarray:
+def _fetched(memory: Memory, place: Value, coordinates: np.ndarray) -> np.ndarray:
     """Rows of four floats of a texture; zeros outside of it."""
     texels = seen(memory, place).reshape(-1, TEXEL_FLOATS)
     inside = (coordinates >= 0) & (coordinates < len(texels))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels import KernelSpec
-from ..plans import FLOAT_BYTES, Launch, Part, Plan
+from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value
 from ..problem import Problem
 
 Candidates = Mapping[str, Callable[[], Plan]]
@@ -31,7 +31,7 @@ class Family:
     candidates: Callable[[Problem], Candidates] = lambda problem: {}
 
 
-def seen(memory: Memory, place: int | str | Part) -> np.ndarray:
+def seen(memory: Memory, place: Value) -> np.ndarray:
     """For contracts: what a kernel sees from a pointer on."""
     if isinstance(place, Part):
         return memory[place.name][place.offset // FLOAT_BYTES:]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ..chips import Work
 from ..kernels import KernelSpec
-from ..plans import Launch, Part
+from ..plans import Launch, Part, Value
 from .family import Family, Memory, seen
 
 MAX_GRID_YZ = 65535  # CUDA C Programming Guide, technical specifications
@@ -35,7 +35,7 @@ def pad(dst: str, src: str | Part, size: tuple[int, int, int, int], padded: tupl
         padding: tuple[int, int], doing: str) -> Launch:
     """Copy maps of `size` C, H, W, N to Hp, Wp, Ns."""
     (c, h, w, n), (hp, wp, ns) = size, padded
-    values: dict[str, int | str | Part] = {"dst": dst, "src": src, "c": c, "h": h, "w": w, "n": n, "hp": hp, "wp": wp,
+    values: dict[str, Value] = {"dst": dst, "src": src, "c": c, "h": h, "w": w, "n": n, "hp": hp, "wp": wp,
                                            "ns": ns, "pad_h": padding[0], "pad_w": padding[1]}
     grid = (-(-wp // PAD_PIXELS), hp, min(c, MAX_GRID_YZ))
     work = Work(grid[0] * hp * c, PAD_PIXELS * _PAD_SLOTS * -(-ns // 128), _LATENCY,

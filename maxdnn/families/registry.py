@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import direct, layout
+from . import direct, layout, pixels
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
     direct.FAMILY,
+    pixels.FAMILY,
     layout.FAMILY,
 )
 

@@ -100,6 +100,7 @@ class Table:
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._sets = data["sets"]
         self.classes = {n: InstructionClass(n, **c) for n, c in data["classes"].items()}
+        self.reuse_entries: int = data["operand_cache"]["entries"]  # of each source slot's reuse cache
         self.special_registers = {int(k): v for k, v in data["special_registers"].items()}
         self.special_registers_sm60 = {int(k): v for k, v in data["special_registers_sm60_extra"].items()}
         self.cc_tests = {k: v.strip(".") for k, v in self._values("cc").items()}  # by the 5-bit field of a branch

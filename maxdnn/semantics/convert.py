@@ -148,7 +148,8 @@ def i2f(m: Machine, i: Instruction) -> None:
 
 @semantics("I2I", "I2I.B", "I2I.H")
 def i2i(m: Machine, i: Instruction) -> None:
-    """Extend or cut to the destination's width; with .SAT limit to its range."""
+    """Cut to the destination's width, zeros above it whatever its sign: the compiler uses I2I.S16.S8 as a number of 16
+    bits without a sign, unmasked, and BFE or I2I.S32 where the sign goes on. With .SAT limited to the range first."""
     signed, to_signed, bits = i.mods["ss"] == "S", i.mods["ds"] == "S", int(i.mods["dw"])
     value = _integer(m, i["b"], _source_bits(i), signed, wide=True)
     if i.mods["sat"]:
@@ -156,4 +157,4 @@ def i2i(m: Machine, i: Instruction) -> None:
         bottom, top = m.const("i64", low), m.const("i64", high)
         value = m.select(m.icmp("slt", value, bottom), bottom, value)
         value = m.select(m.icmp("sgt", value, top), top, value)
-    result32(m, i, extend(m, m.trunc(value, "i32"), bits, to_signed))
+    result32(m, i, extend(m, m.trunc(value, "i32"), bits, False))

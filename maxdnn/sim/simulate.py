@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import SimulationError
+from ..forks import compiling
 from . import columns as c
 from .lower import lower
 from .machine import Machine
@@ -82,7 +83,8 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
 
 
 def _run(image: Image, progress: Progress | None) -> None:
-    from .compiled import begin, run  # here, because it compiles
+    with compiling:
+        from .compiled import begin, run  # here, because it compiles
     X, shape = image.X, image.shape
     begin(X)
     todo = -(-shape.blocks // (shape.mirror + 1))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 THREADS, BLOCKS, TAIL = 64, 2, 8
 INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 KINDS = (*INTEGERS, "float", "double")
+TO_REAL = ("s8", "s16", "s32", "s64", "u64")  # no u32: ptxas 12.9 makes (float)n of (float)(u32)n of a short n
 WEIGHTS = (4, 4, 6, 5, 8, 9, 8, 10, 6, 1)
 ATOMICS = ("atomicAdd", "atomicXor", "atomicOr", "atomicMax")  # on tail words 0..3; And, Min on 4, 5; u64 Add on 6
 EDGES = (0, 1, 2, 5, 31, 63, 127, 128, 255, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF,
@@ -56,7 +57,7 @@ class _Writer:
 
     def leaf(self, kind: str) -> str:
         names = [name for scope in self.scopes for name, k in scope if k == kind]
-        others = [name for scope in self.scopes for name, k in scope if k in INTEGERS]
+        others = [n for scope in self.scopes for n, k in scope if k in (INTEGERS if kind in INTEGERS else TO_REAL)]
         draw = self.rng.random()
         if names and draw < 0.75:
             return self.rng.choice(names[-6:])
@@ -90,7 +91,7 @@ class _Writer:
             return self.call(kind, depth)
         if draw < 0.88:
             return f"({kind}){self.expression('double' if f else 'float', depth)}"
-        return f"({kind}){self.expression(self.rng.choice(INTEGERS), depth)}"
+        return f"({kind}){self.expression(self.rng.choice(TO_REAL), depth)}"
 
     def integer(self, kind: str, depth: int) -> str:
         rng, e = self.rng, lambda k=kind: self.expression(k, depth)

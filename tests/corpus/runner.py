@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from maxdnn import device
+from maxdnn.devices import protocol as device
 
 Array = np.ndarray[Any, Any]
 

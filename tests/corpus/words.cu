@@ -28,6 +28,7 @@ extern "C" __global__ void narrow_signs(const s64 *a, s64 *out, int n)
     OUT(39, -(int)h);
     OUT(40, (short)(h < 0 ? -h : h));
     OUT(41, (short)-(short)(x >> 16) < h);
+    OUT(42, (u16)(s8)((u32)x * (u32)x));
 }
 
 extern "C" __global__ void wide_sums(const u64 *a, const u64 *b, const u64 *c, u64 *out, int n)

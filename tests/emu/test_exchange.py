@@ -4,10 +4,11 @@ not in the loops of this library's kernels, whose speed depends on it."""
 import numpy as np
 import pytest
 
-from maxdnn import cubin, kernels
+from maxdnn import cubin
 from maxdnn.cubins import cubin as built
 from maxdnn.emu.exchange import Exchange, whole_block
 from maxdnn.emu.paths import Paths
+from maxdnn.families.registry import kernels
 from tests import oracles
 from tests.sass.machine_code import loops, main_loop
 
@@ -68,7 +69,7 @@ def test_what_is_not_proved_counts_as_an_exchange():
     assert meetings_in_loop(COUNTED_BUFFERS)
 
 
-@pytest.mark.parametrize("spec", kernels.KERNELS.values(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", kernels().values(), ids=lambda spec: spec.name)
 def test_the_main_loops_of_the_convolutions_need_no_meeting(spec):
     kernel = cubin.read(built(spec.source.removesuffix(".sass"), "sm_52")).kernels[spec.name]
     _, exchange, meetings = analysed(kernel)

@@ -2,23 +2,28 @@
 
 import dataclasses
 import os
+import re
 
 import pytest
 
-from maxdnn import cubin, kernels
+from maxdnn import cubin
 from maxdnn.assemble import assemble
 from maxdnn.cli import main
 from maxdnn.cubin import Relocation
 from maxdnn.cubins import cubin as built
+from maxdnn.emu import VirtualGpu
 from maxdnn.emu.ptx import translate
 from maxdnn.emu.targets import PTX_VERSIONS, for_capability
-from maxdnn.errors import TranslationError
+from maxdnn.errors import CubinError, TranslationError
+from maxdnn.families.registry import kernels
 from tests import oracles
 from tests.corpus import cases, compiler
 from tests.emu.test_undefined import HEADER
+from tests.gpu import programs
+from tests.gpu.test_translated import test_texels_of_few_channels_in_and_out_of_range as texels_out_of_range
 
 TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-KERNELS = sorted({spec.source.removesuffix(".sass") for spec in kernels.KERNELS.values()})
+KERNELS = sorted({spec.source.removesuffix(".sass") for spec in kernels().values()})
 SOURCES = sorted({case.source for case in cases.ALL})
 EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # each kernel and corpus program for each target: minutes
 
@@ -84,6 +89,19 @@ def test_the_vendors_assembler_accepts_kernels_and_corpus(program, target):
     text = translate(cubin.read(data), target)
     assert f".version {PTX_VERSIONS[target]}\n.target {target}\n" in text
     assert oracles.ptxas(text, target)
+
+
+@pytest.mark.parametrize("name", programs.SOURCES)
+def test_the_programs_for_the_tests_on_a_gpu_translate(name):
+    text = translate(cubin.read(oracles.compile_cuda(programs.SOURCES[name])), "sm_90")
+    assert oracles.ptxas(text, "sm_90")
+    assert name != "in_step" or "bar.warp.sync" in text
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_texels_out_of_range_are_zeros_on_the_virtual_gpu(channels):
+    """And in a translation: see tests/gpu, which runs this on both."""
+    texels_out_of_range(VirtualGpu(), channels)
 
 
 def test_every_known_target_is_one_to_the_vendors_assembler():
@@ -176,19 +194,17 @@ def test_a_jump_outside_the_kernel_is_refused(tmp_path):
 def test_a_call_out_of_the_cubin_names_the_function():
     for call, name in (('printf("%d", a[0])', "vprintf"), ("a[0] = *(int *)malloc(4)", "malloc")):
         source = f'extern "C" __global__ void caller(int *a) {{ {call}; }}'
-        with pytest.raises(TranslationError, match=f"function {name}, which is outside this cubin"):
+        with pytest.raises(CubinError, match=f"calls {name}, which is not in it: a translation cannot"):
             of_source(source)
 
 
-@pytest.mark.parametrize(("section", "where"), [
-    (".text.probe", "probe: cannot translate 0x0010: MOV32I R0, 0x0: it"), (".nv.constant3", "0x10 of .nv.constant3"),
-    (".nv.global.init", r"0x10 of \.nv\.global\.init"), (".nv.constant4", r"0x10 of \.nv\.constant4")])
-def test_an_address_that_nothing_fills_in_is_refused(tmp_path, section, where):
+@pytest.mark.parametrize("section", [".text.probe", ".nv.constant3", ".nv.global.init", ".nv.constant4"])
+def test_an_address_that_nothing_fills_in_is_refused(tmp_path, section):
     (tmp_path / "probe.sass").write_text(f"{HEADER}--:-:-:-:1      NOP;\n--:-:-:-:6      MOV32I R0, 0x0;{END}")
     assemble(tmp_path / "probe.sass", tmp_path / "probe.cubin")
     whole = dataclasses.replace(cubin.read(tmp_path / "probe.cubin"),
-                                relocations=(Relocation(section, 0x10, 1, "elsewhere"),))
-    with pytest.raises(TranslationError, match=f"{where} needs the address of function elsewhere, which is outside"):
+                                relocations=(Relocation(section, 0x10, 2, "elsewhere"),))
+    with pytest.raises(CubinError, match=f"against elsewhere at {section} . 0x10 is not resolved"):
         translate(whole)
 
 
@@ -205,6 +221,12 @@ def test_a_barrier_under_a_guard_is_reached_by_all_lanes_that_run_together(tmp_p
                              f"--:-:-:-:d @P0  BAR.SYNC 0x0;{END}")
     assert oracles.ptxas(text, "sm_90")
     assert text.index("vote.sync.ballot") < text.index("bar.sync")
+
+
+def test_a_texel_of_few_channels_out_of_range_has_no_alpha():
+    """1.0 only inside: the 1.0 that a missing channel reads is chosen by the same test as the texel's address."""
+    text = translate(cubin.read(oracles.compile_cuda(programs.SOURCES["texels"])), "sm_90")
+    assert re.search(r"selp\.b32\s+%r\d+, 1065353216, 0, %p\d+", text)
 
 
 def test_a_volatile_load_is_one():

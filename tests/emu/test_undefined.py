@@ -63,3 +63,31 @@ def test_compiled_programs_have_no_findings(name):
     case = cases.BY_NAME[name]
     problem = case.problem()
     case.check(case.run(VirtualGpu(undefined=True), compiler.compile_source(case.source), problem), problem)
+
+
+SHUFFLE = r"""
+extern "C" __global__ void sum(int n, int* out) {
+    int v = threadIdx.x;
+    if (threadIdx.x < n) {
+        for (int k = 16; k; k >>= 1) v += __shfl_xor_sync(__activemask(), v, k);
+        out[threadIdx.x] = v;
+    }
+}
+"""
+
+
+def test_a_shuffle_from_an_inactive_lane_is_named():
+    from tests import oracles
+    cubin = oracles.compile_cuda(SHUFFLE)
+    for checks in ({}, {"undefined": True}):
+        gpu = VirtualGpu(**checks)
+        (out,) = on_device(gpu, np.zeros(32, np.int32))
+        function = gpu.load(cubin).function("sum")
+        function.launch((1, 1, 1), (32, 1, 1), [32, out])
+        assert (fetch(gpu, out, np.zeros(32, np.int32)) == 496).all()
+        if checks:
+            with pytest.raises(EmulationFault, match=r"lane 4: shuffle from a lane that does not execute it at 0x.*"
+                                                     r"SHFL.*; it reads lane 20"):
+                function.launch((1, 1, 1), (32, 1, 1), [20, out])
+        else:
+            function.launch((1, 1, 1), (32, 1, 1), [20, out])

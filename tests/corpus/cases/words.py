@@ -28,7 +28,8 @@ def narrow_signs(a: Array) -> Rows:
                 rows += [wide, *(clamp(wide, t).astype(I64) for t in (U32, U16, I16, U8, I8))]
                 rows += [integer_to_f32(x, "rz").astype(I64), wide]
     h, b, upper = wrap(a, I16), wrap(a >> 8, I8), wrap(a >> 16, I16)
-    rows += [-h, -h, (-h).view(U16), -b, abs(b), -h.astype(I32), abs(h), -upper < h]
+    square = wrap(wrap(a, U32) * wrap(a, U32), I8)
+    rows += [-h, -h, (-h).view(U16), -b, abs(b), -h.astype(I32), abs(h), -upper < h, square.astype(U16)]
     return [row.astype(I64) for row in rows]
 
 

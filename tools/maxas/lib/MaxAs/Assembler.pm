@@ -18,7 +18,7 @@ use MaxAs::Reuse qw(set_reuse requested_reuse);
 use MaxAs::Banks qw(assign_pools bank_report);
 use MaxAs::Schedule qw(schedule_items);
 use MaxAs::Source;
-our @EXPORT_OK = qw(assemble preprocess interface flat);
+our @EXPORT_OK = qw(assemble preprocess interface flat files);
 
 my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62;
 
@@ -28,7 +28,8 @@ my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62;
 sub _front {
     my ($file, %opt) = @_;
     perl_allowed(!$opt{no_code});
-    my $source = expand(MaxAs::Source->read_file($file), $file, $opt{code} // ($opt{no_code} ? 'refuse' : 'run'));
+    my $search = _search($file, %opt);
+    my $source = expand(MaxAs::Source->read_file($file), $search, $opt{code} // ($opt{no_code} ? 'refuse' : 'run'));
     my ($preamble, @parts) = _kernel_parts($source);
     my $module = { constants => {}, globals => [] };
     my $common = _mappings({ constants => {}, registers => MaxAs::Registers->new }, $preamble);
@@ -37,6 +38,12 @@ sub _front {
     _unique(@kernels);
     module_header($module);
     return ($module, $common, @kernels);
+}
+
+# Where includes are looked for, and which files were read: the source so far.
+sub _search {
+    my ($file, %opt) = @_;
+    return { main => dirname($file), folders => $opt{include} // [], confined => $opt{no_code}, read => [$file] };
 }
 
 # ([preamble lines], [kernel's lines], ...), each with its mapping blocks still inside.
@@ -88,7 +95,7 @@ sub _unique {
 
 # -- assembling -------------------------------------------------------------------------------------------------
 
-# %opt: table, arch, kernel, no_code, no_reuse, debug. Returns a module; kernels carry `report` (counts).
+# %opt: table, arch, kernel, no_code, include (folders), no_reuse, debug. Returns a module; kernels carry `report` (counts).
 sub assemble {
     my ($file, %opt) = @_;
     my ($module, undef, @kernels) = _front($file, %opt);
@@ -120,7 +127,7 @@ sub _kernel_code {
     $opt{no_reuse} ? requested_reuse(\@instructions) : set_reuse(\@items, $kernel->{registers});
     _constants_in_range($kernel, $module, \@instructions) unless $opt{template};
     $kernel->{code} = code_bytes(\@instructions);
-    $kernel->{report} = bank_report(\@items, $kernel->{registers});
+    $kernel->{report} = bank_report(\@items, $kernel->{registers}, $opt{table});
     resources($kernel, \@instructions);
     return;
 }
@@ -198,11 +205,20 @@ sub interface {
     return interface_text($module, @kernels);
 }
 
+# The files a source is made of, itself first.
+sub files {
+    my ($file, %opt) = @_;
+    my $search = _search($file, %opt);
+    MaxAs::Source->read_file($file)->include($search);
+    my %seen;
+    return grep { !$seen{$_}++ } @{ $search->{read} };
+}
+
 # The source with its includes in place and the parameters' names spelled out, for assemblers that do not know `# Param:`.
 sub flat {
     my ($file, %opt) = @_;
     my (undef, undef, @kernels) = _front($file, %opt, code => 'skip', header_only => 1);
-    my $text = MaxAs::Source->read_file($file)->include(dirname($file))->{text};
+    my $text = MaxAs::Source->read_file($file)->include(_search($file, %opt))->{text};
     my $n = 0;
     my $mapping = sub { my $k = $kernels[$n++]; return $k ? mapping_text($k) : '' };
     return $text if $text =~ s/^(\s*#\s*Kernel:\s.*\n)/$1 . $mapping->()/gme;

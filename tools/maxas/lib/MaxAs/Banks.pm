@@ -19,7 +19,7 @@ sub assign_pools {
     my @code = grep { $_->{type} eq 'instr' } @$items;
     for my $inst (@code) { probe($inst, $registers, $env); accesses($inst, $registers) }
     $opt{no_reuse} ? requested_reuse(\@code) : set_reuse($items, $registers);
-    mark_served($items, $registers);
+    mark_served($items, $registers, $env->{table}{reuse_entries});
     my ($meets, $uses) = _meetings(\@code, $registers);
     delete @{$_}{qw(row args mods accesses)} for @code;
     _place($registers, $_, $registers->{bank}{$_}, 1) for sort keys %{ $registers->{bank} };
@@ -95,8 +95,8 @@ sub _place {
 
 # { conflicts, reads, served } of the final code, with a warning per conflict.
 sub bank_report {
-    my ($items, $registers) = @_;
-    mark_served($items, $registers);
+    my ($items, $registers, $table) = @_;
+    mark_served($items, $registers, $table->{reuse_entries});
     my %report = (conflicts => 0, reads => 0, served => 0, instructions => 0);
     for my $inst (grep { $_->{type} eq 'instr' } @$items) {
         $report{instructions}++ unless $inst->{tail};

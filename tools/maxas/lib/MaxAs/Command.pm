@@ -2,7 +2,7 @@ package MaxAs::Command;
 # The command line: modes, options, what is written where.
 use strict;
 use warnings;
-use MaxAs::Assembler qw(assemble preprocess interface flat);
+use MaxAs::Assembler qw(assemble preprocess interface flat files);
 use MaxAs::Container qw(container);
 use MaxAs::Cubin qw(write_module);
 use MaxAs::Dump qw(read_dump);
@@ -70,9 +70,10 @@ Assembler for Maxwell and Pascal (sm_50 .. sm_62) in the MaxAs dialect; sass/REA
   maxas.pl -v                                        dialect version
 
 Options: -D NAME VALUE sets a Perl global, -k NAME names the kernel, --arch sm_NN overrides '# Arch:', -n keeps the
-source's .reuse flags, -w silences warnings, -d prints scheduling decisions, --no-code refuses embedded Perl.
+source's .reuse flags, -w silences warnings, -d prints scheduling decisions, --no-code refuses embedded Perl and files from
+elsewhere, -I DIR looks for includes there too.
 With -p, --lines prints nothing but the instructions, each behind its place in the source; --flat the source as it is, with
-its includes in place and the names of its parameters spelled out.
+its includes in place and the names of its parameters spelled out; --files the files it is made of.
 END
 }
 
@@ -83,6 +84,10 @@ sub _options {
     while (@args) {
         my $arg = shift @args;
         if ($arg =~ /^-D(.*)$/s) { set_global(_definition($1, \@args)) }
+        elsif ($valued->{'-I'} && $arg =~ /^-I(.*)$/s) {
+            fail_plain('option -I wants a folder') unless length $1 || @args;
+            push @{ $opt{include} }, length $1 ? $1 : shift @args;
+        }
         elsif (my $flag = $flags->{$arg}) { $opt{$flag} = 1 }
         elsif (my $name = $valued->{$arg}) {
             fail_plain("option $arg wants a value") unless @args;
@@ -104,7 +109,7 @@ sub _definition {
 }
 
 my %ASSEMBLE_FLAGS = ('-w' => 'quiet', '-n' => 'no_reuse', '-d' => 'debug', '--no-code' => 'no_code');
-my %ASSEMBLE_VALUED = ('-k' => 'kernel', '-o' => 'out', '--arch' => 'arch');
+my %ASSEMBLE_VALUED = ('-k' => 'kernel', '-o' => 'out', '--arch' => 'arch', '-I' => 'include');
 
 sub _assemble {
     my ($opt, $source, @more) = _options(\%ASSEMBLE_FLAGS, \%ASSEMBLE_VALUED, @_);
@@ -137,9 +142,10 @@ sub _report {
 }
 
 sub _preprocess {
-    my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS, '--lines' => 'lines', '--flat' => 'flat' }, \%ASSEMBLE_VALUED, @_);
+    my ($opt, $source, $out) = _options({ %ASSEMBLE_FLAGS, '--lines' => 'lines', '--flat' => 'flat', '--files' => 'files' }, \%ASSEMBLE_VALUED, @_);
     fail_plain('-p wants a source file') unless defined $source;
     return _deliver($out, flat($source, %$opt)) if $opt->{flat};
+    return _deliver($out, join '', map { "$_\n" } files($source, %$opt)) if $opt->{files};
     my $text = preprocess($source, %$opt, table => MaxAs::Table->load);
     return _deliver($out, $text);
 }

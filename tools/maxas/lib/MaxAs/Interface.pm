@@ -68,7 +68,8 @@ sub interface_text {
     my @all = map { {
         name => $_->{name}, threads => $_->{req_threads} && [map { 0 + $_ } @{ $_->{req_threads} }], shared => $_->{shared} // 0,
         registers => defined $_->{max_registers} ? 0 + $_->{max_registers} : undef,
-        params => [map { _param($_) } @{ $_->{params} // [] }], textures => $_->{textures}, constants => \@constants,
+        params => [map { _param($_) } @{ $_->{params} // [] }], textures => $_->{textures},
+        channels => [map { 0 + $_ } @{ $_->{channels} // [] }], constants => \@constants,
     } } @kernels;
     return JSON::PP->new->canonical->ascii->encode({ kernels => \@all }) . "\n";
 }

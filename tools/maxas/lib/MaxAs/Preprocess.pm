@@ -10,7 +10,6 @@ package MaxAs::Preprocess;
 use strict;
 use warnings;
 use Exporter 'import';
-use File::Basename qw(dirname);
 use MaxAs::Fail qw(fail fail_plain);
 use MaxAs::Source;
 our @EXPORT_OK = qw(expand set_global constant_map substitute);
@@ -26,10 +25,11 @@ sub set_global {
     return;
 }
 
-# File to expanded Source. Embedded Perl: 'run', 'refuse', or 'skip' (blocks vanish, inline code stays as it is).
+# A source expanded. $search: where includes are (MaxAs::Source). Embedded Perl: 'run', 'refuse', or 'skip' (blocks vanish,
+# inline code stays as it is).
 sub expand {
-    my ($source, $main_file, $code) = @_;
-    $source = $source->include(dirname($main_file))->strip_comment_blocks;
+    my ($source, $search, $code) = @_;
+    $source = $source->include($search)->strip_comment_blocks;
     $source = _code_blocks($source, $code);
     return $code eq 'skip' ? $source : _inline_code($source, $code);
 }

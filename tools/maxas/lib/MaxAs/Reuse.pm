@@ -6,8 +6,6 @@ use Exporter 'import';
 use MaxAs::Access qw(gpr_operands register_count);
 our @EXPORT_OK = qw(set_reuse requested_reuse mark_served);
 
-my $DEPTH = 3;    # registers remembered per slot
-
 # With -n: the flags the source asks for.
 sub requested_reuse {
     my ($instructions) = @_;
@@ -39,53 +37,54 @@ sub _touches {
 
 sub _is_written { my ($keys, $written) = @_; return scalar grep { $written->{$_} } split / /, $keys }
 
-# Calls $visit->(inst, slot state, reads, written) for each instruction; labels and jumps empty the slots.
+# Follows the last $depth registers read in each slot, the least recently read going first; with
+# $skip_written what the instruction itself overwrites takes no place. Calls $visit->(inst, slot number,
+# the entry [key, instruction that read it last] found for a read, or undef) for each read of each instruction. Labels and
+# jumps empty the slots.
 sub _walk {
-    my ($items, $registers, $visit) = @_;
+    my ($items, $registers, $depth, $skip_written, $visit) = @_;
     my @slot = ([], [], []);
     for my $inst (@$items) {
         if ($inst->{type} eq 'label') { @slot = ([], [], []); next }
         next unless $inst->{type} eq 'instr';
         my ($reads, $written) = _touches($inst, $registers);
-        $visit->($inst, \@slot, $reads, $written);
+        for my $read (@$reads) {
+            my ($number, $key) = @$read;
+            my $entries = $slot[$number];
+            my ($found) = grep { $_->[0] eq $key } @$entries;
+            $visit->($inst, $number, $found);
+            @$entries = grep { $_->[0] ne $key } @$entries;
+            push @$entries, [$key, $inst] unless $skip_written && _is_written($key, $written);
+            shift @$entries while @$entries > $depth;
+        }
         for my $entries (@slot) { @$entries = grep { !_is_written($_->[0], $written) } @$entries }
         @slot = ([], [], []) if $inst->{row}{cls}{pipe} eq 'branch';
     }
     return;
 }
 
-# Per slot, remembers the registers read there and by whom; a second read sets the flag of the first reader.
+# A register that is read again in the slot: the flag of the read before. The dialect looks back over three registers of a
+# slot, which is its rule for what it encodes and no claim about the cache: a flag on what the cache has lost does nothing.
+my $CANDIDATES = 3;
+
 sub set_reuse {
     my ($items, $registers) = @_;
     $_->{control}{reuse} = $_->{phase} // 0 for grep { $_->{type} eq 'instr' } @$items;
-    _walk($items, $registers, sub {
-        my ($inst, $slot, $reads, $written) = @_;
-        for my $read (@$reads) {
-            my ($number, $key) = @$read;
-            my $entries = $slot->[$number];
-            $_->[1]{control}{reuse} |= 1 << $number for grep { $_->[0] eq $key } @$entries;
-            @$entries = grep { $_->[0] ne $key } @$entries;
-            push @$entries, [$key, $inst] unless _is_written($key, $written);
-            shift @$entries while @$entries > $DEPTH;
-        }
+    _walk($items, $registers, $CANDIDATES, 1, sub {
+        my (undef, $number, $found) = @_;
+        $found->[1]{control}{reuse} |= 1 << $number if $found;
     });
     return;
 }
 
-# Notes per instruction which slots find their register in the cache: { served => bits }.
+# Notes per instruction which slots find their register in the cache, which holds $depth (the table's reuse_entries) in each:
+# { served => bits }.
 sub mark_served {
-    my ($items, $registers) = @_;
-    _walk($items, $registers, sub {
-        my ($inst, $slot, $reads) = @_;
-        $inst->{served} = 0;
-        for my $read (@$reads) {
-            my ($number, $key) = @$read;
-            my $entries = $slot->[$number];
-            $inst->{served} |= 1 << $number if grep { $_->[0] eq $key } @$entries;
-            @$entries = grep { $_->[0] ne $key } @$entries;
-            push @$entries, [$key] if $inst->{control}{reuse} >> $number & 1;
-            shift @$entries while @$entries > $DEPTH;
-        }
+    my ($items, $registers, $depth) = @_;
+    $_->{served} = 0 for @$items;
+    _walk($items, $registers, $depth, 0, sub {
+        my ($inst, $number, $found) = @_;
+        $inst->{served} |= 1 << $number if $found && $found->[1]{control}{reuse} >> $number & 1;
     });
     return;
 }

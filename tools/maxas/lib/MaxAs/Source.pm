@@ -2,6 +2,7 @@ package MaxAs::Source;
 # Source text that remembers where each of its lines came from, through includes and expansions.
 use strict;
 use warnings;
+use Cwd ();
 use File::Basename qw(dirname);
 use File::Spec;
 use MaxAs::Fail qw(fail fail_plain);
@@ -75,20 +76,52 @@ sub rewrite {
     return (MaxAs::Source->new($out, \@out_at), $count);
 }
 
-# Pass 1: <INCLUDE file="name"/>, looked up as given, then in the directory of the main file.
+# Pass 1: <INCLUDE file="name"/>, looked up beside the including file, beside the main file, then in the folders of -I; never
+# in the current folder unasked. $search: { main => folder of the main file, folders => [those of -I], confined => read
+# nothing outside of these (--no-code), read => [files read so far] }.
 sub include {
-    my ($self, $main_dir, $depth) = @_;
+    my ($self, $search, $here, $depth) = @_;
+    $here  //= $search->{main};
     $depth //= 0;
     my ($new) = $self->rewrite(qr/^[ \t]*<INCLUDE\s+file\s*=\s*"([^"\n]*)"\s*\/?>[^\n]*\n/m, sub {
         my ($at, $name) = @_;
         fail($at, "includes nest deeper than $MAX_INCLUDES: does '$name' include itself?") if $depth >= $MAX_INCLUDES;
-        my $path = (grep { !/\0/ && -f } $name, File::Spec->catfile($main_dir, $name))[0];
-        fail($at, "INCLUDE: no file '$name' here or in '$main_dir'") unless defined $path;
+        my $path = _find($search, $here, $name);
+        fail($at, "INCLUDE: no file '$name' in " . join(', ', map { "'$_'" } _folders($search, $here))
+            . ($search->{confined} ? ' (--no-code reads nothing from elsewhere)' : '')) unless defined $path;
         my $source = MaxAs::Source->read_file($path);
+        push @{ $search->{read} }, $path;
         $source->{text} =~ s/^([ \t]*#)(?=[ \t]*Kernel:)/$1 included:/mg;    # starts no kernel here
-        return $source->include($main_dir, $depth + 1);
+        return $source->include($search, dirname($path), $depth + 1);
     });
     return $new;
+}
+
+sub _folders {
+    my ($search, $here) = @_;
+    my %seen;
+    return grep { !$seen{$_}++ } $here, $search->{main}, @{ $search->{folders} };
+}
+
+sub _find {
+    my ($search, $here, $name) = @_;
+    return if $name =~ /\0/ || !length $name;
+    for my $folder (_folders($search, $here)) {
+        my $path = File::Spec->file_name_is_absolute($name) ? $name : File::Spec->catfile($folder, $name);
+        return $path if (!$search->{confined} || _below($path, $search->{main}, @{ $search->{folders} })) && -f $path;
+    }
+    return;
+}
+
+# Does the file, links followed, lie in one of the folders or below?
+sub _below {
+    my ($path, @folders) = @_;
+    my $real = Cwd::realpath($path) // return 0;
+    for my $folder (map { Cwd::realpath($_) // () } @folders) {
+        my $inside = File::Spec->abs2rel($real, $folder);
+        return 1 if !File::Spec->file_name_is_absolute($inside) && (File::Spec->splitdir($inside))[0] ne File::Spec->updir;
+    }
+    return 0;
 }
 
 # Pass 2: <COMMENT> ... </COMMENT> is removed.

@@ -25,7 +25,7 @@ sub load {
     my $text = do { local $/; <$fh> };
     close $fh;
     my $data = JSON::PP->new->decode($text);
-    my $self = bless { classes => $data->{classes}, rows => [], by_op => {}, opcode_memo => {} }, $class;
+    my $self = bless { classes => $data->{classes}, reuse_entries => $data->{operand_cache}{entries}, rows => [], by_op => {}, opcode_memo => {} }, $class;
     $self->_special_registers($data);
     $self->{cc_name} = $data->{sets}{cc};
     $self->{cc_number} = { map { substr($data->{sets}{cc}{$_}, 1) => 0 + $_ } keys %{ $data->{sets}{cc} } };

@@ -1,0 +1,176 @@
+"""maxdnn.cubins: one assembly and one check for every architecture, and nothing used that is out of date or damaged."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from maxdnn import assemble, check, cubin, cubins
+from maxdnn.errors import AssemblyError
+
+BODY = "--:-:-:-:f EXIT;\n"
+
+
+class Tree:
+    """A folder of sources and one for what is made of them; counts assemblies and checks."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sass, self.binaries = folder / "sass", folder / "bin"
+        self.sass.mkdir()
+        self.assembled: list[str] = []
+        self.checked = 0
+        monkeypatch.setattr(cubins, "BINARIES", self.binaries)
+        asset = cubins.asset
+        monkeypatch.setattr(cubins, "asset", lambda name: self.sass if name == "sass" else asset(name))
+        do_assemble, do_check = assemble.assemble, check.check_cubin
+
+        def counted_assemble(source, output, **options):
+            self.assembled.append(options["arch"])
+            return do_assemble(source, output, **options)
+
+        def counted_check(path):
+            self.checked += 1
+            return do_check(path)
+        monkeypatch.setattr(assemble, "assemble", counted_assemble)
+        monkeypatch.setattr(check, "check_cubin", counted_check)
+
+    def write(self, **files: str) -> None:
+        for name, text in files.items():
+            (self.sass / name.replace("_", ".")).write_text(text)
+
+    def get(self, source: str, arch: str = "sm_52") -> bytes:
+        """As a new process would get it."""
+        for cached in (cubins.cubin, cubins._code, cubins._tools, cubins.ingredients):
+            cached.cache_clear()
+        return cubins.cubin(source, arch)
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    yield Tree(tmp_path, monkeypatch)
+    for cached in (cubins.cubin, cubins._code, cubins._tools, cubins.ingredients):
+        cached.cache_clear()
+
+
+def test_relabelling_gives_what_assembling_gives(tmp_path):
+    """For every architecture; a label of an older one is refused."""
+    source = cubins.asset("sass") / "pad.sass"
+    made = {}
+    for arch in cubins.ARCHS:
+        assemble.assemble(source, tmp_path / arch, arch=arch)
+        made[arch] = (tmp_path / arch).read_bytes()
+    for n, origin in enumerate(cubins.ARCHS):
+        for arch in cubins.ARCHS[n:]:
+            assert cubins.relabelled(made[origin], arch) == made[arch]
+            assert cubin.read(cubins.relabelled(made[origin], arch)).arch == arch
+    with pytest.raises(AssemblyError, match=r"needs sm_53 or later \(got sm_52\)"):
+        cubins.relabelled(made["sm_53"], "sm_52")
+
+
+def test_one_assembly_and_one_check_serve_every_architecture(tree):
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    for arch in cubins.ARCHS:
+        assert cubin.read(tree.get("a", arch)).arch == arch
+    assert (tree.assembled, tree.checked) == (["sm_50"], 1)
+
+
+def test_a_kernel_of_later_instructions_is_made_for_the_oldest_that_has_them(tree):
+    tree.write(a_sass="# Kernel: a\n--:-:-:-:6 HADD2 R0, R1, R2;\n" + BODY)
+    assert cubin.read(tree.get("a", "sm_61")).arch == "sm_61"
+    assert (tree.assembled, tree.checked) == (["sm_50", "sm_52", "sm_53"], 1)
+    with pytest.raises(AssemblyError, match="needs sm_53 or later"):
+        tree.get("a", "sm_50")
+
+
+def test_what_a_kernel_includes_decides_and_nothing_else(tree):
+    tree.write(a_sass='# Kernel: a\n<INCLUDE file="b.inc"/>\n' + BODY, b_inc='<INCLUDE file="c.inc"/>\n',
+               c_inc="--:-:-:-:6 MOV R0, 0x1;\n", d_inc="", e_sass="# Kernel: e\n" + BODY)
+    first = tree.get("a")
+    tree.write(d_inc="--:-:-:-:6 NOP;\n", e_sass="# Kernel: e\n--:-:-:-:6 NOP;\n" + BODY)
+    assert tree.get("a") == first and len(tree.assembled) == 1
+    tree.write(c_inc="--:-:-:-:6 MOV R0, 0x2;\n")
+    assert tree.get("a") != first and len(tree.assembled) == 2
+
+
+def test_a_damaged_cubin_or_note_is_made_anew(tree):
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    good = tree.get("a")
+    made, note = tree.binaries / "a.cubin", tree.binaries / "a.json"
+    flipped = bytearray(made.read_bytes())
+    flipped[-200] ^= 4
+    for path, bad in ((made, bytes(flipped)), (made, b""), (note, b"{"), (note, b"[]"), (note, b'{"files": 7}')):
+        before = len(tree.assembled)
+        path.write_bytes(bad)
+        assert tree.get("a") == good and len(tree.assembled) == before + 1
+    assert sorted(p.name for p in tree.binaries.iterdir()) == ["a.cubin", "a.json"]
+
+
+def test_a_folder_that_cannot_be_written_only_costs_time(tree):
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    tree.binaries.write_text("a file, where a folder is wanted")
+    assert cubin.read(tree.get("a")).kernels
+
+
+def test_the_rules_of_the_checker_decide(tree, tmp_path, monkeypatch):
+    """All that checking loads of this package is among the rules; a changed rule or figure makes kernels anew."""
+    code = "import sys, maxdnn.check; print(*(n for n in sys.modules if n.startswith('maxdnn.')))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {name.split(".")[1] for name in loaded} <= {rule.removesuffix(".py") for rule in cubins.RULES}
+    copy = tmp_path / "maxdnn"
+    shutil.copytree(cubins.PACKAGE, copy, ignore=shutil.ignore_patterns("kernels_bin", "__pycache__"))
+    monkeypatch.setattr(cubins, "PACKAGE", copy)
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    tree.get("a")
+    for name in ("check/hazards.py", "check/latencies.json", "isa/maxwell.json", "semantics/move.py", "cubin.py"):
+        before = len(tree.assembled)
+        with (copy / name).open("a") as file:
+            file.write(" ")
+        tree.get("a")
+        assert len(tree.assembled) == before + 1, name
+    with (copy / "planner.py").open("a") as file:
+        file.write(" ")
+    before = len(tree.assembled)
+    tree.get("a")
+    assert len(tree.assembled) == before
+
+
+def test_another_assembler_counts_by_its_content(tree, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    text = f'#!/bin/sh\nexec perl {assemble.MAXAS} "$@"\n'
+    for copy, content in (("one", text), ("two", text), ("three", text + "# changed\n")):
+        other = tmp_path / copy / "other"
+        other.parent.mkdir()
+        other.write_text(content)
+        other.chmod(0o755)
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    counts = []
+    for folder in ("one", "two", "three"):
+        monkeypatch.setenv("MAXDNN_MAXAS", os.fspath(tmp_path / folder / "other"))
+        tree.get("a")
+        counts.append(len(tree.assembled))
+    assert counts == [1, 1, 2]
+
+
+def test_a_kernel_that_is_not_proven_safe_is_refused(tree):
+    tree.write(a_sass="# Kernel: a\n--:-:-:-:1 MOV R0, RZ;\n--:-:-:-:6 IADD R1, R0, R0;\n" + BODY)
+    with pytest.raises(AssemblyError, match=r"a\.cubin: hazards"):
+        tree.get("a")
+    assert not tree.binaries.exists()
+
+
+def test_a_source_elsewhere_is_kept_under_a_name_of_its_own(tree, tmp_path):
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    far = tmp_path / "far" / "a.sass"
+    far.parent.mkdir()
+    far.write_text('# Kernel: far\n<INCLUDE file="part.inc"/>\n' + BODY)
+    (far.parent / "part.inc").write_text("--:-:-:-:6 MOV R0, 0x1;\n")
+    place = str(far.with_suffix(""))
+    assert (list(cubin.read(tree.get("a")).kernels), list(cubin.read(tree.get(place)).kernels)) == (["a"], ["far"])
+    tree.get(place)
+    assert len(tree.assembled) == 2 and len(list(tree.binaries.glob("*.cubin"))) == 2
+    (far.parent / "part.inc").write_text("--:-:-:-:6 MOV R0, 0x2;\n")
+    tree.get(place)
+    assert len(tree.assembled) == 3
