@@ -1,4 +1,7 @@
 import gc
+import os
+import subprocess
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -254,6 +257,33 @@ def test_threads_that_call_at_once_load_a_plan_once():
         thread.join()
     assert len(outs) == 4 and all(np.array_equal(out, want) for out in outs)
     assert gpu.loads == 2  # the padding, and the convolution with its table
+
+
+FORK = """
+import os, threading
+import numpy as np
+import maxdnn
+from maxdnn.devices import find
+ones = np.ones((2, 4, 4, 4), np.float32), np.ones((2, 3, 3, 4), np.float32)
+maxdnn.conv_fprop(*ones, padding=1)
+(lane,) = find.host().kept["engine"]._lanes.values()
+held = threading.Event()
+def hold():
+    with lane.lock:
+        held.set()
+        threading.Event().wait()
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if not child:
+    os._exit(int(maxdnn.conv_fprop(*ones, padding=1)[0, 1, 1, 0] != 18))
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_during_a_call_of_another_thread_computes():
+    assert subprocess.run([sys.executable, "-c", FORK], timeout=120).returncode == 0
 
 
 def test_what_a_device_kept_dies_with_it():
