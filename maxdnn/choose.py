@@ -29,6 +29,11 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
     fastest on `device` (the virtual GTX 980 if None). `copy_images`, `copy_filters`: make the plan for arrays that may
     begin at any float; it then copies those that a kernel reads as textures. Raises ShapeError if the layer is beyond
     what textures, grids or 32-bit counts reach."""
+    if kernel is not None and not isinstance(kernel, str):
+        raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
+    for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters)):
+        if not isinstance(value, bool):
+            raise ShapeError(f"{name} must be True or False (got {value!r})")
     unaligned = [role for role, copied in (("images", copy_images), ("filters", copy_filters)) if copied]
     return choose(forward(shape, layout=layout, unaligned=unaligned), chip_of(device), kernel)
 

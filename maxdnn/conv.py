@@ -88,7 +88,7 @@ def _unaligned(given: dict[str, ArrayView], device: Device) -> list[str]:
 
 def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dilation: Any, groups: Any,
            layout: str) -> ConvShape:
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
     factor = 1
     with suppress(TypeError):

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from . import launchfile
 from .choose import plan as make_plan
 from .cubin import CubinKernel
 from .cubins import cubin
 from .devices.protocol import Dim3, Texture
-from .errors import LaunchError, SimulationError
+from .errors import SimulationError
 from .families.direct import CONV_64X64
 from .isa import Instruction
 from .plans import Launch, Plan
@@ -78,13 +79,17 @@ def conv(shape: ConvShape | Plan, *, kernel: str | None = CONV_64X64.name, machi
     another one, or by the planner's choice (None); a plan brings its own. Raises ShapeError for a layer the kernel
     cannot serve, SimulationError for an unknown machine or policy."""
     plan = shape if isinstance(shape, Plan) else make_plan(shape, kernel=kernel)
-    chip = preset(machine) if isinstance(machine, str) else machine
+    chip = _machine(machine)
     results, exact = [], True
     for workload, code, whole_lines in conv_workloads(plan, chip):
         exact &= whole_lines
         results.append(simulate(workload, chip, registers=code.registers, shared_bytes=code.shared_bytes,
                                 threads=plan.spec.threads, options=options, progress=progress))
     return ConvTiming(plan.shape, plan, tuple(results), exact)
+
+
+def _machine(machine: str | Machine) -> Machine:
+    return machine if isinstance(machine, Machine) else preset(machine)
 
 
 def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel, bool]]:
@@ -228,7 +233,7 @@ def launch(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *,
     if blocks > MAX_TRACED_BLOCKS:
         raise SimulationError(f"grid must have at most {MAX_TRACED_BLOCKS} blocks, all of which are traced "
                               f"(got {blocks})")
-    chip = preset(machine) if isinstance(machine, str) else machine
+    chip = _machine(machine)
     kernel: CubinKernel = function.kernel
     threads = block[0] * block[1] * block[2]
     traces = traced(function, grid, block, args, textures or {}, range(blocks), shared_bytes)
@@ -243,42 +248,25 @@ def described_launch(cubin_bytes: bytes, description: Mapping[str, Any], *, mach
     """Time a launch described by plain data, as `maxdnn simulate --help` explains. Raises LaunchError for a
     description that does not fit the kernel."""
     from .emu.gpu import VirtualGpu
+    wanted = launchfile.parse(description)
     gpu = VirtualGpu()
     module = gpu.load(cubin_bytes)
-    kernel = module.cubin.kernel(description.get("kernel"))
-    for name, words in description.get("constants", {}).items():
-        module.set_constant(name, np.array(words, np.int32))
-    args = [_argument(gpu, a) for a in description.get("args", [])]
-    textures = {name: Texture(args[index].address, args[index].nbytes)
-                for name, index in description.get("textures", {}).items()}
-    return launch(module.function(kernel.name), _dim3(description, "grid"), _dim3(description, "block"), args,
-                  textures=textures, shared_bytes=description.get("shared_bytes", 0), machine=machine, options=options)
+    function = module.function(module.cubin.kernel(wanted.kernel).name)
+    for name, words in wanted.constants.items():
+        module.set_constant(name, words)
+    args = [_placed(gpu, a) for a in wanted.args]
+    textures = {name: Texture(args[n].address, args[n].nbytes) for name, n in wanted.textures.items()}
+    return launch(function, wanted.grid, wanted.block, args, textures=textures, shared_bytes=wanted.shared_bytes,
+                  machine=machine, options=options)
 
 
-def _dim3(description: Mapping[str, Any], name: str) -> Dim3:
-    value = description.get(name)
-    if not isinstance(value, list) or not 1 <= len(value) <= 3 or not all(isinstance(v, int) for v in value):
-        raise LaunchError(f"{name} must be a list of one to three integers (got {value!r})")
-    x, y, z = [*value, 1, 1][:3]
-    return x, y, z
-
-
-def _argument(gpu: Any, value: Any) -> Any:
-    """A number, {"f32": value}, {"f64": value}, or {"buffer": bytes, "i32": [first words]}."""
-    match value:
-        case int():
-            return value
-        case {"f32": number}:
-            return np.float32(number)
-        case {"f64": number}:
-            return np.float64(number)
-        case {"buffer": int(nbytes)}:
-            buffer = gpu.alloc(nbytes)
-            if "i32" in value:
-                gpu.upload(buffer, np.array(value["i32"], np.int32))
-            return buffer
-    raise LaunchError('an argument must be an integer, {"f32": x}, {"f64": x} or {"buffer": bytes} '
-                      f"(got {value!r})")
+def _placed(gpu: Any, value: Any) -> Any:
+    """An argument of a description on the device."""
+    if not isinstance(value, launchfile.BufferArgument):
+        return value
+    buffer = gpu.alloc(value.nbytes)
+    gpu.upload(buffer, value.words)
+    return buffer
 
 
 __all__ = ["ConvTiming", "Options", "conv", "conv_workloads", "described_launch", "launch", "preset", "traced"]

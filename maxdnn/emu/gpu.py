@@ -37,6 +37,14 @@ class VirtualGpu:
 
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
                  race: bool = False, undefined: bool = False) -> None:
+        for name, value, most in (("instruction_budget", instruction_budget, 1 << 62),
+                                  ("workers", 1 if workers is None else workers, 1 << 16)):
+            if not isinstance(value, int) or not 1 <= value <= most:
+                raise LaunchError(f"{name} must be an integer from 1 to {most} (got {value!r})")
+        if not isinstance(race, bool) or not isinstance(undefined, bool):
+            raise LaunchError(f"race and undefined must be True or False (got {race!r}, {undefined!r})")
+        if not isinstance(preset, str):
+            raise LaunchError(f"preset must be a name such as 'gm204' (got {preset!r})")
         self.name = f"virtual {preset}"
         self.arch = _ARCHS.get(preset, "sm_52")
         self.instruction_budget = instruction_budget
@@ -217,7 +225,7 @@ class VirtualFunction:
         gpu, kernel = self.module.gpu, self.kernel
         check_geometry(kernel, grid, block, shared_bytes)
         banks = self.module.banks(kernel)
-        references = self._references(textures or {})
+        references = self._references({} if textures is None else textures)
         self._fill_bank0(banks[0], grid, block, args, shared_bytes)
         for number, (_, offset) in enumerate(kernel.textures):
             banks[0][offset:offset + 4].view(np.uint32)[0] = gpu.texture_count + number
@@ -227,6 +235,8 @@ class VirtualFunction:
 
     def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
         names = [name for name, _ in self.kernel.textures]
+        if not isinstance(textures, Mapping):
+            raise LaunchError(f"{self.name}: textures must map names to textures (got {textures!r})")
         unknown = sorted(set(textures) - set(names))
         missing = sorted(set(names) - set(textures))
         if unknown or missing:

@@ -4,15 +4,14 @@ An address row holds the byte address of each of 32 lanes; all ones for a lane t
 
 import numpy as np
 
-from .machine import LINE, SECTOR
+from .machine import LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = np.uint64(0xFFFFFFFFFFFFFFFF)
-_BANKS = 32
 
 
 def _ways(words: np.ndarray) -> int:
     """Passes for distinct words: the largest number of different words in one bank."""
-    return int(np.bincount(np.unique(words) % _BANKS, minlength=_BANKS).max()) if words.size else 0
+    return int(np.bincount(np.unique(words) % SHARED_BANKS, minlength=SHARED_BANKS).max()) if words.size else 0
 
 
 def _neighbours_agree(lanes: np.ndarray) -> bool:
