@@ -90,7 +90,7 @@ def _build(source: str, arch: str, path: Path) -> None:
 
 
 def _check(path: Path) -> None:
-    """Refuse a kernel whose control codes are not proven safe."""
+    """Refuse a kernel whose control codes are not found safe."""
     from .check import check_cubin
 
     for report in check_cubin(path):

@@ -48,9 +48,16 @@ def test_the_last_pixel_of_the_last_output_stays_inside_the_map():
 
 
 def test_offsets_that_do_not_exist_read_zero_from_any_base():
-    largest_base = 2**29 + 2**28  # prefetch beyond the last tile included
-    assert MAX_TEXELS <= OUT_OF_RANGE
-    assert OUT_OF_RANGE + largest_base < 2**31
+    """On the largest map there is, whose last pixel is the farthest base: a missing offset leads from the first pixel
+    beyond the map, and from the last not beyond an int32."""
+    largest = ConvShape(4, 1, 2**14, 2**14, 1, 1, 1)
+    (conv,) = plan(largest).passes
+    missing = int(table(conv)[-1])
+    last = (largest.P - 1) * conv.values["map_row"] + (largest.Q - 1) * conv.values["map_col"]
+    assert last == MAX_TEXELS - 1
+    assert missing >= MAX_TEXELS and missing + last < 2**31
+    with pytest.raises(ShapeError, match="the 4 GiB reach of a texture"):
+        plan(ConvShape(4, 1, 2**14, 2**14 + 1, 1, 1, 1))
 
 
 def test_a_patch_larger_than_constant_memory_is_cut_into_whole_steps_that_accumulate():

@@ -31,10 +31,6 @@ def test_every_figure_has_a_kind_and_a_source_and_stands_in_the_ledger(name):
     assert section.count("| `") == len(own)
 
 
-def test_nothing_is_fitted():
-    assert all(f.kind != "fitted" for name in names() for f in preset(name).figures.values())
-
-
 def test_a_sibling_differs_only_where_it_says():
     ti, gtx980 = preset("gm107"), preset("gm204")
     assert (ti["sms"], gtx980["sms"]) == (5, 16)
