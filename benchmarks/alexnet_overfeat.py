@@ -14,13 +14,13 @@ import os
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fingerprint import fingerprint
 
 from maxdnn import timing
 from maxdnn.families.direct import CONV_PAPER
@@ -61,15 +61,9 @@ def write(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def fingerprint(machine: Machine) -> str:
-    """Everything a simulated figure depends on."""
-    from maxdnn.cubins import ingredients
-    root = Path(timing.__file__).parent
-    sources = [root / "timing.py", root / "plans.py", *sorted((root / "families").glob("*.py")),
-               *sorted((root / "sim").glob("*.py"))]
-    figures = json.dumps({k: f.value for k, f in machine.figures.items()}, sort_keys=True)
-    code = zlib.crc32(b"".join(s.read_bytes() for s in sources))
-    return f"{machine.name}-{zlib.crc32(figures.encode()):08x}-{code:08x}-{ingredients()}"
+def two_digits(value: float) -> float:
+    """An error as far as it means something: its further digits differ from one computer to the next."""
+    return float(f"{value:.1e}")
 
 
 # -- simulating -------------------------------------------------------------------------------------------------------
@@ -101,7 +95,7 @@ def checked(layer: Layer) -> dict[str, Any]:
     from verify_layers import TOLERANCE, verify
     results = verify(layer, CONV_PAPER.name, None)
     error = float(np.max([r.error for r in results]))  # NaN, from an output that is missing, stays NaN
-    return {"error": error, "ok": bool(error < TOLERANCE), "outputs": results[0].outputs}
+    return {"error": two_digits(error), "ok": bool(error < TOLERANCE), "outputs": results[0].outputs}
 
 
 def pieces(layers: Sequence[Layer], quick: bool) -> list[tuple[str, float, Layer, str]]:
@@ -193,7 +187,7 @@ def measured_rows(layers: Sequence[Layer]) -> list[dict[str, Any]]:
         layer = next(x for x in layers if (x.network, x.name) == (row["network"], row["layer"]))
         rows.append(row | {"label": f"measured {row['gpu']}", "paper_cudnn_ce": layer.paper_cudnn_ce,
                            "difference": row["ce"] - layer.paper_ce,
-                           "check": {"error": row["error"], "ok": row["correct"]}})
+                           "check": {"error": two_digits(row["error"]), "ok": row["correct"]}})
     return rows
 
 
@@ -304,8 +298,9 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> None:
         drawing.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
-def save(rows: Sequence[dict[str, Any]], folder: Path) -> None:
-    data = {"layers": list(rows), "summary": summary(rows),
+def save(rows: Sequence[dict[str, Any]], folder: Path, marks: dict[str, str] | None) -> None:
+    """`marks`: the fingerprint of what simulated rows depend on."""
+    data = {"layers": list(rows), "summary": summary(rows), "fingerprint": marks,
             "formula": "ce = C / (2 x 128 x clocks x SMs), C = 2 N P Q (C R S + 1) K"}
     write(folder / f"{NAME}.json", json.dumps(data, indent=1) + "\n")
     write(folder / f"{NAME}.txt", as_text(rows))
@@ -335,11 +330,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     args.output.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
+    marks = None
     if args.gpu:
         rows = measured_rows(layers)
     else:
         machine = preset(args.machine)
-        store = Store(args.output, fingerprint(machine))
+        marks = fingerprint(machine)
+        store = Store(args.output, json.dumps(marks))
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         try:
             run_pieces(pieces(layers, args.quick), machine, store, workers)
@@ -349,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         rows = simulated_rows(layers, machine, store)
         store.path.unlink(missing_ok=True)
-    save(rows, args.output)
+    save(rows, args.output, marks)
     print(as_text(rows), end="")
     print(f"wrote {args.output} after {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return 0 if all(r["check"] is None or r["check"]["ok"] for r in rows) else 1

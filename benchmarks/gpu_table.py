@@ -73,7 +73,7 @@ class GpuTable:
         with self.device.active():
             result = out.get()
         kernel = measure(self.device, lambda: maxdnn.conv_fprop(p, f, out=out, plan=kernel_plan), self.clock)
-        error = _error(maps, filters, result, s)
+        error = float(f"{_error(maps, filters, result, s):.1e}")  # no further digit means anything
         row = {"network": layer.network, "layer": layer.name, "gpu": self.device.name, "kind": "measured",
                "ce": efficiency(layer, call, self.device), "paper_ce": layer.paper_ce,
                "kernel_ce": efficiency(layer, kernel, self.device),
@@ -103,7 +103,8 @@ class GpuTable:
                     best[family] = (timing.seconds, timing, ALGORITHMS[number])
         with self.device.active():
             theirs = y.get().transpose(1, 2, 3, 0)
-        row: dict[str, Any] = {"cudnn_seconds": times, "largest_difference": float(np.abs(theirs - ours).max())}
+        row: dict[str, Any] = {"cudnn_seconds": times,
+                               "largest_difference": float(f"{np.abs(theirs - ours).max():.1e}")}
         for family, (_, timing, name) in best.items():
             row[f"cudnn_{family}_ce"] = efficiency(layer, timing, self.device)
             row[f"cudnn_{family}_algorithm"] = name

@@ -2,6 +2,7 @@
 PyTorch ...), seen alike and checked before any work starts."""
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,25 +38,23 @@ def view(name: str, array: Any, rank: int = 4) -> ArrayView:
     if isinstance(array, np.ma.MaskedArray):
         raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
     if isinstance(array, np.ndarray):
-        shape, typestr, strides = array.shape, array.dtype.str, array.strides
+        shape, typestr = array.shape, array.dtype.str
+        strides: tuple[int, ...] | None = array.strides
         address, on_host, writable = array.ctypes.data, True, array.flags.writeable
     else:
         interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
             raise ShapeError(f"{name} must be a NumPy array or have __cuda_array_interface__ "
                              f"(got {type(array).__name__})")
-        shape, typestr, strides = tuple(interface["shape"]), interface["typestr"], interface.get("strides")
-        (address, read_only), on_host = interface["data"], False
-        writable, stream = not read_only, interface.get("stream")
-        if interface.get("mask") is not None:
-            raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
+        shape, typestr, strides, address, writable = _interface(name, interface)
+        on_host, stream = False, interface.get("stream")
         if stream is not None and (not isinstance(stream, int) or stream < 1):
             raise ShapeError(f"the stream of {name}'s __cuda_array_interface__ must be None, 1, 2 or a handle "
                              f"(got {stream!r})")
     if len(shape) != rank:
         raise ShapeError(f"{name} must have {rank} axes (got {len(shape)}: shape {shape})")
     if typestr != "<f4":
-        raise ShapeError(f"{name} must be float32 (got {np.dtype(typestr)})")
+        raise ShapeError(f"{name} must be float32 (got {array.dtype if on_host else _dtype(typestr)})")
     if 0 in shape:
         raise ShapeError(f"{name} must have no axis of size zero (got shape {shape})")
     if strides is not None and not _contiguous(shape, strides):
@@ -63,6 +62,32 @@ def view(name: str, array: Any, rank: int = 4) -> ArrayView:
     if address % FLOAT_BYTES:
         raise ShapeError(f"{name} must begin at a multiple of {FLOAT_BYTES} bytes (got address 0x{address:x})")
     return ArrayView(name, array, shape, address, math.prod(shape) * FLOAT_BYTES, on_host, writable, stream)
+
+
+def _interface(name: str, interface: Any) -> tuple[tuple[int, ...], Any, tuple[int, ...] | None, int, bool]:
+    """(shape, typestr, strides, address, writable) of a `__cuda_array_interface__`."""
+    try:
+        shape = tuple(operator.index(n) for n in interface["shape"])
+        address, read_only = interface["data"]
+        strides = interface.get("strides")
+        strides = None if strides is None else tuple(operator.index(n) for n in strides)
+        if min(shape, default=0) < 0 or len(shape if strides is None else strides) != len(shape):
+            raise ValueError
+        found = shape, interface["typestr"], strides, operator.index(address or 0), not read_only
+    except (TypeError, ValueError, LookupError, AttributeError):
+        raise ShapeError(f"{name} must have a __cuda_array_interface__ with shape, typestr, data and perhaps strides "
+                         f"(got {interface!r})") from None
+    if interface.get("mask") is not None:
+        raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
+    return found
+
+
+def _dtype(typestr: Any) -> Any:
+    """The dtype of a typestr; what is none, as it is."""
+    try:
+        return np.dtype(typestr) if isinstance(typestr, str) else typestr
+    except TypeError:
+        return typestr
 
 
 def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

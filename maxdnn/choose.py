@@ -31,8 +31,14 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
     begin at any float; it then copies those that a kernel reads as textures. `bias`, `activation`, `adds_out`: for
     calls with a bias, with an activation (None or "relu"), with a beta other than 0. Raises ShapeError if the layer is
     beyond what textures, grids or 32-bit counts reach."""
+    if kernel is not None and not isinstance(kernel, str):
+        raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
+    for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters), ("bias", bias),
+                        ("adds_out", adds_out)):
+        if not isinstance(value, bool):
+            raise ShapeError(f"{name} must be True or False (got {value!r})")
     unaligned = [role for role, copied in (("images", copy_images), ("filters", copy_filters)) if copied]
-    problem = forward(shape, layout=layout, unaligned=unaligned, bias=bool(bias), reads_out=bool(adds_out),
+    problem = forward(shape, layout=layout, unaligned=unaligned, bias=bias, reads_out=adds_out,
                       activation=activation)
     return choose(problem, chip_of(device), kernel)
 

@@ -13,7 +13,7 @@ from .arrays import ArrayView, view
 from .choose import chip_of, choose
 from .devices import find
 from .devices.protocol import Device
-from .errors import DeviceError, ShapeError
+from .errors import DeviceError, ShapeError, shown
 from .plans import Plan
 from .problem import LAYOUTS, forward
 from .shape import ConvShape
@@ -109,7 +109,7 @@ def _unaligned(given: dict[str, ArrayView], device: Device) -> list[str]:
 
 def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dilation: Any, groups: Any,
            layout: str) -> ConvShape:
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
     factor = 1
     with suppress(TypeError):
@@ -135,16 +135,7 @@ def _scale(name: str, value: Any) -> np.float32:
     with suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
         if not isinstance(value, (str, bytes)):
             return np.float32(float(value))
-    raise ShapeError(f"{name} must be a real number (got {_short(value)})")
-
-
-def _short(value: Any) -> str:
-    """A value for an error, whatever its length."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        return f"an integer of {value.bit_length()} bits"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    raise ShapeError(f"{name} must be a real number (got {shown(value)})")
 
 
 def _check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayView]) -> ArrayView:

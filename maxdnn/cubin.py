@@ -175,9 +175,12 @@ def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "
 
 
 def read(source: str | os.PathLike[str] | bytes) -> Cubin:
-    """Read a cubin from a path or from bytes. Raises CubinError naming what is wrong with a damaged file."""
+    """Read a cubin from a path or from bytes. Raises CubinError naming what is wrong with a damaged file, OSError for
+    one that cannot be read."""
     if isinstance(source, bytes):
         return _read(source, "cubin")
+    if not isinstance(source, (str, os.PathLike)):
+        raise CubinError(f"a cubin must be given as bytes or as a path (got {type(source).__name__})")
     return _read(Path(source).read_bytes(), str(source))
 
 

@@ -1,5 +1,16 @@
 """Every error this library raises on purpose, in one tree, so that a caller can tell them apart."""
 
+from typing import Any
+
+
+def shown(value: Any) -> str:
+    """A value for the text of an error, whatever its length."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "numbers of too many digits"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
 
 class MaxdnnError(Exception):
     """Base of all errors raised by maxdnn."""

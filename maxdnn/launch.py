@@ -21,8 +21,8 @@ MAX_LOCAL_BYTES = 512 * 1024  # per thread
 def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> None:
     """Raises LaunchError, naming the argument and its limit, for a launch this kernel or architecture cannot take."""
     for what, dims, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
-        if len(dims) != 3 or not all(1 <= d <= limit for d, limit in zip(dims, limits, strict=True)):
-            raise LaunchError(f"{kernel.name}: {what} must be three numbers from 1 to {limits} (got {tuple(dims)})")
+        if not _three(dims) or not all(1 <= d <= limit for d, limit in zip(dims, limits, strict=True)):
+            raise LaunchError(f"{kernel.name}: {what} must be three numbers from 1 to {limits} (got {dims!r})")
     threads = block[0] * block[1] * block[2]
     limit = MAX_THREADS if kernel.maxntid is None else int(np.prod(kernel.maxntid))
     if threads > limit:
@@ -32,10 +32,16 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
     if kernel.local_bytes > MAX_LOCAL_BYTES:
         raise LaunchError(f"{kernel.name}: the kernel must ask for at most {MAX_LOCAL_BYTES} bytes of local memory per "
                           f"thread (its cubin says {kernel.local_bytes})")
+    if not isinstance(shared_bytes, int):
+        raise LaunchError(f"{kernel.name}: shared_bytes must be an integer (got {shared_bytes!r})")
     room = MAX_SHARED_BYTES - kernel.shared_bytes
     if not 0 <= shared_bytes <= room:
         raise LaunchError(f"{kernel.name}: shared_bytes must be 0 to {room}, the kernel's own {kernel.shared_bytes} "
                           f"taken off {MAX_SHARED_BYTES} (got {shared_bytes})")
+
+
+def _three(dims: Any) -> bool:
+    return isinstance(dims, (tuple, list)) and len(dims) == 3 and all(isinstance(d, (int, np.integer)) for d in dims)
 
 
 # struct codes of plain numbers by type and parameter size
@@ -56,6 +62,8 @@ class ArgumentPacker:
     def __call__(self, args: Sequence[Any]) -> bytes:
         """The parameter block. Raises LaunchError for a wrong count, or a value that does not fit its parameter."""
         kernel = self._kernel
+        if not isinstance(args, (tuple, list)):
+            raise LaunchError(f"{kernel.name}: args must be a list of values (got {args!r})")
         if len(args) != len(kernel.params):
             raise LaunchError(f"{kernel.name}: args must hold {len(kernel.params)} values (got {len(args)})")
         types = tuple(map(type, args))
@@ -63,7 +71,7 @@ class ArgumentPacker:
             self._layouts[types] = self._layout(types)
         layout = self._layouts[types]
         if layout is not None:
-            with contextlib.suppress(struct.error):  # a number out of range: explained below
+            with contextlib.suppress(struct.error, OverflowError):  # a number out of range: explained below
                 return layout.pack(*args)
         block = bytearray(kernel.param_bytes)
         for param, value in zip(kernel.params, args, strict=True):
@@ -91,7 +99,10 @@ def _argument(name: str, param: Param, value: Any) -> bytes:
     elif isinstance(value, float):
         if param.size not in (4, 8):
             raise LaunchError(f"{where} has {param.size} bytes, which no float fills")
-        data = struct.pack("<f" if param.size == 4 else "<d", value)
+        try:
+            data = struct.pack("<f" if param.size == 4 else "<d", value)
+        except OverflowError as e:
+            raise LaunchError(f"{where} is a float32, which cannot hold {value}") from e
     else:
         address = value if isinstance(value, int) else getattr(value, "address", None)
         if address is None:

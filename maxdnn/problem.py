@@ -76,9 +76,9 @@ def forward(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] 
     `unaligned`: the operands that may begin at any float. Raises ShapeError for what is no such problem."""
     if not isinstance(shape, ConvShape):
         raise ShapeError(f"shape must be a ConvShape (got {type(shape).__name__})")
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, (str, type(None))) or activation not in ACTIVATIONS:
         raise ShapeError(f"activation must be one of {', '.join(map(str, ACTIVATIONS))} (got {activation!r})")
     s, c = shape, shape.C // shape.groups
     if layout == "NCHW":

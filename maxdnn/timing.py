@@ -110,10 +110,14 @@ def call(shape: ConvShape | Plan, *, kernel: str | None = None, layout: str = "C
     return _timed(shape, kernel, layout, True, machine, options, progress)
 
 
+def _machine(machine: str | Machine) -> Machine:
+    return machine if isinstance(machine, Machine) else preset(machine)
+
+
 def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool, machine: str | Machine,
            options: Options | None, progress: Progress | None) -> ConvTiming:
     plan = shape if isinstance(shape, Plan) else make_plan(shape, layout=layout, kernel=kernel)
-    chip = preset(machine) if isinstance(machine, str) else machine
+    chip = _machine(machine)
     steps = [s for s in _steps(plan) if whole or s.useful]
     tell = _Share(progress, len(steps))
     found = []
@@ -203,7 +207,9 @@ def workload(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *, mac
              full: bool = False, keep: bool = True) -> Workload:
     """What the warps of a launch of a kernel of the virtual GPU do, learned from as few blocks as will do, or from all
     of them (`full`), run in the order of the grid. With `keep`, memory is afterwards what it was before; a caller for
-    whom memory does not matter saves the copy."""
+    whom memory does not matter saves the copy. Raises LaunchError, before anything runs, for a launch the kernel cannot
+    take."""
+    function.plan(grid, block, args, shared_bytes, textures)
     blocks = grid[0] * grid[1] * grid[2]
     threads = block[0] * block[1] * block[2]
     kept = _Snapshot(function.module.gpu) if keep else None
@@ -266,7 +272,7 @@ def launch(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *,
            options: Options | None = None, progress: Progress | None = None, full: bool = False) -> Result:
     """Time any launch of a kernel of the virtual GPU, of which some blocks are run, all of them with `full` or where
     blocks have nothing in common. Memory is left as it was."""
-    chip = preset(machine) if isinstance(machine, str) else machine
+    chip = _machine(machine)
     work = workload(function, grid, block, args, machine=chip, textures=textures, shared_bytes=shared_bytes,
                     progress=progress, full=full)
     return simulated(work, function, block, chip, shared_bytes, options, progress)
@@ -283,9 +289,9 @@ def simulated(work: Workload, function: Any, block: Dim3, machine: Machine, shar
 def described(cubin_bytes: bytes, description: Description, *, machine: str | Machine = "gm204",
               options: Options | None = None, progress: Progress | None = None) -> list[LaunchTiming]:
     """Time the launches of a launch file (launchfile.py) in order; each really runs before the next is timed. Raises
-    LaunchError for a description that does not fit the kernels, before anything is timed if it can be seen then."""
+    LaunchError for a description that does not fit the kernels, before anything runs."""
     from .emu.gpu import VirtualGpu
-    chip = preset(machine) if isinstance(machine, str) else machine
+    chip = _machine(machine)
     _, placed = place(description, cubin_bytes, VirtualGpu())
     tell = _Share(progress, len(description.launches))
     found: list[LaunchTiming] = []

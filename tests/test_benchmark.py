@@ -12,6 +12,7 @@ import pytest
 
 from maxdnn.layers import LAYERS, Layer
 from maxdnn.shape import ConvShape
+from maxdnn.sim.machine import preset
 
 ROOT = Path(__file__).parents[1]
 TINY = (Layer("alexnet", "conv1", ConvShape(64, 4, 5, 5, 64, 3, 3), 93.4, 32.5),
@@ -56,6 +57,42 @@ def test_the_whole_run_checks_outputs_and_reports_two_policies(bench: Any, tmp_p
     assert row["ours_kernel"] == "sconv_fprop_K64_N64" and 0 < row["ours_ce"] < 100
     assert list(row["ce_by_policy"]) == ["greedy-then-oldest", "greedy-then-round-robin"]
     assert "conv_fprop's kernel" in (tmp_path / "alexnet_overfeat.txt").read_text()
+
+
+RECORDED = json.loads((ROOT / "benchmarks" / "results" / "alexnet_overfeat.json").read_text())
+
+
+def test_the_recorded_table_is_of_these_kernels_and_this_model(bench: Any) -> None:
+    now = bench.fingerprint(preset("gm204"))
+    changed = [part for part, digest in now.items() if RECORDED["fingerprint"].get(part) != digest]
+    assert not changed, f"{' and '.join(changed)} changed since the table was made: run `make table`"
+
+
+@pytest.mark.parametrize("name", ["alexnet-conv1", "alexnet-conv5"])
+def test_a_recorded_layer_simulated_again_takes_the_same_clocks(bench: Any, name: str) -> None:
+    layer = next(x for x in LAYERS if f"{x.network}-{x.name}" == name)
+    row = next(r for r in RECORDED["layers"] if (r["network"], r["layer"]) == (layer.network, layer.name))
+    again = bench.simulated(layer, row["policy"], preset("gm204"), lambda share: None)
+    assert (again["kernel"], again["clocks"]) == (row["kernel"], row["clocks"]), "run `make table`"
+    assert again["launches"][0]["executed"] == row["launches"][0]["executed"]
+
+
+def test_recorded_errors_have_two_digits() -> None:
+    for name in ("alexnet_overfeat", "alexnet_overfeat.h200"):
+        for row in json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["layers"]:
+            error = row["check"]["error"] if "check" in row else row["error"]
+            assert error == float(f"{error:.1e}"), (name, row["layer"])
+
+
+def test_a_fingerprint_sees_statements_figures_and_code_and_no_comments(bench: Any) -> None:
+    import fingerprint
+    plain = 'def f():\n    x = "# no comment"\n    return x\n'
+    told = '"""Module."""\n\ndef f():\n    """What."""\n    # why\n    x = "# no comment"  # here\n    return x\n'
+    assert fingerprint.statements(told) == fingerprint.statements(plain)
+    assert fingerprint.statements(plain.replace("return x", "return 1")) != fingerprint.statements(plain)
+    gm204 = preset("gm204")
+    was, now = (bench.fingerprint(m) for m in (gm204, gm204.replace(l1_latency=83)))
+    assert was["machine"] != now["machine"] and was["model"] == now["model"] and was["kernels"] == now["kernels"]
 
 
 def test_an_interrupted_run_continues(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+import maxdnn
 from maxdnn import cli
 from maxdnn.cubin import read
 from tests import oracles
@@ -83,6 +84,69 @@ def test_an_error_is_one_line_on_stderr_and_status_1(argv: list[str], words: str
     assert out == ""
     assert err.startswith("maxdnn: ") and words in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("argv", "status", "words"), [
+    (["run", "CUBIN", "--grid", "1", "--block", "1", "--budget", "-5"], 2, "--budget: must be at least 1 (got -5)"),
+    (["run", "CUBIN", "--grid", "1", "--block", "1", "--budget", "0"], 2, "--budget: must be at least 1 (got 0)"),
+    (["run", "CUBIN", "--grid", "a", "--block", "1"], 2, "--grid: must be an integer (got 'a')"),
+    (["run", "CUBIN", "--grid", "1,1,1,1", "--block", "1"], 2, "one to three numbers such as 16,16"),
+    (["run", "CUBIN", "--kernel", "fill", "--grid", "1", "--block", "1", "--arg", "TEXT.npy"], 1, "not a .npy file"),
+    (["run", "CUBIN", "--kernel", "fill", "--grid", "1", "--block", "1", "--arg", "zeros:object:4"], 1,
+     "a dtype of numbers"),
+    (["run", "CUBIN", "--kernel", "scale", "--grid", "1", "--block", "1", "--arg", "0", "--arg", "0", "--arg",
+      "1e300"], 1,
+     "argument 2 is a float32, which cannot hold 1e+300"),
+    (["run", "CUBIN", "--kernel", "fill", "--grid", "1", "--block", "1", "--arg", "zeros:f4:4", "--out", "0=no/x.npy"],
+     1,
+     "--out: there is no folder no"),
+    (["simulate", "64,1,1,1,64,1,1", "--picture", "x.bmp"], 1, "--picture must end in .png or .svg (got x.bmp)"),
+    (["simulate", "64,1,1,1,64,1,1", "--trace", "9", "3"], 1, "trace must be a first cycle and a later one"),
+    (["simulate", "64,1,1,1,64,1,1", "--trace", "-5", "3"], 2, "--trace: must be at least 0 (got -5)"),
+    (["simulate", "64,1,1,1,64,1,1", "--worst", "-1"], 2, "--worst: must be at least 0"),
+    (["simulate", "64,1,1,1,64,1,1", "--set", "sms", "0"], 1, "sms must be a whole number from 1 to 256"),
+    (["simulate", "64,1,1,1,64,1,1", "--set", "sms", "x"], 1, "--set sms must be given a number (got 'x')"),
+    (["simulate", "64,1,1,1,64,1,1", "--set", "colour", "1"], 1, "there is no figure 'colour'"),
+    (["simulate", "64,1,1,1,64,1,1", "--set", "operand_fetch_depth", "3"], 1,
+     "the engine is built for the preset's value"),
+    (["simulate", "64,1,1,1,64,1,1", "--launch", "TEXT.npy"], 1,
+     "--launch describes the launches of a cubin's kernels"),
+    (["simulate", "64,1,1"], 1, "LAYER must be one of alexnet-conv1"),
+    (["simulate", "64,1,1,1,64,1,1", "--source", "no.sass"], 1, "no.sass"),
+    (["simulate", "CUBIN"], 1, "a cubin needs --launch FILE.json"),
+    (["simulate", "CUBIN", "--launch", "TEXT.npy"], 1, "not JSON"),
+    (["check", "no-such.cubin"], 1, "no-such.cubin: No such file"),
+    (["ptx", "TEXT.npy"], 1, "not a cubin"),
+])
+def test_wrong_arguments_are_told_before_any_work(argv: list[str], status: int, words: str, cubin_path: pathlib.Path,
+                                                  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "TEXT.npy").write_text("no array")
+    given = [str(cubin_path) if a == "CUBIN" else a for a in argv]
+    try:
+        ended = cli.main(given)
+    except SystemExit as end:
+        ended = int(end.code or 0)
+    err = capsys.readouterr().err
+    assert ended == status and words in err
+    assert [p.name for p in tmp_path.iterdir()] == ["TEXT.npy"]
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"maxdnn {maxdnn.__version__}\n"
+
+
+def test_an_interrupt_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+    monkeypatch.setattr("maxdnn.commands.disasm.run", interrupted)
+    assert cli.main(["disasm", "x"]) == 130
+    assert capsys.readouterr().err == "maxdnn: interrupted\n"
 
 
 def test_an_unknown_kernel_is_refused_with_those_there_are(cubin_path: pathlib.Path,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from maxdnn import cli, launchfile, timing
+from maxdnn.emu.gpu import VirtualGpu
 from maxdnn.errors import LaunchError
 from tests import oracles
 from tests.corpus import compiler
@@ -106,6 +107,20 @@ def launch(**changed):
     ({"launches": [launch(args=["y"])], "buffers": {"x": {"bytes": 4}}}, "the buffers are: x"),
     ({"launches": [launch()], "outputs": {"x": "x.npy"}}, "outputs: no buffer 'x'; there are: launches[0]: args[0]"),
     ({"launches": [launch()], "buffers": {"x": {"bytes": 4}}, "outputs": {"x": 3}}, "outputs.x must be a .npy file"),
+    ([], "a launch file must be an object (got [])"),
+    (launch(args=[{"f32": "x"}]), "launch: args[0] must be an integer"),
+    (launch(args=[{"f32": True}]), "launch: args[0] must be an integer"),
+    (launch(args=[{"f64": 10**400}]), "launch: args[0] must fit a float64 (got 1000"),
+    (launch(args=[{"f32": 1e300}]), "launch: args[0] must fit a float32 (got 1e+300)"),
+    (launch(args=[{"bytes": 8, "f32": [1e300]}]), "args[0] must be a list of float32 numbers"),
+    (launch(args=[{"bytes": 4, "i32": [2**31]}]), "args[0] must be a list of int32 numbers"),
+    (launch(args=[{"bytes": 10**30}, {"f32": 1}]), "launch: args[0]: nbytes must be an integer from 0 to 2^47 - 1"),
+    (launch(args=["zeros:float32:-1"]), "args[0] must look like zeros:float32:64x64"),
+    (launch(args=["\0.npy"]), "launch: args[0] must be an integer"),
+    (launch(textures={"t": {"buffer": 0, "channels": True}}), "channels must be 1, 2 or 4 (got True)"),
+    (launch(constants=[]), "launch: constants must be an object"),
+    (launch(constants={"factors": [1, 2, 3]}), "__constant__ factors has 8 bytes (got 12 at offset 0)"),
+    (launch(block=[1025]), "block must be three numbers from 1 to (1024, 1024, 64)"),
     (launch(kernel="full"), "full"), (launch(args=[1]), "args must hold 2 values (got 1)"),
     (launch(constants={"factor": [1]}), "no __constant__ 'factor'"), (launch(textures={"t": 0}), "textures must bind"),
 ])
@@ -115,7 +130,38 @@ def test_what_is_wrong_is_named(folder, wrong, words, capsys):
         assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("content", "words"), [(b"{", "not JSON"), (b"\xff", "not JSON")])
+@pytest.mark.parametrize(("wrong", "words"), [
+    ({"block": [1025]}, "block must be three numbers"), ({"args": [1]}, "args must hold 3 values (got 1)"),
+    ({"kernel": "gathers"}, "gathers"), ({"constants": {"factors": [1, 2, 3]}}, "has 8 bytes (got 12"),
+    ({"textures": {"t": "x"}}, "textures must bind"), ({"shared_bytes": 1 << 20}, "shared_bytes must be 0 to"),
+])
+def test_a_later_launch_is_refused_before_the_first_runs(folder, wrong, words, capsys):
+    two = {**TWO, "launches": [TWO["launches"][0], {**TWO["launches"][1], **wrong}]}
+    for command in ("run", "simulate"):
+        assert cli.main([command, str(folder / "k.cubin"), *written(folder, two)]) == 1
+        out, err = capsys.readouterr()
+        assert words in err and out == ""
+    assert not (folder / "y.npy").exists()
+
+
+def test_constants_of_a_later_launch_come_with_it(folder):
+    gpu = VirtualGpu()
+    _, steps = launchfile.place(launchfile.parse(TWO, folder), (folder / "k.cubin").read_bytes(), gpu)
+    first = next(steps)
+    first.launch()
+    x = np.empty(1280, np.float32)
+    gpu.download(first.args[0], x)
+    assert (x == 2).all()
+
+
+def test_a_place_for_results_is_looked_for_before_the_work(folder, capsys):
+    assert cli.main(["run", str(folder / "k.cubin"), *written(folder, {**TWO, "outputs": {"y": "no/y.npy"}})]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "launch.json: outputs: there is no folder" in err
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (b"{", "not JSON"), (b"\xff", "not JSON"), (b"[" * 100_000, "nested too deeply")])
 def test_a_file_that_is_no_json_is_named(folder, content, words, capsys):
     (folder / "launch.json").write_bytes(content)
     assert cli.main(["simulate", str(folder / "k.cubin"), "--launch", str(folder / "launch.json")]) == 1
@@ -138,7 +184,6 @@ def test_run_takes_options_or_a_file(folder, capsys):
 
 
 def test_timing_leaves_memory_as_it_was(folder):
-    from maxdnn.emu.gpu import VirtualGpu
     gpu = VirtualGpu()
     description = launchfile.parse(TWO, folder)
     buffers, steps = launchfile.place(description, (folder / "k.cubin").read_bytes(), gpu)

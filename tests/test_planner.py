@@ -11,6 +11,7 @@ import maxdnn
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
 from maxdnn.errors import LaunchError, ShapeError
+from maxdnn.families import direct, registry
 from maxdnn.families.direct import (
     CONV_64X64,
     CONV_128X32,
@@ -32,6 +33,11 @@ from tests.contract import run_plan
 AWKWARD = ConvShape(6, 5, 9, 11, 70, 3, 2, stride=(2, 1), padding=(1, 3))
 
 
+def direct_plan(shape, **options):
+    """The plan of the paper's way with its 64 x 64 kernel, whatever the planner would choose."""
+    return plan(shape, kernel=CONV_64X64.name, **options)
+
+
 def table(launch):
     return np.frombuffer(launch.tables["offsets"], np.int32)
 
@@ -44,7 +50,7 @@ def test_offsets_are_distances_in_texels_inside_the_padded_map():
 
 
 def test_the_last_pixel_of_the_last_output_stays_inside_the_map():
-    (conv,) = plan(AWKWARD).passes
+    (conv,) = direct_plan(AWKWARD).passes
     s, texels = AWKWARD, 2
     last = ((s.P - 1) * conv.values["map_row"] + (s.Q - 1) * conv.values["map_col"] + int(table(conv)[:30].max()))
     row = (s.P - 1) * 2 + s.R - 1
@@ -54,14 +60,21 @@ def test_the_last_pixel_of_the_last_output_stays_inside_the_map():
 
 
 def test_offsets_that_do_not_exist_read_zero_from_any_base():
-    largest_base = 2**29 + 2**28  # prefetch beyond the last tile included
-    assert MAX_TEXELS <= OUT_OF_RANGE
-    assert OUT_OF_RANGE + largest_base < 2**31
+    """On the largest map there is, whose last pixel is the farthest base: a missing offset leads from the first pixel
+    beyond the map, and from the last not beyond an int32."""
+    largest = ConvShape(4, 1, 2**14, 2**14, 1, 1, 1)
+    (conv,) = direct_plan(largest).passes
+    missing = int(table(conv)[-1])
+    last = (largest.P - 1) * conv.values["map_row"] + (largest.Q - 1) * conv.values["map_col"]
+    assert last == MAX_TEXELS - 1
+    assert missing >= MAX_TEXELS and missing + last < 2**31
+    with pytest.raises(ShapeError, match="the 4 GiB reach of a texture"):
+        direct_plan(ConvShape(4, 1, 2**14, 2**14 + 1, 1, 1, 1))
 
 
 def test_a_patch_larger_than_constant_memory_is_cut_into_whole_steps_that_accumulate():
     shape = ConvShape(4, 4096, 6, 6, 4, 3, 3, padding=1)
-    passes = plan(shape).passes
+    passes = direct_plan(shape).passes
     assert [p.values["accumulate"] for p in passes] == [0, 1, 1]
     assert [p.values["tiles"] for p in passes] == [2048, 2048, 512]
     assert [p.values["filter_offset"] for p in passes] == [0, TABLE_ENTRIES, 2 * TABLE_ENTRIES]
@@ -71,13 +84,13 @@ def test_a_patch_larger_than_constant_memory_is_cut_into_whole_steps_that_accumu
 
 
 def test_a_filter_alone_larger_than_constant_memory_is_cut_too():
-    passes = plan(ConvShape(4, 1, 200, 200, 4, 200, 200)).passes
+    passes = direct_plan(ConvShape(4, 1, 200, 200, 4, 200, 200)).passes
     assert [p.values["tiles"] for p in passes] == [2048, 2048, 904]
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 def test_the_papers_layers_need_one_pass_and_copy_only_for_padding(layer):
-    made = plan(layer.shape, kernel=CONV_64X64.name)
+    made = direct_plan(layer.shape)
     assert len(made.passes) == 1
     assert ("map" in made.workspace) == (layer.shape.padding != (0, 0))
     assert "filter_bank" not in made.workspace
@@ -86,14 +99,14 @@ def test_the_papers_layers_need_one_pass_and_copy_only_for_padding(layer):
 
 
 def test_nothing_is_copied_when_the_kernel_can_read_the_arrays_as_they_are():
-    made = plan(ConvShape(8, 3, 5, 5, 4, 3, 3))
+    made = direct_plan(ConvShape(8, 3, 5, 5, 4, 3, 3))
     assert made.workspace_bytes == 0
     assert len(made.launches) == 1
     assert made.passes[0].textures == {"texI": "images", "texF": "filters"}
 
 
 def test_ragged_counts_are_padded_to_whole_texels_in_the_workspace():
-    made = plan(AWKWARD)
+    made = direct_plan(AWKWARD)
     assert made.workspace["map"].nbytes == 5 * 11 * 17 * 8 * 4
     assert made.workspace["filter_bank"].nbytes == 30 * 72 * 4
     assert [x.spec for x in made.launches[:2]] == [PAD, PAD]
@@ -102,7 +115,7 @@ def test_ragged_counts_are_padded_to_whole_texels_in_the_workspace():
 
 
 def test_regions_alive_together_do_not_overlap_and_suit_a_texture():
-    made = plan(AWKWARD, layout="NCHW")
+    made = direct_plan(AWKWARD, layout="NCHW")
     regions = made.workspace.values()
     assert len(regions) == 5
     assert all(r.offset % 512 == 0 for r in regions)
@@ -112,7 +125,7 @@ def test_regions_alive_together_do_not_overlap_and_suit_a_texture():
 
 
 def test_regions_that_never_live_together_share_bytes():
-    made = plan(AWKWARD, layout="NCHW")
+    made = direct_plan(AWKWARD, layout="NCHW")
     sizes = {name: -(-r.nbytes // 512) * 512 for name, r in made.workspace.items()}
     assert made.workspace["out_kpqn"].first > made.workspace["images_chwn"].last
     assert made.workspace_bytes < sum(sizes.values())
@@ -121,7 +134,7 @@ def test_regions_that_never_live_together_share_bytes():
 
 
 def test_nchw_arrays_are_transposed_before_and_after():
-    made = plan(AWKWARD, layout="NCHW")
+    made = direct_plan(AWKWARD, layout="NCHW")
     specs = [x.spec for x in made.launches]
     assert specs == [TRANSPOSE, TRANSPOSE, PAD, PAD, made.spec, TRANSPOSE]
     assert made.array_shapes() == {"images": (6, 5, 9, 11), "filters": (70, 5, 3, 2), "out": (6, 70, 5, 16)}
@@ -130,7 +143,7 @@ def test_nchw_arrays_are_transposed_before_and_after():
 
 @pytest.mark.parametrize("image_tiles", [1, 2, 3, 5, 7, 64, 127, 1000, 4095, 32768])
 def test_the_magic_number_divides_every_tile_index_exactly(image_tiles):
-    made = plan(ConvShape(64 * image_tiles, 1, 1, 1, 64, 1, 1))
+    made = direct_plan(ConvShape(64 * image_tiles, 1, 1, 1, 64, 1, 1))
     magic = made.passes[0].values["tile_magic"]
     z = np.arange(65536, dtype=np.uint64)
     assert np.array_equal(z * np.uint64(magic) >> np.uint64(31), z // np.uint64(image_tiles))
@@ -138,7 +151,7 @@ def test_the_magic_number_divides_every_tile_index_exactly(image_tiles):
 
 
 def test_every_kernel_parameter_gets_a_value_in_order():
-    made = plan(AWKWARD, layout="NCHW")
+    made = direct_plan(AWKWARD, layout="NCHW")
     places = {name: (0x1000, 64) for name in ("images", "filters", "out", *made.workspace)}
     for launch in made.launches:
         launch.check()
@@ -156,7 +169,7 @@ def test_every_kernel_parameter_gets_a_value_in_order():
     (dict(tables={"offsets": b""}), "spad: tables must be given for nothing (got offsets)"),
 ])
 def test_a_launch_that_does_not_fit_its_kernel_is_refused(broken, words):
-    launch = next(x for x in plan(AWKWARD).launches if x.spec is PAD)
+    launch = next(x for x in direct_plan(AWKWARD).launches if x.spec is PAD)
     launch.check()
     with pytest.raises(LaunchError, match=re.escape(words)):
         dataclasses.replace(launch, **broken).check()
@@ -165,20 +178,26 @@ def test_a_launch_that_does_not_fit_its_kernel_is_refused(broken, words):
             dataclasses.replace(launch, values={**launch.values, "pad_h": value}).check()
 
 
-@pytest.mark.parametrize("change, words", [
-    (dict(bias=True), "not served: bias by direct"),
-    (dict(activation="relu"), "not served: activation 'relu' by direct"),
-    (dict(reads_out=True), "not served: beta by direct")])
+ENDINGS = [(dict(bias=True), "bias"), (dict(activation="relu"), "activation 'relu'"), (dict(reads_out=True), "beta")]
+
+
+@pytest.mark.parametrize("change, words", ENDINGS)
+def test_what_a_family_refuses_another_serves(change, words):
+    asked = forward(AWKWARD, **change)
+    assert direct.FAMILY.refuses(asked) == words
+    assert choose(asked, preset()).family == "pixels"
+    with pytest.raises(ShapeError, match=f"kernel must be one of sconv_pixels.* \\(got '{CONV_64X64.name}'\\)"):
+        choose(asked, preset(), CONV_64X64.name)
+
+
+@pytest.mark.parametrize("change, words", [(dict(), "arrays that are not C-contiguous"), *ENDINGS])
 def test_what_no_family_serves_is_refused_by_name(change, words):
-    with pytest.raises(ShapeError, match=re.escape(words)):
-        choose(forward(AWKWARD, **change), preset())
-
-
-def test_strided_operands_are_refused_by_name():
-    asked = forward(AWKWARD)
+    asked = forward(AWKWARD, **change)
     strided = dataclasses.replace(asked.operands[0], strides=(1, 2, 3, 4))
-    with pytest.raises(ShapeError, match="not served: arrays that are not C-contiguous by direct"):
+    with pytest.raises(ShapeError) as error:
         choose(dataclasses.replace(asked, operands=(strided, *asked.operands[1:])), preset())
+    assert str(error.value) == (f"not served: {words} by direct; N=6, no multiple of 4 by taps; "
+                                "arrays that are not C-contiguous by pixels")
 
 
 def test_an_unknown_activation_is_refused():
@@ -187,36 +206,38 @@ def test_an_unknown_activation_is_refused():
 
 
 def test_a_region_read_before_it_is_written_is_a_mistake_of_the_family():
-    made = plan(AWKWARD)
+    made = direct_plan(AWKWARD)
     with pytest.raises(AssertionError, match="region map is read before anything is written there"):
         make(made.problem, made.family, made.spec, made.passes, {"map": 64})
 
 
 def test_arrays_that_begin_anywhere_are_copied_and_explain_says_so():
     shape = ConvShape(8, 3, 5, 5, 4, 3, 3)
-    text = plan(shape, copy_images=True, copy_filters=True).explain()
+    text = direct_plan(shape, copy_images=True, copy_filters=True).explain()
     assert text.count("(they begin where no texture may)") == 2
-    assert plan(shape, layout="NCHW", copy_images=True).explain() == plan(shape, layout="NCHW").explain()
+    copied = direct_plan(shape, layout="NCHW", copy_images=True)
+    assert copied.explain() == direct_plan(shape, layout="NCHW").explain()
 
 
 @pytest.mark.parametrize("shape", [AWKWARD, ConvShape(4, 4096, 6, 6, 4, 3, 3),
                                    ConvShape(6, 8, 9, 11, 12, 3, 2, groups=4)],
                          ids=str)
-def test_the_launches_share_the_useful_work(shape):
-    made = plan(shape, layout="NCHW")
+@pytest.mark.parametrize("kernel", [None, CONV_64X64.name], ids=["chosen", "direct"])
+def test_the_launches_share_the_useful_work(shape, kernel):
+    made = plan(shape, layout="NCHW", kernel=kernel)
     assert sum(x.flops for x in made.launches) == made.flops == shape.flops
     assert all((x.flops > 0) == (x.spec is made.spec) for x in made.launches)
 
 
 def test_groups_share_one_region_for_their_maps():
-    made = plan(ConvShape(6, 8, 9, 11, 12, 3, 2, padding=1, groups=4))
+    made = direct_plan(ConvShape(6, 8, 9, 11, 12, 3, 2, padding=1, groups=4))
     assert [x.spec for x in made.launches] == [PAD, *[PAD, made.spec] * 4]
     assert made.workspace["map"].nbytes == 4 * 2 * 11 * 13 * 8
     assert "4 launches, each of" in made.explain() and "a launch for each of 4 groups" in made.explain()
 
 
 def test_explain_names_padding_copies_and_the_cost_of_ragged_tiles():
-    text = plan(AWKWARD).explain()
+    text = direct_plan(AWKWARD).explain()
     assert "zero-padded map of 5 x 11 x 17 x 8 (N=6 is no multiple of 4)" in text
     assert "filters are copied to 5 x 3 x 2 x 72 (K=70 is no multiple of 4)" in text
     use = (6 / 64) * (70 / 128) * (30 / 32)
@@ -225,7 +246,7 @@ def test_explain_names_padding_copies_and_the_cost_of_ragged_tiles():
 
 
 def test_explain_counts_the_launches_of_a_split_layer():
-    assert "3 launches, each of 4 x 4 x 1 blocks" in plan(ConvShape(4, 4096, 6, 6, 4, 3, 3)).explain()
+    assert "3 launches, each of 4 x 4 x 1 blocks" in direct_plan(ConvShape(4, 4096, 6, 6, 4, 3, 3)).explain()
 
 
 def test_an_equal_layer_gets_the_same_plan():
@@ -249,20 +270,28 @@ def test_a_plan_cannot_be_changed():
 ])
 def test_a_layer_beyond_a_limit_is_refused_with_the_limit(shape, words):
     with pytest.raises(ShapeError) as error:
-        plan(shape, kernel=CONV_64X64.name)
+        direct_plan(shape)
     assert words in str(error.value)
 
 
 def test_a_map_of_exactly_the_textures_reach_is_planned():
-    assert plan(ConvShape(4, 2**12, 2**8, 2**8, 4, 1, 1)).workspace_bytes == 0
+    assert direct_plan(ConvShape(4, 2**12, 2**8, 2**8, 4, 1, 1)).workspace_bytes == 0
 
 
-def test_the_kernel_whose_tiles_waste_least_is_chosen_and_the_papers_among_equals():
+def test_the_kernel_whose_tiles_waste_least_is_chosen_and_the_papers_among_equals(monkeypatch):
+    monkeypatch.setattr(registry, "FAMILIES", (direct.FAMILY,))
     chosen = {f"{x.network}-{x.name}": plan(x.shape).spec for x in LAYERS}
     assert chosen.pop("overfeat-L1") is CONV_128X32  # 96 filters: three tiles of 32 instead of one and a half of 64
     assert set(chosen.values()) == {CONV_64X64}
     assert tile_use(LAYERS[5].shape, CONV_64X64)[1] == 0.75
     assert tile_use(LAYERS[5].shape, CONV_128X32)[1] == 1.0
+
+
+def test_the_planner_leaves_out_the_taps_outside_the_map_where_that_saves_most():
+    families = {f"{x.network}-{x.name}": plan(x.shape).family for x in LAYERS}
+    direct_ones = {name for name, family in families.items() if family == "direct"}
+    assert direct_ones == {"alexnet-conv1", "overfeat-L1", "overfeat-L2"}
+    assert {families[name] for name in families.keys() - direct_ones} == {"taps"}
 
 
 @pytest.mark.parametrize("elements, tiles", [(6, [1]), (8, [2]), (9, [2]), (16384, [2047, 2])])

@@ -244,7 +244,7 @@ def test_simulate_times_any_cubin(tmp_path, capsys: pytest.CaptureFixture[str]) 
 def test_simulate_times_the_whole_plan(layout: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Padding asks for a copy, N,C,H,W for three changes of layout; the convolution's share is reported beside it."""
     assert cli.main(["simulate", "64,4,6,6,64,3,3,1,1", "--layout", layout, "--json", "--pass", "forward",
-                     "--algorithm", "direct"]) == 0
+                     "--algorithm", "direct", "--kernel", CONV_64X64.name]) == 0
     data = json.loads(capsys.readouterr().out)
     kernels = [x["kernel"] for x in data["launches"]]
     middle = ["spad", CONV_64X64.name]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .. import cubin
 from ..cubin import CubinKernel
+from ..errors import CubinError
 from ..isa.program import Graph
 from .advice import advice
 from .effects import all_effects
@@ -20,7 +21,10 @@ __all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
 
 
 def check_hazards(kernel: CubinKernel) -> Report:
-    """Check every instruction of a kernel that its paths reach. Raises DecodeError at a word that is no instruction."""
+    """Check every instruction of a kernel that its paths reach. Raises DecodeError at a word that is no instruction,
+    CubinError for anything but a kernel that `maxdnn.cubin.read` gave."""
+    if not isinstance(kernel, CubinKernel):
+        raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
     timing = _timing(kernel)
     found = [*_control_findings(timing), *shared_findings(kernel, timing), *_not_followed(timing.graph)]
     found.sort(key=lambda finding: finding.consumer.address)

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ._types import at_least
+
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
 PASSES = ("forward", "data", "filters")
 ALGORITHMS = ("auto", "direct")
+PICTURES = (".png", ".svg")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,31 +30,57 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
-                        help="change a figure of the machine, for what-if studies; may be repeated")
-    parser.add_argument("--worst", type=int, default=12, metavar="N", help="list the N costliest instructions")
+                        help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
+                             "lists the figures and their ranges)")
+    parser.add_argument("--worst", type=at_least(0), default=12, metavar="N", help="list the N costliest instructions")
     parser.add_argument("--source", type=Path, metavar="FILE.sass",
                         help="the kernel's source: list its lines, and instructions with their place and in its words")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every instruction, instead of text")
     parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg",
                         help="draw where the issue slots of the longest launch went")
-    parser.add_argument("--trace", nargs=2, type=int, metavar=("FIRST", "LAST"),
-                        help="cycles of the pipeline trace, of the longest launch")
+    parser.add_argument("--trace", nargs=2, type=at_least(0), metavar=("FIRST", "LAST"),
+                        help="write a pipeline trace of the longest launch, from cycle FIRST to before LAST")
     parser.add_argument("--trace-file", type=Path, default=Path("pipeline.json"), metavar="FILE.json",
                         help="where it goes, for Perfetto or chrome://tracing (default pipeline.json)")
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..assemble import source_lines
     from ..sim.machine import preset
     from ..sim.simulate import Options
 
     machine = preset(args.machine)
     if args.set:
-        machine = machine.replace(**{name: json.loads(value) for name, value in args.set})
+        machine = machine.replace(**{name: _value(name, value) for name, value in args.set})
+    _check(args)
+    source = source_lines(args.source) if args.source else None
     options = Options(args.policy, args.all_sms, tuple(args.trace) if args.trace else None)
     results, extra = _launch(args, machine, options) if args.what.endswith(".cubin") else _layer(args, machine, options)
-    _print(args, results, extra)
+    _print(args, results, extra, source)
     _write(args, max(results, key=lambda r: r.cycles))
     return 0
+
+
+def _value(figure: str, text: str) -> Any:
+    from ..errors import SimulationError
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise SimulationError(f"--set {figure} must be given a number (got {text[:80]!r})") from None
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What would fail at the end, or be ignored, is said before the work."""
+    from ..errors import MaxdnnError
+    from ..files import check_writable
+    if args.launch is not None and not args.what.endswith(".cubin"):
+        raise MaxdnnError(f"--launch describes the launches of a cubin's kernels, and {args.what} is a layer")
+    if args.picture:
+        if args.picture.suffix.lower() not in PICTURES:
+            raise MaxdnnError(f"--picture must end in {' or '.join(PICTURES)} (got {args.picture})")
+        check_writable("--picture", args.picture)
+    if args.trace:
+        check_writable("--trace-file", args.trace_file)
 
 
 def _layer(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -109,11 +138,10 @@ def _launch(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[
                                        "launches": [{"kernel": x.kernel} for x in found]}
 
 
-def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any]) -> None:
-    from ..assemble import source_lines
+def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any],
+           source: list[tuple[str, str]] | None) -> None:
     from ..sim import report
 
-    source = source_lines(args.source) if args.source else None
     main = extra.get("kernel") or extra["launches"][0]["kernel"]  # whose source it is
     if args.json:
         rows = [about | report.as_dict(r, source=source if about["kernel"] == main else None)
@@ -129,12 +157,14 @@ def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any]) 
 
 
 def _write(args: argparse.Namespace, result: Any) -> None:
+    from ..files import write_whole
     from ..sim import picture, pipeline, report
 
     if args.picture:
         figure = picture.stacked_slots({args.what: report.slots(result)}, f"simulated {result.machine.name}")
-        figure.savefig(args.picture, dpi=150)
+        kind = args.picture.suffix[1:].lower()
+        write_whole(args.picture, lambda file: figure.savefig(file, dpi=150, format=kind))
         print(f"wrote {args.picture}", file=sys.stderr)
     if args.trace:
-        args.trace_file.write_text(pipeline.dumps(result))
+        write_whole(args.trace_file, lambda file: file.write(pipeline.dumps(result).encode()))
         print(f"wrote {args.trace_file}", file=sys.stderr)

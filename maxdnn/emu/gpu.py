@@ -51,6 +51,17 @@ class VirtualGpu:
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
                  race: bool = False, undefined: bool = False, output: Callable[[str], None] | None = None,
                  heap_bytes: int = HEAP_BYTES) -> None:
+        for name, value, least, most in (("instruction_budget", instruction_budget, 1, 1 << 62),
+                                         ("workers", 1 if workers is None else workers, 1, 1 << 16),
+                                         ("heap_bytes", heap_bytes, 0, (1 << 47) - 1)):
+            if not isinstance(value, int) or not least <= value <= most:
+                raise LaunchError(f"{name} must be an integer from {least} to {most} (got {value!r})")
+        if not isinstance(race, bool) or not isinstance(undefined, bool):
+            raise LaunchError(f"race and undefined must be True or False (got {race!r}, {undefined!r})")
+        if not isinstance(preset, str):
+            raise LaunchError(f"preset must be a name such as 'gm204' (got {preset!r})")
+        if output is not None and not callable(output):
+            raise LaunchError(f"output must be a function of a text, or None (got {output!r})")
         self.name = f"virtual {preset}"
         self.arch = _ARCHS.get(preset, "sm_52")
         self.instruction_budget = instruction_budget
@@ -183,14 +194,17 @@ class VirtualModule:
         return found or self._functions.setdefault(name, VirtualFunction(self, self.cubin.kernel(name)))
 
     def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
+        raw = np.frombuffer(bytes(data) if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes(), np.uint8)
+        self._bank3[self.constant_place(name, raw.nbytes, offset)] = raw
+
+    def constant_place(self, name: str, nbytes: int, offset: int = 0) -> slice:
+        """Where some bytes of a __constant__ symbol lie in bank 3. Raises DeviceError if it does not have them."""
         symbol = self.cubin.constants.get(name)
         if symbol is None:
             raise DeviceError(f"no __constant__ {name!r}; there are: {', '.join(self.cubin.constants) or 'none'}")
-        raw = np.frombuffer(bytes(data) if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes(), np.uint8)
-        if offset < 0 or offset + raw.nbytes > symbol.size:
-            raise DeviceError(f"__constant__ {name} has {symbol.size} bytes (got {raw.nbytes} at offset {offset})")
-        start = symbol.offset + offset
-        self._bank3[start:start + raw.nbytes] = raw
+        if offset < 0 or offset + nbytes > symbol.size:
+            raise DeviceError(f"__constant__ {name} has {symbol.size} bytes (got {nbytes} at offset {offset})")
+        return slice(symbol.offset + offset, symbol.offset + offset + nbytes)
 
     def get_global(self, name: str) -> tuple[int, int]:
         symbol = self.cubin.globals.get(name)
@@ -236,7 +250,8 @@ class VirtualFunction:
         gpu, kernel = self.module.gpu, self.kernel
         check_geometry(kernel, grid, block, shared_bytes)
         banks = self.module.banks(kernel)
-        objects, references = gpu.textures, self._references(textures or {})
+        objects = gpu.textures
+        references = self._references({} if textures is None else textures)
         allocations, memory = gpu.memory.table()
         self._fill_bank0(banks[0], grid, block, args, shared_bytes)
         for number, (_, offset) in enumerate(kernel.textures):
@@ -248,6 +263,8 @@ class VirtualFunction:
 
     def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
         names = [name for name, _ in self.kernel.textures]
+        if not isinstance(textures, Mapping):
+            raise LaunchError(f"{self.name}: textures must map names to textures (got {textures!r})")
         unknown = sorted(set(textures) - set(names))
         missing = sorted(set(names) - set(textures))
         if unknown or missing:

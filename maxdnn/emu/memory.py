@@ -82,10 +82,10 @@ class GlobalMemory:
                 del self._freed[:-1000]
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
-        if nbytes < 0:
-            raise LaunchError(f"nbytes must not be negative (got {nbytes})")
+        if not isinstance(nbytes, (int, np.integer)) or not 0 <= nbytes < 1 << 47:
+            raise LaunchError(f"nbytes must be an integer from 0 to 2^47 - 1 (got {nbytes!r})")
         try:
-            return self._add(aligned_bytes(nbytes, ALIGNMENT))
+            return self._add(aligned_bytes(int(nbytes), ALIGNMENT))
         except (MemoryError, ValueError) as e:  # numpy: more than an array can have
             raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
 

@@ -6,24 +6,24 @@ part."""
 
 from .columns import K_LDC, K_SHARED, TURNS
 from .jit import compiled
-from .machine import CONSTANT_LINE, LINE, SECTOR
+from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = -1
 MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
-_BANKS = 32
 
 
 @compiled
 def ways(row, start, stop, words, atomic, used, seen):
     """Passes for lanes start..stop-1 that read `words` words each: the largest number of different words in one bank;
-    of atomics every lane counts. `used`, `seen`: scratch of 32 and 32 x 64."""
+    of atomics every lane counts. `used`, `seen`: scratch, a cell and MOST_LINES cells for
+    each bank."""
     used[:] = 0
     most = 0
     for lane in range(start, stop):
         if row[lane] == NO_LANE:
             continue
         for word in range(row[lane] // 4, row[lane] // 4 + words):
-            bank = word % _BANKS
+            bank = word % SHARED_BANKS
             new = True
             for k in range(used[bank]):
                 if seen[bank, k] == word and not atomic:

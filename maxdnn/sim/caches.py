@@ -4,6 +4,10 @@
 
 from .columns import *
 from .jit import compiled
+from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
+
+SECTORS = LINE // SECTOR
+CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
 
 
 @compiled
@@ -25,8 +29,8 @@ def find(X, base, ways, line, now):
 def claim(X, base, ways, way, line, now):
     """Give a way of a sectored set to a line: nothing of it is there yet. Row of its four arrival times."""
     X[base + way], X[base + ways + way], X[base + 2 * ways + way] = line, now, 0
-    fill = base + 3 * ways + 4 * way
-    for sector in range(fill, fill + 4):
+    fill = base + 3 * ways + SECTORS * way
+    for sector in range(fill, fill + SECTORS):
         X[sector] = -1
     return fill
 
@@ -84,7 +88,7 @@ def l2_way(X, line, now):
     index = (line ^ line // sets ^ line // sets // sets) % sets  # folded, so that power-of-two strides spread
     base = X[T_L2] + index * ways * SECTORED
     way, hit = find(X, base, ways, line, now)
-    dirty, fill = base + 2 * ways + way, base + 3 * ways + 4 * way
+    dirty, fill = base + 2 * ways + way, base + 3 * ways + SECTORS * way
     if not hit:
         if X[dirty]:
             n = popcount4(X[dirty])
@@ -100,7 +104,7 @@ def l2_read(X, line, mask, begin):
     """Read sectors of a line through L2, whose bandwidth is booked already: the cycle the last one is there."""
     _, fill = l2_way(X, line, begin)
     done = begin + X[P_L2LAT]
-    for sector in range(4):
+    for sector in range(SECTORS):
         if mask >> sector & 1:
             there = X[fill + sector]
             X[C_L2_SECTORS] += 1
@@ -119,7 +123,7 @@ def l2_write(X, line, mask, begin):
     """Write sectors of a line into L2 (write back, nothing fetched), whose bandwidth is booked already: when taken."""
     dirty, fill = l2_way(X, line, begin)
     X[dirty] |= mask
-    for sector in range(4):
+    for sector in range(SECTORS):
         if mask >> sector & 1:
             X[fill + sector] = max(X[fill + sector], begin)
     return begin
@@ -154,9 +158,9 @@ def l1_lookup(X, half, line, mask, now):
     sets, ways = X[P_L1SETS], X[P_L1WAYS]
     base = X[T_L1] + (half * sets + line % sets) * ways * SECTORED
     way, hit = find(X, base, ways, line, now)
-    fill = base + 3 * ways + 4 * way if hit else claim(X, base, ways, way, line, now)
+    fill = base + 3 * ways + SECTORS * way if hit else claim(X, base, ways, way, line, now)
     missing, there = 0, 0
-    for sector in range(4):
+    for sector in range(SECTORS):
         if mask >> sector & 1:
             X[C_L1_SECTORS] += 1
             if X[fill + sector] < 0:
@@ -198,7 +202,7 @@ def constant_line(X, sm, line, now):
     if hit:
         X[C_C_HITS] += 1
     else:
-        X[fill] = behind_first_level(X, sm, line >> 2, now) - X[P_CLAT]
+        X[fill] = behind_first_level(X, sm, line // CONSTANT_LINES, now) - X[P_CLAT]
     return max(X[fill], now)
 
 
@@ -211,10 +215,10 @@ def instruction_line(X, sm, line, now):
     if hit:
         X[C_I_HITS] += 1
         return X[fill]
-    there = behind_first_level(X, sm, (1 << 20) + line // 2, now)
+    there = behind_first_level(X, sm, (1 << 20) + line // INSTRUCTION_LINES, now)
     X[fill] = there
     for ahead in range(1, X[P_PREFETCH] + 1):
         fill, hit = small_lookup(X, X[T_ICACHE], sets, ways, sm, line + ahead, now)
         if not hit:
-            X[fill] = behind_first_level(X, sm, (1 << 20) + (line + ahead) // 2, now)
+            X[fill] = behind_first_level(X, sm, (1 << 20) + (line + ahead) // INSTRUCTION_LINES, now)
     return there

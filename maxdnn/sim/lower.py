@@ -8,7 +8,7 @@ import numpy as np
 
 from ..isa import RZ, Instruction
 from . import columns as c
-from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
+from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
 _PIPE_UNIT = {"sfu": c.U_SFU, "fp64": c.U_FP64}
 _SHARED = {"LDS", "LDS.U", "STS", "ATOMS", "ATOMS.CAS", "ATOMS.CAST"}
@@ -88,7 +88,7 @@ def _late_operands(inst: Instruction, row: np.ndarray) -> None:
     """Registers that memory, texture and special-function instructions ask the banks for some cycles after issue, as
     reads per bank, eight bits each."""
     row[c.I_LATEBY] = inst.cls.read_cycles
-    row[c.I_LATE] = sum(1 << register % 4 * 8 for register in inst.reads()) if inst.cls.read_cycles else 0
+    row[c.I_LATE] = sum(1 << register % REGISTER_BANKS * 8 for register in inst.reads()) if inst.cls.read_cycles else 0
 
 
 def _row(inst: Instruction, machine: Machine) -> np.ndarray:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SimulationError
+from .figures import check_together, check_value
 
 PRESETS = Path(__file__).with_name("presets")
 KINDS = ("documented", "measured", "assumed", "fitted")
-SECTOR, LINE = 32, 128  # bytes
-INSTRUCTION_LINE, CONSTANT_LINE, CONSTANT15_LINE = 128, 64, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +48,13 @@ class Machine:
         return self["dram_gb_per_s"] * 1000 / self["clock_mhz"]
 
     def replace(self, **values: Any) -> "Machine":
-        """The same machine with some figures changed, for what-if studies; the changed ones are marked "assumed"."""
+        """The same machine with some figures changed, for what-if studies; the changed ones are marked "assumed".
+        Raises SimulationError for a name that is no figure or cannot be set, and a value out of range (figures.py)."""
         figures = dict(self.figures)
         for name, value in values.items():
-            self[name]
+            check_value(name, value)
             figures[name] = Figure(value, "assumed", "set by the caller")
+        check_together({name: figure.value for name, figure in figures.items()})
         return Machine(self.name, self.title, figures)
 
 
@@ -62,13 +63,26 @@ def names() -> list[str]:
     return sorted(p.stem for p in PRESETS.glob("*.json"))
 
 
-@cache
 def preset(name: str) -> Machine:
     """The machine of a preset. Raises SimulationError naming the presets for an unknown name."""
-    path = PRESETS / f"{name}.json"
-    if name not in names():
+    if not isinstance(name, str) or name not in names():
         raise SimulationError(f"no preset {name!r}; there are: {', '.join(names())}")
-    data = json.loads(path.read_text())
+    return _read(name)
+
+
+@cache
+def _read(name: str) -> Machine:
+    data = json.loads((PRESETS / f"{name}.json").read_text())
     figures = dict(preset(data["like"]).figures) if "like" in data else {}
     figures |= {key: Figure(*entry) for key, entry in data["figures"].items()}
     return Machine(data["name"], data["title"], figures)
+
+
+def _built_in(*figures: str) -> list[int]:
+    """Figures that are constants of the compiled engine, the same for all presets."""
+    return [int(preset("gm204")[name]) for name in figures]
+
+
+SECTOR, LINE, INSTRUCTION_LINE, CONSTANT_LINE, CONSTANT15_LINE = _built_in(
+    "sector_bytes", "line_bytes", "instruction_line_bytes", "constant_line_bytes", "constant15_line_bytes")
+REGISTER_BANKS, SHARED_BANKS = _built_in("register_banks", "shared_banks")

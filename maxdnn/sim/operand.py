@@ -13,6 +13,7 @@ what an arithmetic instruction asks for in the same cycle, which was issued late
 
 from .columns import *
 from .jit import compiled
+from .machine import REGISTER_BANKS
 
 
 @compiled
@@ -35,18 +36,18 @@ def bank_reads(X, i, s, warp):
     r = X[i + I_R0]
     if r >= 0 and touch(X, s + S_REUSE, warp | r, flags & 1) == 0:
         a = r
-        counts = 1 << ((r & 3) << 3)
+        counts = 1 << ((r & REGISTER_BANKS - 1) << 3)
     r = X[i + I_R1]
     if r >= 0 and touch(X, s + S_REUSE + 2, warp | r, flags >> 1 & 1) == 0 and r != a:
         b = r
-        counts += 1 << ((r & 3) << 3)
+        counts += 1 << ((r & REGISTER_BANKS - 1) << 3)
     r = X[i + I_R2]
     if r >= 0 and touch(X, s + S_REUSE + 4, warp | r, flags >> 2 & 1) == 0 and r != a and r != b:
         c = r
-        counts += 1 << ((r & 3) << 3)
+        counts += 1 << ((r & REGISTER_BANKS - 1) << 3)
     for x in (X[i + I_X0], X[i + I_X1]):
         if x >= 0 and x != a and x != b and x != c:
-            counts += 1 << ((x & 3) << 3)
+            counts += 1 << ((x & REGISTER_BANKS - 1) << 3)
     return counts
 
 
@@ -85,7 +86,7 @@ def arrive(X, s, now):
             X[s + S_COMING] += 1
             kept += 2
             continue
-        for bank in range(4):
+        for bank in range(REGISTER_BANKS):
             n = counts >> (bank << 3) & 255
             if n:
                 done = max(X[s + S_BANK0 + bank], cycle) + n
@@ -104,7 +105,7 @@ def enter(X, s, now, counts):
         return
     leave = max(X[s + S_LEAVE1], now + 1)
     busy = X[s + S_BUSY]
-    for bank in range(4):
+    for bank in range(REGISTER_BANKS):
         n = counts >> (bank << 3) & 255
         if n:
             done = max(X[s + S_BANK0 + bank], now) + n

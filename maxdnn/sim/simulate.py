@@ -15,6 +15,7 @@ from .state import Image, Shape
 from .workload import Workload
 
 Progress = Callable[[int, int], None]
+MAX_TRACED_CYCLES = 1_000_000  # of a pipeline trace; each takes eight rows of memory for every SM
 _CHUNK = 200_000  # cycles between two calls of a progress function
 
 
@@ -67,9 +68,18 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     registers, shared_bytes, threads: per thread, per block, per block; they set how many blocks share an SM.
     progress(blocks done, blocks to do) is called now and then. Raises SimulationError for an unknown policy, a block
     that does not fit, and warps that wait for ever."""
-    options = options or Options()
-    if options.policy not in c.POLICIES:
+    options = Options() if options is None else options
+    if not isinstance(options, Options):
+        raise SimulationError(f"options must be Options (got {options!r})")
+    if not isinstance(options.policy, str) or options.policy not in c.POLICIES:
         raise SimulationError(f"policy must be one of {', '.join(c.POLICIES)} (got {options.policy!r})")
+    if not isinstance(options.all_sms, bool):
+        raise SimulationError(f"all_sms must be True or False (got {options.all_sms!r})")
+    trace = (0, 1) if options.trace is None else options.trace
+    if (not isinstance(trace, tuple) or len(trace) != 2 or not all(isinstance(t, int) for t in trace)
+            or not 0 <= trace[0] < trace[1] <= trace[0] + MAX_TRACED_CYCLES):
+        raise SimulationError(f"trace must be a first cycle and a later one, at most {MAX_TRACED_CYCLES} cycles on "
+                              f"(got {trace})")
     fit = occupancy(machine, registers, shared_bytes, threads)
     sms = machine["sms"] if options.all_sms else 1
     resident = min(fit.blocks, -(-workload.blocks // machine["sms"]))

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import SimulationError
 from . import columns as c
-from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, Machine
+from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR, Machine
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,6 @@ class Image:
         m, s = self.machine, self.shape
         head = np.zeros(c.HEAD, np.int64)
         head[c.C_L2_LINE] = -1
-        if m["shared_queue"] > c.RING_LIMITS[1] or m["global_queue"] > c.RING_LIMITS[0]:
-            raise SimulationError(f"shared_queue and global_queue must be at most {c.RING_LIMITS[::-1]}")
         for cell, value in {
             c.P_SMS: s.sms, c.P_MIRROR: s.mirror, c.P_BLOCK_SLOTS: s.resident, c.P_BLOCK_WARPS: s.block_warps,
             c.P_WARP_SLOTS: s.resident * s.block_warps, c.P_BLOCKS: s.blocks, c.P_POLICY: s.policy,
@@ -108,8 +105,9 @@ class Image:
             c.P_ATOMIC: m["atomic_cycles"], c.P_TURN: m["turn_stall"],
             c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],
-            c.P_PORT_TICKS: round(32 * c.TICK / m["l2_port_bytes"]), c.P_L2_TICKS: round(32 * c.TICK / m["l2_bytes"]),
-            c.P_DRAM_TICKS: round(32 * c.TICK / m.dram_bytes_per_cycle),
+            c.P_PORT_TICKS: round(SECTOR * c.TICK / m["l2_port_bytes"]),
+                            c.P_L2_TICKS: round(SECTOR * c.TICK / m["l2_bytes"]),
+            c.P_DRAM_TICKS: round(SECTOR * c.TICK / m.dram_bytes_per_cycle),
             c.P_TRACE_FROM: s.trace[0], c.P_TRACE_TO: s.trace[1], c.P_EVENTS_MAX: events,
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():

@@ -16,7 +16,7 @@ from . import columns as c
 from .access import MOST_LINES, NO_LANE
 from .blocks import Alike, Block
 from .lower import accesses
-from .machine import CONSTANT_LINE, LINE
+from .machine import CONSTANT_LINE, LINE, SHARED_BANKS
 from .state import Work
 
 _CHUNK = 4096  # rows reduced in one go
@@ -63,8 +63,8 @@ class Reducer:
         self.pair_merge = pair_merge
         memory = np.full((len(instructions), 3), -1, np.int64)
         memory[:, 0] = 0
-        self._scratch = (memory, np.zeros((len(instructions), 2, 32), np.int64), np.zeros(32, np.int64),
-                         np.zeros((32, MOST_LINES), np.int64))
+        self._scratch = (memory, np.zeros((len(instructions), 2, 32), np.int64), np.zeros(SHARED_BANKS, np.int64),
+                         np.zeros((SHARED_BANKS, MOST_LINES), np.int64))
         self._lines = np.empty((_CHUNK * MOST_LINES, 2), np.int64)
         self._kept: list[np.ndarray] = []
         self.total = 0  # lines kept

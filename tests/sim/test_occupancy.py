@@ -12,10 +12,6 @@ from maxdnn.sim.occupancy import occupancy
 VECTORS = json.loads((Path(__file__).parent / "occupancy.json").read_text())
 
 
-def test_there_are_enough_vectors():
-    assert sum(v[4] > 0 for v in VECTORS) >= 200 and any(v[4] == 0 for v in VECTORS)
-
-
 @pytest.mark.parametrize(("machine", "registers", "shared", "threads", "blocks"), VECTORS)
 def test_blocks_per_sm_are_the_vendors(machine, registers, shared, threads, blocks):
     if blocks:
