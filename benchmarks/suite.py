@@ -1,7 +1,7 @@
 """The convolutions people run, on a real GPU: maxdnn beside every algorithm of cuDNN in one run. Whole calls on N,C,H,W
-arrays, FP32 with TF32 off, every distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured into
-CUDA graphs, both libraries alike, so that the host's share is in neither; medians of event times. Every output is
-compared with cuDNN's implicit GEMM in float64 on the same GPU.
+arrays, FP32 with TF32 off, every distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured
+into CUDA graphs, both libraries alike, so that the host's share is in neither; medians of event times. Outputs are
+compared with float64 on the same GPU.
 
 Needs pycuda, nvidia-ml-py, PyTorch and cuDNN 9. Writes rows as they come; rows of other passes in the file are kept."""
 
@@ -23,8 +23,8 @@ from maxdnn.families import registry
 from maxdnn.layers import LAYERS
 from maxdnn.problem import forward
 
-# C, H=W, K, R=S, stride, padding of every distinct convolution (Simonyan and Zisserman 2014, table 1, E; He et al. 2015,
-# table 1, 50 layers, with the stride in the 3x3 convolution as frameworks have it).
+# C, H=W, K, R=S, stride, padding of every distinct convolution (Simonyan and Zisserman 2014, table 1, E; He et al.
+# 2015, table 1, 50 layers, with the stride in the 3x3 convolution as frameworks have it).
 VGG_E = ((3, 224, 64, 3, 1, 1), (64, 224, 64, 3, 1, 1), (64, 112, 128, 3, 1, 1), (128, 112, 128, 3, 1, 1),
          (128, 56, 256, 3, 1, 1), (256, 56, 256, 3, 1, 1), (256, 28, 512, 3, 1, 1), (512, 28, 512, 3, 1, 1),
          (512, 14, 512, 3, 1, 1))
