@@ -244,7 +244,7 @@ def test_simulate_times_any_cubin(tmp_path, capsys: pytest.CaptureFixture[str]) 
 def test_simulate_times_the_whole_plan(layout: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Padding asks for a copy, N,C,H,W for three changes of layout; the convolution's share is reported beside it."""
     assert cli.main(["simulate", "64,4,6,6,64,3,3,1,1", "--layout", layout, "--json", "--pass", "forward",
-                     "--algorithm", "direct"]) == 0
+                     "--algorithm", "direct", "--kernel", CONV_64X64.name]) == 0
     data = json.loads(capsys.readouterr().out)
     kernels = [x["kernel"] for x in data["launches"]]
     middle = ["spad", CONV_64X64.name]
@@ -265,7 +265,8 @@ def test_the_passes_of_a_long_reduction_share_its_operations() -> None:
 @pytest.mark.parametrize(("arguments", "words"), [
     (["alexnet-conv1", "--pass", "sideways"], "--pass must be one of forward, data, filters"),
     (["alexnet-conv1", "--pass", "data"], "--pass data is not there yet"),
-    (["alexnet-conv1", "--algorithm", "magic"], "--algorithm must be one of auto, direct"),
+    (["alexnet-conv1", "--algorithm", "magic"], "--algorithm must be one of auto, direct, pixels"),
+    (["alexnet-conv1", "--algorithm", "pixels", "--kernel", CONV_64X64.name], "--kernel must be one of sconv_pixels"),
     (["alexnet-conv1", "--layout", "NHWC"], "layout must be one of CHWN, NCHW"),
     (["nothing"], "LAYER must be one of alexnet-conv1"), (["1,2,3"], "N,C,H,W,K,R,S"),
     (["alexnet-conv1", "--machine", "gm999"], "no preset 'gm999'"),
