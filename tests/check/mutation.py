@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from maxdnn import cubin
 from maxdnn.check import control_findings
-from maxdnn.check.report import ERROR
 from maxdnn.cubin import CubinKernel
 from maxdnn.errors import DecodeError
 from maxdnn.isa import Control
@@ -79,7 +78,7 @@ def run(kernel: CubinKernel, each: int | None = None, seed: int = 1) -> tuple[co
                 through = [path for path in ways if i in path]
                 if not violates(changed, through):
                     continue
-            found = any(finding.level == ERROR for finding in control_findings(changed))
+            found = bool(control_findings(changed))  # warnings too: the build refuses both
             counts[kind, found] += 1
             if not found:
                 inst = kernel.instructions[i]
