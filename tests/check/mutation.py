@@ -17,12 +17,12 @@ from maxdnn.cubin import CubinKernel
 from maxdnn.errors import DecodeError
 from maxdnn.isa import Control
 from tests.check.programs import with_controls
-from tests.check.replay import paths, stale_flags, tight_stalls, violates
+from tests.check.replay import Path, paths, stale_flags, tight_stalls, violates
 
 KINDS = ("stall", "yield", "wait", "write barrier", "read barrier", "reuse")
 
 
-def weakened(kernel: CubinKernel, ways: list[list[int]]) -> Iterator[tuple[str, int, Control]]:
+def weakened(kernel: CubinKernel, ways: list[Path]) -> Iterator[tuple[str, int, Control]]:
     """(kind, instruction index, weaker control code) of every single-step weakening that may matter; those of the kinds
     wait and barrier still have to be shown necessary."""
     code = kernel.instructions
