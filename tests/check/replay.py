@@ -5,6 +5,7 @@ taken), every executed instruction is an object, results arrive only when a scor
 checker the ISA's account of what an instruction reads and writes and the mined table, nothing else."""
 
 import collections
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,42 +28,35 @@ class Path(list[int]):
 
 
 class Predicates:
-    """One lane's predicates along a path: every comparison comes out the way less taken so far, then stays so."""
+    """One lane's predicates along a path: every comparison comes out at random, then stays so."""
 
-    def __init__(self, taken: "collections.Counter[tuple[object, ...]]") -> None:
-        self.taken = taken
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.values: dict[int, bool] = {}
-        self.fresh = False
-
-    def choose(self, *what: object) -> bool:
-        value = self.taken[*what, True] <= self.taken[*what, False]
-        self.fresh |= not self.taken[*what, value]
-        self.taken[*what, value] += 1
-        return value
 
     def read(self, p: int, negated: bool) -> bool:
         if p != 7 and p not in self.values:
-            self.values[p] = self.choose("entry", p)
+            self.values[p] = self.rng.random() < 0.5
         return (p == 7 or self.values[p]) != negated
 
-    def write(self, i: int, inst: Instruction) -> None:
+    def write(self, inst: Instruction) -> None:
         names = {op.name: op for op in inst.operands}
         if "ps" in names and "pd" in names:
-            first, how = self._outcome(i, inst), inst.mods.get("bool", inst.mods.get("op2", "AND"))
+            first, how = self._outcome(inst), inst.mods.get("bool", inst.mods.get("op2", "AND"))
             last = self.read(names["ps"].value, names["ps"].inv)
             for name, holds in (("pq", not first), ("pd", first)):
                 self.values[names[name].value] = {"AND": holds and last, "OR": holds or last, "XOR": holds != last}[how]
         else:
             for p in inst.pred_writes():
-                self.values[p] = self.choose(i, p)
+                self.values[p] = self.rng.random() < 0.5
 
-    def _outcome(self, i: int, inst: Instruction) -> bool:
+    def _outcome(self, inst: Instruction) -> bool:
         if inst.opcode == "PSETP":
             a, b = (self.read(inst[name].value, inst[name].inv) for name in ("pa", "pb"))
             return {"AND": a and b, "OR": a or b, "XOR": a != b}[inst.mods["op1"]]
         if inst.opcode == "ISETP" and all(inst[n].type == "gpr" and inst[n].value == 255 for n in "ab"):
             return inst.mods["cmp"] in ("EQ", "LE", "GE", "T")
-        return self.choose(i, "compare")
+        return self.rng.random() < 0.5
 
 
 def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[Path]:
@@ -71,16 +65,20 @@ def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[Pa
     taken: collections.Counter[tuple[object, ...]] = collections.Counter()
     found: list[Path] = []
     idle = 0
-    for _ in range(count):
-        i, stack, path, predicates, fresh = 0, list[tuple[str, int]](), Path(), Predicates(taken), False
+    for attempt in range(count):
+        i, stack, path, fresh = 0, list[tuple[str, int]](), Path(), False
+        predicates = Predicates(random.Random(attempt))
         while 0 <= i < len(code) and len(path) < longest:
             inst = code[i]
             runs = predicates.read(inst.guard.index, inst.guard.negated)
+            if inst.guard.index != 7:
+                fresh |= not taken[i, "guard", runs]
+                taken[i, "guard", runs] += 1
             if not runs:
                 path.skipped.add(len(path))
             path.append(i)
             if runs and inst.pred_writes():
-                predicates.write(i, inst)
+                predicates.write(inst)
             ways = _ways(code, i, stack, tables)
             if inst.guard.index != 7 and len(ways) > 1 and not _tests_flags(inst):
                 ways = ways[:-1] if runs else ways[-1:]
@@ -92,11 +90,10 @@ def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[Pa
             fresh = fresh or (len(ways) > 1 and not taken[i, to])
             taken[i, to] += 1
             i = to
-        fresh |= predicates.fresh
         idle = 0 if fresh else idle + 1
         if fresh or len(found) < 4:
             found.append(path)
-        if idle > 12:
+        if idle > 24:
             break
     return found
 
@@ -198,7 +195,7 @@ class Replay:
         for at, i in enumerate(path):
             inst = self.code[i]
             reads, writes, late, fixed = self.facts[i]
-            pending = not fixed and bool(writes)
+            pending, unread = not fixed and bool(writes), bool(late)
             if at in path.skipped:  # it reads and writes nothing, but its scoreboards count
                 reads, writes, late = [], [], frozenset()
             control = inst.control
@@ -211,7 +208,7 @@ class Replay:
                 for op in flying:
                     op.operands = op.operands or op.queue == "lsu"
             new = Done(i, at, time, inst, late, versions[inst.guard.index], queue, order, not pending,
-                       not late, control.write_barrier, control.read_barrier)
+                       not unread, control.write_barrier, control.read_barrier)
             for p in inst.pred_writes() if at not in path.skipped else ():
                 versions[p] += 1
             if inst.guard.index in inst.pred_writes():
