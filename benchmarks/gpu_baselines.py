@@ -46,6 +46,10 @@ class Cudnn:
         self._call("cudnnCreate", ctypes.byref(self._handle))
         self.version = self._lib.cudnnGetVersion()
 
+    def use_stream(self, handle: int) -> None:
+        """Put what is launched from here on on a CUDA stream."""
+        self._call("cudnnSetStream", self._handle, ctypes.c_void_p(handle))
+
     def _call(self, name: str, *args: Any) -> None:
         status = getattr(self._lib, name)(*args)
         if status:

@@ -8,27 +8,31 @@ SCHEDULERS = 4  # of an SM, each one issue slot a clock
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """`dram_bytes_per_clock`: of an SM clock."""
+    """`dram_bytes_per_clock`: of an SM clock. `native`: whether it runs the cubins untranslated."""
 
     name: str
     sms: int
     dram_bytes_per_clock: float
+    native: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a launch asks of any chip. `slots`: issue slots of a block, all its warps together. `alone`: clocks of one
-    block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once."""
+    block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once. `translated`: issue slots
+    of a translation, if they are known to be others."""
 
     blocks: int
     slots: float
     alone: float
     nbytes: float
+    translated: float | None = None
 
     def clocks(self, chip: Chip) -> float:
         """The estimate: all issue slots spread evenly over the schedulers of all SMs, or all bytes at the rate of DRAM,
         whichever takes longer, and the time of one block for what does not overlap at the start and the end."""
-        issue = self.blocks * self.slots / (SCHEDULERS * chip.sms)
+        slots = self.slots if chip.native or self.translated is None else self.translated
+        issue = self.blocks * slots / (SCHEDULERS * chip.sms)
         return self.alone + max(issue, self.nbytes / chip.dram_bytes_per_clock)
 
 

@@ -13,6 +13,7 @@ from maxdnn.errors import DeviceError, LaunchError
 from tests import fake_cuda
 
 LAYER = maxdnn.ConvShape(64, 8, 5, 5, 64, 3, 3)
+WITH_COPY = "sconv_fprop_K64_N64"  # needs a padded copy, a workspace
 
 
 @pytest.fixture(params=[(9, 0), (5, 2)], ids=["translated", "native"])
@@ -69,7 +70,7 @@ def test_an_array_that_begins_where_a_texture_may_not_is_copied_first(fake):
 
 def test_a_plan_that_has_run_uploads_loads_allocates_and_waits_for_nothing(fake):
     driver, _, _ = fake
-    padded = maxdnn.plan(maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1))
+    padded = maxdnn.plan(maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1), kernel=WITH_COPY)
     small = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
     for _ in range(2):  # the second time each plan comes back after the other
         run(fake)
@@ -87,7 +88,7 @@ def test_streams_have_workspaces_of_their_own(fake):
     shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
     arrays = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
     for stream in (None, 4242, 1, 4242):  # 1 is another name of the default stream
-        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(shape), stream=stream)
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(shape, kernel=WITH_COPY), stream=stream)
     assert len(verbs(driver, "alloc")) == 2
     padded = {entry[4][:8] for entry in verbs(driver, "launch") if entry[1] == "spad"}
     assert len(padded) == 2, "the padded map lies in the stream's own workspace"
@@ -98,7 +99,7 @@ def test_the_workspaces_of_streams_not_used_any_more_are_freed(fake):
     shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
     arrays = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
     for stream in range(100, 100 + engine.STREAMS + 3):
-        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(shape), stream=stream)
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(shape, kernel=WITH_COPY), stream=stream)
     assert len(verbs(driver, "free")) == 3
 
 

@@ -67,7 +67,7 @@ def _distances(timing: Timing, code: tuple[Instruction, ...], effects: tuple[Eff
             own = code[k].control
             bars = {b for b in (own.write_barrier, own.read_barrier) if b is not None}
             if entry.flags & (RESULT | OPERANDS) and any(code[i].control.wait_mask >> b & 1 for b in bars):
-                waits[k, i] = min(waits.get((k, i), MOST), before.clock - entry.issued)
+                waits[k, i] = min(waits.get((k, i), MOST), clock - entry.issued)
     for (_, _, key), cycles in least.items():
         found["entries"][*key, cycles] += 1
     found["wait_after_set"].update(waits.values())

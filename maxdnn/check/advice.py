@@ -98,8 +98,7 @@ def _slacks(timing: Timing) -> Iterator[tuple[Node, int, int, int]]:
                     yield node, i, max(elapsed - required_cycles(key), 0), elapsed
         for k, entry in before.items():
             if entry.flags & (RESULT | OPERANDS) and _set_by(code[k]) & code[i].control.wait_mask:
-                elapsed = before.clock - entry.issued
-                yield node, i, max(elapsed - VISIBLE, 0), elapsed
+                yield node, i, max(clock - entry.issued - VISIBLE, 0), clock - entry.issued
 
 
 def _set_by(inst: Instruction) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..isa import Instruction
 from .effects import Effects, names
-from .report import Finding, Place
+from .report import ERROR, WARNING, Finding, Place
 from .rules import Key, kind_of, required_cycles
 from .timing import OPERANDS, RESULT, UNYIELDED, VISIBLE, Entry, State, Timing
 
@@ -40,18 +40,18 @@ class Hazards:
 
     def find(self) -> list[Finding]:
         for i, before, state, clock in self.timing.walk():
-            self._early_wait(i, before)
+            self._early_wait(i, before, clock)
             new = self.effects[i]
             for k, entry in state.items():
                 touched = (entry.live & (new.reads | new.writes)) | (self.effects[k].late & new.writes)
                 if touched and not self.timing.apart(entry, i, state):
-                    self._pair(k, i, entry, clock - entry.issued)
+                    self._pair(k, i, entry, clock - entry.issued, state.real(entry.issued, clock))
         return [self._found[key] for key in sorted(self._found, key=lambda key: (key[2], key[1]))]
 
-    def _pair(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
+    def _pair(self, k: int, i: int, entry: Entry, elapsed: int, real: int) -> None:
         old, new = self.effects[k], self.effects[i]
         if old.fixed:
-            self._fixed(k, i, entry, elapsed)
+            self._fixed(k, i, entry, elapsed, real)
         elif entry.flags & RESULT and entry.live & new.reads:
             self._tracked(k, i, "raw-barrier", entry.live & new.reads, "result is read before it is known to be there")
         elif entry.flags & RESULT and entry.live & new.writes and not (old.order and old.order == new.order):
@@ -59,12 +59,17 @@ class Hazards:
         if entry.flags & OPERANDS and old.late & new.writes and not (old.queue and old.queue == new.queue):
             self._tracked(k, i, "war", old.late & new.writes, "register is overwritten before it is known to be read")
 
-    def _fixed(self, k: int, i: int, entry: Entry, elapsed: int) -> None:
+    def _fixed(self, k: int, i: int, entry: Entry, elapsed: int, real: int) -> None:
         for key, mask in uses(self.code[i], self.code[k], entry, self.effects[i]):
             need = required_cycles(key)
             if elapsed < need:
                 kind, fix = self._longer(key[1], i, need - elapsed)
-                self._add(kind, k, i, mask, need, elapsed, "result is used before it is there", fix)
+                if real < need:
+                    self._add(kind, k, i, mask, need, elapsed, "result is used before it is there", fix)
+                else:
+                    self._add(kind, k, i, mask, need, elapsed,
+                              "stalls alone do not give the result its time, only the wait in between does", fix,
+                              level=WARNING)
 
     def _longer(self, resource: str, i: int, more: int) -> tuple[str, str]:
         """The kind of finding and what gives `more` cycles before instruction i."""
@@ -87,7 +92,7 @@ class Hazards:
             fix = f"give {self.code[k].address:04x} a {which} barrier and wait for it at or before {where}"
         self._add(kind, k, i, mask, None, None, message, fix)
 
-    def _early_wait(self, i: int, before: State) -> None:
+    def _early_wait(self, i: int, before: State, clock: int) -> None:
         mask = self.code[i].control.wait_mask
         if not mask:
             return
@@ -95,15 +100,15 @@ class Hazards:
             control = self.code[k].control
             own = {control.write_barrier, control.read_barrier} - {None}
             hit = [b for b in own if b is not None and mask >> b & 1]
-            elapsed = before.clock - entry.issued
+            elapsed = clock - entry.issued
             if hit and entry.flags and elapsed < VISIBLE:
                 self._add("early-wait", k, i, 0, VISIBLE, elapsed, f"the wait may not see barrier {hit[0] + 1} set",
                           f"stall at least {VISIBLE} after the setter", f"barrier {hit[0] + 1}")
 
-    def _add(self, kind: str, k: int, i: int, mask: int, need: int | None, have: int | None,
-             message: str, fix: str, resource: str = "") -> None:
+    def _add(self, kind: str, k: int, i: int, mask: int, need: int | None, have: int | None, message: str, fix: str,
+             resource: str = "", level: str = ERROR) -> None:
         known = self._found.get((kind, k, i))
-        if known is not None and (have is None or (known.guaranteed or 0) <= have):
+        if known is not None and (known.level == ERROR, -(known.guaranteed or 0)) >= (level == ERROR, -(have or 0)):
             return
         self._found[kind, k, i] = Finding(kind, resource or names(mask), Place.of(self.code[k]), Place.of(self.code[i]),
-                                          need, have, message, fix)
+                                          need, have, message, fix, level)

@@ -1,70 +1,57 @@
-"""Shared memory used again without a block barrier in between: along paths through the kernel (loops entered twice),
-two warps touch the same word, one of them storing, with no BAR.SYNC between. Only accesses whose addresses follow from
-the thread index are judged; a branch on anything else is taken both ways, by all threads alike."""
+"""Shared memory, along sampled paths through the kernel (every way of a branch taken, loops entered twice): two warps
+that use one word with no BAR.SYNC between, one of them storing; and lanes of a warp that read what other lanes of it
+have yet to store. Only accesses whose addresses follow from the thread index are judged. A branch on anything else is
+taken both ways, by all threads alike, where what is known of predicates allows it. What was not judged is a warning."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
-from ..isa.program import Graph, Node
+from ..isa.program import Node, conditional, tests_flags
 from .effects import Effects
-from .lanes import Lanes
-from .report import Finding, Place
+from .facts import Facts, both
+from .known import NOTHING_KNOWN, Known
+from .report import ERROR, WARNING, Finding, Place
+from .timing import Timing
+from .values import V, Values
+from .words import WORDS, Clash, Words
 
 _PATHS = 12
 _STEPS = 6000
-_WORDS = 1 << 14  # 64 KiB
 _SIZES = {"": 1, "32": 1, "64": 2, "128": 4}
+_MESSAGES = {
+    "shared-race": (ERROR, "another warp stored the word, with no block barrier in between",
+                    "BAR.SYNC between the two"),
+    "shared-reuse": (ERROR, "another warp may not have read the word yet: no block barrier in between",
+                     "BAR.SYNC between the two"),
+    "shared-order": (WARNING, "two warps store to one word with no block barrier in between: which comes last is open",
+                     "BAR.SYNC between the two"),
+    "shared-late": (ERROR, "the load read the word before this store of another lane of the same warp filled it",
+                    "move the store in front of the load"),
+}
 
 
-class SharedUse:
-    """Reads or writes of one stretch between barriers: per word the lowest and highest warp and the instruction."""
-
-    def __init__(self) -> None:
-        self.low = np.full(_WORDS, 1 << 20)
-        self.high = np.full(_WORDS, -1)
-        self.who = np.full(_WORDS, -1)
-
-    def add(self, words: np.ndarray, warps: np.ndarray, i: int) -> None:
-        np.minimum.at(self.low, words, warps)
-        np.maximum.at(self.high, words, warps)
-        self.who[words] = i
-
-    def other_warp(self, words: np.ndarray, warps: np.ndarray) -> int | None:
-        """An instruction by which another warp used one of the words."""
-        clash = (self.high[words] >= 0) & ((self.low[words] != warps) | (self.high[words] != warps))
-        return int(self.who[words[clash][0]]) if clash.any() else None
-
-
-def shared_findings(kernel: CubinKernel, timing) -> list[Finding]:
-    return _old(kernel, timing.graph, timing.effects)[0]
-
-
-def _old(kernel, graph, effects):
-    code = graph.code
+def shared_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
+    """Errors and warnings about shared memory."""
+    code = timing.code
     block = kernel.reqntid or (None if any(_second_dimension(inst) for inst in code) else kernel.maxntid)
-    if not any(inst.opcode == "STS" for inst in code):
-        return [], ""
+    stores = [inst for inst in code if inst.opcode == "STS"]
+    if not stores:
+        return []
     if block is None:
-        return [], "shared memory not judged: the kernel does not say its block size"
-    if any(inst.mnemonic.startswith("BAR.") and not _whole_block(inst) for inst in code):
-        return [], "shared memory not judged: barriers for part of the block"
-    if block[0] * block[1] * block[2] <= 32:
-        return [], ""
-    taken: collections.Counter[tuple[Node, Node]] = collections.Counter()
-    found: dict[tuple[int, int], Finding] = {}
-    relevant = _relevant(code, effects)
-    idle = 0
-    for _ in range(_PATHS):
-        before = len(taken), len(found)
-        _follow(graph, relevant, Lanes(block), taken, found)
-        idle = idle + 1 if before == (len(taken), len(found)) else 0
-        if idle == 2:
-            break
-    return list(found.values()), ""
+        return [_not_judged(stores[0], "the kernel does not say its block size")]
+    partial = [inst for inst in code if inst.mnemonic.startswith("BAR.") and not _whole_block(inst)]
+    if partial:
+        return [_not_judged(partial[0], "a barrier for part of the block")]
+    return _Paths(timing, block).find()
+
+
+def _not_judged(inst: Instruction, why: str) -> Finding:
+    return Finding("not-followed", "shared memory", None, Place.of(inst), None, None,
+                   f"{why}: shared memory was not judged", "check it by hand", WARNING)
 
 
 def _whole_block(inst: Instruction) -> bool:
@@ -96,66 +83,130 @@ def _relevant(code: Sequence[Instruction], effects: Sequence[Effects]) -> set[in
             needed |= effects[i].reads
 
 
-def _follow(graph: Graph, relevant: set[int], lanes: Lanes, taken: "collections.Counter[tuple[Node, Node]]",
-            found: dict[tuple[int, int], Finding]) -> None:
-    node, steps, loads, stores = graph.nodes[0], 0, SharedUse(), SharedUse()
-    while steps < _STEPS:
-        for i in range(node.first, node.last + 1):
-            inst = graph.code[i]
-            if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
-                loads, stores = SharedUse(), SharedUse()
-            elif inst.opcode in ("LDS", "STS"):
-                _access(graph, i, lanes, loads, stores, found)
-                if i in relevant:
-                    lanes.step(inst)
-            elif i in relevant:
-                lanes.step(inst)
-        steps += node.last + 1 - node.first
-        following = _next(graph.code, node, lanes, taken)
-        if following is None:
+class _Paths:
+    """Follows paths and collects what is wrong along them."""
+
+    def __init__(self, timing: Timing, block: tuple[int, int, int]) -> None:
+        self.timing, self.block = timing, block
+        self.code, self.knowledge = timing.code, timing.knowledge
+        self.relevant = _relevant(timing.code, timing.effects)
+        self.taken: collections.Counter[tuple[object, object]] = collections.Counter()  # ways, and guards held or not
+        self.entered: set[Node] = set()
+        self.clashes: dict[Clash, None] = {}
+        self.unknown: dict[int, None] = {}
+        self.cut: int | None = None  # where a path was given up
+
+    def find(self) -> list[Finding]:
+        idle = 0
+        for _ in range(_PATHS):
+            before = len(self.taken), len(self.clashes)
+            self._follow()
+            idle = idle + 1 if before == (len(self.taken), len(self.clashes)) else 0
+            if idle == 2:
+                break
+        return [*self._found(), *self._left_out(idle == 2)]
+
+    def _found(self) -> Iterator[Finding]:
+        for clash in self.clashes:
+            level, message, fix = _MESSAGES[clash.kind]
+            yield Finding(clash.kind, "shared memory", Place.of(self.code[clash.earlier]),
+                          Place.of(self.code[clash.later]), None, None, message, fix, level)
+
+    def _left_out(self, complete: bool) -> Iterator[Finding]:
+        if self.unknown:
+            first = self.code[min(self.unknown)]
+            yield _not_judged(first, f"{len(self.unknown)} addresses that do not follow from the thread index")
+        if self.cut is not None:
+            yield _not_judged(self.code[self.cut], f"a path of more than {_STEPS} instructions")
+        missed = [node for node in self.timing.entry_states if node not in self.entered
+                  and any(self.code[i].opcode in ("LDS", "STS", "BAR") for i in range(node.first, node.last + 1))]
+        if missed:
+            yield _not_judged(self.code[min(node.first for node in missed)], "code that no sampled path reached")
+        elif not complete:
+            yield _not_judged(self.code[0], f"more than {_PATHS} paths")
+
+    def _follow(self) -> None:
+        node, steps, values, words, known = self.timing.graph.nodes[0], 0, Values(self.block), Words(), NOTHING_KNOWN
+        while True:
+            self.entered.add(node)
+            for i in range(node.first, node.last + 1):
+                inst = self.code[i]
+                if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
+                    words.barrier()
+                elif inst.opcode in ("LDS", "STS"):
+                    known = self._access(i, values, words, known)
+                if i in self.relevant:
+                    values.step(inst)
+                before = known
+                known, _ = self.knowledge.step(i, known)
+            steps += node.last + 1 - node.first
+            if steps >= _STEPS:
+                self.cut = node.last
+                return
+            way = self._next(node, values, before)
+            if way is None:
+                return
+            following, facts = way
+            known = Known(both(known.facts, facts) or known.facts, known.implied)
+            self.taken[node, following] += 1
+            node = following
+
+    def _next(self, node: Node, values: Values, known: Known) -> tuple[Node, Facts] | None:
+        """The successor to take, of those that the threads' values or what is known leave open the one less taken, and
+        the facts that hold there; threads that go another way are dropped."""
+        inst = self.code[node.last]
+        jumps = node.successors if node.through is None else node.successors[:-1]
+        if not conditional(inst) or not node.successors:
+            return min(((way, {}) for way in node.successors), key=lambda way: self.taken[node, way[0]], default=None)
+        guard = None if tests_flags(inst) else values.guard(inst)
+        run, skip = self.knowledge.guard(node.last, known), self.knowledge.skipped(node.last, known)
+        if tests_flags(inst):
+            run = skip = {}
+        stay = None if guard is None else values.active & ~guard
+        options = [(way, facts, mask) for ways, facts, mask in ((jumps, run, guard), ([node.through], skip, stay))
+                   for way in ways if way is not None and facts is not None and (mask is None or mask.any())]
+        if not options:
+            return None
+        way, facts, mask = min(options, key=lambda option: self.taken[node, option[0]])
+        if mask is not None:
+            values.active = mask
+        return way, facts
+
+    def _access(self, i: int, values: Values, words: Words, known: Known) -> Known:
+        """One access; where its guard does not follow from the thread index, by all threads or none: what was chosen
+        is known from then on."""
+        inst = self.code[i]
+        guard = values.guard(inst)
+        if guard is None:
+            choices = [(happens, facts) for happens, facts in ((True, self.knowledge.guard(i, known)),
+                                                               (False, self.knowledge.skipped(i, known)))
+                       if facts is not None]
+            happens, facts = min(choices, key=lambda choice: self.taken[i, choice[0]], default=(False, {}))
+            self.taken[i, happens] += 1
+            known = Known(both(known.facts, facts) or known.facts, known.implied)
+            guard = values.active & happens
+        self._judge(i, guard, values, words)
+        return known
+
+    def _judge(self, i: int, guard: V, values: Values, words: Words) -> None:
+        inst = self.code[i]
+        address = inst["addr"]
+        base: V = values.const("i32", 0) if address.base == RZ else values.reg(address.base)
+        count = _SIZES.get(inst.mods.get("size", "").removeprefix("U."))
+        if base is None or count is None:
+            self.unknown[i] = None
+            words.unknown_store |= inst.opcode == "STS"
             return
-        taken[node, following] += 1
-        node = following
-
-
-def _next(code: Sequence[Instruction], node: Node, lanes: Lanes,
-          taken: "collections.Counter[tuple[Node, Node]]") -> Node | None:
-    """The successor to take: the only one a known guard leaves, else the one less taken; threads of the other way are
-    dropped."""
-    ways = node.successors
-    if len(ways) < 2:
-        guard = lanes.guard(code[node.last])
-        if code[node.last].opcode == "EXIT" and guard is not None and ways:
-            lanes.active = lanes.active & ~guard
-        return ways[0] if ways and lanes.active.any() else None
-    guard = lanes.guard(code[node.last])
-    test = code[node.last].operand("cc")
-    if guard is None or (test is not None and test.type == "cc_test" and test.value != 15):
-        return min(ways, key=lambda way: taken[node, way])
-    through = [way for way in ways if way.first == node.last + 1]
-    jump = [way for way in ways if way.first != node.last + 1]
-    options = [(way, mask) for way, mask in [(jump[0] if jump else ways[0], guard),
-                                             (through[0] if through else ways[0], lanes.active & ~guard)] if mask.any()]
-    way, lanes.active = min(options, key=lambda option: taken[node, option[0]])
-    return way
-
-
-def _access(graph: Graph, i: int, lanes: Lanes, loads: SharedUse, stores: SharedUse,
-            found: dict[tuple[int, int], Finding]) -> None:
-    inst = graph.code[i]
-    guard, address = lanes.guard(inst), inst["addr"]
-    base = lanes.constant(0) if address.base == RZ else lanes.registers.get(address.base)
-    count = _SIZES.get(inst.mods.get("size", "").removeprefix("U."))
-    if guard is None or base is None or count is None or not guard.any():
-        return
-    first = (base + address.value & 0xFFFFFFFF)[guard] // 4
-    words = (first[:, None] + np.arange(count)).ravel()
-    warps = np.repeat(lanes.warp[guard], count)
-    inside = words < _WORDS
-    words, warps = words[inside], warps[inside]
-    earlier = (stores if inst.opcode == "LDS" else loads).other_warp(words, warps)
-    if earlier is not None and (earlier, i) not in found:
-        found[earlier, i] = Finding(
-            "shared-reuse", "shared memory", Place.of(graph.code[earlier]), Place.of(inst), None, None,
-            "another warp uses the same words with no block barrier in between", "BAR.SYNC between the two")
-    (loads if inst.opcode == "LDS" else stores).add(words, warps, i)
+        if not guard.any():
+            return
+        first = (base.astype(np.int64) + address.value & 0xFFFFFFFF)[guard] // 4
+        where = (first[:, None] + np.arange(count)).ravel()
+        threads = np.repeat(values.thread[guard].astype(np.int64), count)
+        inside = where < WORDS
+        where, threads = where[inside], threads[inside]
+        if inst.opcode == "LDS":
+            clashes = words.load(where, threads, i)
+        else:
+            zero = np.zeros(len(where)) if inst["d"].value == RZ else None
+            clashes = words.store(where, threads, zero, i)
+        self.clashes.update(dict.fromkeys(clashes))

@@ -47,7 +47,7 @@ class State(dict[int, Entry]):
     def __init__(self, entries: Mapping[int, Entry] | None = None, known: Known = NOTHING_KNOWN) -> None:
         super().__init__(entries or {})
         self.known = known
-        self.clock = 0
+        self.waits: list[tuple[int, int]] = []  # (when issued, when waited for) of results in this piece of code
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and dict.__eq__(self, other) and self.known == other.known
@@ -56,6 +56,10 @@ class State(dict[int, Entry]):
 
     def copy(self) -> "State":
         return State(self, self.known)
+
+    def real(self, issued: int, clock: int) -> int:
+        """Cycles since something was issued, with what the waits in between take at the least."""
+        return max([clock - issued, *(SHORTEST + clock - waited for start, waited in self.waits if issued <= start)])
 
 
 def stall_cycles(inst: Instruction) -> int:
@@ -121,7 +125,7 @@ class Timing:
         """(successor, state there) of every way out of a node that what is known leaves open."""
         state, clock = self.entry_states[node].copy(), 0
         for i in range(node.first, node.last + 1):
-            clock = self._wait(i, state, clock, node.first)
+            self._wait(i, state, clock, node.first)
             if i == node.last:
                 known = state.known
             clock = self._issue(i, state, clock)
@@ -154,20 +158,19 @@ class Timing:
         return self._plans[i][0]
 
     def walk(self) -> Iterator[tuple[int, State, State, int]]:
-        """(instruction, state before its waits, state after them, clock after them) for every node and instruction."""
+        """(instruction, state before its waits, state after them, clock) for every node and instruction."""
         for _, *step in self.walk_nodes():
             yield tuple(step)  # type: ignore[misc]
 
     def walk_nodes(self) -> Iterator[tuple[Node, int, State, State, int]]:
-        """The same with the node in front. `before.clock` is the clock before the waits."""
+        """The same with the node in front."""
         for node in self.graph.nodes:
             if node not in self.entry_states:
                 continue
             state, clock = self.entry_states[node].copy(), 0
             for i in range(node.first, node.last + 1):
                 before = state.copy()
-                before.clock = clock
-                clock = self._wait(i, state, clock, node.first)
+                self._wait(i, state, clock, node.first)
                 yield node, i, before, state, clock
                 clock = self._issue(i, state, clock)
 
@@ -176,30 +179,26 @@ class Timing:
         run = self.knowledge.guard(i, state.known)
         return conflict(run, entry.only) or conflict(state.known.facts, entry.only)
 
-    def _wait(self, i: int, state: State, clock: int, first: int) -> int:
-        """Apply the waits of instruction i; gives the clock after them. What waits for the result of an instruction
-        of the same straight piece of code issues no sooner than that result can be there."""
+    def _wait(self, i: int, state: State, clock: int, first: int) -> None:
+        """Apply the waits of instruction i, of a piece of code that begins with instruction `first`."""
         _, wait, partial, _, _, _ = self._plans[i]
-        later = clock
         for k, e in state.items() if wait else ():
             if (self._plans[k][3] & wait and e.flags & RESULT and first <= k < i and self.code[k].guard == ALWAYS
                     and clock - e.issued >= VISIBLE):
-                later = max(later, e.issued + SHORTEST)
+                state.waits.append((e.issued, clock))
         if wait or partial >= 0:
             release(state, wait, partial, self._partial)
-        return later
 
     def _issue(self, i: int, state: State, clock: int) -> int:
         stall, _, _, write, read, flags = self._plans[i]
         eff = self.effects[i]
-        run = self.knowledge.guard(i, state.known)
-        if run is None:
-            return clock + stall
-        skip = self.knowledge.skipped(i, state.known)
+        run, skip = self.knowledge.guard(i, state.known), self.knowledge.skipped(i, state.known)
         if write | read and eff.queue:
             cover(state, self.effects, write | read, write, eff)
         elif eff.order == "bar":
             arrive(state, self.effects)
+        if run is None:
+            return clock + stall
         counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
         for k, e in list(state.items()):
             later, live, only = e.later, e.live, e.only

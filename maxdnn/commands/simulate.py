@@ -10,7 +10,6 @@ from ._types import at_least
 
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
 PASSES = ("forward", "data", "filters")
-ALGORITHMS = ("auto", "direct")
 PICTURES = (".png", ".svg")
 
 
@@ -23,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", default="CHWN", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="direction", default="forward", metavar="PASS",
                         help="forward (default); data and filters are not there yet")
-    parser.add_argument("--algorithm", default="auto", help="auto (default) or direct")
+    parser.add_argument("--algorithm", default="auto", help="auto (default), or a family of kernels such as direct")
     parser.add_argument("--kernel", default="best",
                         help="the convolution kernel; sconv_fprop_paper: with the paper's loop, as in the paper's "
                              "table; best (default): the planner's choice")
@@ -88,22 +87,48 @@ def _layer(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[A
     from ..errors import ShapeError
     from ._progress import Progress
 
-    if args.direction not in PASSES or args.algorithm not in ALGORITHMS:
-        wrong, there = (("pass", PASSES) if args.direction not in PASSES else ("algorithm", ALGORITHMS))
-        value = args.direction if wrong == "pass" else args.algorithm
-        raise ShapeError(f"--{wrong} must be one of {', '.join(there)} (got {value!r})")
+    if args.direction not in PASSES:
+        raise ShapeError(f"--pass must be one of {', '.join(PASSES)} (got {args.direction!r})")
     if args.direction != "forward":
         raise ShapeError(f"--pass {args.direction} is not there yet; what can be simulated is --pass forward")
-    kernel = None if args.kernel == "best" else args.kernel
+    plan = _plan(args)
     with Progress("simulating") as tell:
-        timed = timing.call(_shape(args.what), kernel=kernel, layout=args.layout, machine=machine, options=options,
-                            progress=tell)
+        timed = timing.call(plan, machine=machine, options=options, progress=tell)
     inner = timed.convolution
     return list(timed.results), {
-        "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": args.algorithm,
+        "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": plan.family,
         "kernel": timed.plan.spec.name, "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
         "convolution": {"clocks": inner.clocks, "ce": inner.ce, "ce_from_time": inner.ce_from_time},
         "launches": [{"kernel": x.kernel, "ce": x.ce, "useful_flops": x.useful} for x in timed.launches]}
+
+
+def _plan(args: argparse.Namespace) -> Any:
+    """The plan of the kernel that is named, or the one that promises the fewest clocks: of all, or of one family."""
+    from ..chips import preset
+    from ..choose import plan
+    from ..errors import ShapeError
+    from ..families.registry import FAMILIES
+
+    families = {f.name: f for f in FAMILIES if args.direction in f.kinds}
+    if args.algorithm not in ("auto", *families):
+        raise ShapeError(f"--algorithm must be one of auto, {', '.join(families)} (got {args.algorithm!r})")
+    shape = _shape(args.what)
+    kernel = None if args.kernel == "best" else args.kernel
+    if args.algorithm == "auto":
+        return plan(shape, layout=args.layout, kernel=kernel)
+    names = [spec.name for spec in families[args.algorithm].kernels]
+    if kernel is not None and kernel not in names:
+        raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
+                         f"(got {kernel!r})")
+    found, why = [], ""
+    for name in names if kernel is None else [kernel]:
+        try:
+            found.append(plan(shape, layout=args.layout, kernel=name))
+        except ShapeError as e:
+            why = why or str(e)
+    if not found:
+        raise ShapeError(why)
+    return min(found, key=lambda p: p.clocks(preset()))
 
 
 def _shape(what: str) -> Any:

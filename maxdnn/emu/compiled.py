@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..forks import compiling
+from ..isa.program import WORD, normal
 from . import helpers
 from .lower import Lowering
 from .native import Code, cached_object
@@ -55,7 +56,7 @@ class CompiledKernel:
         was known already."""
         with compiling:
             program = Program(self.kernel, self._entries)
-            if address % 8 or (address + 8 if address % 32 == 0 else address) not in program.words:
+            if address % WORD or normal(address) not in program.words:
                 return False
             if address in self._entries:
                 return True

@@ -3,9 +3,9 @@
 from ..cubin import CubinKernel
 from ..errors import DecodeError, EmulationFault
 from ..isa import decode
+from ..isa.program import index_of
 from . import layout
 from .memory import GlobalMemory
-from .program import slot
 from .worker import Worker
 
 _WHAT = {
@@ -26,7 +26,7 @@ _WHAT = {
 
 def _instruction(kernel: CubinKernel, pc: int) -> str:
     words = kernel.words()
-    index = slot(pc)
+    index = index_of(pc)
     if not 0 <= index < len(words) or words[index][0] != pc:
         return f"0x{pc:04x}"
     address, word, control = words[index]

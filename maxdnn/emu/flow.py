@@ -74,8 +74,10 @@ class _Body:
         condition = self._guard(inst)
         if inst.opcode == "BAR":
             self._barrier(inst, condition)
-        elif condition is None:
+        elif condition is None or self.t.is_fetch(inst):
+            self.t.executes = condition  # a fetch takes its condition along, which costs no branch
             self._meaning(inst)
+            self.t.executes = None
         else:
             with self.b.if_then(condition):
                 self._meaning(inst)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from ..isa import PT, Instruction
+from ..isa.program import following, index_of, normal
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
@@ -15,7 +16,7 @@ from ..semantics.operands import pred
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, get, put
 from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, CTX, DIV, PBK, PCNT, SSY, WARP
-from .program import Block, Program, Undecodable, ends_block, following, normal, slot, static_target
+from .program import Block, Program, Undecodable, ends_block, static_target
 from .runtime.flow import EXIT_KIND
 from .runtime.memory import VI32
 from .warp import WarpTracer
@@ -117,7 +118,7 @@ class Lowering:
         b.position_at_end(on)
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "runs_room")), runs)
         where = at(b, get(b, self.ctx, CTX, "runs"), b.shl(b.zext(row, I64), c64(3)))
-        b.store(c64(slot(block.start) | len(block.items) << 32), where)
+        b.store(c64(index_of(block.start) | len(block.items) << 32), where)
         put(b, self.warp, WARP, "trace_runs", b.add(runs, c32(1)))
 
     def _give_up(self, kind: str, address: int) -> None:

@@ -6,26 +6,13 @@ from dataclasses import dataclass
 from ..cubin import CubinKernel
 from ..errors import DecodeError
 from ..isa import Instruction, decode
+from ..isa.program import address_of, conditional, following, normal, noted_targets
+from ..isa.program import static_target as named_target
 
-ENTRY = 8
+ENTRY = address_of(0)
 _JUMPS = ("BRA", "JMP", "SSY", "PBK", "PCNT", "PRET", "PLONGJMP", "CAL", "JCAL", "PEXIT")
 _ENDS = (*_JUMPS, "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "BAR", "LONGJMP", "BPT")
 _NEVER_FALL_THROUGH = ("BRA", "JMP", "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "LONGJMP")
-INDIRECT_TARGETS = 0x34  # attribute of .nv.info
-
-
-def normal(address: int) -> int:
-    """A target may name the control word in front of a group's first instruction."""
-    return address + 8 if address % 32 == 0 else address
-
-
-def following(address: int) -> int:
-    return normal(address + 8)
-
-
-def slot(address: int) -> int:
-    """Index of an instruction address in CubinKernel.instructions."""
-    return address // 32 * 3 + address % 32 // 8 - 1
 
 
 @dataclass(frozen=True)
@@ -54,15 +41,7 @@ def ends_block(item: Instruction | Undecodable) -> bool:
 
 def static_target(inst: Instruction) -> int | None:
     """The fixed address an instruction names, if any."""
-    op = inst.operand("target")
-    if inst.opcode in _JUMPS and op is not None and op.type in ("rel_target", "uimm"):
-        return normal(op.value)
-    return None
-
-
-def _always(inst: Instruction) -> bool:
-    cc = inst.operand("cc")
-    return str(inst.guard) == "" and (cc is None or cc.type != "cc_test" or cc.value == 15)
+    return named_target(inst) if inst.opcode in _JUMPS else None
 
 
 class Program:
@@ -86,11 +65,9 @@ class Program:
         return self._items[address]
 
     def _listed_targets(self) -> list[int]:
-        found = []
-        for code, value in self.kernel.attributes:
-            if code == INDIRECT_TARGETS:
-                found += [int.from_bytes(value[i:i + 4], "little") for i in range(0, len(value) - 3, 4)]
-        return [normal(t) for t in found if t % 8 == 0 and normal(t) in self.words]
+        """Addresses of everything the compiler noted as a target."""
+        found = {address_of(t) for targets in noted_targets(self.kernel).values() for t in targets}
+        return sorted(found & self.words.keys())
 
     def _leaders(self, roots: list[int]) -> set[int]:
         """Everything reachable from the roots, as block starts."""
@@ -118,7 +95,7 @@ class Program:
         target = static_target(inst)
         if target is not None:
             out.append(target)
-        if inst.opcode not in _NEVER_FALL_THROUGH or not _always(inst):
+        if inst.opcode not in _NEVER_FALL_THROUGH or conditional(inst):
             out.append(following(inst.address))
         return out
 

@@ -65,6 +65,7 @@ class Thread(Lanes):
         self._slots: dict[str, V] = {}
         self.inst: Instruction | None = None
         self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
+        self.executes: V | None = None  # whether the lane executes the fetch at hand; None: it does
 
     # -- slots -------------------------------------------------------------------------------------------------
 
@@ -339,37 +340,54 @@ class Thread(Lanes):
             name = "u" + name
         return self.b.atomic_rmw(name, place, operands[0], "monotonic")
 
+    def is_fetch(self, inst: Instruction) -> bool:
+        """Whether an instruction reads a texture reference and does nothing else."""
+        slot = inst.operand("slot") if inst.cls.name == "tex" else None
+        return slot is not None and 4 * slot.value in self._textures and not inst.pred_writes()
+
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         slot = self.inst.operand("slot") if self.inst is not None else None
         number = None if slot is None else self._textures.get(4 * slot.value)
-        texel = (self._object_texel(handle, coord) if number is None else
-                 self._reference_texel(handle, coord, self.kernel.texture_channels(number)))
+        if number is None:
+            texel = self._object_texel(handle, coord)
+        else:
+            texel = self._reference_texel(handle, coord, self.kernel.texture_channels(number), dests)
         for value, dest in zip(texel, dests, strict=True):
-            if dest is not None and dest != 255:
+            if dest is not None and dest != RZ:
                 self.set_reg(dest, value)
 
-    def _reference_texel(self, handle: V, coord: V, channels: int) -> list[V]:
-        """Address and number of texels of a texture reference stand behind the parameters, 16 bytes for each. One
-        beyond the end is read from 16 bytes of zeros, so that no lane has to branch. Colours it has not read 0, missing
-        alpha 1.0."""
+    def _reference_texel(self, handle: V, coord: V, channels: int, dests: Sequence[int | None]) -> list[V]:
+        """Address and number of texels of a texture reference stand behind the parameters, 16 bytes for each. The fetch
+        itself has a predicate, so that no lane has to branch: one that does not execute it keeps what it has, one
+        beyond the end has zeros. Colours the texture has not read 0, missing alpha 1.0."""
         offset = self.add(self.mul(self.zext(handle, "i64"), self.const("i64", 16)),
                           self.const("i64", texture_base(self.kernel)))
         base = self.b.load(self._param(offset), typ=I64, align=8)
         texels = self.b.load(self._param(self.add(offset, self.const("i64", 8))), typ=I32, align=8)
-        nbytes = 4 * channels
-        at = self.shl(self.zext(coord, "i64"), self.const("i64", nbytes.bit_length() - 1))
-        inside = self.icmp("ult", coord, texels)
-        place = self.select(inside, self.b.inttoptr(self.add(base, at), pointer(GLOBAL)), self._zeros)
-        value = self.b.load(place, typ=ir.VectorType(I32, channels) if channels > 1 else I32, align=nbytes)
-        value.set_metadata("invariant.load", self.module.add_metadata([]))
-        zero = self.const("i32", 0)
-        colours = [value]
-        if channels > 1:
-            colours = [self.b.extract_element(value, self.const("i32", n)) for n in range(channels)]
+        at = self.shl(self.zext(coord, "i64"), self.const("i64", (4 * channels).bit_length() - 1))
+        inside, zero = self.icmp("ult", coord, texels), self.const("i32", 0)
         missing = [zero] * (4 - channels)
         if missing:
             missing[-1] = self.select(inside, self.const("i32", 0x3F800000), zero)
-        return colours + missing
+        before = [zero] * channels
+        if self.executes is not None:
+            kept = [zero if dest is None or dest == RZ else self.reg(dest) for dest in dests]
+            before = [self.select(self.executes, zero, value) for value in kept[:channels]]
+            missing = [self.select(self.executes, value, was)
+                       for value, was in zip(missing, kept[channels:], strict=True)]
+            inside = self.and_(inside, self.executes)
+        results = [f"${n}" for n in range(channels)]
+        target = results[0] if channels == 1 else f"{{{', '.join(results)}}}"
+        marks = ["=r"] * channels + ["l", "b"] + [str(n) for n in range(channels)]
+        out = I32 if channels == 1 else ir.LiteralStructType([I32] * channels)
+        kind = "" if channels == 1 else f".v{channels}"
+        text = f"@${channels + 1} ld.global.nc{kind}.b32 {target}, [${channels}];"
+        arguments = [self.add(base, at), inside, *before]
+        # Marked as if it had an effect: the place of a fetch in the kernel is part of the kernel.
+        asm = ir.InlineAsm(ir.FunctionType(out, [a.type for a in arguments]), text, ",".join(marks), side_effect=True)
+        value = self.b.call(asm, arguments, attrs=("nounwind",))
+        found = [value] if channels == 1 else [self.b.extract_value(value, n) for n in range(channels)]
+        return found + missing
 
     def _object_texel(self, handle: V, coord: V) -> list[V]:
         """A texture object's handle is a row of a table: address, number of texels, floats in a texel. Colours it has

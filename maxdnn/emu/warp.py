@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from ..isa import PT, RZ, Instruction
+from ..isa.program import index_of
 from ..semantics.machine import FLAGS
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
 from .lanes import ELEMENTS, Lanes, V
 from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
 from .native import has_wide_vectors
-from .program import slot
 from .runtime.atomics import OPERATIONS
 from .runtime.memory import KINDS, SPACE_ADDRESS, VI1, VI32, VI64
 from .runtime.races import ATOMIC, READ, WRITE
@@ -298,7 +298,7 @@ class WarpTracer(Lanes):
 
     def _site(self) -> V:
         """This instruction's memory of the allocation it touched last."""
-        index = slot(self.inst.address) if self.inst else 0
+        index = index_of(self.inst.address) if self.inst else 0
         return at(self.b, get(self.b, self.ctx, CTX, "sites"), layout.SITE_BYTES * index)
 
     def _spare(self, index: int) -> V:

@@ -42,10 +42,12 @@ _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, fi
 
 @dataclass(frozen=True)
 class PixelKernel(KernelSpec):
-    """`tile`: (pixels, filters) of a block. `slots`: issue slots of a warp for one loop iteration and for the rest."""
+    """`tile`: (pixels, filters) of a block. `slots`: issue slots of a warp for one loop iteration and for the rest.
+    `translated`: of the loop as ptxas 12.9 makes it of the translation for sm_90."""
 
     tile: tuple[int, int] = (64, 64)
-    slots: tuple[int, int] = (527, 1300)
+    slots: tuple[int, int] = (527, 614)
+    translated: int = 652
 
 
 PIXELS_64X64 = PixelKernel("sconv_pixels_K64_J64", "conv_pixels_64x64.sass", """Forward convolution of 64 pixels and 64
@@ -294,7 +296,8 @@ def _work(s: ConvShape, spec: PixelKernel, grid: tuple[int, int, int], iteration
     loop, rest = spec.slots
     slots = loop * iterations / grid[2] + rest
     once = s.C // s.groups * s.H * s.W * s.N + s.patch * s.K // s.groups + grid[2] * pixels * s.K // s.groups
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once)
+    translated = slots + (spec.translated - loop) * iterations / grid[2]
+    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
 def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, int], k: int,

@@ -24,10 +24,12 @@ _LATENCY = 2000  # clocks of a block alone that are no issue slot
 
 @dataclass(frozen=True)
 class TapsKernel(KernelSpec):
-    """`tile`: (images, filters) of a block. `slots`: issue slots of a warp for one loop iteration and for the rest."""
+    """`tile`: (images, filters) of a block. `slots`: issue slots of a warp for one loop iteration and for the rest.
+    `translated`: of the loop as ptxas 12.9 makes it of the translation for sm_90."""
 
     tile: tuple[int, int] = (64, 64)
-    slots: tuple[int, int] = (521, 1200)
+    slots: tuple[int, int] = (521, 527)
+    translated: int = 612
 
 
 TAPS_64X64 = TapsKernel("sconv_taps_K64_N64", "conv_taps_64x64.sass", """Forward convolution of one output pixel for 64
@@ -162,7 +164,8 @@ def _work(s: ConvShape, spec: TapsKernel, grid: tuple[int, int, int], steps: flo
     loop, rest = spec.slots
     slots, k = loop * steps + rest, s.K // s.groups
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * s.P * s.Q * s.N
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once)
+    translated = slots + (spec.translated - loop) * steps
+    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
 def _check_limits(s: ConvShape, spec: TapsKernel) -> None:

@@ -112,23 +112,21 @@ def clamp(m: Machine, value: V, low: int, high: int, signed: bool) -> V:
 # -- integer to float and integer to integer ----------------------------------------------------------------------
 
 
-def _integer(m: Machine, op: Operand, bits: int, signed: bool, wide: bool = False) -> V:
-    """An integer source extended to 32 bits, to 64 if `wide`, after absolute value and negation in its own width: the
+def _integer(m: Machine, op: Operand, bits: int, signed: bool) -> V:
+    """An integer source extended to 32 bits (64-bit ones stay), after absolute value and negation in its own width: the
     compiler makes I2I.S32.S16 and I2F.F32.S16 with a sign of neg.s16, whose -(-32768) is -32768, and never of a neg
     behind the conversion."""
     if bits == 64:
-        value, zero = i64(m, op), m.const("i64", 0)
-    else:
-        value, zero = extend(m, select_part(m, op, raw(m, op), signed), bits, signed), m.const("i32", 0)
+        return _marked(m, op, i64(m, op), "i64")
+    value = extend(m, select_part(m, op, raw(m, op), signed), bits, signed)
+    return extend(m, _marked(m, op, value, "i32"), bits, signed)
+
+
+def _marked(m: Machine, op: Operand, value: V, type_: str) -> V:
+    zero = m.const(type_, 0)
     if op.abs:
         value = m.select(m.icmp("slt", value, zero), m.sub(zero, value), value)
-    value = m.sub(zero, value) if op.neg else value
-    if bits == 64:
-        return value
-    value = extend(m, value, bits, signed)
-    if wide:
-        value = m.sext(value, "i64") if signed else m.zext(value, "i64")
-    return value
+    return m.sub(zero, value) if op.neg else value
 
 
 def _source_bits(i: Instruction) -> int:
@@ -149,9 +147,15 @@ def i2f(m: Machine, i: Instruction) -> None:
 @semantics("I2I", "I2I.B", "I2I.H")
 def i2i(m: Machine, i: Instruction) -> None:
     """Cut to the destination's width, zeros above it whatever its sign: the compiler uses I2I.S16.S8 as a number of 16
-    bits without a sign, unmasked, and BFE or I2I.S32 where the sign goes on. With .SAT limited to the range first."""
+    bits without a sign, unmasked, and BFE or I2I.S32 where the sign goes on. With .SAT limited to the range first.
+    I2I.S32.S32.SAT is the compiler's saturating negation (__vnegss2, for which silicon gives 32767 for -32768): there
+    alone a mark does not wrap; it makes I2I.U16.S32.SAT and its like of a neg.s32 that does."""
     signed, to_signed, bits = i.mods["ss"] == "S", i.mods["ds"] == "S", int(i.mods["dw"])
-    value = _integer(m, i["b"], _source_bits(i), signed, wide=True)
+    source, extended = _source_bits(i), m.sext if signed else m.zext
+    if i.mods["sat"] and signed and to_signed and source == bits == 32:
+        value = _marked(m, i["b"], m.sext(raw(m, i["b"]), "i64"), "i64")
+    else:
+        value = extended(_integer(m, i["b"], source, signed), "i64")
     if i.mods["sat"]:
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to_signed else (0, (1 << bits) - 1)
         bottom, top = m.const("i64", low), m.const("i64", high)

@@ -14,10 +14,12 @@ import numpy as np
 
 from maxdnn import cubin, cubins
 from maxdnn.check import check_hazards
+from maxdnn.choose import plan
 from maxdnn.conv import conv_fprop
 from maxdnn.cubin import Cubin, CubinKernel
 from maxdnn.errors import DecodeError
 from maxdnn.families.registry import kernels
+from maxdnn.shape import ConvShape
 from tests.check.delayed import random_program
 from tests.check.delayeddevice import DelayedDevice
 from tests.check.delayedmemory import Runaway
@@ -46,10 +48,11 @@ class Convolution:
         self.images = rng.standard_normal((3, 2, 2, n)).astype(np.float32)
         self.filters = rng.standard_normal((3, 2, 2, k)).astype(np.float32)
         self.kernel = cubin.read(cubins.cubin(kernels()[name].source.removesuffix(".sass"), "sm_52")).kernel(name)
+        self.plan = plan(ConvShape(n, 3, 2, 2, k, 2, 2), kernel=name)
 
     def __call__(self, kernel: CubinKernel, mode: str) -> tuple[bytes, set[int]]:
         device = DelayedDevice(mode, lambda unchanged: kernel if unchanged.name == kernel.name else unchanged)
-        out = conv_fprop(self.images, self.filters, device=device)  # type: ignore[arg-type]
+        out = conv_fprop(self.images, self.filters, device=device, plan=self.plan)  # type: ignore[arg-type]
         return out.tobytes(), device.executed[kernel.name]
 
 

@@ -1,10 +1,11 @@
-"""A second opinion on which control codes are necessary: replay of concrete paths, one warp, worst-case machine.
+"""A second opinion on which control codes are necessary: replay of concrete paths, one lane, worst-case machine.
 
 Unlike the checker there is no lattice here: paths are walked one after another (branches chosen so that every edge is
 taken), every executed instruction is an object, results arrive only when a scoreboard proves it. It shares with the
 checker the ISA's account of what an instruction reads and writes and the mined table, nothing else."""
 
 import collections
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,17 +19,71 @@ _POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
 _ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shared"}
 
 
-def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[list[int]]:
-    """Paths from the entry as lists of instruction indices; at every fork the way less taken so far."""
+class Path(list[int]):
+    """Instruction indices; `skipped`: positions where the guard did not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped: set[int] = set()
+
+
+class Predicates:
+    """One lane's predicates along a path: every comparison comes out at random, then stays so."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.values: dict[int, bool] = {}
+
+    def read(self, p: int, negated: bool) -> bool:
+        if p != 7 and p not in self.values:
+            self.values[p] = self.rng.random() < 0.5
+        return (p == 7 or self.values[p]) != negated
+
+    def write(self, inst: Instruction) -> None:
+        names = {op.name: op for op in inst.operands}
+        if "ps" in names and "pd" in names:
+            first, how = self._outcome(inst), inst.mods.get("bool", inst.mods.get("op2", "AND"))
+            last = self.read(names["ps"].value, names["ps"].inv)
+            for name, holds in (("pq", not first), ("pd", first)):
+                self.values[names[name].value] = {"AND": holds and last, "OR": holds or last, "XOR": holds != last}[how]
+        else:
+            for p in inst.pred_writes():
+                self.values[p] = self.rng.random() < 0.5
+
+    def _outcome(self, inst: Instruction) -> bool:
+        if inst.opcode == "PSETP":
+            a, b = (self.read(inst[name].value, inst[name].inv) for name in ("pa", "pb"))
+            return {"AND": a and b, "OR": a or b, "XOR": a != b}[inst.mods["op1"]]
+        if inst.opcode == "ISETP" and all(inst[n].type == "gpr" and inst[n].value == 255 for n in "ab"):
+            return inst.mods["cmp"] in ("EQ", "LE", "GE", "T")
+        return self.rng.random() < 0.5
+
+
+def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[Path]:
+    """Paths from the entry; at every fork the way less taken so far, of those its guard allows."""
     code, tables = kernel.instructions, noted_targets(kernel)
-    taken: collections.Counter[tuple[int, int]] = collections.Counter()
-    found: list[list[int]] = []
+    taken: collections.Counter[tuple[object, ...]] = collections.Counter()
+    found: list[Path] = []
     idle = 0
-    for _ in range(count):
-        i, stack, path, fresh = 0, list[tuple[str, int]](), [], False
+    for attempt in range(count):
+        i, stack, path, fresh = 0, list[tuple[str, int]](), Path(), False
+        predicates = Predicates(random.Random(attempt))
         while 0 <= i < len(code) and len(path) < longest:
+            inst = code[i]
+            runs = predicates.read(inst.guard.index, inst.guard.negated)
+            if inst.guard.index != 7:
+                fresh |= not taken[i, "guard", runs]
+                taken[i, "guard", runs] += 1
+            if not runs:
+                path.skipped.add(len(path))
             path.append(i)
+            if runs and inst.pred_writes():
+                predicates.write(inst)
             ways = _ways(code, i, stack, tables)
+            if inst.guard.index != 7 and len(ways) > 1 and not _tests_flags(inst):
+                ways = ways[:-1] if runs else ways[-1:]
+            if inst.guard.index != 7 and inst.opcode == "EXIT" and runs:
+                break
             if not ways:
                 break
             to, stack = min(ways, key=lambda way: taken[i, way[0]])
@@ -38,7 +93,7 @@ def paths(kernel: CubinKernel, count: int = 150, longest: int = 3000) -> list[li
         idle = 0 if fresh else idle + 1
         if fresh or len(found) < 4:
             found.append(path)
-        if idle > 12:
+        if idle > 24:
             break
     return found
 
@@ -61,10 +116,14 @@ def _ways(code: tuple[Instruction, ...], i: int, stack: list[tuple[str, int]],
         ways = [(index_of(target.value), stack)]
     elif op != "EXIT":
         return [(i + 1, stack)]
-    test = inst.operand("cc")
-    if inst.guard.index != 7 or (test is not None and test.type == "cc_test" and test.value != 15):
+    if inst.guard.index != 7 or _tests_flags(inst):
         ways.append((i + 1, stack))
     return ways
+
+
+def _tests_flags(inst: Instruction) -> bool:
+    test = inst.operand("cc")
+    return test is not None and test.type == "cc_test" and test.value != 15
 
 
 @dataclass(eq=False)
@@ -127,7 +186,7 @@ class Replay:
         fixed = inst.cls.latency == "fixed"
         return reads, writes, frozenset() if fixed else late, fixed
 
-    def run(self, path: list[int]) -> Iterator[tuple[str, int, int]]:
+    def run(self, path: Path) -> Iterator[tuple[str, int, int]]:
         """Yields ("violation", producer, consumer) and ("tight", from position, to position)."""
         writers: dict[Resource, list[Done]] = collections.defaultdict(list)
         versions: collections.Counter[int] = collections.Counter()
@@ -136,6 +195,9 @@ class Replay:
         for at, i in enumerate(path):
             inst = self.code[i]
             reads, writes, late, fixed = self.facts[i]
+            pending, unread = not fixed and bool(writes), bool(late)
+            if at in path.skipped:  # it reads and writes nothing, but its scoreboards count
+                reads, writes, late = [], [], frozenset()
             control = inst.control
             yield from self._waits(inst, flying, at, i, time)
             flying = [op for op in flying if not (op.result and op.operands)]
@@ -145,9 +207,9 @@ class Replay:
             if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
                 for op in flying:
                     op.operands = op.operands or op.queue == "lsu"
-            new = Done(i, at, time, inst, late, versions[inst.guard.index], queue, order, fixed or not writes,
-                       not late, control.write_barrier, control.read_barrier)
-            for p in inst.pred_writes():
+            new = Done(i, at, time, inst, late, versions[inst.guard.index], queue, order, not pending,
+                       not unread, control.write_barrier, control.read_barrier)
+            for p in inst.pred_writes() if at not in path.skipped else ():
                 versions[p] += 1
             if inst.guard.index in inst.pred_writes():
                 new.version = -1
@@ -238,7 +300,7 @@ class Replay:
                 self._complete(flying, n)
 
 
-def tight_stalls(kernel: CubinKernel, ways: list[list[int]]) -> set[int]:
+def tight_stalls(kernel: CubinKernel, ways: list[Path]) -> set[int]:
     """Indices of instructions whose stall some use on some path needs to the last cycle."""
     replay, found = Replay(kernel), set()
     for path in ways:
@@ -248,13 +310,13 @@ def tight_stalls(kernel: CubinKernel, ways: list[list[int]]) -> set[int]:
     return found
 
 
-def violates(kernel: CubinKernel, ways: list[list[int]]) -> bool:
+def violates(kernel: CubinKernel, ways: list[Path]) -> bool:
     """Whether some path breaks a rule."""
     replay = Replay(kernel)
     return any(what == "violation" for path in ways for what, _, _ in replay.run(path))
 
 
-def stale_flags(kernel: CubinKernel, ways: list[list[int]]) -> set[tuple[int, int]]:
+def stale_flags(kernel: CubinKernel, ways: list[Path]) -> set[tuple[int, int]]:
     """(instruction, operand slot) where a reuse flag would keep a value that is overwritten before the slot reads the
     register again, on a stretch of a path without control transfer."""
     code = kernel.instructions

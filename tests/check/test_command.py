@@ -40,6 +40,13 @@ def test_a_source_with_a_hazard_gives_status_one_and_says_what_to_do(
     assert "0008" in out and "0010" in out and "add 1 to the stall at 0008" in out
 
 
+def test_a_warning_counts_only_when_strict(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.sass").write_text(SAFE.replace("--:-:-:-:6 MOV", "01:-:-:-:6 MOV"))
+    assert main(["check", str(tmp_path / "k.sass")]) == 0
+    assert "warning: wait-unset" in capsys.readouterr().out
+    assert main(["check", "--strict", str(tmp_path / "k.sass")]) == 1
+
+
 def test_json_carries_both_instructions(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "k.sass").write_text(UNSAFE)
     main(["check", "--json", str(tmp_path / "k.sass")])

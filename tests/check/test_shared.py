@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(256) k(const float* x, float* y, in
 
 
 def races(kernel: CubinKernel) -> int:
-    return sum(finding.kind == "shared-reuse" for finding in check_hazards(kernel).findings)
+    return sum(finding.kind.startswith("shared-") for finding in check_hazards(kernel).findings)
 
 
 def compiled(source: str) -> CubinKernel:

@@ -83,7 +83,7 @@ def f2i(s: Sample):
     return After(value.view(np.uint64) if width == 64 else value.view(np.uint32))
 
 
-def integer(s: Sample, width):
+def integer(s: Sample, width, wraps=True):
     """The integer operand as Python integers, with absolute value and negation in its own width: neg.s16 and abs.s16 of
     -32768 are -32768."""
     op = s["b"]
@@ -93,6 +93,8 @@ def integer(s: Sample, width):
     value = signed(value, width) if is_signed else value
     value = abs(value) if op.abs else value
     value = -value if op.neg else value
+    if not wraps:
+        return value
     return signed(value, width) if is_signed else value & (1 << width) - 1
 
 
@@ -107,8 +109,11 @@ def i2f(s: Sample):
 
 
 def i2i(s: Sample):
-    """.SAT limits what the marks gave; the bits above the destination's width are zero."""
-    value, width, to_signed = integer(s, width_of(s)), int(s.mods["dw"]), s.mods["ds"] == "S"
+    """.SAT limits what the marks gave; the bits above the destination's width are zero. I2I.S32.S32.SAT is the
+    saturating negation."""
+    width, to_signed = int(s.mods["dw"]), s.mods["ds"] == "S"
+    saturating = s.mods["sat"] and to_signed and s.mods["ss"] == "S" and width_of(s) == width == 32
+    value = integer(s, width_of(s), wraps=not saturating)
     if s.mods["sat"]:
         low, high = (-1 << width - 1, (1 << width - 1) - 1) if to_signed else (0, (1 << width) - 1)
         value = np.array([min(max(int(v), low), high) for v in value], object)

@@ -1,0 +1,178 @@
+"""The convolutions people run, on a real GPU: maxdnn beside every algorithm of cuDNN in one run. Whole calls on N,C,H,W
+arrays, FP32 with TF32 off, every distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured
+into CUDA graphs, both libraries alike, so that the host's share is in neither; medians of event times. Outputs are
+compared with float64 on the same GPU.
+
+Needs pycuda, nvidia-ml-py, PyTorch and cuDNN 9. Writes rows as they come; rows of other passes in the file are kept."""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, EVERY_ALGORITHM, ClockSampler, Cudnn, CudnnError
+
+import maxdnn
+from maxdnn import ConvShape
+from maxdnn.choose import choose
+from maxdnn.devices import cuda as gpu
+from maxdnn.families import registry
+from maxdnn.layers import LAYERS
+from maxdnn.problem import forward
+
+# C, H=W, K, R=S, stride, padding of every distinct convolution (Simonyan and Zisserman 2014, table 1, E; He et al.
+# 2015, table 1, 50 layers, with the stride in the 3x3 convolution as frameworks have it).
+VGG_E = ((3, 224, 64, 3, 1, 1), (64, 224, 64, 3, 1, 1), (64, 112, 128, 3, 1, 1), (128, 112, 128, 3, 1, 1),
+         (128, 56, 256, 3, 1, 1), (256, 56, 256, 3, 1, 1), (256, 28, 512, 3, 1, 1), (512, 28, 512, 3, 1, 1),
+         (512, 14, 512, 3, 1, 1))
+RESNET_50 = ((3, 224, 64, 7, 2, 3), (64, 56, 64, 1, 1, 0), (64, 56, 64, 3, 1, 1), (64, 56, 256, 1, 1, 0),
+             (256, 56, 64, 1, 1, 0), (256, 56, 128, 1, 1, 0), (128, 56, 128, 3, 2, 1), (128, 28, 512, 1, 1, 0),
+             (256, 56, 512, 1, 2, 0), (512, 28, 128, 1, 1, 0), (128, 28, 128, 3, 1, 1), (512, 28, 256, 1, 1, 0),
+             (256, 28, 256, 3, 2, 1), (256, 14, 1024, 1, 1, 0), (512, 28, 1024, 1, 2, 0), (1024, 14, 256, 1, 1, 0),
+             (256, 14, 256, 3, 1, 1), (1024, 14, 512, 1, 1, 0), (512, 14, 512, 3, 2, 1), (512, 7, 2048, 1, 1, 0),
+             (1024, 14, 2048, 1, 2, 0), (2048, 7, 512, 1, 1, 0), (512, 7, 512, 3, 1, 1))
+CALLS = 10  # in a graph
+
+
+def shapes(n: int) -> Iterator[tuple[str, ConvShape]]:
+    """(name, layer) of every convolution at minibatch n."""
+    for layer in LAYERS:
+        s = layer.shape
+        yield f"{layer.network}-{layer.name}", ConvShape(n, s.C, s.H, s.W, s.K, s.R, s.S, s.stride, s.padding)
+    for network, rows in (("vgg-e", VGG_E), ("resnet-50", RESNET_50)):
+        for c, hw, k, r, stride, padding in rows:
+            name = f"{network}-{c}-{hw}-{k}-{r}x{r}" + (f"-s{stride}" if stride > 1 else "")
+            yield name, ConvShape(n, c, hw, hw, k, r, r, stride, padding)
+
+
+class Suite:
+    """Measures on one GPU."""
+
+    def __init__(self, ordinal: int, seconds: float) -> None:
+        import torch
+        self.torch, self.seconds = torch, seconds
+        torch.cuda.set_device(ordinal)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.empty(1, device="cuda")
+        self.device = gpu.device(ordinal)
+        self.clock = ClockSampler(ordinal)
+        self.cudnn = Cudnn()
+        import pycuda.driver as cuda
+        with self.device.active():
+            self.queue = cuda.Stream()
+        self.stream = torch.cuda.ExternalStream(self.queue.handle)
+        self.cudnn.use_stream(self.queue.handle)
+
+    def seconds_of(self, call: Callable[[], Any]) -> float:
+        """Median seconds of a call, from replays of a graph of CALLS of them."""
+        torch = self.torch
+        with torch.cuda.stream(self.stream):
+            call()
+            self.stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self.stream):
+                for _ in range(CALLS):
+                    call()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            times: list[float] = []
+            while len(times) < 5 or (sum(times) * CALLS < self.seconds and len(times) < 200):
+                start.record()
+                graph.replay()
+                end.record()
+                end.synchronize()
+                times.append(start.elapsed_time(end) * 1e-3 / CALLS)
+        return statistics.median(times[1:])
+
+    def row(self, name: str, s: ConvShape, every: bool) -> dict[str, Any]:
+        torch = self.torch
+        generator = torch.Generator("cuda").manual_seed(1)
+
+        def uniform(*size: int) -> Any:
+            return torch.rand(size, device="cuda", generator=generator) * 2 - 1
+        x, w = uniform(s.N, s.C, s.H, s.W), uniform(s.K, s.C, s.R, s.S)
+        y, theirs = torch.full((2, s.N, s.K, s.P, s.Q), float("nan"), device="cuda")
+        torch.cuda.synchronize()
+        problem = forward(s, layout="NCHW")
+        plan = choose(problem, self.device.chip)
+
+        def run(plan: Any) -> Callable[[], Any]:
+            return lambda: maxdnn.conv_fprop(x, w, plan=plan, out=y, stream=self.queue)
+        row = {"network": name.rsplit("-", 1)[0] if name.startswith(("alex", "over")) else name.split("-")[0],
+               "layer": name, "n": s.N, "pass": "forward", "layout": "NCHW", "kind": "measured",
+               "gpu": self.device.name, "seconds": self.seconds_of(run(plan)),
+               "plan": f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}"}
+        row["error"] = self._error(x, w, y, s)
+        row["correct"] = bool(row["error"] < 2e-6)
+        if every:
+            row["candidates"] = {}
+            for family in registry.FAMILIES:
+                if problem.kind in family.kinds and family.refuses(problem) is None:
+                    for candidate in family.candidates(problem):
+                        try:
+                            made = choose(problem, self.device.chip, candidate)
+                        except maxdnn.ShapeError:
+                            continue
+                        row["candidates"][candidate] = self.seconds_of(run(made))
+        times = {}
+        for number in EVERY_ALGORITHM:
+            try:
+                call, size = self.cudnn.prepare(s, number)
+                space = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
+                times[number] = self.seconds_of(lambda c=call, z=space: c(x.data_ptr(), w.data_ptr(), theirs.data_ptr(),
+                                                                          z.data_ptr()))
+            except (CudnnError, torch.OutOfMemoryError):
+                continue
+        direct = min(times[a] for a in DIRECT_FAMILY if a in times)
+        fastest = min(times, key=times.__getitem__)
+        return row | {"cudnn_direct_seconds": direct, "cudnn_fastest_seconds": times[fastest],
+                      "cudnn_fastest_algorithm": ALGORITHMS[fastest]}
+
+    def _error(self, x: Any, w: Any, y: Any, s: ConvShape) -> float:
+        """Largest error of the sum of |terms|, against float64 on the GPU, a few images at a time."""
+        torch = self.torch
+        worst = 0.0
+        some = max(1, int(4e8 / (s.C * s.R * s.S * s.P * s.Q)))  # the explicit patches in float64 take this much
+        for first in range(0, min(s.N, 4 * some), some):
+            part = slice(first, first + some)
+            options = dict(stride=s.stride, padding=s.padding)
+            want = torch.nn.functional.conv2d(x[part].double(), w.double(), **options)
+            size = torch.nn.functional.conv2d(x[part].abs().double(), w.abs().double(), **options)
+            error = ((y[part].double() - want).abs() / size).max().item()
+            worst = error if not error <= worst else worst  # a NaN stays
+        return worst
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ordinal", type=int, default=0, help="which GPU")
+    parser.add_argument("--n", type=int, nargs="+", default=[1, 8, 32, 128], help="minibatches")
+    parser.add_argument("--match", default="", help="only layers whose name holds this")
+    parser.add_argument("--every", action="store_true", help="time every candidate plan, too")
+    parser.add_argument("--seconds", type=float, default=0.03, help="how long to repeat each measurement")
+    parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="write the results there")
+    args = parser.parse_args(argv)
+    suite = Suite(args.ordinal, args.seconds)
+    kept = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
+    results = {"gpu": suite.device.name, "driver": suite.clock.driver_version, "cudnn": suite.cudnn.version,
+               "sm_mhz": suite.clock.read(), "rows": [r for r in kept if r["pass"] != "forward"]}
+    wrong = 0
+    for n in args.n:
+        for name, shape in shapes(n):
+            if args.match not in name:
+                continue
+            row = suite.row(name, shape, args.every)
+            results["rows"].append(row)
+            wrong += not row["correct"]
+            direct, fastest = (row[f"cudnn_{which}_seconds"] / row["seconds"] for which in ("direct", "fastest"))
+            print(f"{name:32} N={n:<4}{1e6 * row['seconds']:10.1f} us  direct {direct:6.2f}  fastest {fastest:6.2f} "
+                  f"{row['cudnn_fastest_algorithm']:22}{row['error']:9.1e}  {row['plan']}", flush=True)
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
+            suite.torch.cuda.empty_cache()
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
