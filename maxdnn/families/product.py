@@ -40,9 +40,17 @@ class ProductKernel(KernelSpec):
     slots: tuple[int, int]
 
 
-KERNELS = tuple(ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", _DOC, tile, layout,
-                              (519 if tile == 128 else 521, 400))
-                for tile in (128, 64) for layout in ("nn", "nt", "tn", "tt"))
+def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> ProductKernel:
+    """`turning`: further slots for each operand that memory holds with k innermost."""
+    loop, rest = slots
+    rest += turning * ((layout[0] == "n") + (layout[1] == "t"))
+    return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", _DOC, tile, layout,
+                         (loop, rest))
+
+
+LAYOUTS = ("nn", "nt", "tn", "tt")
+KERNELS = (*(_kernel(128, layout, (519, 261), 11) for layout in LAYOUTS),
+           *(_kernel(64, layout, (521, 275), 20) for layout in LAYOUTS))
 
 
 @dataclass(frozen=True)

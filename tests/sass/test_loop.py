@@ -1,4 +1,4 @@
-"""The loop generator of sass/loop.inc: its maps have no bank conflicts by two counts, and its rows compute outer products."""
+"""The loop generator of sass/loop.inc: no bank conflicts by two counts, and its rows compute outer products."""
 
 import os
 
@@ -37,8 +37,8 @@ def source(nx, ny, sums=None, insert=""):
     lines += ["--:-:-:-:5 BAR.SYNC 0x0;", "--:-:-:Y:d ISETP.NE.AND P0, PT, RZ, RZ, PT;"]
     for o, n in sizes.items():
         lines += [f"--:-:1:-:2 LDS.U.128 j0{o}{o.lower()}{i}, [read{o} + {at[o] + 4 * i}];" for i in range(0, n, 4)]
-    rows = f"""<CODE> return $unroll->(path => $fitted->{{path}}, names => ['X', 'Y'], loads => [{loads}], last => ['@P0', 3],
-        insert => {{{insert}}}); </CODE>"""
+    rows = f"""<CODE> return $unroll->(path => $fitted->{{path}}, names => ['X', 'Y'], loads => [{loads}],
+        last => ['@P0', 3], insert => {{{insert}}}); </CODE>"""
     end = [f"01:-:-:Y:d XMAD low, tid, {4 * nx * ny}, RZ;", "--:-:-:Y:d IADD from0.CC, low, param_out[0];",
            "--:-:-:Y:d IADD.X from1, RZ, param_out[1];"]
     end += [f"--:-:-:-:2 STG.E [from0 + {4 * (y * nx + x)}], cx{x}y{y};" for y in range(ny) for x in range(nx)]
@@ -46,7 +46,8 @@ def source(nx, ny, sums=None, insert=""):
         "# Kernel: souter", "# Arch: sm_52", f"# SharedSize: {32 * ROWS * 4 * (nx + ny)}", "# ReqThreads: 32",
         "# Param: ptr out  sums", "# Param: ptr x  operands", "# Param: ptr y  operands",
         '<INCLUDE file="loop.inc"/>',
-        f"<CODE> our $fitted = $fit->(x => {nx}, y => {ny}, names => ['X', 'Y'], sums => [{sums or f'0 .. {nx * ny - 1}'}],",
+        f"<CODE> our $fitted = $fit->(x => {nx}, y => {ny}, names => ['X', 'Y'],",
+        f"    sums => [{sums or f'0 .. {nx * ny - 1}'}],",
         f"    sets => [{', '.join(f'[{x}, {y}]' for x, y in sets)}]); return $fitted->{{mapping}}; </CODE>",
         "<REGISTER_MAPPING>\n248-251 : value<0-3>\n246-247 : from<0-1>\n242-245 : tid, readX, readY, low\n"
         "</REGISTER_MAPPING>", *lines, rows, *end, "--:-:-:-:5 EXIT;"]) + "\n"
