@@ -250,3 +250,26 @@ def test_limits_are_errors_that_name_them():
 
 def test_it_is_public():
     assert maxdnn.matmul is matmul and "matmul" in maxdnn.__all__
+
+
+def test_simulated_efficiency_of_square_products():
+    """On a GTX 980: at least 92 % of peak at 1024, where a vendor's product has 64 blocks to fill 16 SMs."""
+    from maxdnn import timing
+
+    plan = choose(product((1024, 1024), (1024, 1024)), preset())
+    assert plan.spec.name == "sproduct_128x128_nn"
+    timed = timing.call(plan)
+    assert 94 < timed.ce < 98
+    assert plan.clocks(preset()) == pytest.approx(timed.clocks, rel=0.05)
+
+
+@pytest.mark.parametrize(("m", "n", "k", "kernel"), [
+    (2048, 2048, 2048, "sproduct_128x128_nn"),
+    (256, 256, 1024, "sproduct_64x64_nn"),  # few tiles: split, small ones
+    (128, 128, 8192, "sproduct_64x64_nn"),
+    (1100, 1100, 1100, "sproduct_64x64_nn"),  # the large tile would end far beyond the edges
+])
+def test_the_tile_is_chosen_by_how_it_fills_the_chip(m, n, k, kernel):
+    plan = choose(product((m, k), (k, n)), preset())
+    assert plan.spec.name == kernel
+    assert (len(plan.launches) == 2) == (m < 1000)

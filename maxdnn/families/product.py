@@ -24,7 +24,8 @@ GROUP = 8
 MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications): 4 GiB
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of C in 32 bits
 _VECTORS = 4  # flag of the kernels: rows of C begin at multiples of 16 bytes
-_LATENCY = 2000  # clocks of a block alone that are no issue slot: first fetches, last stores
+_WARPS = 16  # of an SM at a time: the kernels have 128 registers
+_LATENCY = 9000  # clocks of a block alone beside its iterations: instructions and first texels from DRAM, last stores
 
 _DOC = """Matrix products of a batch by tiles, or, split, parts of their sums: see product.inc. Grid:
 x = ceil(n / tile), y = ceil(m / tile), z = matrices * splits, splits fastest."""
@@ -33,11 +34,13 @@ x = ceil(n / tile), y = ceil(m / tile), z = matrices * splits, splits fastest.""
 @dataclass(frozen=True)
 class ProductKernel(KernelSpec):
     """`tile`: rows and columns of C of a block. `layout`: "n" or "t" for A and for B, as they lie or transposed.
-    `slots`: issue slots of a warp for one loop iteration and for the rest."""
+    `slots`: issue slots of a warp for one loop iteration and for the rest. `alone`: clocks of an iteration of a block
+    that has an SM for itself and waits for its texels, simulated on gm204."""
 
     tile: int
     layout: str
     slots: tuple[int, int]
+    alone: int
 
 
 def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> ProductKernel:
@@ -45,7 +48,7 @@ def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> Pro
     loop, rest = slots
     rest += turning * ((layout[0] == "n") + (layout[1] == "t"))
     return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", _DOC, tile, layout,
-                         (loop, rest))
+                         (loop, rest), 1049 if tile == 128 else 768)
 
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
@@ -170,10 +173,11 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int) -> Work:
     """All slots of all warps; operands and results once."""
     loop, rest = spec.slots
     groups = -(-s.K // GROUP)
-    slots = loop * -(-groups // splits) + rest
+    share = -(-groups // splits)
     warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
     once = s.batch * (s.M * s.K + s.K * s.N + splits * s.M * s.N)
-    return Work(tiles * splits, warps * slots, max(1, warps // 4) * slots + _LATENCY, FLOAT_BYTES * once)
+    return Work(tiles * splits, warps * (loop * share + rest), spec.alone * share + _LATENCY, FLOAT_BYTES * once,
+                resident=_WARPS // warps)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
