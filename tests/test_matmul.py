@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import DeviceError, ShapeError, matmul
+from maxdnn import DeviceError, ShapeError, engine, matmul
+from maxdnn.arrays import view
 from maxdnn.chips import preset
 from maxdnn.choose import choose
+from maxdnn.devices import find
+from maxdnn.emu import VirtualGpu
 from maxdnn.families import product as family
 from maxdnn.problem import Alignment, Problem, product
 from maxdnn.shape import ProductShape
@@ -121,12 +124,26 @@ def test_every_kernel_of_every_candidate_keeps_the_contract(spec, aligned):
         assert np.allclose(want, exact, rtol=0, atol=2e-5)
 
 
-def run(plan, a, b, out, scalars):
-    from maxdnn import engine
-    from maxdnn.arrays import view
-    from maxdnn.devices import find
+def run(plan, a, b, out, scalars, device=None):
     given = {name: view(name, x, rank=None) for name, x in (("a", a), ("b", b), ("out", out))}
-    engine.run(plan, given, {name: np.float32(x) for name, x in scalars.items()}, find.host())
+    engine.run(plan, given, {name: np.float32(x) for name, x in scalars.items()}, device or find.host())
+
+
+@pytest.mark.parametrize("spec", [s for s in family.KERNELS if (s.tile, s.layout) in ((64, "nt"), (128, "tn"))],
+                         ids=lambda spec: spec.name)
+def test_no_kernel_races_or_reads_a_register_it_never_wrote(spec):
+    """All that differs between kernels of a tile is whether operands are turned: here both, or none."""
+    ta, tb = (x == "t" for x in spec.layout)
+    device = VirtualGpu(race=True, undefined=True)
+    for n, splits, reads_out in ((132, 1, False), (131, 1, True), (132, 2, False)):
+        a, b = stored(130, n, 41, ta, tb)
+        problem = product(a, b, transpose_a=ta, transpose_b=tb, reads_out=reads_out)
+        plan = choose(problem, preset(), spec.name + f"_split{splits}" * (splits > 1))
+        rng = np.random.default_rng(SEED)
+        given = {role: array(rng, shape) for role, shape in plan.array_shapes().items()}
+        exact, _ = reference(given["a"], given["b"], ta, tb, 1.0, float(reads_out), given["out"])
+        run(plan, *given.values(), {"alpha": 1.0} | ({"beta": 1.0} if reads_out else {}), device)
+        assert np.allclose(given["out"], exact, rtol=0, atol=2e-5)
 
 
 def test_what_lies_behind_the_matrices_does_not_matter():
