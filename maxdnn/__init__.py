@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from .choose import plan
     from .conv import conv_fprop
     from .layers import LAYERS, Layer
+    from .matmul import matmul
     from .plans import Plan
     from .shape import ConvShape
 
 _HOME = {"check_hazards": "check", "conv_fprop": "conv", "Plan": "plans", "plan": "choose",
-         "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers"}
+         "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul"}
 
 __all__ = [
     "LAYERS",
@@ -44,6 +45,7 @@ __all__ = [
     "SimulationError",
     "check_hazards",
     "conv_fprop",
+    "matmul",
     "plan",
 ]
 

@@ -31,9 +31,9 @@ class ArrayView(NamedTuple):
                 and other.address < self.address + self.nbytes)
 
 
-def view(name: str, array: Any, rank: int = 4) -> ArrayView:
-    """Describe argument `name`. Raises ShapeError unless it is a `rank`-dimensional, C-contiguous float32 array without
-    empty axes."""
+def view(name: str, array: Any, rank: int | None = 4) -> ArrayView:
+    """Describe argument `name`. Raises ShapeError unless it is a C-contiguous float32 array without empty axes, with
+    `rank` axes (None: any number)."""
     stream = None
     if isinstance(array, np.ma.MaskedArray):
         raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
@@ -51,7 +51,7 @@ def view(name: str, array: Any, rank: int = 4) -> ArrayView:
         if stream is not None and (not isinstance(stream, int) or stream < 1):
             raise ShapeError(f"the stream of {name}'s __cuda_array_interface__ must be None, 1, 2 or a handle "
                              f"(got {stream!r})")
-    if len(shape) != rank:
+    if rank is not None and len(shape) != rank:
         raise ShapeError(f"{name} must have {rank} axes (got {len(shape)}: shape {shape})")
     if typestr != "<f4":
         raise ShapeError(f"{name} must be float32 (got {array.dtype if on_host else _dtype(typestr)})")

@@ -6,19 +6,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from . import engine
+from .arguments import check_out, device_of, number, unaligned
 from .arrays import ArrayView, view
 from .choose import chip_of, choose
 from .devices import find
 from .devices.protocol import Device
-from .errors import DeviceError, ShapeError, shown
+from .errors import ShapeError
 from .plans import Plan
 from .problem import LAYOUTS, forward
 from .shape import ConvShape
-
-LARGEST = 3.4e38  # below the largest float32
 
 
 def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
@@ -52,7 +49,7 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     given = {"images": view("images", images), "filters": view("filters", filters)}
     if bias is not None:
         given["bias"] = view("bias", bias, rank=1)
-    scalars = {"alpha": _scale("alpha", alpha), "beta": _scale("beta", beta)}
+    scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     reads_out = bool(scalars["beta"] != 0)
     if reads_out and out is None:
         raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
@@ -64,10 +61,10 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     else:
         wanted = _planned(plan, given, (stride, padding, dilation, groups, layout, activation), reads_out)
     if out is not None:
-        given["out"] = _check_out(view("out", out), wanted["out"], given)
-    target = _device(given, device)
+        given["out"] = check_out(view("out", out), wanted["out"], given)
+    target = device_of(given, device)
     if plan is None:
-        plan = choose(problem(shape, unaligned=_unaligned(given, target)), chip_of(target))
+        plan = choose(problem(shape, unaligned=unaligned(given, target)), chip_of(target))
     if out is None:
         out = find.empty_like(images, wanted["out"])
         given["out"] = view("out", out)
@@ -98,15 +95,6 @@ def _check_shapes(given: dict[str, ArrayView], wanted: Any, whose: str) -> None:
             raise ShapeError(f"{array.name} must have {whose}shape {wanted[array.name]} (got {array.shape})")
 
 
-def _unaligned(given: dict[str, ArrayView], device: Device) -> list[str]:
-    """The arrays that begin where no texture may. Host arrays keep that on the way to a device in whose memory they are
-    used in place; copies are aligned."""
-    if given["images"].on_host and not getattr(device, "adopt", None):
-        return []
-    need = getattr(device, "texture_alignment", engine.TEXTURE_ALIGNMENT)
-    return [name for name, array in given.items() if name != "out" and array.address % need]
-
-
 def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dilation: Any, groups: Any,
            layout: str) -> ConvShape:
     if not isinstance(layout, str) or layout not in LAYOUTS:
@@ -127,42 +115,3 @@ def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dil
     else:
         (c, h, w, n), (_, r, s, k) = images.shape, filters.shape
     return ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, groups)
-
-
-def _scale(name: str, value: Any) -> np.float32:
-    if type(value) is float and abs(value) < LARGEST:  # the usual case, without ceremony
-        return np.float32(value)
-    with suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
-        if not isinstance(value, (str, bytes)):
-            return np.float32(float(value))
-    raise ShapeError(f"{name} must be a real number (got {shown(value)})")
-
-
-def _check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayView]) -> ArrayView:
-    if out.shape != wanted:
-        raise ShapeError(f"out must have shape {wanted} (got {out.shape})")
-    if not out.writable:
-        raise ShapeError("out must be writable (got a read-only array)")
-    for array in given.values():
-        if out.overlaps(array):
-            raise ShapeError(f"out must not overlap {array.name}")
-    return out
-
-
-def _device(given: dict[str, ArrayView], asked: Device | None) -> Device:
-    """The one device all arrays are on; for arrays on the host, the one asked for."""
-    if asked is not None and not isinstance(asked, Device):
-        raise DeviceError(f"device must be a device of this library, such as maxdnn.emu.VirtualGpu() (got {asked!r})")
-    if len({array.on_host for array in given.values()}) > 1:
-        places = ", ".join(f"{name} on {'the host' if array.on_host else 'a GPU'}" for name, array in given.items())
-        raise ShapeError(f"all arrays must be on the same device (got {places})")
-    if given["images"].on_host:
-        return find.host() if asked is None else asked
-    found = {name: find.of_address(array.address) for name, array in given.items()}
-    first = asked or found["images"]
-    for name, place in found.items():
-        if place is not first:
-            wanted = "device" if asked else "images"
-            raise ShapeError(f"{name} must be on the same device as {wanted} (got {place.name}, {wanted} is "
-                             f"{first.name})")
-    return first

@@ -11,13 +11,12 @@ from typing import Any
 
 from .arrays import ArrayView
 from .cubins import cubin
-from .devices.protocol import Buffer, Device, Function, Module, Texture
+from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Module, Texture
 from .errors import ShapeError
 from .forks import FreshLock
 from .kernels import KernelSpec
 from .plans import Place, Plan
 
-TEXTURE_ALIGNMENT = 16  # bytes, where a device does not say otherwise
 PLANS = 256  # a device keeps loaded; of more the one not used for longest goes
 STREAMS = 8  # a device keeps a workspace for, likewise
 _PER_THREAD = 2  # the handle of the per-thread default stream: another stream in each thread

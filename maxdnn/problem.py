@@ -1,12 +1,13 @@
 """What is to be computed, as a value: the kind of work, its sizes, its operands. Knows no kernel and no device."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from .errors import ShapeError
-from .shape import ConvShape
+from .shape import ConvShape, ProductShape
 
 LAYOUTS = ("CHWN", "NCHW")
 ACTIVATIONS = (None, "relu")
@@ -52,6 +53,8 @@ class Problem:
     def describe(self) -> str:
         """The problem in a line."""
         s = self.shape
+        if isinstance(s, ProductShape):
+            return f"{s}, {s.flops / 1e9:.3f} GFLOP"
         if not isinstance(s, ConvShape):
             return f"{self.kind} of " + ", ".join(f"{o.role} {o.shape}" for o in self.operands)
         return f"{s}: output {s.P} x {s.Q}, {s.flops / 1e9:.3f} GFLOP"
@@ -92,3 +95,29 @@ def forward(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] 
         operands.append(Operand("bias", (s.K,)))
     scalars = ("alpha", "beta") if reads_out else ("alpha",)
     return Problem("forward", shape, tuple(operands), layout, scalars, reads_out, activation)
+
+
+def product(a: tuple[int, ...], b: tuple[int, ...], *, transpose_a: bool = False, transpose_b: bool = False,
+            unaligned: Iterable[str] = (), reads_out: bool = False) -> Problem:
+    """out = alpha x op(a) op(b) + beta x out for matrices of the shapes `a`, (.., M, K) or transposed (.., K, M), and
+    `b`, (.., K, N) or transposed (.., N, K); op turns round what is transposed. Axes in front count matrices; both have
+    the same, or one has none and serves every matrix of the other. `layout`: "n" or "t" for each. `unaligned`: the
+    operands that may begin at any float. Raises ShapeError for what is no such problem."""
+    for name, shape in (("a", a), ("b", b)):
+        if len(shape) < 2:
+            raise ShapeError(f"{name} must have at least 2 axes (got {len(shape)}: shape {shape})")
+    (m, k), (k_b, n) = a[-2:][::-1 if transpose_a else 1], b[-2:][::-1 if transpose_b else 1]
+    if k != k_b:
+        flags = ", transpose_a=True" * bool(transpose_a) + ", transpose_b=True" * bool(transpose_b)
+        raise ShapeError(f"axis {-2 if transpose_a else -1} of a and axis {-1 if transpose_b else -2} of b must be "
+                         f"equal, the length of the sums (got a {a}, b {b}{flags})")
+    stack = a[:-2] or b[:-2]
+    if b[:-2] not in ((), stack):
+        raise ShapeError("the axes of a and b in front of the last two must be equal, or one have none "
+                         f"(got a {a}, b {b})")
+    odd = frozenset(unaligned)
+    operands = tuple(Operand(role, shape, Alignment.FLOAT if role in odd else Alignment.TEXTURE)
+                     for role, shape in (("a", a), ("b", b), ("out", (*stack, m, n))))
+    scalars = ("alpha", "beta") if reads_out else ("alpha",)
+    return Problem("product", ProductShape(m, n, k, math.prod(stack)), operands,
+                   "".join("nt"[bool(turned)] for turned in (transpose_a, transpose_b)), scalars, reads_out)

@@ -1,4 +1,4 @@
-"""A convolution layer as numbers: sizes, output size, work, efficiency. Knows no array, kernel or device.
+"""Convolution layers and matrix products as numbers: sizes, work, efficiency. Knows no array, kernel or device.
 
 Source of the work and efficiency formulas: A. Lavin, "maxDNN: An Efficient Convolution Kernel for Deep Learning with
 Maxwell GPUs" (2015), section on computational efficiency, with R x S filters in place of its square ones."""
@@ -12,8 +12,22 @@ from .errors import ShapeError
 CORES_PER_SM = 128  # FP32 lanes of a Maxwell SM, each one multiply-add per clock
 
 
+class Useful:
+    """What has useful work `flops` and an efficiency in doing it."""
+
+    flops: int
+
+    def efficiency_from_clocks(self, sm_clocks: float) -> float:
+        """Computational efficiency in 0..1 from the clocks spent, summed over all SMs: C / (2 x 128 x clocks)."""
+        return self.flops / (2 * CORES_PER_SM * _positive("sm_clocks", sm_clocks))
+
+    def efficiency_from_time(self, seconds: float, peak_flops: float) -> float:
+        """Computational efficiency in 0..1 from a run time and the card's peak in FLOP/s: C / (time x peak)."""
+        return self.flops / (_positive("seconds", seconds) * _positive("peak_flops", peak_flops))
+
+
 @dataclass(frozen=True)
-class ConvShape:
+class ConvShape(Useful):
     """One layer: N images of C x H x W, K filters of C/groups x R x S. `stride`, `padding` (zeros on both sides) and
     `dilation` (map pixels from one filter tap to the next) are one int for both axes or a pair (rows, columns), kept as
     pairs. `groups`: the channels and the filters fall into that many runs, and each run of filters sees its run of
@@ -87,17 +101,9 @@ class ConvShape:
         return self.C // self.groups * self.R * self.S
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> int:  # type: ignore[override]
         """The paper's C: a multiply and an add for each product, and the scaling by alpha counted as one more."""
         return 2 * self.N * self.P * self.Q * (self.patch + 1) * self.K
-
-    def efficiency_from_clocks(self, sm_clocks: float) -> float:
-        """Computational efficiency in 0..1 from the clocks spent, summed over all SMs: C / (2 x 128 x clocks)."""
-        return self.flops / (2 * CORES_PER_SM * _positive("sm_clocks", sm_clocks))
-
-    def efficiency_from_time(self, seconds: float, peak_flops: float) -> float:
-        """Computational efficiency in 0..1 from a run time and the card's peak in FLOP/s: C / (time x peak)."""
-        return self.flops / (_positive("seconds", seconds) * _positive("peak_flops", peak_flops))
 
     def __str__(self) -> str:
         text = f"N{self.N} C{self.C} {self.H}x{self.W} -> K{self.K}, filter {self.R}x{self.S}"
@@ -110,6 +116,28 @@ class ConvShape:
         if self.groups != 1:
             text += f", {self.groups} groups"
         return text
+
+
+@dataclass(frozen=True)
+class ProductShape(Useful):
+    """Matrix products: `batch` times M x K by K x N. Raises ShapeError for a size below 1."""
+
+    M: int
+    N: int
+    K: int
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("M", "N", "K", "batch"):
+            object.__setattr__(self, name, _size(name, getattr(self, name), least=1))
+
+    @property
+    def flops(self) -> int:  # type: ignore[override]
+        """A multiply and an add for each product."""
+        return 2 * self.batch * self.M * self.N * self.K
+
+    def __str__(self) -> str:
+        return f"{self.batch} times " * (self.batch > 1) + f"{self.M} x {self.K} by {self.K} x {self.N}"
 
 
 def _size(name: str, value: Any, least: int) -> int:

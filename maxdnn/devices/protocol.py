@@ -9,6 +9,9 @@ import numpy as np
 
 Dim3 = tuple[int, int, int]
 
+TEXTURE_ALIGNMENT = 16
+"""Bytes at whose multiples a texture may begin, where a device does not say otherwise (`texture_alignment`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Texture:

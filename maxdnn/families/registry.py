@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import direct, layout, pixels, taps
+from . import direct, layout, pixels, product, taps
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
     direct.FAMILY,
     taps.FAMILY,
     pixels.FAMILY,
+    product.FAMILY,
     layout.FAMILY,
 )
 

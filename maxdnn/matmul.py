@@ -1,0 +1,48 @@
+"""Matrix products for the user: check the arrays, name the problem, choose a plan, run it."""
+
+from typing import Any
+
+from . import engine
+from .arguments import check_out, device_of, number, unaligned
+from .arrays import view
+from .choose import chip_of, choose
+from .devices import find
+from .devices.protocol import Device
+from .errors import ShapeError
+from .problem import product
+
+VECTOR_BYTES = 16
+
+
+def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0,
+           beta: float = 0.0, out: Any = None, device: Device | None = None, stream: Any = None) -> Any:
+    """Matrix product in float32: out = alpha x op(a) op(b) + beta x out.
+
+    a: (.., M, K), or (.., K, M) with transpose_a; b: (.., K, N), or (.., N, K) with transpose_b; returns out:
+    (.., M, N). Axes in front count matrices: both have the same, or one of a and b has none and serves every matrix of
+    the other. All float32 and C-contiguous. Each sum adds its products one after the other, from the end of K in groups
+    of eight, each with one rounding, or, when the grid would be small, in parts that are added in a fixed order.
+    `alpha`, `beta`: any float, rounded to float32; `out` is read only if beta is not 0, and must then be given.
+
+    Arrays, `device`, `stream`, `out` and errors as for `conv_fprop`. Peak extra memory beside the result: copies of
+    operands whose rows do not begin at multiples of 16 bytes, and the parts of split sums."""
+    given = {"a": view("a", a, rank=None), "b": view("b", b, rank=None)}
+    for name, value in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
+        if not isinstance(value, bool):
+            raise ShapeError(f"{name} must be True or False (got {value!r})")
+    scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
+    reads_out = bool(scalars["beta"] != 0)
+    if reads_out and out is None:
+        raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
+    shapes = given["a"].shape, given["b"].shape
+    wanted = product(*shapes, transpose_a=transpose_a, transpose_b=transpose_b).shapes["out"]
+    if out is not None:
+        given["out"] = check_out(view("out", out, rank=len(wanted)), wanted, given)
+    target = device_of(given, device)
+    if out is None:
+        out = find.empty_like(a, wanted)
+        given["out"] = view("out", out, rank=len(wanted))
+    odd = unaligned(given, target) + ["out"] * bool(given["out"].address % VECTOR_BYTES)
+    problem = product(*shapes, transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd, reads_out=reads_out)
+    engine.run(choose(problem, chip_of(target)), given, scalars, target, stream)
+    return out
