@@ -32,7 +32,7 @@ BODY = """--:-:-:-:1 MOV R0, param_alpha;
 --:-:1:-:2 TLD.LZ.T R4, R4, RZ, maps, 1D, 0xf;
 """
 WANTED = {
-    "name": "k", "threads": [64, 2, 1], "shared": 1024, "registers": 40, "textures": ["maps"],
+    "name": "k", "threads": [64, 2, 1], "shared": 1024, "registers": 40, "textures": ["maps"], "channels": [4],
     "params": [{"name": "alpha", "type": "f32", "offset": 0, "size": 4, "meaning": "factor: of the sum"},
                {"name": "out", "type": "ptr", "offset": 8, "size": 8, "meaning": "N float32, aligned"},
                {"name": "shift", "type": "i32", "offset": 16, "size": 4, "meaning": ""},
@@ -74,7 +74,7 @@ def test_the_header_of_a_source_with_code_is_read_without_running_it(tmp_path: P
 def test_an_old_header_and_a_cubin_of_others_say_what_they_know(tmp_path: Path) -> None:
     data = tool.assemble(tmp_path, "# Kernel: k\n# Params(1):\n#\t0:0x140:8:0\n" + END)
     assert cubin.interface(data) == [{
-        "name": "k", "threads": None, "shared": 0, "registers": None, "textures": [], "constants": [],
+        "name": "k", "threads": None, "shared": 0, "registers": None, "textures": [], "channels": [], "constants": [],
         "params": [{"name": None, "type": None, "offset": 0, "size": 8, "meaning": ""}]}]
     assert cubin.interface(oracles.ptxas(".version 6.5\n.target sm_52\n.address_size 64\n.entry k() { ret; }\n")) == []
     with pytest.raises(CubinError, match=r"maxdnn\.interface is not what the assembler writes"):

@@ -7,7 +7,7 @@ from tests.maxas import tool
 
 FOLDER = tool.MAXAS.parent
 OWN = re.compile(r"^use (?!strict|warnings|lib|constant)([A-Z][\w:]*)", re.MULTILINE)
-CORE = {"Exporter", "File::Basename", "File::Spec", "File::Temp", "JSON::PP", "List::Util", "Test::More"}
+CORE = {"Cwd", "Exporter", "File::Basename", "File::Spec", "File::Temp", "JSON::PP", "List::Util", "Test::More"}
 
 
 def test_the_passes_work_by_themselves() -> None:
