@@ -1,11 +1,14 @@
 """The library on a real GPU: `make test-gpu`, or `pytest -m gpu tests/gpu` where pycuda and a GPU are."""
 
+import random
+
 import numpy as np
 import pytest
 
 import maxdnn
 from maxdnn.layers import LAYERS
 from maxdnn.reference import conv_reference, reference_rows, relative_error
+from tests import test_families as families
 
 pytestmark = pytest.mark.gpu
 
@@ -169,3 +172,21 @@ def test_two_gpus_work_side_by_side_and_do_not_mix(device):
         placed.append((x, f))
     with pytest.raises(maxdnn.ShapeError, match="same device"):
         maxdnn.conv_fprop(placed[0][0], placed[1][1])
+
+
+@pytest.mark.parametrize("chunk", range(10))
+def test_random_problems_by_a_random_candidate(device, chunk):
+    """The problems of tests/test_families.py, here in device memory between guard zones."""
+    for number in range(chunk, families.PROBLEMS, 10):
+        rng = random.Random(20160000 + number)
+        shape, layout, asked = families.draw(rng), rng.choice(families.LAYOUTS), families.options(rng)
+        names = families.served(shape, layout, **asked)
+        plan = maxdnn.plan(shape, layout=layout, kernel=rng.choice(names), bias=asked["bias"],
+                           activation=asked["activation"], adds_out=asked["beta"] != 0)
+        data = np.random.default_rng(rng.randrange(2**32))
+        arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in plan.array_shapes().items()}
+        placed = {role: Guarded(device, values) for role, values in arrays.items()}
+        given = {role: x.array for role, x in placed.items()}
+        maxdnn.conv_fprop(given["images"], given["filters"], plan=plan, alpha=asked["alpha"], beta=asked["beta"],
+                          bias=given.get("bias"), out=given["out"])
+        families.judge(plan, arrays, placed["out"].get().reshape(arrays["out"].shape), asked["alpha"], asked["beta"])
