@@ -35,12 +35,14 @@ x = ceil(n / tile), y = ceil(m / tile), z = matrices * splits, splits fastest.""
 class ProductKernel(KernelSpec):
     """`tile`: rows and columns of C of a block. `layout`: "n" or "t" for A and for B, as they lie or transposed.
     `slots`: issue slots of a warp for one loop iteration and for the rest. `alone`: clocks of an iteration of a block
-    that has an SM for itself and waits for its texels, simulated on gm204."""
+    that has an SM for itself and waits for its texels, simulated on gm204. `translated`: slots of the loop as ptxas
+    12.9 makes it of the translation for sm_90; a few more or less by what is transposed."""
 
     tile: int
     layout: str
     slots: tuple[int, int]
     alone: int
+    translated: int
 
 
 def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> ProductKernel:
@@ -48,7 +50,7 @@ def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> Pro
     loop, rest = slots
     rest += turning * ((layout[0] == "n") + (layout[1] == "t"))
     return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", _DOC, tile, layout,
-                         (loop, rest), 1049 if tile == 128 else 768)
+                         (loop, rest), *((1049, 576) if tile == 128 else (768, 597)))
 
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
@@ -177,7 +179,7 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int) -> Work:
     warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
     once = s.batch * (s.M * s.K + s.K * s.N + splits * s.M * s.N)
     return Work(tiles * splits, warps * (loop * share + rest), spec.alone * share + _LATENCY, FLOAT_BYTES * once,
-                resident=_WARPS // warps)
+                translated=warps * (spec.translated * share + rest), resident=_WARPS // warps)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
