@@ -9,11 +9,10 @@ import numpy as np
 
 from ..chips import Work
 from ..errors import ShapeError
-from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, seen
+from .family import Candidates, Family, Memory, TileKernel, seen
 from .layout import MAX_GRID_YZ, pad, transpose
 
 TEXEL_FLOATS = 4
@@ -36,14 +35,9 @@ _LATENCY = 1500  # clocks of a block alone that are no issue slot: first fetches
 
 
 @dataclass(frozen=True)
-class ConvKernel(KernelSpec):
-    """A convolution kernel. `tile`: (images, filters) of a block. `slots`: issue slots of a warp for one loop iteration
-    and for all the rest. `translated`: of the loop as ptxas 12.9 makes it of the translation for sm_90.
-    `extra_iteration`: when 8 divides a layer's patch elements, its loop runs once more than needed."""
+class ConvKernel(TileKernel):
+    """`extra_iteration`: when 8 divides a layer's patch elements, its loop runs once more than needed."""
 
-    tile: tuple[int, int]
-    slots: tuple[int, int]
-    translated: int = 596
     extra_iteration: bool = False
 
 
@@ -69,10 +63,10 @@ Grid: x = Q, y = P (at most 65535), z = filter tiles * image tiles, image tile f
 blockIdx.z = filter_tile * image_tiles + image_tile (at most 65535). Block: (64, 1, 1)."""
 
 
-CONV_64X64 = ConvKernel("sconv_fprop_K64_N64", "conv_fprop_64x64.sass", _CONV_DOC, (64, 64), (520, 347))
+CONV_64X64 = ConvKernel("sconv_fprop_K64_N64", "conv_fprop_64x64.sass", _CONV_DOC, (64, 64), (520, 347), 596)
 CONV_128X32 = ConvKernel("sconv_fprop_K32_N128", "conv_fprop_128x32.sass", _CONV_DOC, (128, 32), (521, 356),
-                         translated=618)
-CONV_PAPER = ConvKernel("sconv_fprop_paper", "conv_fprop_paper.sass", _CONV_DOC, (64, 64), (521, 343),
+                         618)
+CONV_PAPER = ConvKernel("sconv_fprop_paper", "conv_fprop_paper.sass", _CONV_DOC, (64, 64), (521, 343), 596,
                         extra_iteration=True)
 """The 64 x 64 kernel with the loop of the paper; what timings are compared with the paper's by. See its source."""
 

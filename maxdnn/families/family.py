@@ -31,6 +31,17 @@ class Family:
     candidates: Callable[[Problem], Candidates] = lambda problem: {}
 
 
+@dataclass(frozen=True)
+class TileKernel(KernelSpec):
+    """A kernel whose blocks compute tiles. `tile`: what a block covers along the two axes of the product (images or
+    pixels, filters). `slots`: issue slots of a warp for one loop iteration and for all the rest. `translated`: of the
+    loop as ptxas 12.9 makes it of the translation for sm_90."""
+
+    tile: tuple[int, int]
+    slots: tuple[int, int]
+    translated: int
+
+
 def seen(memory: Memory, place: Value) -> np.ndarray:
     """For contracts: what a kernel sees from a pointer on."""
     if isinstance(place, Part):

@@ -14,7 +14,7 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, finish, fused, seen
+from .family import Candidates, Family, Memory, TileKernel, finish, fused, seen
 from .layout import MAX_GRID_YZ, pad, transpose
 
 TILE_ELEMENTS = 8
@@ -40,18 +40,9 @@ _PIXELS_FIRST, _TESTS = 4, 8  # flags of the kernel, beside those of the last st
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
 
 
-@dataclass(frozen=True)
-class PixelKernel(KernelSpec):
-    """`tile`: (pixels, filters) of a block. `slots`: issue slots of a warp for one loop iteration and for the rest.
-    `translated`: of the loop as ptxas 12.9 makes it of the translation for sm_90."""
-
-    tile: tuple[int, int] = (64, 64)
-    slots: tuple[int, int] = (527, 614)
-    translated: int = 652
-
-
-PIXELS_64X64 = PixelKernel("sconv_pixels_K64_J64", "conv_pixels_64x64.sass", """Forward convolution of 64 pixels and 64
-filters a block, or a part of each sum. Grid: x = ceil(j / 64), y = ceil(k / 64), z = splits.""")
+PIXELS_64X64 = TileKernel("sconv_pixels_K64_J64", "conv_pixels_64x64.sass", """Forward convolution of 64 pixels and 64
+filters a block, or a part of each sum. Grid: x = ceil(j / 64), y = ceil(k / 64), z = splits.""",
+                          (64, 64), (527, 614), 652)
 
 REDUCE = KernelSpec("sreduce", "reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
 y = filters, z = images (1 if O has them innermost).""")
@@ -140,7 +131,7 @@ def table(s: ConvShape, maps: _Maps, row_texels: int) -> np.ndarray:
     return records
 
 
-def _plan(problem: Problem, spec: PixelKernel, splits: int) -> Plan:
+def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
     s: ConvShape = problem.shape
     maps = _maps(problem)
     _check_limits(problem, spec, maps)
@@ -210,7 +201,7 @@ def _chunks(problem: Problem, maps: _Maps) -> Iterator[tuple[int, int]]:
         yield first, min(most, s.N - first)
 
 
-def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tuple[int, int], images: str, filters: str,
+def _sums(problem: Problem, spec: TileKernel, maps: _Maps, group: int, run: tuple[int, int], images: str, filters: str,
           k_row: int, records: np.ndarray, splits: int, region: Callable[[str, int], str]) -> Iterator[Launch]:
     """The launches that compute one group of some images: the parts, then their sum."""
     s: ConvShape = problem.shape
@@ -275,14 +266,14 @@ def _sums(problem: Problem, spec: PixelKernel, maps: _Maps, group: int, run: tup
         yield reduce("parts", out, parts, size, (length, k, images_), s.K if not chwn else k, ending)
 
 
-def _doing(s: ConvShape, spec: PixelKernel, parts: int) -> str:
+def _doing(s: ConvShape, spec: TileKernel, parts: int) -> str:
     text = f"{spec.tile[0]} pixels x {spec.tile[1]} filters each"
     if s.groups > 1:
         text += f", a launch for each of {s.groups} groups"
     return text if parts == 1 else f"{text}, a part of each sum"
 
 
-def _why(problem: Problem, spec: PixelKernel, splits: int, iterations: int) -> str:
+def _why(problem: Problem, spec: TileKernel, splits: int, iterations: int) -> str:
     s: ConvShape = problem.shape
     tiles = -(-s.N * s.P * s.Q // spec.tile[0]) * -(-s.K // s.groups // spec.tile[1])
     why = f"the {iterations} iterations of the reduction are split {splits} ways: {tiles} tiles do not fill the chip"
@@ -291,7 +282,7 @@ def _why(problem: Problem, spec: PixelKernel, splits: int, iterations: int) -> s
     return why + "; the parts are added in a fixed order"
 
 
-def _work(s: ConvShape, spec: PixelKernel, grid: tuple[int, int, int], iterations: int, pixels: int) -> Work:
+def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], iterations: int, pixels: int) -> Work:
     """Two warps a block, each all slots; maps, filters and outputs once."""
     loop, rest = spec.slots
     slots = loop * iterations / grid[2] + rest
@@ -335,7 +326,7 @@ def _ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
     raise ShapeError(f"dilation x filter size must be below 2048 where there is padding (got {limit})")
 
 
-def _check_limits(problem: Problem, spec: PixelKernel, maps: _Maps) -> None:
+def _check_limits(problem: Problem, spec: TileKernel, maps: _Maps) -> None:
     s: ConvShape = problem.shape
     image = maps.elements if problem.layout == "CHWN" else maps.image
     reach = max(s.dil_h * s.R, s.dil_w * s.S) if maps.tests else 0
@@ -362,7 +353,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     if launch.spec is REDUCE:
         _reduce_contract(launch, memory, scalars)
         return
-    assert isinstance(launch.spec, PixelKernel)
+    assert isinstance(launch.spec, TileKernel)
     v, (tile_j, tile_k) = launch.numbers, launch.spec.tile
     assert launch.grid == (-(-v["j"] // tile_j), -(-v["k"] // tile_k), v["splits"])
     records = np.frombuffer(launch.tables["table"], RECORD)

@@ -2,19 +2,17 @@
 knows which taps lie inside the map and walks over those alone. No padded copy. For C,H,W,N."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ..chips import Work
 from ..errors import ShapeError
-from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
 from .direct import MAX_ELEMENTS, MAX_IMAGE_TILES, MAX_TEXELS, TEXEL_FLOATS, TILE_ELEMENTS
-from .family import Candidates, Family, Memory, finish, fused, seen
+from .family import Candidates, Family, Memory, TileKernel, finish, fused, seen
 from .layout import MAX_GRID_YZ, pad
 
 TABLE_BYTES = 65536
@@ -22,19 +20,9 @@ _RECORD = 8  # bytes
 _LATENCY = 2000  # clocks of a block alone that are no issue slot
 
 
-@dataclass(frozen=True)
-class TapsKernel(KernelSpec):
-    """`tile`: (images, filters) of a block. `slots`: issue slots of a warp for one loop iteration and for the rest.
-    `translated`: of the loop as ptxas 12.9 makes it of the translation for sm_90."""
-
-    tile: tuple[int, int] = (64, 64)
-    slots: tuple[int, int] = (521, 527)
-    translated: int = 612
-
-
-TAPS_64X64 = TapsKernel("sconv_taps_K64_N64", "conv_taps_64x64.sass", """Forward convolution of one output pixel for 64
+TAPS_64X64 = TileKernel("sconv_taps_K64_N64", "conv_taps_64x64.sass", """Forward convolution of one output pixel for 64
 images and 64 filters a block. Grid: x = Q, y = P (at most 65535), z = filter tiles * image tiles, image tile fastest
-(at most 65535).""")
+(at most 65535).""", (64, 64), (521, 527), 612)
 
 KERNELS = (TAPS_64X64,)
 
@@ -99,7 +87,7 @@ def _runs(s: ConvShape) -> list[tuple[int, int]]:
     return [(first, min(first + step, c)) for first in range(0, c, step)]
 
 
-def _plan(problem: Problem, spec: TapsKernel) -> Plan:
+def _plan(problem: Problem, spec: TileKernel) -> Plan:
     s: ConvShape = problem.shape
     _check_limits(s, spec)
     regions: dict[str, int] = {}
@@ -125,7 +113,7 @@ def _filters(problem: Problem, regions: dict[str, int], before: list[Launch]) ->
     return "filter_bank", s.groups * ks // TEXEL_FLOATS
 
 
-def _passes(problem: Problem, spec: TapsKernel, group: int, filters: str, row_texels: int) -> Iterator[Launch]:
+def _passes(problem: Problem, spec: TileKernel, group: int, filters: str, row_texels: int) -> Iterator[Launch]:
     s: ConvShape = problem.shape
     (tile_n, tile_k), k, c, texels = spec.tile, s.K // s.groups, s.C // s.groups, s.N // TEXEL_FLOATS
     image_tiles, filter_tiles = -(-s.N // tile_n), -(-k // tile_k)
@@ -160,7 +148,7 @@ def _passes(problem: Problem, spec: TapsKernel, group: int, filters: str, row_te
                      {"tex_I": images, "tex_F": filters}, {"table": table(s, first, last, row_texels).tobytes()}, flops)
 
 
-def _work(s: ConvShape, spec: TapsKernel, grid: tuple[int, int, int], steps: float, channels: int) -> Work:
+def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], steps: float, channels: int) -> Work:
     loop, rest = spec.slots
     slots, k = loop * steps + rest, s.K // s.groups
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * s.P * s.Q * s.N
@@ -168,7 +156,7 @@ def _work(s: ConvShape, spec: TapsKernel, grid: tuple[int, int, int], steps: flo
     return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
-def _check_limits(s: ConvShape, spec: TapsKernel) -> None:
+def _check_limits(s: ConvShape, spec: TileKernel) -> None:
     tile_n, tile_k = spec.tile
     k = s.K // s.groups
     for what, count, limit, reason in (
@@ -189,7 +177,7 @@ def _check_limits(s: ConvShape, spec: TapsKernel) -> None:
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernel of this family promises."""
     v = launch.numbers
-    assert isinstance(launch.spec, TapsKernel)
+    assert isinstance(launch.spec, TileKernel)
     (columns, rows, _), n, k = launch.grid, np.arange(v["n"]), np.arange(v["k"])
     words = np.frombuffer(launch.tables["table"], np.int32).reshape(-1, 2).astype(np.int64)
     maps, bank = (seen(memory, launch.textures[name]).reshape(-1, TEXEL_FLOATS) for name in ("tex_I", "tex_F"))
