@@ -12,6 +12,8 @@ import pytest
 
 import maxdnn
 from maxdnn import cli
+from maxdnn.cubin import read
+from tests.corpus import cases, compiler
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -35,6 +37,12 @@ def test_the_commands_it_names_exist():
 
 def is_target(name: str) -> bool:
     return bool(re.search(rf"^{name}:", (ROOT / "Makefile").read_text(), re.M))
+
+
+def test_the_vendors_programs_it_counts_are_those_there_are():
+    kernels = sum(len(read(compiler.compile_source(name)).kernels) for name in compiler.sources() if ".cu" in name)
+    assert f"every instruction of {kernels} CUDA C kernels" in README
+    assert f"references for {len(cases.ALL)} programs" in README
 
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "sass" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
