@@ -15,6 +15,7 @@ from .errors import (
     MaxdnnError,
     ShapeError,
     SimulationError,
+    TranslationError,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "Plan",
     "ShapeError",
     "SimulationError",
+    "TranslationError",
     "check_hazards",
     "conv_fprop",
     "matmul",

@@ -43,8 +43,8 @@ def assemble(
     embedded Perl, which can do whatever the caller may do. no_reuse: keep the source's .reuse flags instead of
     setting them. include: folders to look for included files in, after the including file's own and the source's.
 
-    Raises AssemblyError with the assembler's message, the command and its exit status. `output` appears whole or not
-    at all.
+    Raises AssemblyError: for a source that the assembler refuses with its message, the command and its exit status; for
+    an argument that is none of these, and where there is no Perl. `output` appears whole or not at all.
     """
     if arch is not None and arch not in ARCHITECTURES:
         raise AssemblyError(f"arch must be one of {', '.join(ARCHITECTURES)} (got {arch!r})")

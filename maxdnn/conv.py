@@ -39,9 +39,9 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     array to fill, which must not overlap an input, needed for a beta other than 0; else a new one of the library of
     `images`. `plan`: of `maxdnn.plan`, instead of stride, padding, dilation, groups, layout and activation.
 
-    Peak extra memory beside the result: the plan's `workspace_bytes`, zero for CHWN without padding when N and K are
-    multiples of 4. It is kept with the device, for each stream, and reused by later calls. On a real GPU the arrays of
-    NumPy are copied there, on the virtual one they are used where they are.
+    Peak extra memory beside the result: the plan's `workspace_bytes`. It is kept with the device, for each stream, and
+    reused by later calls. On a real GPU the arrays of NumPy are copied there, on the virtual one they are used where
+    they are.
 
     Raises ShapeError for arrays or numbers that fit no kernel or not each other, or not the given plan (one that was
     made for arrays at aligned addresses asks for them), DeviceError if there is no such device; in both cases before

@@ -25,11 +25,12 @@ class AssemblyError(MaxdnnError):
 
 
 class CubinError(MaxdnnError):
-    """A file that is not a cubin this library can read."""
+    """A file that is no cubin this library can read, a kernel that it does not have, a function or address that nothing
+    here fills in."""
 
 
 class DecodeError(MaxdnnError):
-    """A 64-bit word that is no instruction of this architecture, or a form the table cannot encode."""
+    """A 64-bit word that is no instruction of this architecture."""
 
 
 class TranslationError(MaxdnnError):
@@ -49,4 +50,5 @@ class DeviceError(MaxdnnError):
 
 
 class SimulationError(MaxdnnError):
-    """The timing model cannot answer: an instruction without timing, an unknown preset, a bad launch description."""
+    """The timing model cannot answer: a preset, figure or policy that there is not, a block that fits no SM, warps that
+    wait for ever, a trace that was not kept."""

@@ -124,7 +124,7 @@ def parse(data: Any, folder: Path = Path()) -> Description:
 
 def place(description: Description, cubin: Any, gpu: Any) -> tuple[dict[str, Any], Iterator[Placed]]:
     """Buffers of a virtual GPU by name, filled, and the steps one by one, each with its constants set; a step is ready
-    until the next is asked for. Raises LaunchError or DeviceError for what does not fit the kernels of the cubin, a
+    until the next is asked for. Raises LaunchError, DeviceError or CubinError for what does not fit the cubin, a
     later launch's too, before there is a first step."""
     if not isinstance(description, Description):
         raise LaunchError(f"a description must come from launchfile.read or parse (got {shown(description)})")

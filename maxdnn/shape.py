@@ -13,7 +13,8 @@ CORES_PER_SM = 128  # FP32 lanes of a Maxwell SM, each one multiply-add per cloc
 
 
 class Useful:
-    """What has useful work `flops` and an efficiency in doing it."""
+    """What has useful work `flops` and an efficiency in doing it. Raises ShapeError for clocks, seconds or a peak that
+    are not positive."""
 
     flops: int
 

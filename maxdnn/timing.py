@@ -96,9 +96,9 @@ class ConvTiming:
 def conv(shape: ConvShape | Plan, *, kernel: str | None = CONV_64X64.name, machine: str | Machine = "gm204",
          options: Options | None = None, progress: Progress | None = None) -> ConvTiming:
     """Time the convolution kernel's launches of a layer, as the paper does, on a machine (a preset's name or a
-    Machine): by the paper's 64 x 64 kernel, by another one, or by the planner's choice (None); a plan brings its own.
-    Padding and layout changes are left out: `call` counts them. Raises ShapeError for a layer the kernel cannot serve,
-    SimulationError for an unknown machine or policy."""
+    Machine): by the direct kernel of 64 x 64 tiles, by another one, or by the planner's choice (None); a plan brings
+    its own. Padding and layout changes are left out: `call` counts them. Raises ShapeError for a layer the kernel
+    cannot serve, SimulationError for an unknown machine or policy."""
     return _timed(shape, kernel, "CHWN", False, machine, options, progress)
 
 
@@ -289,7 +289,8 @@ def simulated(work: Workload, function: Any, block: Dim3, machine: Machine, shar
 def described(cubin_bytes: bytes, description: Description, *, machine: str | Machine = "gm204",
               options: Options | None = None, progress: Progress | None = None) -> list[LaunchTiming]:
     """Time the launches of a launch file (launchfile.py) in order; each really runs before the next is timed. Raises
-    LaunchError for a description that does not fit the kernels, before anything runs."""
+    LaunchError, DeviceError (constants) or CubinError for a description that does not fit the cubin and SimulationError
+    for an unknown machine, before anything runs."""
     from .emu.gpu import VirtualGpu
     chip = _machine(machine)
     _, placed = place(description, cubin_bytes, VirtualGpu())

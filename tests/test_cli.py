@@ -113,6 +113,9 @@ def test_an_error_is_one_line_on_stderr_and_status_1(argv: list[str], words: str
      "--launch describes the launches of a cubin's kernels"),
     (["simulate", "64,1,1"], 1, "LAYER must be one of alexnet-conv1"),
     (["simulate", "64,1,1,1,64,1,1", "--source", "no.sass"], 1, "no.sass"),
+    *((["simulate", "CUBIN", "--launch", "TEXT.npy", option, value], 1, f"{option} says how a layer is computed, and ")
+      for option, value in (("--kernel", "fill"), ("--kernel", "best"), ("--layout", "CHWN"), ("--pass", "forward"),
+                            ("--algorithm", "auto"))),
     (["simulate", "CUBIN"], 1, "a cubin needs --launch FILE.json"),
     (["simulate", "CUBIN", "--launch", "TEXT.npy"], 1, "not JSON"),
     (["check", "no-such.cubin"], 1, "no-such.cubin: No such file"),

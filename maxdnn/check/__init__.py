@@ -52,5 +52,6 @@ def _not_followed(graph: Graph) -> list[Finding]:
 
 
 def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:
-    """The reports of all kernels of a cubin, in file order. Raises CubinError, DecodeError."""
+    """The reports of all kernels of a cubin, in file order. Raises CubinError for what is no cubin, DecodeError at a
+    word that is no instruction, OSError for a file that cannot be read."""
     return tuple(check_hazards(kernel) for kernel in cubin.read(source).kernels.values())

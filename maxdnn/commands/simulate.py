@@ -11,19 +11,23 @@ from ._types import at_least
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
 PASSES = ("forward", "data", "filters")
 PICTURES = (".png", ".svg")
+_OF_LAYERS = {"layout": ("--layout", "CHWN"), "direction": ("--pass", "forward"), "algorithm": ("--algorithm", "auto"),
+              "kernel": ("--kernel", "best")}  # what a layer may be given, and what it is taken for if it is not
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "--launch: see `maxdnn run --help`"
     parser.add_argument("what", metavar="LAYER|SHAPE|FILE.cubin",
                         help="alexnet-conv2; N,C,H,W,K,R,S[,stride[,padding]]; or a cubin (with --launch)")
-    parser.add_argument("--launch", type=Path, metavar="FILE.json", help="the launches of a cubin's kernels, see below")
+    parser.add_argument("--launch", type=Path, metavar="FILE.json",
+                        help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm and "
+                             "--kernel are for layers")
     parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
-    parser.add_argument("--layout", default="CHWN", help="layout of the arrays: CHWN (default) or NCHW")
-    parser.add_argument("--pass", dest="direction", default="forward", metavar="PASS",
+    parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
+    parser.add_argument("--pass", dest="direction", metavar="PASS",
                         help="forward (default); data and filters are not there yet")
-    parser.add_argument("--algorithm", default="auto", help="auto (default), or a family of kernels such as direct")
-    parser.add_argument("--kernel", default="best",
+    parser.add_argument("--algorithm", help="auto (default), or a family of kernels such as direct")
+    parser.add_argument("--kernel",
                         help="the convolution kernel; sconv_fprop_paper: with the paper's loop, as in the paper's "
                              "table; best (default): the planner's choice")
     parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
@@ -74,6 +78,12 @@ def _check(args: argparse.Namespace) -> None:
     from ..files import check_writable
     if args.launch is not None and not args.what.endswith(".cubin"):
         raise MaxdnnError(f"--launch describes the launches of a cubin's kernels, and {args.what} is a layer")
+    for name, (option, default) in _OF_LAYERS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+        elif args.what.endswith(".cubin"):
+            raise MaxdnnError(f"{option} says how a layer is computed, and {args.what} is a cubin, whose launches "
+                              "--launch describes")
     if args.picture:
         if args.picture.suffix.lower() not in PICTURES:
             raise MaxdnnError(f"--picture must end in {' or '.join(PICTURES)} (got {args.picture})")

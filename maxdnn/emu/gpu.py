@@ -34,18 +34,19 @@ from .worker import LaunchPlan, Worker
 
 DEFAULT_BUDGET = 1 << 36  # instructions per warp
 _MAX_TEXELS = 1 << 28
-_ARCHS = {"gm107": "sm_50", "gm20b": "sm_53", "gp104": "sm_61"}  # of the others: sm_52
+_ARCHS = {"gm107": "sm_50", "gm200": "sm_52", "gm204": "sm_52", "gm20b": "sm_53", "gp104": "sm_61"}
 _PATCHED = (".nv.constant3", ".nv.constant4", ".nv.global.init")  # sections that may hold addresses of variables
 
 
 class VirtualGpu:
     """A Maxwell GPU run by this computer's CPU.
 
+    preset: the chip, gm107, gm200, gm204, gm20b or gp104: `arch` is its architecture; computing is the same on all.
     instruction_budget: instructions one warp may execute before a launch is taken for an endless loop.
     workers: threads that run blocks; all cores this process may use if None.
     race: report shared-memory races. undefined: report reads of registers that were never written.
     output: gets the text of every printf of device code; written to this process's standard output if None.
-    heap_bytes: what malloc of device code can give in all.
+    heap_bytes: what malloc of device code can give in all. Raises LaunchError for a value that is none of these.
     """
 
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
@@ -58,12 +59,12 @@ class VirtualGpu:
                 raise LaunchError(f"{name} must be an integer from {least} to {most} (got {value!r})")
         if not isinstance(race, bool) or not isinstance(undefined, bool):
             raise LaunchError(f"race and undefined must be True or False (got {race!r}, {undefined!r})")
-        if not isinstance(preset, str):
-            raise LaunchError(f"preset must be a name such as 'gm204' (got {preset!r})")
+        if not isinstance(preset, str) or preset not in _ARCHS:
+            raise LaunchError(f"preset must be one of {', '.join(_ARCHS)} (got {preset!r})")
         if output is not None and not callable(output):
             raise LaunchError(f"output must be a function of a text, or None (got {output!r})")
         self.name = f"virtual {preset}"
-        self.arch = _ARCHS.get(preset, "sm_52")
+        self.arch = _ARCHS[preset]
         self.instruction_budget = instruction_budget
         self.workers = workers or _cores()
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
@@ -78,7 +79,7 @@ class VirtualGpu:
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:
         """A C-contiguous host array as device memory, in place, until the buffer is freed. Nothing is copied, so a
-        kernel that writes there writes the array."""
+        kernel that writes there writes the array. Raises LaunchError for an array that is not C-contiguous."""
         return self.memory.adopt(array)
 
     def upload(self, buffer: Any, data: np.ndarray, stream: Any = None) -> None:
@@ -106,22 +107,27 @@ class VirtualGpu:
         """Host address, texels and channels. Raises LaunchError for a range outside every allocation."""
         if texture.channels not in (1, 2, 4):
             raise LaunchError(f"channels of a texture must be 1, 2 or 4 (got {texture.channels})")
-        data = self.memory.host(texture.address, texture.nbytes)
-        if data is None:
+        row = self._texture_row(texture)
+        if row is None:
             raise LaunchError(f"texture of {texture.nbytes} bytes at 0x{texture.address:x} is not inside an "
                               f"allocation: {self.memory.describe(texture.address)}")
-        texels = texture.nbytes // (4 * texture.channels)
-        if texels > _MAX_TEXELS:
-            raise LaunchError(f"a linear texture holds at most {_MAX_TEXELS} texels (got {texels})")
-        return int(data.ctypes.data), texels, texture.channels
+        if row[1] > _MAX_TEXELS:
+            raise LaunchError(f"a linear texture holds at most {_MAX_TEXELS} texels (got {row[1]})")
+        return row
+
+    def _texture_row(self, texture: Texture) -> tuple[int, int, int] | None:
+        data = self.memory.host(texture.address, texture.nbytes)
+        return None if data is None else (int(data.ctypes.data), texture.nbytes // (4 * texture.channels),
+                                          texture.channels)
 
     def texture_table(self, every: Sequence[Texture]) -> np.ndarray:
         """The header table of texture objects and of a launch's references."""
         table = np.zeros((max(1, len(every)), 4), np.uint64)
         for row, texture in zip(table, every, strict=False):
-            if self.memory.host(texture.address, texture.nbytes) is None:
-                continue  # an object whose memory was freed: a fault if it is used
-            host, texels, channels = self.texture_row(texture)
+            found = self._texture_row(texture)
+            if found is None:
+                continue  # an object whose memory was freed, perhaps just now by another thread: a fault if it is used
+            host, texels, channels = found
             row[:3] = host, texels | channels << 32, texture.address
         return table
 

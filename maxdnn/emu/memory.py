@@ -90,7 +90,11 @@ class GlobalMemory:
             raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:
-        """A C-contiguous array as an allocation, in place; its device address is aligned as its host address is."""
+        """A C-contiguous array as an allocation, in place; its device address is aligned as its host address is. Raises
+        LaunchError for any other array, which would have to be copied."""
+        if not array.flags.c_contiguous:
+            raise LaunchError(f"array must be C-contiguous (got shape {array.shape} with strides "
+                              f"{array.strides} bytes)")
         return self._add(array.reshape(-1).view(np.uint8))
 
     def _add(self, data: np.ndarray) -> VirtualBuffer:

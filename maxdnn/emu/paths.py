@@ -12,7 +12,7 @@ from functools import cached_property
 from ..cubin import CubinKernel
 from ..errors import TranslationError
 from ..isa import Instruction
-from ..isa.program import CALLS, PUSHES, address_of, conditional, normal, noted_targets, table_targets
+from ..isa.program import CALLS, PUSHES, address_of, conditional, index_of, indirect_targets, normal
 from ..isa.program import POPS as POP
 
 MAX_STATIC_DEPTH = 24  # pushes outstanding on one path before the stack is kept in memory
@@ -64,11 +64,10 @@ class Paths:
 
     @cached_property
     def indirect_targets(self) -> dict[int, list[int]]:
-        """Where each indirect branch may go: what the compiler noted, else wherever a word of the jump tables leads."""
-        noted = {address_of(i): [address_of(t) for t in found] for i, found in noted_targets(self.kernel).items()}
-        tables = [address_of(t) for t in table_targets(self.kernel)]
-        branches = [a for a, i in self.code.items() if self.is_indirect(i)]
-        return {a: sorted({t for t in noted.get(a) or tables if t in self.code}) for a in branches}
+        """Where each indirect branch may go, as far as the file says."""
+        branches = [index_of(a) for a, i in self.code.items() if self.is_indirect(i)]
+        return {address_of(i): sorted({address_of(t) for t in found} & self.code.keys())
+                for i, found in indirect_targets(self.kernel, branches).items()}
 
     @staticmethod
     def is_indirect(inst: Instruction) -> bool:

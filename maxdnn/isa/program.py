@@ -71,7 +71,8 @@ class Listing(Protocol):
 
 
 def noted_targets(kernel: Listing) -> dict[int, list[int]]:
-    """Index of a branch -> indices of its possible targets, as the compiler noted them."""
+    """Index of a branch -> indices of its possible targets, as the compiler noted them: none for a call through a
+    pointer."""
     found: dict[int, list[int]] = {}
     for code, value in kernel.attributes:
         at = 0
@@ -88,6 +89,14 @@ def table_targets(kernel: Listing) -> list[int]:
     data = kernel.constants.get(JUMP_TABLES, b"")
     words = struct.unpack(f"<{len(data) // 4}I", data[:len(data) // 4 * 4])
     return sorted({index_of(w) for w in words if w % WORD == 0 and 0 < w < len(kernel.code)})
+
+
+def indirect_targets(kernel: Listing, branches: Iterable[int]) -> dict[int, list[int]]:
+    """Where each of the indirect branches may go, all by index: what the compiler noted; where that is nothing, what
+    the jump tables hold beside the targets noted for other branches (tables of function pointers lie there too)."""
+    noted = noted_targets(kernel)
+    others = sorted({*table_targets(kernel)} - {t for targets in noted.values() for t in targets})
+    return {i: noted.get(i) or others for i in branches}
 
 
 def static_target(inst: Instruction) -> int | None:
@@ -127,7 +136,7 @@ class Graph:
     def __init__(self, kernel: Listing, code: Sequence[Instruction] | None = None) -> None:
         self.code = kernel.instructions if code is None else code
         self._noted = noted_targets(kernel)
-        self._table = table_targets(kernel)
+        self._indirect = indirect_targets(kernel, [i for i, inst in enumerate(self.code) if inst.opcode in JUMPS])
         self._leaders = self._find_leaders()
         self._made: dict[tuple[int, Stack], Node] = {}
         self._todo: list[tuple[Node, Stack]] = []
@@ -139,7 +148,7 @@ class Graph:
         self.unfollowed = sorted(self._unfollowed.items())
 
     def _find_leaders(self) -> set[int]:
-        leaders = {0, *self._table} | {t for targets in self._noted.values() for t in targets}
+        leaders = {0} | {t for found in (self._noted, self._indirect) for targets in found.values() for t in targets}
         for i, inst in enumerate(self.code):
             target = static_target(inst)
             if target is not None:
@@ -204,10 +213,9 @@ class Graph:
         target = static_target(inst)
         if target is not None:
             return [(index_of(target), stack)]
-        targets = self._noted.get(i, self._table)
-        if not targets:
+        if not self._noted.get(i, self._indirect[i]):  # a pointer may also hold what is in no table
             self._unfollowed[i] = "an indirect branch whose targets the file does not name"
-        return [(t, stack) for t in targets]
+        return [(t, stack) for t in self._indirect[i]]
 
     def _pop(self, i: int, kind: str, stack: Stack) -> list[tuple[int, Stack]]:
         for depth in range(len(stack) - 1, -1, -1):

@@ -7,9 +7,12 @@ import pytest
 
 from maxdnn import cubin
 from maxdnn.cubin import CubinKernel
-from maxdnn.isa.program import Graph, address_of, following, index_of, noted_targets
+from maxdnn.emu.ptx import translate
+from maxdnn.errors import TranslationError
+from maxdnn.isa.program import Graph, address_of, following, index_of, indirect_targets, noted_targets
 from tests import oracles
 from tests.check.programs import assembled
+from tests.corpus import compiler
 
 SOURCES = {
     "switch": r"""
@@ -70,6 +73,37 @@ def test_targets_are_those_the_compiler_notes(name: str) -> None:
     assert noted and graph.unfollowed == []
     for i in graph.reachable() & set(noted):
         assert found[i] - ({i + 1} - set(noted[i])) == set(noted[i]), kernel.instructions[i].text()
+
+
+# The compiler notes no targets for a call through a pointer.
+GIVEN = r"""
+typedef int (*F)(int);
+extern "C" __global__ void k(int* p, int n, F call) {
+    int x = p[threadIdx.x];
+    switch (n) { case 0: x += 1; break; case 1: x *= 3; break; case 2: x -= n * x; break; case 3: x ^= 7; break;
+                 case 4: x = x / n; break; case 5: x <<= 1; break; case 6: x |= n; break; default: x = -x; }
+    p[threadIdx.x] = call(x);
+}
+"""
+
+
+def test_a_call_through_a_pointer_goes_to_the_functions_in_the_table_and_perhaps_elsewhere() -> None:
+    kernel = cubin.read(compiler.compile_source("control.cu")).kernel("control_pointers")
+    graph, noted = Graph(kernel), noted_targets(kernel)
+    assert not any(noted.values()) and [i for i, why in graph.unfollowed if "targets" in why] == list(noted)
+    for functions in indirect_targets(kernel, noted).values():
+        assert len(functions) == 3 and set(functions) <= graph.reachable()
+
+
+def test_a_call_through_a_pointer_does_not_go_to_the_cases_of_a_switch() -> None:
+    whole = cubin.read(oracles.compile_cuda(GIVEN))
+    kernel = whole.kernel()
+    noted = noted_targets(kernel)
+    call, = [i for i, targets in noted.items() if not targets]
+    assert any(noted.values()) and indirect_targets(kernel, noted) == noted
+    assert [i for i, why in Graph(kernel).unfollowed if "targets" in why] == [call]
+    with pytest.raises(TranslationError, match=r"BRX .*: the cubin does not say where this may go"):
+        translate(whole, "sm_90")
 
 
 def test_code_behind_the_last_exit_is_not_reachable() -> None:

@@ -118,6 +118,24 @@ def test_texture_objects_made_by_several_threads_are_their_own(impatient):
     together(6, work)
 
 
+def test_an_objects_memory_may_be_freed_while_another_thread_launches(monkeypatch):
+    gpu = VirtualGpu(workers=1)
+    source, out, values = *on_device(gpu, np.ones(32, np.float32), np.zeros(32, np.float32)), np.ones(32, np.float32)
+    theirs = gpu.alloc(128)
+    handle = gpu.texture_object(Texture(source.address, source.nbytes, 1))
+    gpu.texture_object(Texture(theirs.address, theirs.nbytes, 1))
+    host = gpu.memory.host
+
+    def free_after_a_look(address, nbytes):
+        found = host(address, nbytes)
+        if address == theirs.address:
+            theirs.free()
+        return found
+    monkeypatch.setattr(gpu.memory, "host", free_after_a_look)
+    gpu.load(oracles.compile_cuda(SOURCE)).function("copy").launch((1, 1, 1), (32, 1, 1), [np.uint64(handle), out])
+    np.testing.assert_array_equal(fetch(gpu, out, values), values)
+
+
 def test_memory_that_another_thread_frees_lives_until_the_launch_is_over():
     gpu = VirtualGpu(workers=1)
     x, y = on_device(gpu, np.zeros(32, np.int32), np.zeros(32, np.int32))
