@@ -18,10 +18,14 @@ from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, EVERY_ALGORITHM, ClockSampl
 import maxdnn
 from maxdnn import ConvShape
 from maxdnn.choose import choose
-from maxdnn.devices import cuda as gpu
 from maxdnn.families import registry
 from maxdnn.layers import LAYERS
 from maxdnn.problem import forward
+
+try:
+    from maxdnn.devices import cuda as gpu
+except maxdnn.DeviceError as error:
+    sys.exit(str(error))
 
 # C, H=W, K, R=S, stride, padding of every distinct convolution (Simonyan and Zisserman 2014, table 1, E; He et al.
 # 2015, table 1, 50 layers, with the stride in the 3x3 convolution as frameworks have it).
