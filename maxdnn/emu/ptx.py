@@ -55,7 +55,15 @@ def translate(cubin: Cubin, target: str = "sm_52") -> str:
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     _optimise(parsed, machine)
-    return machine.emit_assembly(parsed)
+    return wrapping(machine.emit_assembly(parsed))
+
+
+def wrapping(text: str) -> str:
+    """PTX in which -(-32768) and |-32768| are -32768 in 16 bits. LLVM narrows what was written in 32 bits to neg.s16
+    and abs.s16, and ptxas for sm_90 leaves 32768 in the register where a conversion widens the result (seen on an
+    H200)."""
+    return re.sub(r"(neg|abs)\.s16[ \t]+(%rs\d+), (%rs\d+);",
+                  r"{ .reg .b32 %wide; cvt.s32.s16 %wide, \3; \1.s32 %wide, %wide; cvt.u16.u32 \2, %wide; }", text)
 
 
 def _check_resources(cubin: Cubin) -> None:
