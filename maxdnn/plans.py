@@ -13,6 +13,7 @@ from .problem import Problem
 
 REGION_ALIGNMENT = 512  # bytes; no GPU asks more of the base address of a texture
 FLOAT_BYTES = 4
+MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications)
 Place = tuple[int, int]  # device address, bytes
 
 
@@ -114,7 +115,8 @@ class Launch:
         for texture, memory in self.textures.items():
             name, offset = (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
             address, nbytes = places[name]
-            found[texture] = address + offset, nbytes - offset, self.spec.channels[texture]
+            channels = self.spec.channels[texture]
+            found[texture] = address + offset, min(nbytes - offset, MAX_TEXELS * FLOAT_BYTES * channels), channels
         return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..chips import Work
 from ..errors import ShapeError
-from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
+from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
 from .family import Candidates, Family, Memory, TileKernel, seen
@@ -28,7 +28,6 @@ OUT_OF_RANGE = 0x40000000
 """Table entry of an element that does not exist. Added to any base coordinate (below 2^29 + 2^28) it stays a positive
 int32 beyond the largest texture (2^28 texels), so the fetch gives zero."""
 
-MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications): 4 GiB
 MAX_IMAGE_TILES = 32768  # the kernel's division by a multiplication is exact up to here
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _LATENCY = 1500  # clocks of a block alone that are no issue slot: first fetches, last stores

@@ -11,7 +11,7 @@ import numpy as np
 from ..chips import Work
 from ..errors import ShapeError
 from ..kernels import KernelSpec
-from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
+from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
 from .family import Candidates, Family, Memory, TileKernel, finish, fused, seen
@@ -32,7 +32,6 @@ OUT_OF_RANGE = 0x40000000
 MOST_TAPS = 16
 """Rows and columns of a filter that the test of taps reaches."""
 
-MAX_TEXELS = 2**28  # single floats; 1D texture over linear memory (CUDA C Programming Guide, technical specifications)
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of which the estimate takes one
 _MOST_WASTE = 1.05  # products with channels that do not exist, before a padded copy is cheaper
@@ -175,7 +174,6 @@ def _filters(problem: Problem, maps: _Maps, region: Callable[[str, int], str], b
         filters = region("filters_crsk", s.patch * s.K)
         before.append(transpose(filters, "filters", s.K, s.patch, "filters change layout: the kernel reads C,R,S,K"))
         odd = False
-    rows = s.patch if not maps.tests else TILE_ELEMENTS * s.R * s.S
     step = _row_step(s, maps)
     # The second texture begins 4 rows further, where a texture may begin and something is left.
     if k % 4 or odd or 4 * step * FLOAT_BYTES * s.K % REGION_ALIGNMENT or s.patch <= 4 * step:

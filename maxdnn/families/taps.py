@@ -8,10 +8,10 @@ import numpy as np
 
 from ..chips import Work
 from ..errors import ShapeError
-from ..plans import FLOAT_BYTES, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
+from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .direct import MAX_ELEMENTS, MAX_IMAGE_TILES, MAX_TEXELS, TEXEL_FLOATS, TILE_ELEMENTS
+from .direct import MAX_ELEMENTS, MAX_IMAGE_TILES, TEXEL_FLOATS, TILE_ELEMENTS
 from .family import Candidates, Family, Memory, TileKernel, finish, fused, seen
 from .layout import MAX_GRID_YZ, pad
 
