@@ -10,7 +10,7 @@ import numpy as np
 from ..chips import Work
 from ..errors import ShapeError
 from ..kernels import KernelSpec
-from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
+from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ProductShape
 from .family import ADDS, Candidates, Family, Memory, finish, fused, seen
@@ -21,7 +21,6 @@ TEXEL_FLOATS = 4
 GROUP = 8
 """Values of k that one loop iteration consumes."""
 
-MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications): 4 GiB
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of C in 32 bits
 _VECTORS = 4  # flag of the kernels: rows of C begin at multiples of 16 bytes
 _WARPS = 16  # of an SM at a time: the kernels have 128 registers
