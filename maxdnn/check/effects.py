@@ -8,7 +8,6 @@ from ..isa import Guard, Instruction, Operand
 
 PREDICATE = 256  # bit of P0
 CC = 264
-ALL_PREDICATES = 0x7F << PREDICATE
 
 
 @dataclass(frozen=True, slots=True)

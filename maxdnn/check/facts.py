@@ -22,10 +22,6 @@ def whole(v: Variable | None, sign: str) -> tuple[int, int]:
     return _RANGE[sign] if v is None else (-_FAR, _FAR)
 
 
-def is_interval(key: Any) -> bool:
-    return isinstance(key, tuple) and len(key) == 3 and key[2] in _RANGE
-
-
 def conflict(a: Facts | None, b: Facts | None) -> bool:
     """Whether the two cannot hold together."""
     if a is None or b is None:

@@ -12,7 +12,7 @@ from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, TileKernel, seen
+from .family import Candidates, Family, Memory, TileKernel, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad, transpose
 
 TEXEL_FLOATS = 4
@@ -83,9 +83,7 @@ def refuses(problem: Problem) -> str | None:
         return "bias"
     if problem.activation:
         return f"activation {problem.activation!r}"
-    if any(o.strides for o in problem.operands):
-        return "arrays that are not C-contiguous"
-    return None
+    return refuses_strided(problem)
 
 
 def candidates(problem: Problem) -> Candidates:

@@ -42,6 +42,16 @@ class TileKernel(KernelSpec):
     translated: int
 
 
+def refuses_strided(problem: Problem) -> str | None:
+    """For `refuses`: what no kernel of today walks over."""
+    return "arrays that are not C-contiguous" if any(o.strides for o in problem.operands) else None
+
+
+def split_name(spec: KernelSpec, splits: int) -> str:
+    """What the candidate is called that splits the reduction of a kernel's tiles."""
+    return spec.name if splits == 1 else f"{spec.name}_split{splits}"
+
+
 def seen(memory: Memory, place: Value) -> np.ndarray:
     """For contracts: what a kernel sees from a pointer on."""
     if isinstance(place, Part):

@@ -4,7 +4,7 @@ is split, and its parts are added in a fixed order."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, TileKernel, finish, fused, seen
+from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
 from .layout import MAX_GRID_YZ, pad, transpose
 
 TILE_ELEMENTS = 8
@@ -49,19 +49,12 @@ y = filters, z = images (1 if O has them innermost).""")
 KERNELS = (PIXELS_64X64,)
 
 
-def refuses(problem: Problem) -> str | None:
-    if any(o.strides for o in problem.operands):
-        return "arrays that are not C-contiguous"
-    return None
-
-
 def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     for spec in KERNELS:
         for splits in SPLITS:
             if splits <= _iterations(problem.shape, _maps(problem)):
-                name = spec.name if splits == 1 else f"{spec.name}_split{splits}"
-                found[name] = partial(_plan, problem, spec, splits)
+                found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 
@@ -109,6 +102,7 @@ def _iterations(s: ConvShape, maps: _Maps) -> int:
     return -(-s.patch // TILE_ELEMENTS)
 
 
+@lru_cache(maxsize=16)  # all splits of a layer have the same
 def table(s: ConvShape, maps: _Maps, row_texels: int) -> np.ndarray:
     """RECORD for every iteration. With a test of taps an iteration takes 8 channels of one tap, all taps of 8 channels
     in turn, so that neighbouring fetches meet the same lines; else any 8 elements in a row."""
@@ -127,6 +121,7 @@ def table(s: ConvShape, maps: _Maps, row_texels: int) -> np.ndarray:
     records["offsets"] = np.where(channel < c, offsets, OUT_OF_RANGE)
     records["taps"] = taps
     records["row"] = ((channel * s.R + r) * s.S + col)[:, 0] * row_texels
+    records.flags.writeable = False
     return records
 
 
@@ -403,4 +398,4 @@ def _reduce_contract(launch: Launch, memory: Memory, scalars: Mapping[str, float
     finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
 
 
-FAMILY = Family("pixels", (*KERNELS, REDUCE), contract, ("forward",), refuses, candidates)
+FAMILY = Family("pixels", (*KERNELS, REDUCE), contract, ("forward",), refuses_strided, candidates)

@@ -13,7 +13,7 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ProductShape
-from .family import ADDS, Candidates, Family, Memory, finish, fused, seen
+from .family import ADDS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name
 from .layout import MAX_GRID_YZ, pad
 from .pixels import SPLITS, reduce
 
@@ -68,12 +68,6 @@ class Matrices:
     elements: int = 0
 
 
-def refuses(problem: Problem) -> str | None:
-    if any(o.strides for o in problem.operands):
-        return "arrays that are not C-contiguous"
-    return None
-
-
 def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     groups = -(-problem.shape.K // GROUP)
@@ -81,8 +75,7 @@ def candidates(problem: Problem) -> Candidates:
         if spec.layout == problem.layout:
             for splits in SPLITS:
                 if -(-groups // -(-groups // splits)) == splits:
-                    name = spec.name if splits == 1 else f"{spec.name}_split{splits}"
-                    found[name] = partial(_plan, problem, spec, splits)
+                    found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 
@@ -214,4 +207,4 @@ def _values(launch: Launch, memory: Memory, name: str, matrix: int, lines: np.nd
     return seen(memory, launch.textures[f"tex_{name.upper()}"])[start + at].astype(float)
 
 
-FAMILY = Family("product", KERNELS, contract, ("product",), refuses, candidates)
+FAMILY = Family("product", KERNELS, contract, ("product",), refuses_strided, candidates)

@@ -2,7 +2,7 @@
 knows which taps lie inside the map and walks over those alone. No padded copy. For C,H,W,N."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Pla
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
 from .direct import MAX_ELEMENTS, MAX_IMAGE_TILES, TEXEL_FLOATS, TILE_ELEMENTS
-from .family import Candidates, Family, Memory, TileKernel, finish, fused, seen
+from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad
 
 TABLE_BYTES = 65536
@@ -35,19 +35,18 @@ def refuses(problem: Problem) -> str | None:
         return f"N={s.N}, no multiple of {TEXEL_FLOATS}"
     if problem.operand("images").alignment < Alignment.TEXTURE:
         return "images that begin where no texture may"
-    if any(o.strides for o in problem.operands):
-        return "arrays that are not C-contiguous"
     if s.groups > 1 and s.C // s.groups % TILE_ELEMENTS:  # the last step would meet the next group's channels
         return f"groups of {s.C // s.groups} channels, no multiple of {TILE_ELEMENTS}"
     if not all(_inside(s)[0]) or not all(_inside(s)[1]):
         return "pixels without any tap inside the map"
-    return None
+    return refuses_strided(problem)
 
 
 def candidates(problem: Problem) -> Candidates:
     return {spec.name: partial(_plan, problem, spec) for spec in KERNELS}
 
 
+@lru_cache(maxsize=64)
 def _inside(s: ConvShape) -> tuple[list[list[int]], list[tuple[int, ...]]]:
     """The filter rows inside the map for each output row, the filter columns for each output column."""
     rows = [[r for r in range(s.R) if 0 <= p * s.str_h - s.pad_h + r * s.dil_h < s.H] for p in range(s.P)]
