@@ -47,6 +47,9 @@ def refuses_strided(problem: Problem) -> str | None:
     return "arrays that are not C-contiguous" if any(o.strides for o in problem.operands) else None
 
 
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of which the estimate takes one
+
+
 def split_name(spec: KernelSpec, splits: int) -> str:
     """What the candidate is called that splits the reduction of a kernel's tiles."""
     return spec.name if splits == 1 else f"{spec.name}_split{splits}"

@@ -1,11 +1,13 @@
-"""Copies that other families make before and after their own work: zero padding, transposes."""
+"""What other families do before and after their own work: zero padding, transposes, the sum of split reductions."""
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ..chips import Work
 from ..kernels import KernelSpec
-from ..plans import Launch, Part, Value
-from .family import Family, Memory, seen
+from ..plans import FLOAT_BYTES, Launch, Part, Value
+from .family import Family, Memory, finish, seen
 
 MAX_GRID_YZ = 65535  # CUDA C Programming Guide, technical specifications
 PAD_PIXELS = 4  # of a block: one a warp
@@ -31,6 +33,10 @@ y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gri
 )
 
 
+REDUCE = KernelSpec("sreduce", "reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
+y = filters, z = images (1 if O has them innermost).""")
+
+
 def pad(dst: str, src: str | Part, size: tuple[int, int, int, int], padded: tuple[int, int, int],
         padding: tuple[int, int], doing: str) -> Launch:
     """Copy maps of `size` C, H, W, N to Hp, Wp, Ns."""
@@ -51,8 +57,25 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
     return Launch(TRANSPOSE, grid, {"dst": dst, "src": src, "rows": rows, "cols": cols}, work, doing, (dst,))
 
 
+def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, int], k: int,
+           ending: Mapping[str, Value]) -> Launch:
+    """out = the sum of `count` arrays of `size` elements, with the last step that `ending` says (`fused`). rows:
+    (length, filters, images); `k` rows of an image."""
+    length, filters, images = rows
+    values = {"out": out, "parts": parts, "length": length, "k": k, "splits": count, "step": size,
+              **ending}
+    grid = -(-length // 128), filters, images
+    nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
+    slots = 4 * (60 + 8 * count)
+    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, slots, 1500 + 400 * count, nbytes),
+                  f"{count} parts of each sum are added", ("out",))
+
+
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernels of this family promise."""
+    if launch.spec is REDUCE:
+        _reduce_contract(launch, memory, scalars)
+        return
     v, src, dst = launch.numbers, launch.values["src"], str(launch.values["dst"])
     if launch.spec is TRANSPOSE:
         rows, cols = v["rows"], v["cols"]
@@ -66,4 +89,15 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     target[:, top:top + h, left:left + w, :n] = seen(memory, src)[:c * h * w * n].reshape(c, h, w, n)
 
 
-FAMILY = Family("layout", (PAD, TRANSPOSE), contract)
+def _reduce_contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    v = launch.numbers
+    parts = seen(memory, launch.values["parts"])
+    blocks, filters, images = launch.grid
+    assert blocks == -(-v["length"] // 128)
+    rows = np.arange(images)[:, None, None] * v["k"] + np.arange(filters)[:, None]
+    where = rows * v["length"] + np.arange(v["length"])
+    sums = sum(parts[where + z * v["step"]].astype(float) for z in range(v["splits"]))
+    finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
+
+
+FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE), contract)

@@ -10,12 +10,11 @@ import numpy as np
 
 from ..chips import Work
 from ..errors import ShapeError
-from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
-from .layout import MAX_GRID_YZ, pad, transpose
+from .family import SPLITS, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
+from .layout import MAX_GRID_YZ, pad, reduce, transpose
 
 TILE_ELEMENTS = 8
 """Patch elements that one loop iteration consumes."""
@@ -33,7 +32,6 @@ MOST_TAPS = 16
 """Rows and columns of a filter that the test of taps reaches."""
 
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of which the estimate takes one
 _MOST_WASTE = 1.05  # products with channels that do not exist, before a padded copy is cheaper
 _PIXELS_FIRST, _TESTS = 4, 8  # flags of the kernel, beside those of the last step
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
@@ -42,9 +40,6 @@ _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, fi
 PIXELS_64X64 = TileKernel("sconv_pixels_K64_J64", "conv_pixels_64x64.sass", """Forward convolution of 64 pixels and 64
 filters a block, or a part of each sum. Grid: x = ceil(j / 64), y = ceil(k / 64), z = splits.""",
                           (64, 64), (527, 614), 652)
-
-REDUCE = KernelSpec("sreduce", "reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
-y = filters, z = images (1 if O has them innermost).""")
 
 KERNELS = (PIXELS_64X64,)
 
@@ -284,20 +279,6 @@ def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], iterations
     return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
-def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, int], k: int,
-           ending: Mapping[str, Value]) -> Launch:
-    """out = the sum of `count` arrays of `size` elements, with the last step that `ending` says (`fused`). rows:
-    (length, filters, images); `k` rows of an image."""
-    length, filters, images = rows
-    values = {"out": out, "parts": parts, "length": length, "k": k, "splits": count, "step": size,
-              **ending}
-    grid = -(-length // 128), filters, images
-    nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
-    slots = 4 * (60 + 8 * count)
-    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, slots, 1500 + 400 * count, nbytes),
-                  f"{count} parts of each sum are added", ("out",))
-
-
 def magic(divisor: int, limit: int) -> tuple[int, int]:
     """(factor, shift): x // divisor = ((x + 1) * factor) >> (32 + shift) for 0 <= x < limit, factor below 2^32.
 
@@ -343,9 +324,6 @@ def _round_up(n: int, multiple: int) -> int:
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernels of this family promise."""
-    if launch.spec is REDUCE:
-        _reduce_contract(launch, memory, scalars)
-        return
     assert isinstance(launch.spec, TileKernel)
     v, (tile_j, tile_k) = launch.numbers, launch.spec.tile
     assert launch.grid == (-(-v["j"] // tile_j), -(-v["k"] // tile_k), v["splits"])
@@ -387,15 +365,4 @@ def _dilation(v: Mapping[str, int], axis: str) -> int:
     return v[f"dil_{axis}_round"] // v[f"dil_{axis}_magic"] + 1
 
 
-def _reduce_contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
-    v = launch.numbers
-    parts = seen(memory, launch.values["parts"])
-    blocks, filters, images = launch.grid
-    assert blocks == -(-v["length"] // 128)
-    rows = np.arange(images)[:, None, None] * v["k"] + np.arange(filters)[:, None]
-    where = rows * v["length"] + np.arange(v["length"])
-    sums = sum(parts[where + z * v["step"]].astype(float) for z in range(v["splits"]))
-    finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
-
-
-FAMILY = Family("pixels", (*KERNELS, REDUCE), contract, ("forward",), refuses_strided, candidates)
+FAMILY = Family("pixels", KERNELS, contract, ("forward",), refuses_strided, candidates)

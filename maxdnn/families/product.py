@@ -13,9 +13,8 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ProductShape
-from .family import ADDS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name
-from .layout import MAX_GRID_YZ, pad
-from .pixels import SPLITS, reduce
+from .family import ADDS, SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name
+from .layout import MAX_GRID_YZ, pad, reduce
 
 TEXEL_FLOATS = 4
 GROUP = 8
