@@ -19,6 +19,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .backward import conv_bprop_bias, conv_bprop_data, conv_bprop_filters
     from .check import check_hazards
     from .choose import plan
     from .conv import conv_fprop
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from .plans import Plan
     from .shape import ConvShape
 
-_HOME = {"check_hazards": "check", "conv_fprop": "conv", "Plan": "plans", "plan": "choose",
+_HOME = {"check_hazards": "check", "conv_bprop_bias": "backward", "conv_bprop_data": "backward",
+         "conv_bprop_filters": "backward", "conv_fprop": "conv", "Plan": "plans", "plan": "choose",
          "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul"}
 
 __all__ = [
@@ -46,6 +48,9 @@ __all__ = [
     "SimulationError",
     "TranslationError",
     "check_hazards",
+    "conv_bprop_bias",
+    "conv_bprop_data",
+    "conv_bprop_filters",
     "conv_fprop",
     "matmul",
     "plan",

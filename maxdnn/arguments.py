@@ -1,5 +1,8 @@
-"""Arguments that the user's functions have in common: numbers, results, devices. Checked before any work starts."""
+"""Arguments that the user's functions have in common: numbers, plans, results, devices. Checked before any work
+starts."""
 
+import operator
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +12,7 @@ from .arrays import ArrayView
 from .devices import find
 from .devices.protocol import TEXTURE_ALIGNMENT, Device
 from .errors import DeviceError, ShapeError, shown
+from .plans import Plan
 
 LARGEST = 3.4e38  # below the largest float32
 
@@ -21,6 +25,49 @@ def number(name: str, value: Any) -> np.float32:
         if not isinstance(value, (str, bytes)):
             return np.float32(float(value))
     raise ShapeError(f"{name} must be a real number (got {shown(value)})")
+
+
+def flag(name: str, value: Any) -> bool:
+    """Argument `name`. Raises ShapeError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ShapeError(f"{name} must be True or False (got {value!r})")
+    return value
+
+
+def factor_of(groups: Any) -> int:
+    """How many times as many channels images have as filters; 1 for what is no number of groups (ConvShape says so)."""
+    with suppress(TypeError):
+        return max(1, operator.index(groups))
+    return 1
+
+
+def planned(plan: Any, kind: str, given: Mapping[str, ArrayView], said: Mapping[str, Any], silent: Mapping[str, Any], *,
+            reads_out: bool) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of the operands of the plan given, if it is one of that kind and the arrays have them. `said`:
+    arguments that are the plan's own; `silent`: what they are if nobody says them. Raises ShapeError for a plan that is
+    not for this call."""
+    if not isinstance(plan, Plan) or plan.problem.kind != kind:
+        made = "maxdnn.plan" + f'(.., kind="{kind}")' * (kind != "forward")
+        got = f"one of kind {plan.problem.kind!r}" if isinstance(plan, Plan) else type(plan).__name__
+        raise ShapeError(f"plan must come from {made} (got {got})")
+    if any(type(said[name]) is not type(silent[name]) or said[name] != silent[name] for name in said):
+        *first, last = said
+        raise ShapeError(f"{', '.join(first)} and {last} are the plan's own: give either them or plan")
+    wanted = plan.array_shapes()
+    for what, asked, was in (("bias", "bias" in given, "bias" in wanted),
+                             ("a beta other than 0", reads_out, plan.problem.reads_out)):
+        if asked != was:
+            raise ShapeError(f"{what} must be {'given' if was else 'left out'}: the plan was made "
+                             f"{'with' if was else 'without'} it")
+    check_shapes(given, wanted, "the plan's ")
+    return wanted
+
+
+def check_shapes(given: Mapping[str, ArrayView], wanted: Mapping[str, tuple[int, ...]], whose: str) -> None:
+    """Raises ShapeError unless the arrays have the shapes wanted."""
+    for array in given.values():
+        if array.shape != wanted[array.name]:
+            raise ShapeError(f"{array.name} must have {whose}shape {wanted[array.name]} (got {array.shape})")
 
 
 def check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayView]) -> ArrayView:

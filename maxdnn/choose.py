@@ -10,7 +10,7 @@ from .errors import ShapeError
 from .families import registry
 from .families.family import Candidates, Family
 from .plans import Plan
-from .problem import Problem, forward
+from .problem import Problem, data, filters, forward
 from .shape import ConvShape
 
 REMEMBERED = 256  # plans
@@ -24,22 +24,34 @@ def choose(problem: Problem, chip: Chip, kernel: str | None = None) -> Plan:
 
 def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, copy_images: bool = False,
          copy_filters: bool = False, device: Any = None, bias: bool = False, activation: str | None = None,
-         adds_out: bool = False) -> Plan:
+         adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False) -> Plan:
     """Plan a layer for arrays of `layout` "CHWN" (images C,H,W,N, filters C/groups,R,S,K, out K,P,Q,N) or "NCHW"
     (N,C,H,W, K,C/groups,R,S, N,K,P,Q). `kernel`: name of the convolution kernel; else the one estimated to be the
     fastest on `device` (the virtual GTX 980 if None). `copy_images`, `copy_filters`: make the plan for arrays that may
     begin at any float; it then copies those that a kernel reads as textures. `bias`, `activation`, `adds_out`: for
-    calls with a bias, with an activation (None or "relu"), with a beta other than 0. Raises ShapeError if the layer is
+    calls with a bias, with an activation (None or "relu"), with a beta other than 0. `kind`: "forward", or "data" or
+    "filters" for the gradients with respect to images and filters, which take gradients like the layer's output (and
+    `copy_gradients` for those that may begin anywhere), no bias and no activation. Raises ShapeError if the layer is
     beyond what textures, grids or 32-bit counts reach."""
     if kernel is not None and not isinstance(kernel, str):
         raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
     for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters), ("bias", bias),
-                        ("adds_out", adds_out)):
+                        ("adds_out", adds_out), ("copy_gradients", copy_gradients)):
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {value!r})")
-    unaligned = [role for role, copied in (("images", copy_images), ("filters", copy_filters)) if copied]
-    problem = forward(shape, layout=layout, unaligned=unaligned, bias=bias, reads_out=adds_out,
-                      activation=activation)
+    kinds = {"forward": forward, "data": data, "filters": filters}
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ShapeError(f"kind must be one of {', '.join(kinds)} (got {kind!r})")
+    if kind != "forward" and (bias or activation is not None):
+        raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
+    copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
+    ending = {"bias": bias, "activation": activation} if kind == "forward" else {}
+    problem: Problem = kinds[kind](shape, layout=layout, unaligned=[role for role in copied if copied[role]],
+                                   reads_out=adds_out, **ending)
+    beyond = [role for role in copied if copied[role] and role not in problem.roles[:2]]
+    if beyond:
+        raise ShapeError(f"copy_{beyond[0]} must be left out for kind={kind!r}, which takes {problem.roles[0]} and "
+                         f"{problem.roles[1]}")
     return choose(problem, chip_of(device), kernel)
 
 

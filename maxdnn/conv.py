@@ -1,21 +1,22 @@
 """The user's functions: check the arrays, name the problem, choose a plan, run it. Knows no kernel and no device in
 particular."""
 
-import operator
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from . import engine
-from .arguments import check_out, device_of, number, unaligned
+from .arguments import check_out, check_shapes, device_of, factor_of, number, planned, unaligned
 from .arrays import ArrayView, view
 from .choose import chip_of, choose
 from .devices import find
 from .devices.protocol import Device
 from .errors import ShapeError
 from .plans import Plan
-from .problem import LAYOUTS, forward
+from .problem import check_layout, forward
 from .shape import ConvShape
+
+_OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "activation": None}
 
 
 def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
@@ -56,10 +57,12 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     problem = partial(forward, layout=layout, bias=bias is not None, reads_out=reads_out, activation=activation)
     if plan is None:
         shape = _shape(given["images"], given["filters"], stride, padding, dilation, groups, layout)
-        wanted = problem(shape).shapes
-        _check_shapes(given, wanted, "")
+        wanted: Mapping[str, tuple[int, ...]] = problem(shape).shapes
+        check_shapes(given, wanted, "")
     else:
-        wanted = _planned(plan, given, (stride, padding, dilation, groups, layout, activation), reads_out)
+        said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
+                "activation": activation}
+        wanted = planned(plan, "forward", given, said, _OWN, reads_out=reads_out)
     if out is not None:
         given["out"] = check_out(view("out", out), wanted["out"], given)
     target = device_of(given, device)
@@ -72,36 +75,10 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     return out
 
 
-def _planned(plan: Any, given: dict[str, ArrayView], said: tuple[Any, ...], reads_out: bool) -> Any:
-    """The shapes of the plan's operands, if the arrays have them."""
-    if not isinstance(plan, Plan) or plan.problem.kind != "forward":
-        raise ShapeError(f"plan must come from maxdnn.plan (got {type(plan).__name__})")
-    if any(type(x) is not type(y) or x != y for x, y in zip(said, (1, 0, 1, 1, "CHWN", None), strict=True)):
-        raise ShapeError("stride, padding, dilation, groups, layout and activation are the plan's own: give either "
-                         "them or plan")
-    wanted = plan.array_shapes()
-    for what, asked, planned in (("bias", "bias" in given, "bias" in wanted),
-                                 ("a beta other than 0", reads_out, plan.problem.reads_out)):
-        if asked != planned:
-            raise ShapeError(f"{what} must be {'given' if planned else 'left out'}: the plan was made "
-                             f"{'with' if planned else 'without'} it")
-    _check_shapes(given, wanted, "the plan's ")
-    return wanted
-
-
-def _check_shapes(given: dict[str, ArrayView], wanted: Any, whose: str) -> None:
-    for array in given.values():
-        if array.shape != wanted[array.name]:
-            raise ShapeError(f"{array.name} must have {whose}shape {wanted[array.name]} (got {array.shape})")
-
-
 def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dilation: Any, groups: Any,
            layout: str) -> ConvShape:
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
-    factor = 1
-    with suppress(TypeError):
-        factor = max(1, operator.index(groups))
+    check_layout(layout)
+    factor = factor_of(groups)
     axis, other = (1, "CHWN") if layout == "NCHW" else (0, "NCHW")
     if images.shape[axis] != factor * filters.shape[axis]:
         swapped = images.shape[1 - axis] == factor * filters.shape[1 - axis]

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from .errors import ShapeError
-from .shape import ConvShape, ProductShape
+from .shape import ConvShape, ProductShape, SumShape
 
 LAYOUTS = ("CHWN", "NCHW")
 ACTIVATIONS = (None, "relu")
@@ -37,10 +37,10 @@ class Operand:
 class Problem:
     """Work for which plans are made; equal problems get equal plans.
 
-    `kind`: "forward", "data", "filters", "product", or what else a family serves. `shape`: the sizes, a ConvShape for
-    convolutions. `operands`: all arrays, the result among them. `layout`: order of the operands' axes. `scalars`: names
-    of the numbers that come with each call. `reads_out`: the result is added to what `out` holds, times the scalar
-    "beta". `activation`: applied to each result, None or "relu"."""
+    `kind`: "forward", "data", "filters", "bias", "product", or what else a family serves. `shape`: the sizes, a
+    ConvShape for convolutions. `operands`: all arrays, the result among them. `layout`: order of the operands' axes.
+    `scalars`: names of the numbers that come with each call. `reads_out`: the result is added to what `out` holds,
+    times the scalar "beta". `activation`: applied to each result, None or "relu"."""
 
     kind: str
     shape: Any
@@ -53,11 +53,12 @@ class Problem:
     def describe(self) -> str:
         """The problem in a line."""
         s = self.shape
-        if isinstance(s, ProductShape):
+        if isinstance(s, (ProductShape, SumShape)):
             return f"{s}, {s.flops / 1e9:.3f} GFLOP"
         if not isinstance(s, ConvShape):
             return f"{self.kind} of " + ", ".join(f"{o.role} {o.shape}" for o in self.operands)
-        return f"{s}: output {s.P} x {s.Q}, {s.flops / 1e9:.3f} GFLOP"
+        what = {"data": "gradient of the images", "filters": "gradient of the filters"}.get(self.kind)
+        return f"{s}: {what or f'output {s.P} x {s.Q}'}, {s.flops / 1e9:.3f} GFLOP"
 
     def operand(self, role: str) -> Operand:
         return next(o for o in self.operands if o.role == role)
@@ -77,24 +78,68 @@ def forward(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] 
     """out = activation(alpha x images * filters + bias + beta x out). Layout "CHWN": images (C, H, W, N), filters
     (C/groups, R, S, K), out (K, P, Q, N); "NCHW": (N, C, H, W), (K, C/groups, R, S), (N, K, P, Q). bias: (K,).
     `unaligned`: the operands that may begin at any float. Raises ShapeError for what is no such problem."""
-    if not isinstance(shape, ConvShape):
-        raise ShapeError(f"shape must be a ConvShape (got {type(shape).__name__})")
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
     if not isinstance(activation, (str, type(None))) or activation not in ACTIVATIONS:
         raise ShapeError(f"activation must be one of {', '.join(map(str, ACTIVATIONS))} (got {activation!r})")
+    images, filters, out = _sizes(shape, layout)
+    return _convolution("forward", shape, {"images": images, "filters": filters, "out": out}, layout, unaligned,
+                        reads_out, bias, activation)
+
+
+def data(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] = (), reads_out: bool = False) -> Problem:
+    """The gradient with respect to the images of a layer: out, like its images, from `gradients`, like its output, and
+    `filters`; times alpha, plus beta x out. Layouts and errors as for `forward`."""
+    out, filters, gradients = _sizes(shape, layout)
+    return _convolution("data", shape, {"gradients": gradients, "filters": filters, "out": out}, layout, unaligned,
+                        reads_out)
+
+
+def filters(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] = (),
+            reads_out: bool = False) -> Problem:
+    """The gradient with respect to the filters of a layer: out, like its filters, from `images` and from `gradients`,
+    like its output; times alpha, plus beta x out. Layouts and errors as for `forward`."""
+    images, out, gradients = _sizes(shape, layout)
+    return _convolution("filters", shape, {"images": images, "gradients": gradients, "out": out}, layout, unaligned,
+                        reads_out)
+
+
+def bias(shape: tuple[int, ...], *, layout: str = "CHWN", reads_out: bool = False) -> Problem:
+    """The gradient with respect to the bias of a layer: out, (K,), the sum of `gradients` of the given shape,
+    (K, P, Q, N) or (N, K, P, Q), over all but K; times alpha, plus beta x out. Errors as for `forward`."""
+    check_layout(layout)
+    if len(shape) != 4 or min(shape) < 1:
+        raise ShapeError(f"gradients must have 4 axes of at least 1 (got {shape})")
+    k = shape[1 if layout == "NCHW" else 0]
+    operands = Operand("gradients", shape, Alignment.FLOAT), Operand("out", (k,), Alignment.FLOAT)
+    return Problem("bias", SumShape(k, math.prod(shape) // k), operands, layout,
+                   ("alpha", "beta") if reads_out else ("alpha",), reads_out)
+
+
+def _sizes(shape: ConvShape, layout: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Of images, filters and output of a layer."""
+    if not isinstance(shape, ConvShape):
+        raise ShapeError(f"shape must be a ConvShape (got {type(shape).__name__})")
+    check_layout(layout)
     s, c = shape, shape.C // shape.groups
     if layout == "NCHW":
-        sizes = {"images": (s.N, s.C, s.H, s.W), "filters": (s.K, c, s.R, s.S), "out": (s.N, s.K, s.P, s.Q)}
-    else:
-        sizes = {"images": (s.C, s.H, s.W, s.N), "filters": (c, s.R, s.S, s.K), "out": (s.K, s.P, s.Q, s.N)}
+        return (s.N, s.C, s.H, s.W), (s.K, c, s.R, s.S), (s.N, s.K, s.P, s.Q)
+    return (s.C, s.H, s.W, s.N), (c, s.R, s.S, s.K), (s.K, s.P, s.Q, s.N)
+
+
+def check_layout(layout: Any) -> None:
+    """Raises ShapeError unless it names an order of axes."""
+    if not isinstance(layout, str) or layout not in LAYOUTS:
+        raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
+
+
+def _convolution(kind: str, shape: ConvShape, sizes: dict[str, tuple[int, ...]], layout: str, unaligned: Iterable[str],
+                 reads_out: bool, bias: bool = False, activation: str | None = None) -> Problem:
     odd = frozenset(unaligned)
     operands = [Operand(role, size, Alignment.FLOAT if role in odd else Alignment.TEXTURE)
                 for role, size in sizes.items()]
     if bias:
-        operands.append(Operand("bias", (s.K,)))
+        operands.append(Operand("bias", (shape.K,)))
     scalars = ("alpha", "beta") if reads_out else ("alpha",)
-    return Problem("forward", shape, tuple(operands), layout, scalars, reads_out, activation)
+    return Problem(kind, shape, tuple(operands), layout, scalars, reads_out, activation)
 
 
 def product(a: tuple[int, ...], b: tuple[int, ...], *, transpose_a: bool = False, transpose_b: bool = False,

@@ -50,7 +50,7 @@ class ConvShape(Useful):
         for name in (*"NCHWKRS", "groups"):
             object.__setattr__(self, name, _size(name, getattr(self, name), least=1))
         for name, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
-            object.__setattr__(self, name, _pair(name, getattr(self, name), least))
+            object.__setattr__(self, name, pair(name, getattr(self, name), least))
         for filt, size, step, in_name, inner, pad in (("R", self.R, self.dil_h, "H", self.H, self.pad_h),
                                                       ("S", self.S, self.dil_w, "W", self.W, self.pad_w)):
             reach = (size - 1) * step + 1
@@ -141,6 +141,22 @@ class ProductShape(Useful):
         return f"{self.batch} times " * (self.batch > 1) + f"{self.M} x {self.K} by {self.K} x {self.N}"
 
 
+@dataclass(frozen=True)
+class SumShape(Useful):
+    """`sums` sums of `terms` numbers each."""
+
+    sums: int
+    terms: int
+
+    @property
+    def flops(self) -> int:  # type: ignore[override]
+        """An addition for each number."""
+        return self.sums * self.terms
+
+    def __str__(self) -> str:
+        return f"{self.sums} sums of {self.terms}"
+
+
 def _size(name: str, value: Any, least: int) -> int:
     try:
         number = operator.index(value)
@@ -151,7 +167,8 @@ def _size(name: str, value: Any, least: int) -> int:
     return number
 
 
-def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
+def pair(name: str, value: Any, least: int) -> tuple[int, int]:
+    """Argument `name`, an integer for both axes or a pair (rows, columns). Raises ShapeError if it is neither."""
     if isinstance(value, (tuple, list)):
         if len(value) != 2:
             raise ShapeError(f"{name} must be one integer or a pair (rows, columns) (got {name}={value!r})")

@@ -69,5 +69,5 @@ def test_it_is_translated_and_safe(plan):
 
 
 def test_without_its_line_nobody_knows_it():
-    with pytest.raises(ShapeError, match=r"the kind of a problem must be one of forward, product \(got 'scale'\)"):
+    with pytest.raises(ShapeError, match=r"must be one of bias, data, filters, forward, product \(got 'scale'\)"):
         choose(scale.problem(COUNT), preset())

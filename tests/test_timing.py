@@ -257,6 +257,16 @@ def test_simulate_times_the_whole_plan(layout: str, capsys: pytest.CaptureFixtur
     assert inner["clocks"] == timing.conv(ConvShape(64, 4, 6, 6, 64, 3, 3, 1, 1)).clocks
 
 
+@pytest.mark.parametrize(("direction", "kernels"), [
+    ("data", ["sturn", "sconv_pixels_K64_J64"]),
+    ("filters", ["sconv_filters_64x64_k", "sreduce"])])
+def test_simulate_times_gradients(direction: str, kernels: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", "64,16,6,6,64,3,3,1,1", "--pass", direction, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["pass"] == direction and [x["kernel"] for x in data["launches"]][:2] == kernels
+    assert sum(x["useful_flops"] for x in data["launches"]) == ConvShape(64, 16, 6, 6, 64, 3, 3, 1, 1).flops
+
+
 def test_the_passes_of_a_long_reduction_share_its_operations() -> None:
     timed = timing.conv(ConvShape(4, 2048, 3, 3, 4, 3, 3))
     assert sum(x.useful for x in timed.launches) == timed.shape.flops
@@ -264,7 +274,7 @@ def test_the_passes_of_a_long_reduction_share_its_operations() -> None:
 
 @pytest.mark.parametrize(("arguments", "words"), [
     (["alexnet-conv1", "--pass", "sideways"], "--pass must be one of forward, data, filters"),
-    (["alexnet-conv1", "--pass", "data"], "--pass data is not there yet"),
+    (["alexnet-conv1", "--pass", "data", "--algorithm", "filters"], "--algorithm must be one of auto, pixels"),
     (["alexnet-conv1", "--algorithm", "magic"], "--algorithm must be one of auto, direct, taps, pixels"),
     (["alexnet-conv1", "--algorithm", "pixels", "--kernel", CONV_64X64.name], "--kernel must be one of sconv_pixels"),
     (["alexnet-conv1", "--layout", "NHWC"], "layout must be one of CHWN, NCHW"),

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
     parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="direction", metavar="PASS",
-                        help="forward (default); data and filters are not there yet")
+                        help="forward (default), data or filters: the gradient with respect to the images or filters")
     parser.add_argument("--algorithm", help="auto (default), or a family of kernels such as direct")
     parser.add_argument("--kernel",
                         help="the convolution kernel; sconv_fprop_paper: with the paper's loop, as in the paper's "
@@ -99,8 +99,6 @@ def _layer(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[A
 
     if args.direction not in PASSES:
         raise ShapeError(f"--pass must be one of {', '.join(PASSES)} (got {args.direction!r})")
-    if args.direction != "forward":
-        raise ShapeError(f"--pass {args.direction} is not there yet; what can be simulated is --pass forward")
     plan = _plan(args)
     with Progress("simulating") as tell:
         timed = timing.call(plan, machine=machine, options=options, progress=tell)
@@ -125,7 +123,7 @@ def _plan(args: argparse.Namespace) -> Any:
     shape = _shape(args.what)
     kernel = None if args.kernel == "best" else args.kernel
     if args.algorithm == "auto":
-        return plan(shape, layout=args.layout, kernel=kernel)
+        return plan(shape, layout=args.layout, kernel=kernel, kind=args.direction)
     names = [spec.name for spec in families[args.algorithm].kernels]
     if kernel is not None and kernel not in names:
         raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
@@ -133,7 +131,7 @@ def _plan(args: argparse.Namespace) -> Any:
     found, why = [], ""
     for name in names if kernel is None else [kernel]:
         try:
-            found.append(plan(shape, layout=args.layout, kernel=name))
+            found.append(plan(shape, layout=args.layout, kernel=name, kind=args.direction))
         except ShapeError as e:
             why = why or str(e)
     if not found:

@@ -33,6 +33,11 @@ y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gri
 )
 
 
+TURN = KernelSpec("sturn", "turn.sass", """Filters with channels and filters exchanged and any of their taps in any
+order, zero where a row or column does not exist. Grid: x = taps, y = tiles of 32 filters, z = tiles of 32 channels.""")
+TURN_TILE = 32  # filters and channels of a block
+
+
 REDUCE = KernelSpec("sreduce", "reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
 y = filters, z = images (1 if O has them innermost).""")
 
@@ -76,6 +81,9 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     if launch.spec is REDUCE:
         _reduce_contract(launch, memory, scalars)
         return
+    if launch.spec is TURN:
+        _turn_contract(launch, memory)
+        return
     v, src, dst = launch.numbers, launch.values["src"], str(launch.values["dst"])
     if launch.spec is TRANSPOSE:
         rows, cols = v["rows"], v["cols"]
@@ -100,4 +108,19 @@ def _reduce_contract(launch: Launch, memory: Memory, scalars: Mapping[str, float
     finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
 
 
-FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE), contract)
+def _turn_contract(launch: Launch, memory: Memory) -> None:
+    v = launch.numbers
+    (taps, k_tiles, c_tiles), taps_w = launch.grid, v["taps_w"]
+    assert taps == v["taps"] and TURN_TILE * taps * k_tiles >= v["rows"] and TURN_TILE * c_tiles == v["row"]
+    columns = TURN_TILE * v["group_tiles"]
+    at_row, at_column = np.arange(v["rows"])[:, None], np.arange(v["row"])
+    (k, tap), (group, c) = np.divmod(at_row, taps), np.divmod(at_column, columns)
+    steps = {name: v[name] - (v[name] >> 31 << 32) for name in ("src_r", "src_s")}
+    at = (v["src_start"] + group * v["src_group"] + k * v["src_k"] + c * v["src_c"] + tap // taps_w * steps["src_r"]
+          + tap % taps_w * steps["src_s"])
+    exists = (k < v["k"]) & (c < v["c"])
+    src, dst = seen(memory, launch.values["src"]), seen(memory, launch.values["dst"])
+    dst[:at.size] = np.where(exists, src[np.where(exists, at, 0)], 0).ravel()
+
+
+FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN), contract)

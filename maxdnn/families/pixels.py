@@ -12,7 +12,7 @@ from ..chips import Work
 from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
-from ..shape import ConvShape
+from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
 from .family import SPLITS, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
 from .layout import MAX_GRID_YZ, pad, reduce, transpose
 
@@ -27,6 +27,9 @@ RECORDS = 65536 // RECORD.itemsize
 
 OUT_OF_RANGE = 0x40000000
 """Offset of an element that does not exist, beyond every texture from every pixel."""
+
+NO_ROW = 0x20000000
+"""Row of filters that do not exist."""
 
 MOST_TAPS = 16
 """Rows and columns of a filter that the test of taps reaches."""
@@ -46,9 +49,10 @@ KERNELS = (PIXELS_64X64,)
 
 def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
+    longest = max(1, *(_iterations(s, maps) for s, maps in _steps(problem)))
     for spec in KERNELS:
         for splits in SPLITS:
-            if splits <= _iterations(problem.shape, _maps(problem)):
+            if splits <= longest:
                 found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 
@@ -57,7 +61,7 @@ def candidates(problem: Problem) -> Candidates:
 class _Maps:
     """How the maps lie where the kernel reads them: elements from one image, channel, row and column to the next, and
     the element of tap (0, 0) of the first pixel. `tests`: whether taps may lie outside. `copied`: into a zero-padded
-    map of `elements`."""
+    map of `elements`, of `size` rows and columns, with a `margin` of rows above and of columns left."""
 
     image: int
     channel: int
@@ -67,30 +71,35 @@ class _Maps:
     tests: bool
     copied: bool
     elements: int
+    size: tuple[int, int]
+    margin: tuple[int, int]
 
 
-def _maps(problem: Problem) -> _Maps:
-    """A padded copy is made where the test of taps does not reach, where too many of 8 channels would not exist, and
-    for arrays that begin where no texture may."""
-    s: ConvShape = problem.shape
-    c = s.C // s.groups
-    padded = s.padding != (0, 0)
-    odd = problem.operand("images").alignment < Alignment.TEXTURE
-    copied = odd or (padded and (max(s.R, s.S) > MOST_TAPS or _round_up(c, TILE_ELEMENTS) > _MOST_WASTE * c))
-    pad_h, pad_w = (s.pad_h, s.pad_w) if copied else (0, 0)
-    h = s.H + 2 * pad_h
+def _steps(problem: Problem) -> list[tuple[Correlation, _Maps]]:
+    """What a problem consists of. A padded copy of the maps is made where the test of taps does not reach, where too
+    many of 8 channels would not exist, and for arrays that begin where no texture may."""
+    steps = correlations(problem)
+    s = steps[0]
+    c, chwn = s.C // s.groups, problem.layout == "CHWN"
+    reach = [max(margin) for margin in zip(*(x.margins for x in steps), strict=True)]
+    odd = problem.operand(maps_of(problem)).alignment < Alignment.TEXTURE
+    copied = odd or (any(reach) and (max(max(x.R, x.S) for x in steps) > MOST_TAPS
+                                     or _round_up(c, TILE_ELEMENTS) > _MOST_WASTE * c))
+    above, below, left, right = reach if copied else (0, 0, 0, 0)
+    h = s.H + above + below
     # The copy of N,C,H,W has zeroes to the right alone: left of a row lie those of the row above.
-    w = s.W + (pad_w if problem.layout == "NCHW" else 2 * pad_w)
-    strides = (1, h * w * s.N, w * s.N, s.N) if problem.layout == "CHWN" else (s.C * h * w, h * w, w, 1)
+    w = s.W + (left + right if chwn else max(left, right))
+    strides = (1, h * w * s.N, w * s.N, s.N) if chwn else (s.C * h * w, h * w, w, 1)
     _, _, row, column = strides
-    if copied:
-        start = -pad_w * column if problem.layout == "NCHW" else 0
-    else:
-        start = -(s.pad_h * row + s.pad_w * column)
-    return _Maps(*strides, start, padded and not copied, copied, s.N * s.C * h * w)
+    found = []
+    for x in steps:
+        start = (above - x.pad_h) * row + ((left if chwn else 0) - x.pad_w) * column
+        found.append((x, _Maps(*strides, start, any(x.margins) and not copied, copied, s.N * s.C * h * w, (h, w),
+                               (above, left))))
+    return found
 
 
-def _iterations(s: ConvShape, maps: _Maps) -> int:
+def _iterations(s: Correlation, maps: _Maps) -> int:
     c = s.C // s.groups
     if maps.tests:
         return -(-c // TILE_ELEMENTS) * s.R * s.S
@@ -98,7 +107,7 @@ def _iterations(s: ConvShape, maps: _Maps) -> int:
 
 
 @lru_cache(maxsize=16)  # all splits of a layer have the same
-def table(s: ConvShape, maps: _Maps, row_texels: int) -> np.ndarray:
+def table(s: Correlation, maps: _Maps, row_texels: int) -> np.ndarray:
     """RECORD for every iteration. With a test of taps an iteration takes 8 channels of one tap, all taps of 8 channels
     in turn, so that neighbouring fetches meet the same lines; else any 8 elements in a row."""
     c = s.C // s.groups
@@ -121,54 +130,96 @@ def table(s: ConvShape, maps: _Maps, row_texels: int) -> np.ndarray:
 
 
 def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
-    s: ConvShape = problem.shape
-    maps = _maps(problem)
-    _check_limits(problem, spec, maps)
     regions: dict[str, int] = {}
 
     def region(name: str, elements: int) -> str:
         regions[name] = max(FLOAT_BYTES * elements, regions.get(name, 0))
         return name
+    steps = _steps(problem)
+    for s, maps in steps:
+        _check_limits(problem, spec, s, maps)
+    s, maps = steps[0]
     before: list[Launch] = []
-    images = "images"
+    images = maps_of(problem)
     if maps.copied:
-        before.append(_padded_map(problem, maps, region("map", maps.elements)))
+        before.append(_padded_map(problem, s, maps, images, region("map", maps.elements)))
         images = "map"
-    filters, k_row = _filters(problem, maps, region, before)
-    records = table(s, maps, k_row // 4)
+    banks = _banks(problem, steps, region, before)
+    shares = _shares(splits, [len(bank.records) for bank in banks])
     launches: list[Launch] = []
-    for first, count in _chunks(problem, maps):
+    for run in _chunks(problem, maps):
         for group in range(s.groups):
-            run = first, count
-            launches += _sums(problem, spec, maps, group, run, images, filters, k_row, records, splits, region)
-    notes = [_why(problem, spec, splits, len(records))] if splits > 1 or len(records) > RECORDS else []
+            launches += _sums(problem, spec, steps, banks, group, run, images, shares, region)
+    longest = max(len(bank.records) for bank in banks)
+    notes = [_why(s, spec, splits, longest)] if splits > 1 or longest > RECORDS else []
     return make(problem, "pixels", spec, (*before, *launches), regions, notes)
 
 
-def _padded_map(problem: Problem, maps: _Maps, name: str) -> Launch:
-    s: ConvShape = problem.shape
+def _padded_map(problem: Problem, s: Correlation, maps: _Maps, images: str, name: str) -> Launch:
+    (h, w), (above, left) = maps.size, maps.margin
     if problem.layout == "CHWN":
-        size, padded, padding = (s.C, s.H, s.W, s.N), (s.H + 2 * s.pad_h, s.W + 2 * s.pad_w, s.N), (s.pad_h, s.pad_w)
+        size, padded, padding = (s.C, s.H, s.W, s.N), (h, w, s.N), (above, left)
     else:  # rows stand for columns, so that the kernel's lanes run along a row
-        size, padded, padding = (s.N * s.C, 1, s.H, s.W), (1, s.H + 2 * s.pad_h, s.W + s.pad_w), (0, s.pad_h)
-    return pad(name, "images", size, padded, padding, "images are copied to a zero-padded map")
+        size, padded, padding = (s.N * s.C, 1, s.H, s.W), (1, h, w), (0, above)
+    return pad(name, images, size, padded, padding, f"{images} are copied to a zero-padded map")
 
 
-def _filters(problem: Problem, maps: _Maps, region: Callable[[str, int], str], before: list[Launch]) -> tuple[str, int]:
-    """The filters as the kernel reads them, C/groups,R,S,K' in texels of four, and K'; what must be done before goes to
-    `before`."""
-    s: ConvShape = problem.shape
-    filters, k = "filters", s.K // s.groups
+@dataclass(frozen=True)
+class _Bank:
+    """Filters as the kernel reads them for a correlation, C/groups,R,S,K' in texels of four, K', and its iterations."""
+
+    place: str
+    row: int
+    records: np.ndarray
+
+
+def _banks(problem: Problem, steps: list[tuple[Correlation, _Maps]], region: Callable[[str, int], str],
+           before: list[Launch]) -> list[_Bank]:
+    """The filters of each correlation; what must be done for them goes to `before`."""
+    found: list[_Bank] = []
+    for s, maps in steps:
+        if s.patch:
+            place, row = _filters(problem, s, maps, region, before)
+            found.append(_Bank(place, row, table(s, maps, row // 4)))
+            continue
+        if not found:  # no tap reaches any pixel
+            before.append(pad(region("filter_bank", 8 * 32), "filters", (1, 1, 1, 1), (1, 8, 32), (0, 0),
+                              "a few filters are copied for the texture to begin"))
+        # Zeroes are computed, of elements beyond the end of another one's filters.
+        place, row = (found[0].place, found[0].row) if found else ("filter_bank", 32)
+        found.append(_Bank(place, row, _nothing(1)))
+    return found
+
+
+def _nothing(count: int) -> np.ndarray:
+    """Iterations of elements that do not exist."""
+    records = np.zeros(count, RECORD)
+    records["offsets"], records["row"] = OUT_OF_RANGE, NO_ROW
+    return records
+
+
+def _shares(splits: int, lengths: list[int]) -> list[int]:
+    """Splits of each run of records that constant memory holds."""
+    return [min(splits, max(min(RECORDS, length - first) for length in lengths))
+            for first in range(0, max(lengths), RECORDS)]
+
+
+def _filters(problem: Problem, s: Correlation, maps: _Maps, region: Callable[[str, int], str],
+             before: list[Launch]) -> tuple[str, int]:
+    """Where the filters are read, and the floats of a row."""
+    filters, k, step = "filters", s.K // s.groups, _row_step(s, maps)
+    # The second texture begins 4 rows further, where a texture may begin and something is left.
+    rows = max(s.patch, 4 * step + 1)
     odd = problem.operand("filters").alignment < Alignment.TEXTURE
-    if problem.layout == "NCHW":
+    if problem.kind == "data" and not as_they_lie(problem):
+        before.append(turned(problem, s, rows, _round_up(k, 32), region))
+        return before[-1].writes[0], s.groups * _round_up(k, 32)
+    if problem.layout == "NCHW" and problem.kind == "forward":
         filters = region("filters_crsk", s.patch * s.K)
         before.append(transpose(filters, "filters", s.K, s.patch, "filters change layout: the kernel reads C,R,S,K"))
         odd = False
-    step = _row_step(s, maps)
-    # The second texture begins 4 rows further, where a texture may begin and something is left.
     if k % 4 or odd or 4 * step * FLOAT_BYTES * s.K % REGION_ALIGNMENT or s.patch <= 4 * step:
         ks = _round_up(k, 32)
-        rows = max(s.patch, 4 * step + 1)
         bank = region("filter_bank", rows * s.groups * ks)
         before.append(pad(bank, filters, (1, 1, s.patch * s.groups, k), (1, rows * s.groups, ks), (0, 0),
                           f"filters are copied to {rows} rows of {s.groups * ks}"))
@@ -176,42 +227,86 @@ def _filters(problem: Problem, maps: _Maps, region: Callable[[str, int], str], b
     return filters, s.K
 
 
-def _row_step(s: ConvShape, maps: _Maps) -> int:
+def _row_step(s: Correlation, maps: _Maps) -> int:
     """Rows of F from one element of an iteration to the next."""
     return s.R * s.S if maps.tests else 1
 
 
 def _chunks(problem: Problem, maps: _Maps) -> Iterator[tuple[int, int]]:
     """Runs of images that a texture reaches: (first, number)."""
-    s: ConvShape = problem.shape
+    s = problem.shape
     most = s.N if maps.elements <= MAX_TEXELS else (MAX_TEXELS - REGION_ALIGNMENT) // maps.image
     for first in range(0, s.N, most):
         yield first, min(most, s.N - first)
 
 
-def _sums(problem: Problem, spec: TileKernel, maps: _Maps, group: int, run: tuple[int, int], images: str, filters: str,
-          k_row: int, records: np.ndarray, splits: int, region: Callable[[str, int], str]) -> Iterator[Launch]:
+def _sums(problem: Problem, spec: TileKernel, steps: list[tuple[Correlation, _Maps]], banks: list[_Bank], group: int,
+          run: tuple[int, int], images: str, shares: list[int], region: Callable[[str, int], str]) -> Iterator[Launch]:
     """The launches that compute one group of some images: the parts, then their sum."""
-    s: ConvShape = problem.shape
-    (first, count), k = run, s.K // s.groups
-    chwn = problem.layout == "CHWN"
-    n, pixels = count, count * s.P * s.Q
+    s, maps = steps[0]
+    (first, count), k, whole = run, s.K // s.groups, s.whole[0] * s.whole[1]
+    chwn, parts = problem.layout == "CHWN", sum(shares)
+    out_at = whole * (group * k * (s.N if chwn else 1) + (0 if chwn else first * s.K))
+    ending = fused(problem, group * k)
+    size = (k if chwn else s.K) * count * whole
+    if parts > 1:
+        # A part looks like the piece of O it belongs to.
+        region("parts", parts * size)
+    for (s, maps), bank in zip(steps, banks, strict=True):
+        geometry, bound = _geometry(problem, spec, s, maps, bank, group, run, images)
+        pixels, start = count * s.P * s.Q, s.start * (count if chwn else 1)
+        grid_xy = -(-pixels // spec.tile[0]), -(-k // spec.tile[1])
+        last_one, done = len(shares) - 1, 0
+        for number, share in enumerate(shares):
+            records = bank.records[number * RECORDS:][:RECORDS]
+            elements = int((records["offsets"] != OUT_OF_RANGE).sum())
+            if len(records) < share:
+                records = np.concatenate([records, _nothing(share - len(records))])
+            if parts > 1:
+                ended: dict[str, Value] = {"out": _part("parts", done * size + start), "flags": 0, "alpha": 1.0,
+                                           "beta": 0.0, "bias": 0}
+            else:
+                ended = {**ending, "out": _part("out", out_at + start)}
+            tests = _PIXELS_FIRST * chwn + _TESTS * maps.tests
+            rounds, last = divmod(len(records) - 1, share)
+            values = geometry | ended | {
+                "flags": tests + ended["flags"], "splits": share, "last_round": share * rounds,  # type: ignore[operator]
+                "last_split": last, "step": RECORD.itemsize * share, "out_split": size if parts > 1 else 0}
+            grid = (*grid_xy, share)
+            yield Launch(spec, grid, values, _work(s, spec, grid, len(records), pixels), _doing(s, spec, parts),
+                         ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()},
+                         2 * pixels * k * (elements + (number == last_one)))  # the last one scales by alpha
+            done += share
+    if parts > 1:
+        length, images_ = (count * whole, 1) if chwn else (whole, count)
+        # In N,C,H,W a part has the rows of all K filters of an image; those of the group are added.
+        yield reduce("parts", _part("out", out_at), parts, size, (length, k, images_), s.K if not chwn else k, ending)
+
+
+def _part(name: str, elements: int) -> str | Part:
+    return Part(name, FLOAT_BYTES * elements) if elements else name
+
+
+def _geometry(problem: Problem, spec: TileKernel, s: Correlation, maps: _Maps, bank: _Bank, group: int,
+              run: tuple[int, int], images: str) -> tuple[dict[str, Value], dict[str, str | Part]]:
+    """The parameters of a launch but those of its part of the sums, and its textures."""
+    (first, n), k, chwn = run, s.K // s.groups, problem.layout == "CHWN"
+    pixels, whole = n * s.P * s.Q, s.whole[0] * s.whole[1]
     skipped = FLOAT_BYTES * first * maps.image
     base = skipped // REGION_ALIGNMENT * REGION_ALIGNMENT
-    out_at = FLOAT_BYTES * s.P * s.Q * (group * k * (s.N if chwn else 1) + (0 if chwn else first * s.K))
-    out: str | Part = Part("out", out_at) if out_at else "out"
-    ending = fused(problem, group * k)
-    row_texels, step = k_row // 4, _row_step(s, maps)
-    out_k = pixels if chwn else s.P * s.Q
+    row_texels, step = bank.row // 4, _row_step(s, maps)
     geometry: dict[str, Value] = {
         "j": pixels, "k": k, "filter_texels": -(-k // 4), "filter_row": step * row_texels,
         "filter_start": group * (row_texels // s.groups),
         "map_start": (maps.start + group * (s.C // s.groups) * maps.channel + (skipped - base) // FLOAT_BYTES) % 2**32,
         "stride_h": s.str_h if s.P > 1 else 0, "stride_w": s.str_w if s.Q > 1 else 0,
-        "start_h": -s.pad_h % 2**32, "start_w": -s.pad_w % 2**32, "h": s.H, "w": s.W, "out_k": out_k}
+        "start_h": -s.pad_h % 2**32, "start_w": -s.pad_w % 2**32, "h": s.H, "w": s.W,
+        "out_k": whole * (n if chwn else 1)}
     map_steps = {"n": maps.image, "p": s.str_h * maps.row if s.P > 1 else 0,
                  "q": s.str_w * maps.column if s.Q > 1 else 0}
-    out_steps = ({"n": 1, "q": n, "p": s.Q * n} if chwn else {"q": 1, "p": s.Q, "n": s.K * s.P * s.Q})
+    (every_p, every_q), row = s.every, s.whole[1]
+    out_steps = ({"n": 1, "q": every_q * n, "p": every_p * row * n} if chwn else
+                 {"q": every_q, "p": every_p * row, "n": s.K * whole})
     axes = {"n": n, "q": s.Q, "p": s.P} if chwn else {"q": s.Q, "p": s.P, "n": n}
     for i, (axis, size) in enumerate(axes.items()):
         geometry |= {f"map{i}": map_steps[axis], f"out{i}": out_steps[axis]}
@@ -222,47 +317,18 @@ def _sums(problem: Problem, spec: TileKernel, maps: _Maps, group: int, run: tupl
         factor, shift = _ceil_magic(dilation, dilation * taps) if maps.tests else (0, 0)
         geometry |= {f"reach_{name}": dilation * taps, f"dil_{name}_magic": factor,
                      f"dil_{name}_round": (dilation - 1) * factor, f"dil_{name}_shift": shift}
-    tests = _PIXELS_FIRST * chwn + _TESTS * maps.tests
-    bound: dict[str, str | Part] = {
-        "tex_I": Part(images, base) if base else images, "tex_F": filters,
-        "tex_G": Part(filters, 4 * step * row_texels * 16)}
-    grid_xy = -(-pixels // spec.tile[0]), -(-k // spec.tile[1])
-    runs = [records[i:i + RECORDS] for i in range(0, len(records), RECORDS)]
-    parts = sum(min(splits, len(r)) for r in runs)
-    size, done = (s.K if not chwn else k) * pixels, 0
-    if parts > 1:
-        # A part looks like the piece of O it belongs to.
-        region("parts", parts * size)
-    for records in runs:
-        share = min(splits, len(records))
-        elements = int((records["offsets"] != OUT_OF_RANGE).sum())
-        ended: dict[str, Value] = {**ending, "out": out, "flags": tests + ending["flags"]}  # type: ignore[operator]
-        if parts > 1:
-            ended = {"out": Part("parts", FLOAT_BYTES * done * size), "flags": tests, "alpha": 1.0, "beta": 0.0,
-                     "bias": 0}
-        rounds, last = divmod(len(records) - 1, share)
-        values = geometry | ended | {"splits": share, "last_round": share * rounds, "last_split": last,
-                                     "step": RECORD.itemsize * share, "out_split": size if parts > 1 else 0}
-        grid = (*grid_xy, share)
-        yield Launch(spec, grid, values, _work(s, spec, grid, len(records), pixels), _doing(s, spec, parts),
-                     ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()},
-                     2 * pixels * k * (elements + (records is runs[-1])))  # the last one scales by alpha
-        done += share
-    if parts > 1:
-        length, images_ = (pixels, 1) if chwn else (s.P * s.Q, n)
-        # In N,C,H,W a part has the rows of all K filters of an image; those of the group are added.
-        yield reduce("parts", out, parts, size, (length, k, images_), s.K if not chwn else k, ending)
+    return geometry, {"tex_I": Part(images, base) if base else images, "tex_F": bank.place,
+                      "tex_G": Part(bank.place, 4 * step * row_texels * 16)}
 
 
-def _doing(s: ConvShape, spec: TileKernel, parts: int) -> str:
+def _doing(s: Correlation, spec: TileKernel, parts: int) -> str:
     text = f"{spec.tile[0]} pixels x {spec.tile[1]} filters each"
     if s.groups > 1:
         text += f", a launch for each of {s.groups} groups"
     return text if parts == 1 else f"{text}, a part of each sum"
 
 
-def _why(problem: Problem, spec: TileKernel, splits: int, iterations: int) -> str:
-    s: ConvShape = problem.shape
+def _why(s: Correlation, spec: TileKernel, splits: int, iterations: int) -> str:
     tiles = -(-s.N * s.P * s.Q // spec.tile[0]) * -(-s.K // s.groups // spec.tile[1])
     why = f"the {iterations} iterations of the reduction are split {splits} ways: {tiles} tiles do not fill the chip"
     if splits == 1:
@@ -270,7 +336,7 @@ def _why(problem: Problem, spec: TileKernel, splits: int, iterations: int) -> st
     return why + "; the parts are added in a fixed order"
 
 
-def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], iterations: int, pixels: int) -> Work:
+def _work(s: Correlation, spec: TileKernel, grid: tuple[int, int, int], iterations: int, pixels: int) -> Work:
     """Two warps a block, each all slots; maps, filters and outputs once."""
     loop, rest = spec.slots
     slots = loop * iterations / grid[2] + rest
@@ -300,22 +366,21 @@ def _ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
     raise ShapeError(f"dilation x filter size must be below 2048 where there is padding (got {limit})")
 
 
-def _check_limits(problem: Problem, spec: TileKernel, maps: _Maps) -> None:
-    s: ConvShape = problem.shape
+def _check_limits(problem: Problem, spec: TileKernel, s: Correlation, maps: _Maps) -> None:
     image = maps.elements if problem.layout == "CHWN" else maps.image
     reach = max(s.dil_h * s.R, s.dil_w * s.S) if maps.tests else 0
     for what, count, limit, reason in (
         ("maps" if problem.layout == "CHWN" else "an image", image, MAX_TEXELS - REGION_ALIGNMENT,
          "elements, the reach of a texture of single floats"),
         ("filters C x R x S x K", s.patch * s.K, 4 * MAX_TEXELS, "elements, the reach of a texture"),
-        ("output K x P x Q x N", s.K * s.P * s.Q * s.N, MAX_ELEMENTS, "elements"),
+        ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
         ("pixels N x P x Q", s.N * s.P * s.Q, 2**31 - spec.tile[0], "pixels"),
         ("filters K", s.K, MAX_GRID_YZ, "filters, blocks along y of a grid"),
         ("images N", s.N, MAX_GRID_YZ, "images, blocks along z of a grid"),
         ("dilation x filter size", reach, 2047, "where there is padding"),
     ):
         if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {problem.shape})")
 
 
 def _round_up(n: int, multiple: int) -> int:
@@ -365,4 +430,4 @@ def _dilation(v: Mapping[str, int], axis: str) -> int:
     return v[f"dil_{axis}_round"] // v[f"dil_{axis}_magic"] + 1
 
 
-FAMILY = Family("pixels", KERNELS, contract, ("forward",), refuses_strided, candidates)
+FAMILY = Family("pixels", KERNELS, contract, ("forward", "data"), refuses_strided, candidates)

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import direct, layout, pixels, product, taps
+from . import direct, filters, layout, pixels, product, sums, taps
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
     direct.FAMILY,
     taps.FAMILY,
     pixels.FAMILY,
+    filters.FAMILY,
+    sums.FAMILY,
     product.FAMILY,
     layout.FAMILY,
 )

@@ -1,0 +1,139 @@
+"""The user's functions for training: gradients with respect to images, filters and bias of a layer. Check the arrays,
+name the problem, choose a plan, run it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from . import engine, problem
+from .arguments import check_out, check_shapes, device_of, factor_of, flag, number, planned, unaligned
+from .arrays import ArrayView, view
+from .choose import chip_of, choose
+from .devices import find
+from .devices.protocol import Device
+from .errors import ShapeError
+from .plans import Plan
+from .problem import Problem, check_layout
+from .shape import ConvShape, pair
+
+_OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN"}  # a plan's, and what says nothing
+
+
+def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
+                    padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
+                    alpha: float = 1.0, beta: float = 0.0, out: Any = None, device: Device | None = None,
+                    stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
+                    deterministic: bool = True) -> Any:
+    """Gradient of a layer with respect to its images, out = alpha x (gradients through the filters) + beta x out: what
+    `conv_fprop` would multiply an image element by, summed over all outputs times their `gradients`.
+
+    gradients: (K, P, Q, N), as the layer's output, filters: (C/groups, R, S, K), size: (H, W) of the images, which P
+    and Q do not tell where the stride is more than 1; returns (C, H, W, N). With layout="NCHW": (N, K, P, Q),
+    (K, C/groups, R, S) and (N, C, H, W). The other arguments say what the layer is, or where and how to compute, as for
+    `conv_fprop`; `plan`: of `maxdnn.plan(.., kind="data")`. The same bits in every run, with deterministic=False too.
+
+    Peak extra memory beside the result: the plan's `workspace_bytes`. Raises ShapeError and DeviceError as `conv_fprop`
+    does, before anything runs; also for a size that the gradients and filters do not come from."""
+    given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
+    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
+    flag("deterministic", deterministic)
+    h, w = _size(size, "rows and columns of the images")
+
+    def layer() -> ConvShape:
+        n, k, _, _ = _axes(given["gradients"], layout)
+        k_too, c, r, s = _axes(given["filters"], layout)
+        if k != k_too:
+            raise ShapeError(f"gradients and filters must have the same number of filters K in layout {layout} (got "
+                             f"gradients {given['gradients'].shape}, filters {given['filters'].shape})")
+        return ConvShape(n, c * factor_of(groups), h, w, k, r, s, stride, padding, dilation, groups)
+    return _run("data", given, layer, said, ("size", (h, w)), alpha, beta, out, device, stream, plan)
+
+
+def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
+                       padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
+                       alpha: float = 1.0, beta: float = 0.0, out: Any = None, device: Device | None = None,
+                       stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
+                       deterministic: bool = True) -> Any:
+    """Gradient of a layer with respect to its filters, out = alpha x (images under the gradients) + beta x out: what
+    `conv_fprop` would multiply a filter element by, summed over all outputs times their `gradients`.
+
+    images: (C, H, W, N), gradients: (K, P, Q, N), as the layer's output, size: (R, S) of the filters; returns
+    (C/groups, R, S, K). With layout="NCHW": (N, C, H, W), (N, K, P, Q) and (K, C/groups, R, S). The other arguments as
+    for `conv_bprop_data`; `plan`: of `maxdnn.plan(.., kind="filters")`. The sums run over all images and pixels; they
+    are cut into parts, which are added in a fixed order: the same bits in every run, with deterministic=False too.
+
+    Peak extra memory beside the result, and errors: as for `conv_bprop_data`."""
+    given = {"images": view("images", images), "gradients": view("gradients", gradients)}
+    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
+    flag("deterministic", deterministic)
+    r, s = _size(size, "rows and columns of the filters")
+
+    def layer() -> ConvShape:
+        n, c, h, w = _axes(given["images"], layout)
+        n_too, k, _, _ = _axes(given["gradients"], layout)
+        if n != n_too:
+            raise ShapeError(f"images and gradients must have the same number of images N in layout {layout} (got "
+                             f"images {given['images'].shape}, gradients {given['gradients'].shape})")
+        return ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, groups)
+    return _run("filters", given, layer, said, ("size", (r, s)), alpha, beta, out, device, stream, plan)
+
+
+def conv_bprop_bias(gradients: Any, *, alpha: float = 1.0, beta: float = 0.0, out: Any = None,
+                    device: Device | None = None, stream: Any = None, layout: str = "CHWN") -> Any:
+    """Gradient of a layer with respect to its bias: out = alpha x (sum of the gradients over images and pixels) +
+    beta x out. gradients: (K, P, Q, N), or (N, K, P, Q) with layout="NCHW"; returns (K,). In parts that are added in a
+    fixed order: the same bits in every run. The other arguments, and errors, as for `conv_bprop_data`."""
+    given = {"gradients": view("gradients", gradients)}
+    check_layout(layout)
+    return _run("bias", given, None, {"layout": layout}, None, alpha, beta, out, device, stream, None)
+
+
+def _run(kind: str, given: dict[str, ArrayView], layer: Callable[[], ConvShape] | None, said: dict[str, Any],
+         size: tuple[str, tuple[int, int]] | None, alpha: Any, beta: Any, out: Any, device: Device | None, stream: Any,
+         plan: Plan | None) -> Any:
+    first = next(iter(given.values()))
+    scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
+    reads_out = bool(scalars["beta"] != 0)
+    if reads_out and out is None:
+        raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
+
+    def named(odd: list[str] | None = None) -> Problem:
+        if layer is None:
+            return problem.bias(first.shape, layout=said["layout"], reads_out=reads_out)
+        make = problem.data if kind == "data" else problem.filters
+        return make(shape, layout=said["layout"], unaligned=odd or (), reads_out=reads_out)
+    if plan is not None:
+        wanted = planned(plan, kind, given, said, _OWN, reads_out=reads_out)
+        s = plan.shape
+        if size and size[1] != ((s.H, s.W) if kind == "data" else (s.R, s.S)):
+            raise ShapeError(f"size must be the plan's {(s.H, s.W) if kind == 'data' else (s.R, s.S)} (got {size[1]})")
+    else:
+        if layer is not None:
+            check_layout(said["layout"])
+            shape = layer()
+        wanted = named().shapes
+        whose = f"for {shape} " if layer is not None else ""
+        check_shapes(given, wanted, whose)
+    rank = len(wanted["out"])
+    if out is not None:
+        given["out"] = check_out(view("out", out, rank), wanted["out"], given)
+    target = device_of(given, device)
+    if plan is None:
+        plan = choose(named(unaligned(given, target)), chip_of(target))
+    result = out
+    if out is None:
+        result = find.empty_like(first.array, wanted["out"])
+        given["out"] = view("out", result, rank)
+    engine.run(plan, given, scalars, target, stream)
+    return result
+
+
+def _size(size: Any, what: str) -> tuple[int, int]:
+    if not isinstance(size, (tuple, list)):
+        raise ShapeError(f"size must be a pair, {what} (got {size!r})")
+    return pair("size", size, 1)
+
+
+def _axes(array: ArrayView, layout: str) -> tuple[int, int, int, int]:
+    """The axes of an array as layout NCHW has them."""
+    a, b, c, d = array.shape
+    return (a, b, c, d) if layout == "NCHW" else (d, a, b, c)

@@ -1,0 +1,202 @@
+"""Gradients of filters: products of maps and gradients whose sums run over images and pixels, by tiles of filter
+elements e = (c, r, s) and filters. Few tiles and long sums: they are split, and the parts are added in a fixed order.
+For N a multiple of 8 in C,H,W,N; other arrays are copied to that first."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from ..chips import Work
+from ..errors import ShapeError
+from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Plan, Value, make
+from ..problem import Alignment, Operand, Problem
+from ..shape import ConvShape
+from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
+from .layout import MAX_GRID_YZ, pad, reduce, transpose
+from .pixels import magic
+
+GROUP = 8
+"""Images of one pixel that an iteration consumes."""
+
+TEXEL_FLOATS = 4
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+LONGEST = 32768
+"""Terms that are added one after the other, if splits allow."""
+
+MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
+MAX_SIDE = 65535  # of maps and of what taps reach: the kernels multiply 16 bits
+MAX_BLOCKS = 32768  # the kernel's division by a multiplication is exact up to here
+_VECTORS = 4  # flag of the kernels: rows of the result begin at multiples of 16 bytes
+_PIXEL_SLOTS = 30  # issue slots of a warp between two pixels
+_LATENCY = 4000  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
+
+_DOC = """Gradient of filters by tiles of 64 elements e = (c, r, s) and 64 filters, or, split, parts of its sums: see
+filters.inc. Grid: x, y = tiles of what lies innermost in the result and of the other, z = groups of the layer * splits,
+splits fastest."""
+
+FILTERS_K = TileKernel("sconv_filters_64x64_k", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 500), 600)
+FILTERS_E = TileKernel("sconv_filters_64x64_e", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 500), 600)
+KERNELS = (FILTERS_K, FILTERS_E)
+
+
+def candidates(problem: Problem) -> Candidates:
+    """The kernel whose results lie as the filters do."""
+    spec = FILTERS_K if problem.layout == "CHWN" else FILTERS_E
+    groups = _groups(problem.shape)
+    found: dict[str, Callable[[], Plan]] = {}
+    for splits in SPLITS:
+        share = -(-groups // splits)
+        longer = any(x > splits and x <= groups for x in SPLITS)
+        if -(-groups // share) == splits and (GROUP * share <= LONGEST or not longer):
+            found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+    return found
+
+
+def _images(s: ConvShape) -> int:
+    """N as the kernel wants it."""
+    return -(-s.N // GROUP) * GROUP
+
+
+def _groups(s: ConvShape) -> int:
+    """Of terms, in a sum."""
+    return s.P * s.Q * _images(s) // GROUP
+
+
+def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
+    s: ConvShape = problem.shape
+    _check_limits(s, splits)
+    regions: dict[str, int] = {}
+    before: list[Launch] = []
+    images = _readable(problem, problem.operand("images"), (s.C, s.H, s.W), regions, before)
+    gradients = _readable(problem, problem.operand("gradients"), (s.K, s.P, s.Q), regions, before)
+    size, ending = s.patch * s.K, fused(problem, 0)
+    if splits == 1:
+        launches = _passes(s, spec, images, gradients, "out", 1, ending)
+        return make(problem, "filters", spec, (*before, *launches), regions)
+    regions["parts"] = FLOAT_BYTES * splits * size
+    launches = _passes(s, spec, images, gradients, "parts", splits, {"flags": 0, "alpha": 1.0, "beta": 0.0})
+    adding = reduce("parts", "out", splits, size, (size, 1, 1), 1, ending)
+    why = f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a fixed order"
+    return make(problem, "filters", spec, (*before, *launches, adding), regions, (why,))
+
+
+def _readable(problem: Problem, operand: Operand, size: tuple[int, int, int], regions: dict[str, int],
+              before: list[Launch]) -> str:
+    """Where the operand lies as the kernel reads it: channels, rows, columns, images in multiples of 8."""
+    s: ConvShape = problem.shape
+    (c, h, w), role, n, every = size, operand.role, s.N, _images(s)
+    place = role
+    if problem.layout == "NCHW":
+        place = f"{role}_chwn"
+        regions[place] = FLOAT_BYTES * c * h * w * n
+        before.append(transpose(place, role, n, c * h * w, f"{role} change layout: the kernel reads C,H,W,N"))
+    if n != every or (place == role and operand.alignment < Alignment.TEXTURE):
+        padded = f"{role}_padded"
+        regions[padded] = FLOAT_BYTES * c * h * w * every
+        why = f"N={n} is no multiple of {GROUP}" if n != every else "they begin where no texture may"
+        before.append(pad(padded, place, (c, h, w, n), (h, w, every), (0, 0), f"{role} are copied: {why}"))
+        place = padded
+    return place
+
+
+def _passes(s: ConvShape, spec: TileKernel, images: str, gradients: str, out: str, splits: int,
+            ending: Mapping[str, Value]) -> Iterator[Launch]:
+    """One launch, or several for many groups of the layer."""
+    k, texels, groups = s.K // s.groups, _images(s) // TEXEL_FLOATS, _groups(s)
+    rows, columns = (s.patch, k) if spec is FILTERS_K else (k, s.patch)
+    out_row, out_batch = (s.K, k) if spec is FILTERS_K else (s.patch, k * s.patch)
+    vectors = out == "parts" and not (out_row % 4 or out_batch % 4)
+    flags = ending["flags"]
+    assert isinstance(flags, int)
+    row, column = s.W * texels, texels
+    str_h, str_w = s.str_h if s.P > 1 else 0, s.str_w if s.Q > 1 else 0
+    i_p, i_q = str_h * row, str_w * column
+    values: dict[str, Value] = {
+        "out": out, "alpha": ending["alpha"], "beta": ending["beta"], "flags": flags | _VECTORS * vectors,
+        "m": rows, "n": columns, "groups": groups, "share": -(-groups // splits), "splits": splits,
+        "split_magic": -(-2**31 // splits), "i_batch": s.C // s.groups * s.H * row,
+        "i_start": -(s.pad_h * row + s.pad_w * column) % 2**32, "i_c": s.H * row, "i_r": s.dil_h * row,
+        "i_s": s.dil_w * column, "i_p": i_p, "i_q": i_q, "i_wrap": (i_p - s.Q * i_q) % 2**32, "str_h": str_h,
+        "str_w": str_w, "start_h": -s.pad_h % 2**32, "start_w": -s.pad_w % 2**32,
+        "end_w": (s.Q * str_w - s.pad_w) % 2**32, "dil_h": s.dil_h if s.R > 1 else 0,
+        "dil_w": s.dil_w if s.S > 1 else 0, "h": s.H, "w": s.W, "g_batch": k * s.P * s.Q * texels,
+        "g_k": s.P * s.Q * texels, "out_row": out_row, "out_batch": out_batch,
+        "out_split": s.patch * s.K if splits > 1 else 0}
+    for name, divisor, limit in (("eights", _images(s) // GROUP, groups), ("q", s.Q, s.P * s.Q),
+                                 ("rs", s.R * s.S, s.patch + spec.tile[0]), ("s", s.S, s.R * s.S)):
+        values[name] = divisor
+        values[f"{name}_magic"], values[f"{name}_shift"] = magic(divisor, limit)
+    doing = f"{spec.tile[0]} filter elements x {spec.tile[1]} filters each" + ", a part of each sum" * (splits > 1)
+    most = MAX_BLOCKS // splits
+    for first in range(0, s.groups, most):
+        count = min(most, s.groups - first)
+        grid = -(-columns // spec.tile[0]), -(-rows // spec.tile[1]), count * splits
+        flops = s.flops * (first + count) // s.groups - s.flops * first // s.groups
+        yield Launch(spec, grid, values | {"first": first}, _work(s, spec, grid, splits, count), doing, (out,),
+                     {"tex_I": images, "tex_G": gradients}, flops=flops)
+
+
+def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], splits: int, count: int) -> Work:
+    """Two warps a block, each all slots; maps, gradients and results once."""
+    loop, rest = spec.slots
+    share = -(-_groups(s) // splits)
+    between = _PIXEL_SLOTS * share * GROUP / _images(s) + rest
+    once = (s.C * s.H * s.W + s.K * s.P * s.Q) * _images(s) * count / s.groups + splits * s.patch * s.K
+    slots, translated = loop * share + between, spec.translated * share + between
+    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
+
+
+def _check_limits(s: ConvShape, splits: int) -> None:
+    texels, size = _images(s) // TEXEL_FLOATS, s.patch * s.K
+    for what, count, limit, reason in (
+        ("maps C x H x W x N/4", s.C * s.H * s.W * texels, MAX_TEXELS, "texels, the 4 GiB reach of a texture"),
+        ("gradients K x P x Q x N/4", s.K * s.P * s.Q * texels, MAX_TEXELS, "texels, the 4 GiB reach of a texture"),
+        (f"parts {splits} x C x R x S x K", splits * size, MAX_ELEMENTS, "elements"),
+        ("rows and columns H, W + 2 padding", max(s.H + 2 * s.pad_h, s.W + 2 * s.pad_w), MAX_SIDE,
+         "where gradients of filters are computed"),
+        ("tiles of 64 elements or filters", max(-(-s.patch // 64), -(-s.K // s.groups // 64)), MAX_GRID_YZ,
+         "blocks along y of a grid"),
+    ):
+        if count > limit:
+            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+
+
+def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    """What the kernels of this family promise."""
+    v, spec = launch.numbers, launch.spec
+    x, y, z = launch.grid
+    assert (x, y) == (-(-v["n"] // 64), -(-v["m"] // 64))
+    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("i_start", "i_wrap", "start_h", "start_w", "end_w")}
+    assert signed["i_wrap"] == v["i_p"] - v["q"] * v["i_q"]
+    assert signed["end_w"] == signed["start_w"] + v["q"] * v["str_w"]
+    elements, filters = (v["m"], v["n"]) if spec is FILTERS_K else (v["n"], v["m"])
+    e, k = np.arange(elements), np.arange(filters)
+    c, r, s = e // v["rs"], e % v["rs"] // v["s"], e % v["s"]
+    maps, gradients = (seen(memory, launch.textures[name]) for name in ("tex_I", "tex_G"))
+    eight = np.arange(GROUP)
+    for block in range(z):
+        batch, split = block * v["split_magic"] >> 31, block % v["splits"]
+        assert batch == block // v["splits"]
+        batch += v["first"]
+        sums = np.zeros((elements, filters))
+        groups = range(split * v["share"], min((split + 1) * v["share"], v["groups"]))
+        assert len(groups)
+        for group in groups:
+            pixel, images = divmod(group, v["eights"])
+            p, q = divmod(pixel, v["q"])
+            row, column = (signed[f"start_{a}"] + i * v[f"str_{a}"] + t * v[f"dil_{a}"]
+                           for a, i, t in (("h", p, r), ("w", q, s)))
+            inside = (row >= 0) & (row < v["h"]) & (column >= 0) & (column < v["w"])
+            base = (batch * v["i_batch"] + signed["i_start"] + p * v["i_p"] + q * v["i_q"] + c * v["i_c"] + r * v["i_r"]
+                    + s * v["i_s"])
+            at = TEXEL_FLOATS * np.where(inside, base, 0)[:, None] + GROUP * images + eight
+            values = np.where(inside[:, None], maps[at], 0).astype(float)
+            at = TEXEL_FLOATS * (batch * v["g_batch"] + k * v["g_k"])[:, None] + GROUP * group + eight
+            sums += values @ gradients[at].astype(float).T
+        rows = np.arange(v["m"])[:, None]
+        where = batch * v["out_batch"] + split * v["out_split"] + rows * v["out_row"] + np.arange(v["n"])
+        finish(launch, memory, scalars, where, sums if spec is FILTERS_K else sums.T, rows)
+
+
+FAMILY = Family("filters", KERNELS, contract, ("filters",), refuses_strided, candidates)
