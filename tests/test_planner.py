@@ -197,7 +197,7 @@ def test_what_no_family_serves_is_refused_by_name(change, words):
     with pytest.raises(ShapeError) as error:
         choose(dataclasses.replace(asked, operands=(strided, *asked.operands[1:])), preset())
     assert str(error.value) == (f"not served: {words} by direct; N=6, no multiple of 4 by taps; "
-                                "arrays that are not C-contiguous by pixels")
+                                "arrays that are not C-contiguous by pixels; a single group by depthwise")
 
 
 def test_an_unknown_activation_is_refused():

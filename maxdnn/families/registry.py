@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import direct, filters, layout, pixels, product, sums, taps
+from . import depthwise, direct, filters, layout, pixels, product, sums, taps
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
     direct.FAMILY,
     taps.FAMILY,
     pixels.FAMILY,
+    depthwise.FAMILY,
     filters.FAMILY,
     sums.FAMILY,
     product.FAMILY,
