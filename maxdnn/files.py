@@ -48,6 +48,8 @@ def check_writable(option: str, path: Path) -> None:
         raise MaxdnnError(f"{option}: {path} is a folder; it must name a file")
     if not path.parent.is_dir():
         raise MaxdnnError(f"{option}: there is no folder {path.parent} to write {path.name} to")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise MaxdnnError(f"{option}: nothing may be written to the folder {path.parent}")
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:

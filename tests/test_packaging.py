@@ -98,7 +98,7 @@ def test_the_wheel_holds_every_cubin_the_assembler_and_the_sources(wheel):
     for path in ("maxdnn/tools/maxas/maxas.pl", "maxdnn/sass/conv_fprop_64x64.sass"):
         assert path in names
     ours = [p.relative_to(ROOT) for p in (ROOT / "maxdnn").rglob("*")
-            if p.suffix in (".py", ".json") and "kernels_bin" not in p.parts]
+            if p.suffix in (".py", ".json", ".html", ".css", ".js") and "kernels_bin" not in p.parts]
     assert not {p.as_posix() for p in ours} - set(names)
     assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"maxdnn"}
 

@@ -114,10 +114,11 @@ def run(args: argparse.Namespace) -> int:
     options = {"instruction_budget": args.budget} if args.budget else {}
     gpu = VirtualGpu(race=args.race, undefined=args.undefined, **options)
     buffers, steps = launchfile.place(description, read(args.cubin), gpu)
-    with Progress("running"):
-        for step in steps:
+    with Progress("running") as tell:
+        for number, step in enumerate(steps, 1):
             start = time.perf_counter()
             step.launch()
+            tell(number, len(description.launches))
             print(f"{step.function.name}: {time.perf_counter() - start:.3f} s on {gpu.name}")
     for name, path in description.outputs:
         new = description.buffers[name]

@@ -1,11 +1,13 @@
 """`maxdnn simulate`: how long a layer or a launch takes on a Maxwell GPU, and where every issue slot goes."""
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from ._sources import Source
 from ._types import at_least
 
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
@@ -39,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", type=Path, metavar="FILE.sass",
                         help="the kernel's source: list its lines, and instructions with their place and in its words")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every instruction, instead of text")
+    parser.add_argument("--html", type=Path, metavar="FILE.html",
+                        help="write a page to look at: all of this, the sources and a timeline, in one file")
     parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg",
                         help="draw where the issue slots of the longest launch went")
     parser.add_argument("--trace", nargs=2, type=at_least(0), metavar=("FIRST", "LAST"),
@@ -48,7 +52,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..assemble import source_lines
     from ..sim.machine import preset
     from ..sim.simulate import Options
 
@@ -56,11 +59,11 @@ def run(args: argparse.Namespace) -> int:
     if args.set:
         machine = machine.replace(**{name: _value(name, value) for name, value in args.set})
     _check(args)
-    source = source_lines(args.source) if args.source else None
     options = Options(args.policy, args.all_sms, tuple(args.trace) if args.trace else None)
-    results, extra = _launch(args, machine, options) if args.what.endswith(".cubin") else _layer(args, machine, options)
-    _print(args, results, extra, source)
-    _write(args, max(results, key=lambda r: r.cycles))
+    time = _launch if args.what.endswith(".cubin") else _layer
+    results, extra, sources = time(args, machine, options)
+    _print(args, results, extra, sources)
+    _write(args, results, extra, sources)
     return 0
 
 
@@ -88,18 +91,33 @@ def _check(args: argparse.Namespace) -> None:
         if args.picture.suffix.lower() not in PICTURES:
             raise MaxdnnError(f"--picture must end in {' or '.join(PICTURES)} (got {args.picture})")
         check_writable("--picture", args.picture)
+    if args.html:
+        check_writable("--html", args.html)
     if args.trace:
         check_writable("--trace-file", args.trace_file)
 
 
-def _layer(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
+def _timeline(args: argparse.Namespace, options: Any, launches: int) -> Any:
+    """The options with a timeline if a page wants it: the more launches, the less of each."""
+    return dataclasses.replace(options, timeline=max(64, min(4096, 16384 // launches))) if args.html else options
+
+
+def _layer(args: argparse.Namespace, machine: Any,
+           options: Any) -> tuple[list[Any], dict[str, Any], dict[str, Source]]:
     from .. import timing
+    from ..cubins import cubin
     from ..errors import ShapeError
     from ._progress import Progress
+    from ._sources import of_cubin, of_launches
 
     if args.direction not in PASSES:
         raise ShapeError(f"--pass must be one of {', '.join(PASSES)} (got {args.direction!r})")
     plan = _plan(args)
+    sources = of_launches(plan.launches) if args.html else {}
+    if args.source:
+        code = cubin(plan.spec.source.removesuffix(".sass"), "sm_52")
+        sources |= of_cubin(args.source, code, plan.spec.name)
+    options = _timeline(args, options, len(plan.launches))
     with Progress("simulating") as tell:
         timed = timing.call(plan, machine=machine, options=options, progress=tell)
     inner = timed.convolution
@@ -107,7 +125,8 @@ def _layer(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[A
         "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": plan.family,
         "kernel": timed.plan.spec.name, "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
         "convolution": {"clocks": inner.clocks, "ce": inner.ce, "ce_from_time": inner.ce_from_time},
-        "launches": [{"kernel": x.kernel, "ce": x.ce, "useful_flops": x.useful} for x in timed.launches]}
+        "launches": [{"kernel": x.kernel, "doing": launch.doing, "ce": x.ce, "useful_flops": x.useful}
+                     for x, launch in zip(timed.launches, plan.launches, strict=True)]}, sources
 
 
 def _plan(args: argparse.Namespace) -> Any:
@@ -156,43 +175,61 @@ def _shape(what: str) -> Any:
     return ConvShape(*numbers)
 
 
-def _launch(args: argparse.Namespace, machine: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
+def _launch(args: argparse.Namespace, machine: Any,
+            options: Any) -> tuple[list[Any], dict[str, Any], dict[str, Source]]:
     from .. import launchfile, timing
+    from ..cubin import read
     from ..errors import LaunchError
     from ._progress import Progress
+    from ._sources import of_cubin
 
     if args.launch is None:
         raise LaunchError("a cubin needs --launch FILE.json, the description of its launches")
-    description = launchfile.read(args.launch)
+    description, code = launchfile.read(args.launch), Path(args.what).read_bytes()
+    sources = {}
+    if args.source:
+        sources = of_cubin(args.source, code, read(code).kernel(description.launches[0].kernel).name)
+    options = _timeline(args, options, len(description.launches))
     with Progress("simulating") as tell:
-        found = timing.described(Path(args.what).read_bytes(), description, machine=machine, options=options,
-                                 progress=tell)
+        found = timing.described(code, description, machine=machine, options=options, progress=tell)
     return [x.result for x in found], {"clocks": sum(x.clocks for x in found),
-                                       "launches": [{"kernel": x.kernel} for x in found]}
+                                       "launches": [{"kernel": x.kernel} for x in found]}, sources
 
 
-def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any],
-           source: list[tuple[str, str]] | None) -> None:
+def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> None:
     from ..sim import report
 
-    main = extra.get("kernel") or extra["launches"][0]["kernel"]  # whose source it is
     if args.json:
-        rows = [about | report.as_dict(r, source=source if about["kernel"] == main else None)
-                for about, r in zip(extra["launches"], results, strict=True)]
-        print(json.dumps(extra | {"launches": rows}, indent=1))
+        print(json.dumps(extra | {"launches": _rows(results, extra, sources)}, indent=1))
         return
     for number, (about, result) in enumerate(zip(extra["launches"], results, strict=True)):
         title = args.what + (f"  launch {number + 1} of {len(results)}, {about['kernel']}" if len(results) > 1 else "")
-        print(report.text(result, title, source if about["kernel"] == main else None, args.worst))
+        print(report.text(result, title, _lines(sources, about), args.worst))
     if "ce" in extra:
         print(f"computational efficiency {extra['ce']:.2f}% from clocks, {extra['ce_from_time']:.2f}% from time; "
               f"of the convolution kernel alone {extra['convolution']['ce']:.2f}%")
 
 
-def _write(args: argparse.Namespace, result: Any) -> None:
+def _rows(results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> list[dict[str, Any]]:
+    from ..sim import report
+    return [about | report.as_dict(result, source=_lines(sources, about))
+            for about, result in zip(extra["launches"], results, strict=True)]
+
+
+def _lines(sources: dict[str, Source], about: dict[str, Any]) -> list[tuple[str, str]] | None:
+    source = sources.get(about["kernel"])
+    return source.lines if source else None
+
+
+def _write(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> None:
     from ..files import write_whole
     from ..sim import picture, pipeline, report
 
+    result = max(results, key=lambda r: r.cycles)
+    if args.html:
+        text = _page(args, results, extra, sources)
+        write_whole(args.html, lambda file: file.write(text.encode()))
+        print(f"wrote {args.html}", file=sys.stderr)
     if args.picture:
         figure = picture.stacked_slots({args.what: report.slots(result)}, f"simulated {result.machine.name}")
         kind = args.picture.suffix[1:].lower()
@@ -201,3 +238,17 @@ def _write(args: argparse.Namespace, result: Any) -> None:
     if args.trace:
         write_whole(args.trace_file, lambda file: file.write(pipeline.dumps(result).encode()))
         print(f"wrote {args.trace_file}", file=sys.stderr)
+
+
+def _page(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> str:
+    """What --json gives, with a timeline for each launch and the text of the sources, as a page."""
+    from .. import page
+    from ..sim import timeline
+
+    machine = results[0].machine
+    rows = [row | {"timeline": timeline.as_dict(result)}
+            for row, result in zip(_rows(results, extra, sources), results, strict=True)]
+    files = {name: text for source in sources.values() for name, text in source.files.items()}
+    changed = {name: json.loads(value) for name, value in args.set}
+    return page.html(extra | {"launches": rows}, what=args.what, preset=machine.name, chip=machine.title,
+                     changed=changed, files=files)

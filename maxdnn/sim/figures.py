@@ -30,7 +30,7 @@ class Rule:
 
     @property
     def range(self) -> str:
-        return f"{self.least:g} to {self.most:g}" if self.settable else "built in"
+        return f"{self.least:,} to {self.most:,}" if self.settable else "built in"
 
 
 def _built_in(unit: str, meaning: str) -> Rule:

@@ -1,5 +1,6 @@
 """How many blocks fit on an SM: the vendor's allocation rules (CUDA C Programming Guide, occupancy calculator)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import SimulationError
@@ -8,11 +9,16 @@ from .machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Blocks and warps resident on one SM, and the resource that sets the limit."""
+    """Blocks and warps resident on one SM, the resource that sets the limit, how many blocks each resource would allow,
+    and what a block takes: threads, registers of a thread, bytes of shared memory."""
 
     blocks: int
     warps: int
     limiter: str
+    limits: Mapping[str, int]
+    threads: int
+    registers: int
+    shared_bytes: int
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -48,4 +54,4 @@ def occupancy(machine: Machine, registers: int, shared_bytes: int, threads: int)
     if limits[limiter] == 0:
         raise SimulationError(f"a block of {threads} threads with {registers} registers and {shared_bytes} bytes of "
                               f"shared memory does not fit on {machine.name}: too many {limiter}")
-    return Occupancy(limits[limiter], limits[limiter] * warps, limiter)
+    return Occupancy(limits[limiter], limits[limiter] * warps, limiter, limits, threads, registers, shared_bytes)

@@ -13,11 +13,10 @@ def trace_events(result: Result) -> dict[str, Any]:
     otherwise."""
     if result.options.trace is None:
         raise SimulationError("no pipeline trace was kept: simulate with Options(trace=(first cycle, last cycle))")
-    per_sm = result.occupancy.warps
     events: list[dict[str, Any]] = []
     named: set[tuple[int, int]] = set()
     for cycle, scheduler, warp, index, second, block, there, read in result.events.tolist():
-        sm, local = scheduler // 4, warp % per_sm
+        sm, local = scheduler // 4, warp % result.resident_warps
         if (sm, local) not in named:
             named.add((sm, local))
             events += _names(sm, local, scheduler % 4, first=len([s for s, _ in named if s == sm]) == 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..errors import SimulationError
 from . import columns as c
-from .machine import SECTOR
+from .machine import SECTOR, SHARED_BANKS
 from .simulate import Result
 
 Line = tuple[str, str]  # where an instruction comes from ("file:line"), and the author's text
@@ -39,8 +39,10 @@ def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = 
         "machine": result.machine.name, "kind": "simulated", "policy": result.options.policy,
         "simulated_sms": result.simulated_sms, "clocks": result.cycles, "seconds": result.seconds,
         "occupancy": {"blocks_per_sm": fit.blocks, "warps_per_sm": fit.warps, "limited_by": fit.limiter,
-                      "percent": 100 * fit.warps / result.machine["warps_per_sm"]},
+                      "percent": 100 * fit.warps / result.machine["warps_per_sm"], "blocks_by_limit": dict(fit.limits),
+                      "threads": fit.threads, "registers": fit.registers, "shared_bytes": fit.shared_bytes},
         "blocks": result.workload.blocks, "executed": executed_by_class(result), "slots_percent": slots(result),
+        "slots": 4 * result.cycles * result.simulated_sms,
         "dual_issued": int(n[c.C_DUAL]), "failed_pairs": int(n[c.C_FAILED_DUAL]),
         "hit_percent": {"texture/L1": result.ratio(c.C_L1_HITS, c.C_L1_SECTORS),
                         "L2": result.ratio(c.C_L2_HITS, c.C_L2_SECTORS),
@@ -61,6 +63,7 @@ def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = 
         "shared memory": data["shared_pipe_percent"], "texture": data["texture_units_percent"],
         "L2": 100 * data["traffic_bytes"]["L2"] / (result.cycles * result.machine["l2_bytes"]),
         "DRAM": data["dram_percent_of_peak"]}
+    data["roofline"] = roofline(result, data["limits_percent"])
     if lines:
         data["instructions"] = instruction_rows(result, source)
         if source is not None:
@@ -77,10 +80,35 @@ def traffic(result: Result) -> dict[str, int]:
     return {name: int(sectors) * SECTOR for name, sectors in moved.items()}
 
 
+def roofline(result: Result, limits: Mapping[str, float]) -> dict[str, Any]:
+    """Operations a clock of the whole chip against what each resource allows: `flat` limits in operations a clock, and
+    for each level of memory the bytes it moved and could have moved a clock. Operations are those of float32 where a
+    launch has a share of them worth naming, else instructions of threads. Bytes of shared memory and textures are those
+    that could have been moved while they were busy."""
+    m, clocks = result.machine, result.cycles
+    executed = result.workload.executed().tolist()
+    floats = 32 * sum(n * _FLOATS.get(inst.opcode, 0)
+                      for inst, n in zip(result.workload.instructions, executed, strict=True))
+    counted = floats >= 0.01 * m.peak_flops_per_cycle * clocks
+    operations = floats if counted else 32 * sum(executed)
+    rates = {"shared memory": 4.0 * SHARED_BANKS * m["sms"],
+             "texture": 128 / m["texture_cycles_per_channel"] * m["texture_units"] * m["sms"],
+             "L2": float(m["l2_bytes"]), "DRAM": m.dram_bytes_per_cycle}
+    return {"unit": "float32 operations" if counted else "thread instructions", "operations": operations,
+            "per_clock": operations / clocks,
+            "flat": {"issue": 100 * operations / clocks / limits["issue"]}
+            | ({"FMA": float(m.peak_flops_per_cycle)} if counted else {}),
+            "memory": {name: {"bytes": limits[name] / 100 * rate * clocks, "bytes_per_clock": rate}
+                       for name, rate in rates.items()}}
+
+
+_FLOATS = {"FFMA": 2, "FFMA32I": 2, "FADD": 1, "FADD32I": 1, "FMUL": 1, "FMUL32I": 1}  # operations of a lane
+
+
 def _fma_percent(result: Result) -> float:
     """Share of the lanes' cycles that a float32 addition, multiplication or both was issued in."""
     issued = sum(int(n) for inst, n in zip(result.workload.instructions, result.issued, strict=True)
-                 if inst.opcode in ("FFMA", "FFMA32I", "FADD", "FADD32I", "FMUL", "FMUL32I"))
+                 if inst.opcode in _FLOATS)
     return 100 * issued / (4 * result.cycles * result.simulated_sms)
 
 

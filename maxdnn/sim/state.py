@@ -28,7 +28,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much is simulated: SMs, SMs mirrored, resident blocks per SM, warps per block, blocks of the grid, policy."""
+    """How much is simulated: SMs, SMs mirrored, resident blocks per SM, warps per block, blocks of the grid, policy.
+    trace: the cycles whose issues are kept; windows: for how many such spans there is room."""
 
     sms: int
     mirror: int
@@ -37,6 +38,7 @@ class Shape:
     blocks: int
     policy: int
     trace: tuple[int, int] = (0, 0)
+    windows: int = 1
 
 
 class Image:
@@ -46,7 +48,7 @@ class Image:
         self.machine, self.shape, self.instructions = machine, shape, len(code)
         slots = shape.resident * shape.block_warps
         self.order_length = -(-slots // 4) + 1
-        events = max(0, shape.trace[1] - shape.trace[0]) * 8 * shape.sms
+        events = max(0, shape.trace[1] - shape.trace[0]) * shape.windows * 8 * shape.sms
         head = self._head(work, events)
         self.parts: list[np.ndarray] = [head]
         self.at = c.HEAD
