@@ -274,7 +274,7 @@ def test_the_passes_of_a_long_reduction_share_its_operations() -> None:
 
 @pytest.mark.parametrize(("arguments", "words"), [
     (["alexnet-conv1", "--pass", "sideways"], "--pass must be one of forward, data, filters"),
-    (["alexnet-conv1", "--pass", "data", "--algorithm", "filters"], "--algorithm must be one of auto, pixels"),
+    (["alexnet-conv1", "--pass", "data", "--algorithm", "filters"], "--algorithm must be one of auto, taps, pixels"),
     (["alexnet-conv1", "--algorithm", "magic"], "--algorithm must be one of auto, direct, taps, pixels"),
     (["alexnet-conv1", "--algorithm", "pixels", "--kernel", CONV_64X64.name], "--kernel must be one of sconv_pixels"),
     (["alexnet-conv1", "--layout", "NHWC"], "layout must be one of CHWN, NCHW"),

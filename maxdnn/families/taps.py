@@ -10,7 +10,7 @@ from ..chips import Work
 from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
-from ..shape import ConvShape
+from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
 from .direct import MAX_ELEMENTS, MAX_IMAGE_TILES, TEXEL_FLOATS, TILE_ELEMENTS
 from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad
@@ -28,16 +28,17 @@ KERNELS = (TAPS_64X64,)
 
 
 def refuses(problem: Problem) -> str | None:
-    s: ConvShape = problem.shape
+    every = correlations(problem)
+    s, maps = every[0], maps_of(problem)
     if problem.layout != "CHWN":
         return "layout NCHW"
     if s.N % TEXEL_FLOATS:
         return f"N={s.N}, no multiple of {TEXEL_FLOATS}"
-    if problem.operand("images").alignment < Alignment.TEXTURE:
-        return "images that begin where no texture may"
+    if problem.operand(maps).alignment < Alignment.TEXTURE:
+        return f"{maps} that begin where no texture may"
     if s.groups > 1 and s.C // s.groups % TILE_ELEMENTS:  # the last step would meet the next group's channels
         return f"groups of {s.C // s.groups} channels, no multiple of {TILE_ELEMENTS}"
-    if not all(_inside(s)[0]) or not all(_inside(s)[1]):
+    if not all(taps for s in every for axis in _inside(s) for taps in axis):
         return "pixels without any tap inside the map"
     return refuses_strided(problem)
 
@@ -47,14 +48,14 @@ def candidates(problem: Problem) -> Candidates:
 
 
 @lru_cache(maxsize=64)
-def _inside(s: ConvShape) -> tuple[list[list[int]], list[tuple[int, ...]]]:
+def _inside(s: Correlation) -> tuple[list[list[int]], list[tuple[int, ...]]]:
     """The filter rows inside the map for each output row, the filter columns for each output column."""
     rows = [[r for r in range(s.R) if 0 <= p * s.str_h - s.pad_h + r * s.dil_h < s.H] for p in range(s.P)]
     columns = [tuple(c for c in range(s.S) if 0 <= q * s.str_w - s.pad_w + c * s.dil_w < s.W) for q in range(s.Q)]
     return rows, columns
 
 
-def table(s: ConvShape, first: int, last: int, row_texels: int) -> np.ndarray:
+def table(s: Correlation, first: int, last: int, row_texels: int) -> np.ndarray:
     """The table of the kernel, int32 pairs, for channels first .. last - 1 of a group; filter rows of row_texels."""
     rows, columns = _inside(s)
     texels = s.N // TEXEL_FLOATS
@@ -73,7 +74,7 @@ def table(s: ConvShape, first: int, last: int, row_texels: int) -> np.ndarray:
     return np.concatenate([np.array(head), *lists]).astype(np.int32)
 
 
-def _runs(s: ConvShape) -> list[tuple[int, int]]:
+def _runs(s: Correlation) -> list[tuple[int, int]]:
     """Runs of channels whose lists constant memory holds."""
     c = s.C // s.groups
     rows_of_lists = s.R * sum(map(len, dict.fromkeys(_inside(s)[1])))
@@ -87,22 +88,32 @@ def _runs(s: ConvShape) -> list[tuple[int, int]]:
 
 
 def _plan(problem: Problem, spec: TileKernel) -> Plan:
-    s: ConvShape = problem.shape
-    _check_limits(s, spec)
     regions: dict[str, int] = {}
     before: list[Launch] = []
-    filters, row_texels = _filters(problem, regions, before)
-    launches = [x for group in range(s.groups) for x in _passes(problem, spec, group, filters, row_texels)]
-    rows, columns = _inside(s)
-    share = sum(map(len, rows)) * sum(map(len, columns)) / (s.P * s.Q * s.R * s.S)
-    notes = [f"{share:.1%} of the taps lie inside the map; the others cost nothing"] if share < 1 else []
+    launches: list[Launch] = []
+    inside = taps = 0
+    for s in correlations(problem):
+        _check_limits(s, spec)
+        filters, row_texels = _filters(problem, s, regions, before)
+        for group in range(s.groups):
+            launches += _passes(problem, s, spec, group, filters, row_texels)
+        rows, columns = _inside(s)
+        inside += sum(map(len, rows)) * sum(map(len, columns))
+        taps += s.P * s.Q * s.R * s.S
+    notes = [f"{inside / taps:.1%} of the taps lie inside the map; the others cost nothing"] if inside < taps else []
     return make(problem, "taps", spec, (*before, *launches), regions, notes)
 
 
-def _filters(problem: Problem, regions: dict[str, int], before: list[Launch]) -> tuple[str, int]:
+def _filters(problem: Problem, s: Correlation, regions: dict[str, int], before: list[Launch]) -> tuple[str, int]:
     """Where the filters are read, and the texels of a row of theirs."""
-    s: ConvShape = problem.shape
     k = s.K // s.groups
+    if problem.kind == "data" and not as_they_lie(problem):
+        def region(name: str, elements: int) -> str:
+            regions[name] = FLOAT_BYTES * elements
+            return name
+        columns = -(-k // 32) * 32
+        before.append(turned(problem, s, s.patch, columns, region))
+        return before[-1].writes[0], s.groups * columns // TEXEL_FLOATS
     if k % TEXEL_FLOATS == 0 and problem.operand("filters").alignment == Alignment.TEXTURE:
         return "filters", s.K // TEXEL_FLOATS
     ks = -(-k // TEXEL_FLOATS) * TEXEL_FLOATS
@@ -112,21 +123,22 @@ def _filters(problem: Problem, regions: dict[str, int], before: list[Launch]) ->
     return "filter_bank", s.groups * ks // TEXEL_FLOATS
 
 
-def _passes(problem: Problem, spec: TileKernel, group: int, filters: str, row_texels: int) -> Iterator[Launch]:
-    s: ConvShape = problem.shape
+def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int, filters: str,
+            row_texels: int) -> Iterator[Launch]:
     (tile_n, tile_k), k, c, texels = spec.tile, s.K // s.groups, s.C // s.groups, s.N // TEXEL_FLOATS
     image_tiles, filter_tiles = -(-s.N // tile_n), -(-k // tile_k)
     skipped = FLOAT_BYTES * group * c * s.H * s.W * s.N
     base = skipped // REGION_ALIGNMENT * REGION_ALIGNMENT
-    images: str | Part = Part("images", base) if base else "images"
+    maps, whole = maps_of(problem), s.whole[0] * s.whole[1]
+    images: str | Part = Part(maps, base) if base else maps
     fixed: dict[str, Value] = {
         "k": k, "n": s.N, "rows_at": _RECORD * s.Q,
         "map_row": s.str_h * s.W * texels if s.P > 1 else 0, "map_col": s.str_w * texels if s.Q > 1 else 0,
         "map_start": ((skipped - base) // 16 - (s.pad_h * s.W + s.pad_w) * texels) % 2**32,
         "map_channel": s.H * s.W * texels, "map_texels": texels, "filter_start": group * (row_texels // s.groups),
         "filter_channel": s.R * s.S * row_texels, "filter_texels": -(-k // TEXEL_FLOATS),
-        "out_k": s.P * s.Q * s.N, "out_row": s.Q * s.N, "image_tiles": image_tiles,
-        "tile_magic": -(-2**31 // image_tiles)}
+        "out_k": whole * s.N, "out_row": s.every[0] * s.whole[1] * s.N, "out_col": s.every[1] * s.N,
+        "image_tiles": image_tiles, "tile_magic": -(-2**31 // image_tiles)}
     grid = (s.Q, s.P, filter_tiles * image_tiles)
     doing = f"one output pixel and {tile_n} images x {tile_k} filters each, over the taps inside the map"
     if s.groups > 1:
@@ -134,7 +146,7 @@ def _passes(problem: Problem, spec: TileKernel, group: int, filters: str, row_te
     runs = _runs(s)
     if len(runs) > 1:
         doing += "; launches that accumulate: the lists of all channels exceed constant memory"
-    out_at = FLOAT_BYTES * group * k * s.P * s.Q * s.N
+    out_at = FLOAT_BYTES * (group * k * whole + s.start) * s.N
     rows, columns = _inside(s)
     inside = sum(map(len, rows)) * sum(map(len, columns)) / (s.P * s.Q)
     for first, last in runs:
@@ -147,7 +159,7 @@ def _passes(problem: Problem, spec: TileKernel, group: int, filters: str, row_te
                      {"tex_I": images, "tex_F": filters}, {"table": table(s, first, last, row_texels).tobytes()}, flops)
 
 
-def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], steps: float, channels: int) -> Work:
+def _work(s: Correlation, spec: TileKernel, grid: tuple[int, int, int], steps: float, channels: int) -> Work:
     loop, rest = spec.slots
     slots, k = loop * steps + rest, s.K // s.groups
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * s.P * s.Q * s.N
@@ -155,7 +167,7 @@ def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], steps: flo
     return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
-def _check_limits(s: ConvShape, spec: TileKernel) -> None:
+def _check_limits(s: Correlation, spec: TileKernel) -> None:
     tile_n, tile_k = spec.tile
     k = s.K // s.groups
     for what, count, limit, reason in (
@@ -163,7 +175,7 @@ def _check_limits(s: ConvShape, spec: TileKernel) -> None:
          "texels, the 4 GiB reach of a texture"),
         ("filters C x R x S x K/4", s.patch * s.groups * -(-k // 4), MAX_TEXELS,
          "texels, the 4 GiB reach of a texture"),
-        ("output K x P x Q x N", s.K * s.P * s.Q * s.N, MAX_ELEMENTS, "elements"),
+        ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
         ("output rows P", s.P, MAX_GRID_YZ, "blocks along y of the grid"),
         (f"image tiles N/{tile_n}", -(-s.N // tile_n), MAX_IMAGE_TILES, "tiles"),
         (f"tiles N/{tile_n} x K/{tile_k}", -(-s.N // tile_n) * -(-k // tile_k), MAX_GRID_YZ,
@@ -197,8 +209,8 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                 weights = fetched(bank, v["filter_start"] + filter_at + step * v["filter_channel"]
                                   + np.arange(v["filter_texels"]))[:, :v["k"]]
                 sums += weights.T @ values
-            where = k[:, None] * v["out_k"] + p * v["out_row"] + q * v["n"] + n
+            where = k[:, None] * v["out_k"] + p * v["out_row"] + q * v["out_col"] + n
             finish(launch, memory, scalars, where, sums, k[:, None])
 
 
-FAMILY = Family("taps", KERNELS, contract, ("forward",), refuses, candidates)
+FAMILY = Family("taps", KERNELS, contract, ("forward", "data"), refuses, candidates)
