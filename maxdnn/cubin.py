@@ -1,5 +1,5 @@
-"""ELF cubins of Maxwell and Pascal to kernels: code, resources, parameters, constants, symbols. Source of the layout:
-the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
+"""ELF cubins of Maxwell, Pascal and Hopper to kernels: code, resources, parameters, constants, symbols. Source of the
+layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
 
 import io
 import json
@@ -16,11 +16,13 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
 from .errors import CubinError
-from .isa import Control, Instruction, decode
-from .isa.control import split_control_word
+from .isa import TABLE, Control, Instruction, Table, decode, hopper
+from .isa.control import CONTROL_BITS, CONTROL_LSB, split_control_word
+from .isa.program import HOPPER, MAXWELL, Addressing
 
-PARAM_BASE = 0x140  # first byte of the kernel parameters in constant bank 0
-ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62"}
+PARAM_BASE = 0x140  # first byte of the kernel parameters in constant bank 0 of Maxwell and Pascal
+_HOPPER_PARAM_BASE = 0x210
+ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62", 90: "sm_90"}
 RELOCATIONS = {1: "R_CUDA_32", 2: "R_CUDA_64", 4: "R_CUDA_G64", 6: "R_CUDA_TEX_HEADER_INDEX",
                7: "R_CUDA_SAMP_HEADER_INDEX", 8: "R_CUDA_SURF_HW_DESC", 9: "R_CUDA_SURF_HW_SW_DESC",
                42: "R_CUDA_ABS32_20", 43: "R_CUDA_ABS32_LO_20", 44: "R_CUDA_ABS32_HI_20",
@@ -30,7 +32,7 @@ _EM_CUDA = 190
 _ENTRY = 0x10  # st_other of a kernel's symbol
 _MAX_BYTES = 1 << 32  # no section of a real cubin is larger, whatever its header says
 _CRS_STACK_SIZE, _FRAME_SIZE, _MIN_STACK_SIZE, _MAX_STACK_SIZE = 0x1E, 0x11, 0x12, 0x23
-_MAXNTID, _REQNTID, _PARAM = 0x05, 0x10, 0x17
+_MAXNTID, _REQNTID, _PARAM, _REGISTERS = 0x05, 0x10, 0x17, 0x2F
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,31 @@ class CubinKernel:
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """All instructions in address order, padding included. Raises DecodeError at a word that is none."""
-        return tuple(decode(word, control, address) for address, word, control in self.words())
+        return tuple(decode(word, control, address, self.table) for address, word, control in self.words())
+
+    @property
+    def table(self) -> Table:
+        """The instruction set the code is written in."""
+        return hopper() if self.arch == "sm_90" else TABLE
+
+    @property
+    def addressing(self) -> Addressing:
+        return HOPPER if self.arch == "sm_90" else MAXWELL
+
+    @property
+    def param_base(self) -> int:
+        """First byte of the parameters in constant bank 0."""
+        return _HOPPER_PARAM_BASE if self.arch == "sm_90" else PARAM_BASE
 
     def words(self) -> list[tuple[int, int, Control]]:
-        """(byte address, 64-bit word, control code) of every instruction slot."""
+        """(byte address, word of 64 or 128 bits without control code, control code) of every instruction slot."""
         out = []
+        if self.arch == "sm_90":
+            for address in range(0, len(self.code), HOPPER.word):
+                word = int.from_bytes(self.code[address:address + HOPPER.word], "little")
+                control = Control.unpack(word >> CONTROL_LSB & CONTROL_BITS)
+                out.append((address, word & ~(CONTROL_BITS << CONTROL_LSB), control))
+            return out
         for base in range(0, len(self.code), 32):
             control, *words = struct.unpack_from("<4Q", self.code, base)
             for i, (word, field) in enumerate(zip(words, split_control_word(control), strict=True)):
@@ -395,6 +417,15 @@ class _Reader:
                 sizes[name] = max(size, sizes.get(name, 0))
         return sizes
 
+    def _register_count(self, name: str) -> int:
+        """What newer files keep with the module's attributes only."""
+        for code, value in self._attributes(".nv.info"):
+            if code == _REGISTERS and len(value) == 8:
+                index, count = struct.unpack("<II", value)
+                if self._symbol(index, "section .nv.info").name == name:
+                    return int(count)
+        return 0
+
     def interface(self) -> list[dict[str, Any]]:
         text = self._data(".maxdnn.interface")
         try:
@@ -420,7 +451,8 @@ class _Reader:
         handles = [(r.kind, r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"]
         dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (_MAXNTID, _REQNTID)}
         return CubinKernel(
-            name, self.arch, code, text.info >> 24 & 0xFF, self._size(shared) if shared else 0, stack.get(name, 0),
+            name, self.arch, code, text.info >> 24 & 0xFF or self._register_count(name),
+            self._size(shared) if shared else 0, stack.get(name, 0),
             text.flags >> 20 & 31, _params(attributes), constants,
             tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:10] == "TEX"),
             attributes, dims.get(_REQNTID), dims.get(_MAXNTID), self._functions(name),

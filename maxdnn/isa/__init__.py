@@ -3,12 +3,13 @@
 from .codec import decode, encode
 from .control import Control
 from .instruction import Guard, Instruction, Operand
-from .table import PT, RZ, TABLE, InstructionClass, OperandField, Row, Table
+from .table import PT, RZ, TABLE, URZ, InstructionClass, OperandField, Row, Table, hopper
 
 __all__ = [
     "PT",
     "RZ",
     "TABLE",
+    "URZ",
     "Control",
     "Guard",
     "Instruction",
@@ -19,4 +20,5 @@ __all__ = [
     "Table",
     "decode",
     "encode",
+    "hopper",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 from ..errors import DecodeError
 from .control import Control
 from .instruction import Guard, Instruction, Operand
-from .table import RZ, TABLE, OperandField, Row
+from .table import RZ, TABLE, URZ, OperandField, Row, Table, get_pieces, put_pieces
 
 _FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
           ("inv", ("inv_bit", "inv_bit_suffix", "not_bit")), ("cc", ("cc_bit",)))
@@ -31,6 +31,15 @@ def _flag_bit(spec: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
 # -- decoding -----------------------------------------------------------------------------------------------------
 
 
+def _raw(spec: Mapping[str, Any], word: int) -> int:
+    """The bits of a field that may lie scattered."""
+    return get_pieces(word, spec["pieces"]) if "pieces" in spec else _bits(word, spec["lsb"], spec["width"])
+
+
+def _put_raw(spec: Mapping[str, Any], value: int) -> int:
+    return put_pieces(value, spec["pieces"]) if "pieces" in spec else _put(value, spec["lsb"], spec["width"])
+
+
 def _half(part: Mapping[str, int], word: int) -> int:
     """One 16-bit float of a pair, of which the sign and the `w` highest other bits are in the word."""
     width = part.get("w", 9)
@@ -41,6 +50,10 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
     """The value, bank and base of an operand, by type."""
     s = field.spec
     match field.type:
+        case "rel_target" | "rel_register" if "scale" in s:
+            distance = _signed(_raw(s, word), s["width"]) * s["scale"]
+            base = {"base": _bits(word, s["reg"], 8)} if field.type == "rel_register" else {}
+            return {"value": (0 if "absolute" in s else address + 16) + distance, **base}
         case "simm20_split":
             return {"value": _signed(_bits(word, s["lsb"], 19) | _bits(word, s["sign_bit"], 1) << 19, 20)}
         case "f32_top20_split":
@@ -59,6 +72,11 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
             off = s["off"]
             return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]), "base": _bits(word, s["reg"], 8),
                     "bank": _bits(word, s["bank"]["lsb"], s["bank"]["w"])}
+        case "addr" if "ureg" in s or "reg" not in s or "off" not in s or "scale" in s:
+            off = s.get("off", {"lsb": 0, "w": 0})
+            return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]),
+                    "base": _bits(word, s["reg"], 8) if "reg" in s else RZ,
+                    "ubase": _bits(word, s["ureg"], 6) if "ureg" in s else URZ}
         case "addr":
             off = s["off"]
             offset = _signed(_bits(word, off["lsb"], off["w"]), off["w"]) * off.get("scale", 1)
@@ -71,6 +89,8 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
             return {"value": 7 - _bits(word, s["lsb"], 3)}
         case "literal" | "implied_next_gpr" | "enum_from_modifier":
             return {"value": 0}
+        case _ if "pieces" in s:
+            return {"value": _raw(s, word)}
         case _:  # gpr, pred, uimm, f32, special_reg, scoreboard, scoreboard_mask, cc_test, enum
             return {"value": _bits(word, s["lsb"], s["width"])}
 
@@ -100,8 +120,9 @@ def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
         if bit is not None:
             flags[name] = bool(word >> bit & 1)
     part = field.part.values.get(field.part.get(word), "").strip(".") if field.part else ""
+    scale = field.scale.values.get(field.scale.get(word), "").strip(".") if field.scale else ""
     regs = _regs(field.spec.get("regs", 1), row, word)
-    return Operand(field, part=part, regs=regs, **flags, **_value(field, word, address))  # type: ignore[arg-type]
+    return Operand(field, part=part or scale, regs=regs, **flags, **_value(field, word, address))  # type: ignore[arg-type]
 
 
 def _implied(row: Row, word: int, operands: list[Operand]) -> list[Operand]:
@@ -117,12 +138,13 @@ def _implied(row: Row, word: int, operands: list[Operand]) -> list[Operand]:
     return operands
 
 
-def decode(word: int, control: Control, address: int) -> Instruction:
-    """Decode the 64-bit `word` at byte `address`. Raises DecodeError for a word no row matches, one whose modifier
-    or enum field holds a value the table does not know, or a texture phase that does not exist."""
-    row = TABLE.find(word)
+def decode(word: int, control: Control, address: int, table: Table = TABLE) -> Instruction:
+    """Decode the `word` (of 64 or 128 bits, without control code) at byte `address` by a table. Raises DecodeError for
+    a word no row matches, one whose modifier or enum field holds a value the table does not know, or a texture phase
+    that does not exist."""
+    row = table.find(word)
     if row is None:
-        raise DecodeError(f"word 0x{word:016x} at 0x{address:04x} is no Maxwell instruction")
+        raise DecodeError(f"word 0x{word:0{table.word_bits // 4}x} at 0x{address:04x} is no {table.name} instruction")
     mods = {}
     for name, field in row.modifiers.items():
         text = field.values.get(field.get(word))
@@ -137,7 +159,10 @@ def decode(word: int, control: Control, address: int) -> Instruction:
                               f"{op.value} of its operand '{op.name}'")
     if row.cls.name == "tex" and control.reuse & 3 == 3:
         raise DecodeError(f"control code of {row.mnemonic} at 0x{address:04x}: there is no texture phase 3")
-    guard = Guard(_bits(word, 16, 3), bool(word >> 19 & 1)) if row.guard else Guard()
+    guard = Guard()
+    if row.guard:
+        lsb = table.guard_lsb
+        guard = Guard(_bits(word, lsb, 3), bool(word >> lsb + 3 & 1), row.uniform_guard)
     return Instruction(address, word, control, row, guard, tuple(operands), mods)
 
 
@@ -153,6 +178,9 @@ def _put_value(op: Operand, address: int) -> int:
     s = op.field.spec
     v = op.value
     match op.type:
+        case "rel_target" | "rel_register" if "scale" in s:
+            base = _put(op.base, s["reg"], 8) if op.type == "rel_register" else 0
+            return _put_raw(s, (v - (0 if "absolute" in s else address + 16)) // s["scale"]) | base
         case "simm20_split":
             return _put(v, s["lsb"], 19) | _put(v >> 19, s["sign_bit"], 1)
         case "f32_top20_split":
@@ -170,8 +198,10 @@ def _put_value(op: Operand, address: int) -> int:
             return (_put(v, off["lsb"], off["w"]) | _put(op.base, s["reg"], 8)
                     | _put(op.bank, bank["lsb"], bank["w"]))
         case "addr":
-            off = s["off"]
-            return _put(v // off.get("scale", 1), off["lsb"], off["w"]) | _put(op.base, s["reg"], 8)
+            off = s.get("off", {"lsb": 0, "w": 0})
+            base = _put(op.base, s["reg"], 8) if "reg" in s else 0
+            ubase = _put(op.ubase, s["ureg"], 6) if "ureg" in s else 0
+            return _put(v // off.get("scale", 1), off["lsb"], off["w"]) | base | ubase
         case "gpr_plus_simm":
             return _put(v, s["lsb"], s["width"]) | _put(op.base, s["reg"], 8)
         case "rel_target":
@@ -181,7 +211,7 @@ def _put_value(op: Operand, address: int) -> int:
         case "literal" | "implied_next_gpr" | "enum_from_modifier":
             return 0
         case _:
-            return _put(v, s["lsb"], s["width"])
+            return _put_raw(s, v)
 
 
 def _put_operand(op: Operand, address: int) -> int:
@@ -190,8 +220,9 @@ def _put_operand(op: Operand, address: int) -> int:
         bit = _flag_bit(op.field.spec, keys)
         if bit is not None and getattr(op, name):
             word |= 1 << bit
-    if op.field.part:
-        word |= op.field.part.put(op.field.part.raw(op.part))
+    if op.field.part or op.field.scale:
+        part = op.field.part or op.field.scale
+        word |= part.put(part.raw(op.part))  # type: ignore[union-attr]
     return word
 
 
@@ -203,11 +234,12 @@ def _raw_modifiers(inst: Instruction) -> Iterator[int]:
 
 
 def encode(inst: Instruction) -> int:
-    """The 64-bit word of an instruction, built from its row, guard, operands and modifiers (never from `word`)."""
+    """The word of an instruction (without control code), built from its row, guard, operands and modifiers (never from
+    `word`)."""
     row = inst.row
-    word = row.value
+    word = row.value | row.fill
     if row.guard:
-        word |= _put(inst.guard.index, 16, 3) | inst.guard.negated << 19
+        word |= _put(inst.guard.index | inst.guard.negated << 3, row.table.guard_lsb, 4)
     for op in inst.operands:
         word |= _put_operand(op, inst.address)
     for bits in _raw_modifiers(inst):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 _NONE = 7  # barrier field value for "no barrier"
+CONTROL_BITS = 0x1FFFFF
+CONTROL_LSB = 105  # of the control code inside a word of 128 bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .control import Control
-from .table import CC_TRUE, PT, RZ, InstructionClass, OperandField, Row
+from .table import CC_TRUE, PT, RZ, URZ, InstructionClass, OperandField, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +13,13 @@ class Guard:
 
     index: int = PT
     negated: bool = False
+    uniform: bool = False  # a uniform predicate
 
     def __str__(self) -> str:
         if self.index == PT and not self.negated:
             return ""
-        return f"@{'!' if self.negated else ''}{'PT' if self.index == PT else f'P{self.index}'}"
+        kind = "U" if self.uniform else ""
+        return f"@{'!' if self.negated else ''}{kind}{'PT' if self.index == PT else f'P{self.index}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Operand:
     part: str = ""  # "", "H1", "B2", "H0_H0" ...
     bank: int = 0
     base: int = RZ
+    ubase: int = URZ  # the uniform register of an address
     regs: int = 1
 
     @property

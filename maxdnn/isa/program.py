@@ -1,6 +1,7 @@
 """Where the words of a program lie and where control goes: addressing, indirect targets and the control-flow graph.
 
-Maxwell packs three instructions behind one control word, 32 bytes in all; only the functions on addresses know that.
+Maxwell packs three instructions behind one control word, 32 bytes in all; Hopper's words of 16 bytes have it inside.
+Only `Addressing` knows that; the functions on addresses of this module are Maxwell's.
 
 Nodes of the graph are straight pieces of code paired with one lane's stack of SSY, PBK, PCNT and CAL targets, so that
 SYNC, BRK, CONT and RET have exact successors and two callers of one function are kept apart. What could not be followed
@@ -34,24 +35,46 @@ Stack = tuple[tuple[str, int], ...]
 # -- addresses ----------------------------------------------------------------------------------------------------
 
 
-def normal(address: int) -> int:
-    """The address of an instruction; that of a control word means the instruction behind it."""
-    return address + WORD if address % GROUP == 0 else address
+@dataclass(frozen=True)
+class Addressing:
+    """Words of so many bytes, one behind the other or, if `group` is not 0, in groups of so many bytes that begin
+    with a control word."""
+
+    word: int
+    group: int = 0
+
+    def normal(self, address: int) -> int:
+        """The address of an instruction; that of a control word means the instruction behind it."""
+        return address + self.word if self.group and address % self.group == 0 else address
+
+    def following(self, address: int) -> int:
+        """The address of the next instruction."""
+        return self.normal(address + self.word)
+
+    def index_of(self, address: int) -> int:
+        """Instruction index of a byte address, which may be that of a control word."""
+        if not self.group:
+            return address // self.word
+        return address // self.group * self.per_group + max(address % self.group // self.word - 1, 0)
+
+    def address_of(self, index: int) -> int:
+        """Byte address of an instruction by index."""
+        if not self.group:
+            return index * self.word
+        return index // self.per_group * self.group + (index % self.per_group + 1) * self.word
+
+    @property
+    def per_group(self) -> int:
+        return self.group // self.word - 1
 
 
-def following(address: int) -> int:
-    """The address of the next instruction."""
-    return normal(address + WORD)
+MAXWELL, HOPPER = Addressing(WORD, GROUP), Addressing(16)
+normal, following, index_of, address_of = MAXWELL.normal, MAXWELL.following, MAXWELL.index_of, MAXWELL.address_of
 
 
-def index_of(address: int) -> int:
-    """Instruction index of a byte address, which may be that of a control word."""
-    return address // GROUP * PER_GROUP + max(address % GROUP // WORD - 1, 0)
-
-
-def address_of(index: int) -> int:
-    """Byte address of an instruction by index."""
-    return index // PER_GROUP * GROUP + (index % PER_GROUP + 1) * WORD
+def addressing_of(inst: Instruction) -> Addressing:
+    """That of the instruction's table."""
+    return MAXWELL if inst.row.table.word_bits == 64 else HOPPER
 
 
 # -- targets ------------------------------------------------------------------------------------------------------
@@ -102,12 +125,18 @@ def indirect_targets(kernel: Listing, branches: Iterable[int]) -> dict[int, list
 def static_target(inst: Instruction) -> int | None:
     """The address an instruction names itself (`BRA`, `SSY`, `CAL` ...), if it does."""
     op = inst.operand("target")
-    return normal(op.value) if op is not None and op.type in ("rel_target", "uimm") else None
+    return addressing_of(inst).normal(op.value) if op is not None and op.type in ("rel_target", "uimm") else None
 
 
 def conditional(inst: Instruction) -> bool:
     """Whether control may go on behind a jump: it is guarded or tests the flags."""
-    return inst.guard.index != PT or inst.guard.negated or tests_flags(inst)
+    return inst.guard.index != PT or inst.guard.negated or tests_flags(inst) or tests_predicate(inst)
+
+
+def tests_predicate(inst: Instruction) -> bool:
+    """Whether a jump of Hopper has a predicate beside its guard."""
+    ps = inst.operand("ps")
+    return ps is not None and inst.row.table.word_bits > 64 and (ps.value != PT or ps.inv)
 
 
 def tests_flags(inst: Instruction) -> bool:

@@ -1,7 +1,9 @@
-"""The ISA table as Python values. maxwell.json is the only copy of an encoding; the assembler reads it too."""
+"""The ISA tables as Python values: maxwell.json and hopper.json are the only copies of an encoding; the assembler reads
+them too."""
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import Any
 
 RZ = 255  # the general register that reads zero
 PT = 7  # the predicate that is always true
+URZ = 63  # the uniform register that reads zero
 CC_TRUE = 15  # the test of the condition code that always holds
 TABLE_PATH = Path(__file__).with_name("maxwell.json")
+HOPPER_PATH = Path(__file__).with_name("hopper.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,24 @@ class InstructionClass:
     sched_throughput: int
 
 
+def get_pieces(word: int, pieces: Iterable[Sequence[int]]) -> int:
+    """The value whose bits lie scattered over a word."""
+    value = at = 0
+    for lsb, width in pieces:
+        value |= (word >> lsb & ((1 << width) - 1)) << at
+        at += width
+    return value
+
+
+def put_pieces(value: int, pieces: Iterable[Sequence[int]]) -> int:
+    """The bits of a word that hold a scattered value."""
+    word = 0
+    for lsb, width in pieces:
+        word |= (value & ((1 << width) - 1)) << lsb
+        value >>= width
+    return word
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A bit field with a string for each value: a modifier, or the sub-word selector of an operand."""
@@ -36,17 +58,22 @@ class Field:
     width: int
     values: Mapping[int, str]
     bits: tuple[int, ...] | None = None  # scattered two-part fields (IMAD): low part at bits[0], bit 5 at bits[1]
+    pieces: tuple[tuple[int, int], ...] = ()  # (lsb, width) of the parts of a scattered field, low-order ones first
 
     def raw(self, text: str) -> int:
         """The field value printed as `text` (without leading dot); the first if there are several."""
         return next(k for k, v in self.values.items() if v.strip(".") == text)
 
     def get(self, word: int) -> int:
+        if self.pieces:
+            return get_pieces(word, self.pieces)
         if self.bits:
             return (word >> self.bits[0] & 1) | (word >> self.bits[1] & 1) << (self.width - 1)
         return word >> self.lsb & ((1 << self.width) - 1)
 
     def put(self, value: int) -> int:
+        if self.pieces:
+            return put_pieces(value, self.pieces)
         if self.bits:
             return (value & 1) << self.bits[0] | (value >> (self.width - 1) & 1) << self.bits[1]
         return (value & ((1 << self.width) - 1)) << self.lsb
@@ -63,6 +90,7 @@ class OperandField:
     part: Field | None
     values: Mapping[int, str] | None
     slot: int | None
+    scale: Field | None = None  # of the base register of an address
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +109,18 @@ class Row:
     operands: tuple[OperandField, ...]
     modifiers: Mapping[str, Field]
     spec: Mapping[str, Any]
+    table: "Table"
+    fill: int = 0  # bits that mean nothing and that the vendor sets
 
     @cached_property
     def opcode(self) -> str:
         """The bare mnemonic (`FFMA`, `BAR`): what semantics are looked up by, with `mnemonic` for specialised rows."""
         return self.mnemonic.split(".")[0]
+
+    @property
+    def uniform_guard(self) -> bool:
+        """Whether the guard is a uniform predicate."""
+        return self.spec["guard"] == "uniform"
 
     def operand(self, name: str) -> OperandField:
         for field in self.operands:
@@ -98,6 +133,10 @@ class Table:
     """All rows, the scheduling classes and the special registers; `find` picks the row of a word."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
+        self.name: str = data.get("name", "Maxwell")
+        self.word_bits: int = data.get("word_bits", 64)
+        self.guard_lsb: int = data.get("guard", {"lsb": 16})["lsb"]
+        self._index = data.get("index", {"lsb": 56, "width": 8})  # the bits rows are looked up by
         self._sets = data["sets"]
         self.classes = {n: InstructionClass(n, **c) for n, c in data["classes"].items()}
         self.reuse_entries: int = data["operand_cache"]["entries"]  # of each source slot's reuse cache
@@ -109,7 +148,7 @@ class Table:
 
     def find(self, word: int) -> Row | None:
         """The most specific row that matches the word, or None."""
-        for row in self._buckets[word >> 56]:
+        for row in self._buckets[word >> self._index["lsb"] & ((1 << self._index["width"]) - 1)]:
             if word & row.mask == row.value:
                 return row
         return None
@@ -119,7 +158,13 @@ class Table:
 
     def _bucket_rows(self) -> list[list[Row]]:
         ordered = sorted(self.rows, key=lambda r: -r.mask.bit_count())
-        return [[r for r in ordered if (top ^ r.value >> 56) & r.mask >> 56 == 0] for top in range(256)]
+        lsb, ones = self._index["lsb"], (1 << self._index["width"]) - 1
+        if all(r.mask >> lsb & ones == ones for r in ordered):
+            buckets: list[list[Row]] = [[] for _ in range(ones + 1)]
+            for row in ordered:
+                buckets[row.value >> lsb & ones].append(row)
+            return buckets
+        return [[r for r in ordered if (i ^ r.value >> lsb) & r.mask >> lsb & ones == 0] for i in range(ones + 1)]
 
     def _values(self, values: Any) -> Mapping[int, str]:
         if isinstance(values, str):
@@ -128,20 +173,28 @@ class Table:
 
     def _field(self, spec: Mapping[str, Any]) -> Field:
         bits = tuple(spec["bits"]) if "bits" in spec else None
-        return Field(spec["lsb"], spec["width"], self._values(spec["values"]), bits)
+        pieces = tuple((lsb, width) for lsb, width in spec.get("pieces", ()))
+        return Field(spec["lsb"], spec["width"], self._values(spec["values"]), bits, pieces)
 
     def _operand(self, spec: Mapping[str, Any]) -> OperandField:
         part = self._field(spec["part"]) if "part" in spec else None
         values = self._values(spec["values"]) if "values" in spec else None
-        return OperandField(spec["name"], spec["type"], spec["access"], spec, part, values, spec.get("slot"))
+        scale = self._field(spec["scale"]) if isinstance(spec.get("scale"), dict) else None
+        return OperandField(spec["name"], spec["type"], spec["access"], spec, part, values, spec.get("slot"), scale)
 
     def _row(self, index: int, r: Mapping[str, Any]) -> Row:
         return Row(
             index, r["mnemonic"], r["form"], r["min_arch"], self.classes[r["class"]],
-            int(r["value"], 16), int(r["mask"], 16), r["guard"], r["text"],
+            int(r["value"], 16), int(r["mask"], 16), bool(r["guard"]), r["text"],
             tuple(self._operand(o) for o in r["operands"]),
-            {k: self._field(m) for k, m in r["modifiers"].items()}, r,
+            {k: self._field(m) for k, m in r["modifiers"].items()}, r, self, int(r.get("fill", "0"), 16),
         )
 
 
 TABLE = Table(json.loads(TABLE_PATH.read_text()))
+
+
+@functools.cache
+def hopper() -> Table:
+    """The table of sm_90, read when it is first asked for."""
+    return Table(json.loads(HOPPER_PATH.read_text()))

@@ -6,7 +6,7 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
-from .table import CC_TRUE, PT, RZ, TABLE
+from .table import CC_TRUE, PT, RZ, TABLE, URZ
 
 if TYPE_CHECKING:  # an instruction prints itself by this module
     from .instruction import Instruction, Operand
@@ -17,6 +17,10 @@ CC_TESTS = TABLE.cc_tests
 
 def _reg(index: int) -> str:
     return "RZ" if index == RZ else f"R{index}"
+
+
+def _ureg(index: int) -> str:
+    return "URZ" if index == URZ else f"UR{index}"
 
 
 def _hex(value: int) -> str:
@@ -68,7 +72,25 @@ def _signed16(value: int) -> str:
     return _hex(value - 0x10000 if value & 0x8000 else value)
 
 
+def _sum_address(op: Operand) -> str:
+    """An address that may have a uniform register, a scale or a descriptor in it."""
+    spec = op.field.spec
+    described = spec.get("desc", False)
+    terms = []
+    if op.base != RZ or "suffix" in spec or op.part:
+        terms.append(_reg(op.base) + spec.get("suffix", "") + (f".{op.part}" if op.part else ""))
+    if "ureg" in spec and not described and (op.ubase != URZ or "quiet" not in spec):
+        terms.append(_ureg(op.ubase))
+    if op.value or not terms:
+        terms.append(_hex(op.value) if terms or op.value else _reg(RZ))
+    if terms == [_hex(op.value)] and op.value and "quiet" not in spec:
+        terms = [f"0x{op.value & ((1 << spec['off']['w']) - 1):x}"]
+    return (f"desc[{_ureg(op.ubase)}]" if described else "") + f"[{'+'.join(terms)}]"
+
+
 def _address(op: Operand) -> str:
+    if op.field.scale or not {"desc", "ureg", "suffix", "quiet"}.isdisjoint(op.field.spec):
+        return _sum_address(op)
     if op.base == RZ:
         off = op.field.spec["off"]
         return f"[0x{op.value & ((1 << off['w']) * off.get('scale', 1) - 1):x}]" if op.value else "[RZ]"
@@ -78,15 +100,20 @@ def _address(op: Operand) -> str:
 
 
 def _register(inst: Instruction, op: Operand) -> str:
-    body = _signs(_reg(op.value) + (f".{op.part}" if op.part else ""), op) + (".CC" if op.cc else "")
     kept = op.field.slot is not None and inst.control.reuse >> op.field.slot & 1
-    return body + ".reuse" if kept else body
+    reuse, part = ".reuse" if kept else "", (f".{op.part}" if op.part else "") + op.field.spec.get("suffix", "")
+    if inst.row.table.word_bits == 64:
+        return _signs(_reg(op.value) + part, op) + (".CC" if op.cc else "") + reuse
+    return _signs(_reg(op.value), op) + reuse + part
 
 
 def _constant(op: Operand) -> str:
     """The byte offset as a signed 16-bit number, after a blank where a part of the word can be chosen."""
-    body = f"c[0x{op.bank:x}]{' ' if op.field.part else ''}[{_signed16(op.value)}]"
-    return _signs(body + (f".{op.part}" if op.part else ""), op)
+    if "zero" in op.field.spec and not op.value:
+        return f"c[0x{op.bank:x}][{op.field.spec['zero']}]"
+    blank = " " if op.field.part or "suffix" in op.field.spec else ""
+    body = f"c[0x{op.bank:x}]{blank}[{_signed16(op.value)}]"
+    return _signs(body + (f".{op.part}" if op.part else ""), op) + op.field.spec.get("suffix", "")
 
 
 def _integer(inst: Instruction, op: Operand) -> int:
@@ -108,6 +135,22 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
     match op.type:
         case "gpr":
             return _register(inst, op)
+        case "ugpr":
+            return _signs(_ureg(op.value) + (f".{op.part}" if op.part else ""), op) + spec.get("suffix", "")
+        case "upred":
+            return ("!" if op.inv else "") + ("UPT" if op.value == PT else f"UP{op.value}")
+        case "convergence":
+            return f"B{op.value}"
+        case "f16" if inst.mods.get("mod_bf16_v2") == "BF16_V2":
+            return _single(op.value << 16)
+        case "f16":
+            return _float(struct.unpack("<e", struct.pack("<H", op.value))[0])
+        case "f32" if inst.mods.get("func") in ("RCP64H", "RSQ64H"):
+            return _double(op.value << 32)
+        case "f64_high":
+            return _suffixes(_double(op.value << 32), op)
+        case "rel_register":
+            return f"{_reg(op.base)} {_hex(op.value)}"
         case "implied_next_gpr":
             return _reg(op.value)
         case "pred":
@@ -135,7 +178,7 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
         case "rel_target":
             return _hex(op.value)
         case "special_reg":
-            return TABLE.special_registers.get(op.value, f"SR{op.value}")
+            return inst.row.table.special_registers.get(op.value, f"SR{op.value}")
         case "scoreboard":
             return f"SB{op.value}"
         case "scoreboard_mask":
@@ -148,11 +191,31 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
             return op.label
 
 
+def _alias(inst: Instruction) -> str:
+    """What IMAD is called where a source is nothing, one or a power of two: `.MOV`, `.IADD`, `.SHL` or nothing."""
+    a, b, c = (op for op in inst.operands if "r" in op.field.access and op.type not in ("pred", "upred"))
+    zero = [op.type == "gpr" and op.value == RZ for op in (a, b, c)]
+    if b.type == "ugpr" or c.type == "ugpr":
+        return ""
+    if b.type in ("simm", "uimm"):
+        if b.value == 0 or zero[0] or (b.value == 1 and zero[2]):
+            return ".MOV"
+        if b.value == 1:
+            return ".IADD"
+        power = b.value > 0 and b.value & (b.value - 1) == 0 and b.value != 0x10000
+        return ".SHL" if zero[2] and power else ""
+    if b.type == "cbank":
+        return ".MOV" if zero[0] else ""
+    return ".MOV" if zero[0] or zero[1] else ""
+
+
 def format_opcode(inst: Instruction) -> str:
     """The opcode with its modifiers."""
     row = inst.row
     texts = {n: f.values[f.raw(inst.mods[n])] for n, f in row.modifiers.items()}
     body = row.text.format(**texts)
+    if row.spec.get("alias"):
+        body = row.mnemonic + _alias(inst) + body[len(row.mnemonic):]
     return body + _TEX_PHASE[inst.control.reuse & 3] if row.cls.name == "tex" else body
 
 

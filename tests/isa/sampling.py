@@ -3,8 +3,9 @@
 import random
 from collections.abc import Sequence
 
-from maxdnn.isa import TABLE, Control, OperandField, Row
+from maxdnn.isa import Control, OperandField, Row
 from maxdnn.isa.control import join_control_word
+from maxdnn.isa.table import put_pieces
 from tests import oracles
 
 NOP = 0x50B0000000070F00
@@ -34,13 +35,18 @@ def _operand_bits(rng: random.Random, row: Row, field: OperandField) -> int:
                 "cc_bit", "sign_bit"):
         if key in s:
             word |= rng.getrandbits(1) << s[key]
-    if field.part:
-        word |= field.part.put(rng.choice(list(field.part.values)))
+    for part in filter(None, (field.part, field.scale)):
+        word |= part.put(rng.choice(list(part.values)))
+    if "pieces" in s:
+        word |= put_pieces(rng.getrandbits(12) << 2 if "absolute" in s else rng.getrandbits(s["width"]), s["pieces"])
+        return word | (_register(rng, s["reg"]) if "reg" in s else 0)
     match field.type:
         case "literal" | "implied_next_gpr" | "enum_from_modifier":
             return word
         case "addr" | "cbank_indexed":
-            word |= _choose(rng, s["off"]["lsb"], s["off"]["w"]) | _register(rng, s["reg"])
+            word |= _choose(rng, s["off"]["lsb"], s["off"]["w"]) if "off" in s else 0
+            word |= _register(rng, s["reg"], "NonRZ" in row.spec.get("name", "")) if "reg" in s else 0
+            word |= _uniform_register(rng, s["ureg"]) if "ureg" in s else 0
             return word | (_choose(rng, s["bank"]["lsb"], s["bank"]["w"]) if "bank" in s else 0)
         case "gpr_plus_simm":
             return word | _register(rng, s["reg"]) | _choose(rng, s["lsb"], s["width"])
@@ -50,8 +56,11 @@ def _operand_bits(rng: random.Random, row: Row, field: OperandField) -> int:
         case "gpr":
             not_rz = "rz_not_allowed" in s or field.name in row.spec.get("reg_not_rz", ())
             return word | _register(rng, s["lsb"], not_rz)
+        case "ugpr":
+            return word | _uniform_register(rng, s["lsb"])
         case "cbank":
-            return word | _choose(rng, s["lsb"], s["width"]) | _choose(rng, s["bank_lsb"], s["bank_width"])
+            banks = range(18) if row.table.word_bits > 64 else None
+            return word | _choose(rng, s["lsb"], s["width"]) | _choose(rng, s["bank_lsb"], s["bank_width"], banks)
         case "cbank36":
             return word | _choose(rng, s["lsb"], s["width"]) | _choose(rng, s["bank"], 5)
         case "scoreboard":
@@ -64,6 +73,10 @@ def _register(rng: random.Random, lsb: int, not_rz: bool = False) -> int:
     return (255 if not not_rz and rng.random() < 0.1 else rng.randrange(253)) << lsb
 
 
+def _uniform_register(rng: random.Random, lsb: int) -> int:
+    return (63 if rng.random() < 0.1 else rng.randrange(63)) << lsb
+
+
 def _plus_one(row: Row, word: int) -> bool:
     """Whether both negate bits of an addition are set, which is the row's .PO sibling."""
     return any("plus_one_partner_bit" in s and word >> s[key] & 1 and word >> s["plus_one_partner_bit"] & 1
@@ -73,14 +86,14 @@ def _plus_one(row: Row, word: int) -> bool:
 def random_word(rng: random.Random, row: Row) -> int:
     """One word that is this row's and no more special row's, every field holding a value that has a meaning."""
     while True:
-        word = row.value
+        word = row.value | row.fill
         for field in row.operands:
             word |= _operand_bits(rng, row, field)
         for modifier in row.modifiers.values():
             word |= modifier.put(rng.choice(list(modifier.values)))
         if row.guard:
-            word |= (rng.getrandbits(4) if rng.random() < 0.5 else 7) << 16
-        if TABLE.find(word) is row and not _plus_one(row, word):
+            word |= (rng.getrandbits(4) if rng.random() < 0.5 else 7) << row.table.guard_lsb
+        if row.table.find(word) is row and not _plus_one(row, word):
             return word
 
 

@@ -102,6 +102,8 @@ sub is_store {
 sub check_controls {
     for my $inst (@_) {
         my $control = $inst->{control};
+        fail($inst->{at}, "$inst->{opcode}: a stall above 11 goes with Y")
+            if ref $inst->{word} && $control->{stall} > 11 && !$control->{yield};
         fail($inst->{at}, "$inst->{opcode}: a write barrier on a store, which writes no register and would never release it")
             if $control->{write} != NONE && is_store($inst);
     }
@@ -123,12 +125,12 @@ sub resources {
             $top = $last if $last > $top;
         }
         my $op = $inst->{row}{op};
-        if ($op eq 'BAR' && (my $bar = $inst->{args}{bar})) {
+        if ($op eq 'BAR' && (my $bar = $inst->{args}{bar} // $inst->{args}{imm})) {
             my $need = defined $bar->{imm} ? ($bar->{imm} & 15) + 1 : 16;
             $bars = $need if $need > $bars;
         }
         push @exits, $inst->{address} if $op eq 'EXIT';
-        my $sr = $op eq 'S2R' ? $inst->{args}{sr}{value} : 0;
+        my $sr = $op eq 'S2R' && $kernel->{sm} < 70 ? $inst->{args}{sr}{value} : 0;
         push @ctaids, $inst->{address} if $sr >= 0x25 && $sr <= 0x27;
         $kernel->{ctaidz} = 1 if $sr == 0x27;
     }

@@ -9,7 +9,7 @@ use MaxAs::Encode ();
 use MaxAs::Fail qw(fail fail_plain warn_at);
 use MaxAs::Header qw(parse_header module_header);
 use MaxAs::Immediate qw(perl_allowed with_globals);
-use MaxAs::Interface qw(declare_params interface_text mapping_text $PARAM_BASE);
+use MaxAs::Interface qw(declare_params interface_text mapping_text param_base);
 use MaxAs::Layout qw(label_addresses encode_all code_bytes tail_items);
 use MaxAs::Preprocess qw(expand constant_map substitute);
 use MaxAs::Program qw(split_kernels parse_items instruction_text);
@@ -18,11 +18,12 @@ use MaxAs::Reuse qw(set_reuse requested_reuse);
 use MaxAs::Banks qw(assign_pools bank_report);
 use MaxAs::Schedule qw(schedule_items);
 use MaxAs::Source;
+use MaxAs::Table;
 our @EXPORT_OK = qw(assemble preprocess interface flat files);
 
-my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62;
+my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62, 90;
 
-# Everything up to scheduling. %opt: table, arch, kernel (name), no_code, debug.
+# Everything up to scheduling. %opt: arch, kernel (name), no_code, debug.
 # Returns (module, what stands before the first kernel, kernels): each kernel { header..., items, registers, constants,
 # sm }.
 sub _front {
@@ -33,7 +34,7 @@ sub _front {
     my ($preamble, @parts) = _kernel_parts($source);
     my $module = { constants => {}, globals => [] };
     my $common = _mappings({ constants => {}, registers => MaxAs::Registers->new }, $preamble);
-    parse_header($preamble, {}, $module) if @parts;
+    parse_header($preamble, {}, $module, $opt{arch}) if @parts;
     my @kernels = map { _kernel($_, $common, $module, %opt) } @parts;
     _unique(@kernels);
     module_header($module);
@@ -72,12 +73,13 @@ sub _kernel {
     my $mapped = _mappings($common, $lines);
     my $kernel = { params => undef, textures => [], at => $lines->[0]{at}, %$mapped, constants => { %{ $mapped->{constants} } } };
     my @lines = @{ $mapped->{lines} };
-    parse_header([_header_lines(\@lines)], $kernel, $module);
-    declare_params($kernel);
+    parse_header([_header_lines(\@lines)], $kernel, $module, $opt{arch});
     $kernel->{name} = $opt{kernel} if defined $opt{kernel};
     my $arch = $opt{arch} // $kernel->{arch} // 'sm_52';
     $kernel->{sm} = substr $arch, 3;
     fail_plain("architecture '$arch' must be one of " . join(' ', map { "sm_$_" } sort keys %SM)) unless $SM{ $kernel->{sm} };
+    $kernel->{param_base} = param_base($kernel->{sm});
+    declare_params($kernel);
     for my $line (@lines) { $line->{text} = substitute($line->{text}, $kernel->{constants}) }
     $kernel->{lines} = \@lines;
     $kernel->{items} = [parse_items(@lines)] unless $opt{header_only};
@@ -95,7 +97,7 @@ sub _unique {
 
 # -- assembling -------------------------------------------------------------------------------------------------
 
-# %opt: table, arch, kernel, no_code, include (folders), no_reuse, debug. Returns a module; kernels carry `report` (counts).
+# %opt: arch, kernel, no_code, include (folders), no_reuse, debug. Returns a module; kernels carry `report` (counts).
 sub assemble {
     my ($file, %opt) = @_;
     my ($module, undef, @kernels) = _front($file, %opt);
@@ -112,30 +114,32 @@ sub _kernel_code {
     my ($kernel, $module, %opt) = @_;
     fail($kernel->{at}, "no '# Kernel: name' line and no name given") unless defined $kernel->{name};
     _parameters($kernel);
-    my $env = _environment($kernel, $opt{table});
+    my $table = MaxAs::Table->for_sm($kernel->{sm});
+    my $wide = $table->{word_bits} > 64;
+    my $env = _environment($kernel, $table);
     my @items = schedule_items($kernel->{items}, $kernel->{registers}, $env, %opt);
     my @instructions = grep { $_->{type} eq 'instr' } @items;
     fail($kernel->{at}, "kernel '$kernel->{name}' has no instructions") unless @instructions;
     assign_pools(\@items, $kernel->{registers}, $env, %opt);
     my $style = $kernel->{targets} // 'group';
-    my $labels = label_addresses(\@items, $style);
+    my $labels = label_addresses(\@items, $style, $wide);
     $env->{label} = sub { $labels->{ $_[0] } };
-    push @items, $kernel->{no_tail} ? _padding(scalar @instructions) : tail_items(scalar @instructions, $style);
+    push @items, $kernel->{no_tail} ? _padding(scalar @instructions, $wide) : tail_items(scalar @instructions, $style, $wide);
     @instructions = grep { $_->{type} eq 'instr' } @items;
     encode_all(\@instructions, $env);
     check_controls(@instructions);
-    $opt{no_reuse} ? requested_reuse(\@instructions) : set_reuse(\@items, $kernel->{registers});
+    $opt{no_reuse} || $wide ? requested_reuse(\@instructions) : set_reuse(\@items, $kernel->{registers});
     _constants_in_range($kernel, $module, \@instructions) unless $opt{template};
-    $kernel->{code} = code_bytes(\@instructions);
-    $kernel->{report} = bank_report(\@items, $kernel->{registers}, $opt{table});
+    $kernel->{code} = code_bytes(\@instructions, $wide);
+    $kernel->{report} = bank_report(\@items, $kernel->{registers}, $table);
     resources($kernel, \@instructions);
     return;
 }
 
 # A kernel that brings its own end is only filled up to whole groups.
 sub _padding {
-    my ($count) = @_;
-    my (undef, @padding) = tail_items($count - 1, 'group');
+    my ($count, $wide) = @_;
+    my (undef, @padding) = tail_items($count - 1, 'group', $wide);
     return @padding;
 }
 
@@ -159,11 +163,11 @@ sub _parameters {
     for my $p (@{ $kernel->{params} // [] }) {
         $end = $p->{offset} + $p->{size} if $end < $p->{offset} + $p->{size};
     }
-    $kernel->{param_base} = $PARAM_BASE;
-    my $words = $PARAM_BASE + $end + -$end % 4;
+    my $base = $kernel->{param_base};
+    my $words = $base + $end + -$end % 4;
     $kernel->{texture_slots} = [map { $words + 4 * $_ } 0 .. $#{ $kernel->{textures} }];
     $kernel->{param_bytes}    = $end;
-    $kernel->{constant0_size} = @{ $kernel->{textures} } ? $words + 4 * @{ $kernel->{textures} } : $PARAM_BASE + $end;
+    $kernel->{constant0_size} = @{ $kernel->{textures} } ? $words + 4 * @{ $kernel->{textures} } : $base + $end;
     $kernel->{const} = $kernel->{const_data} // {};
     for my $i (0 .. $#{ $kernel->{textures} }) {
         my $name = $kernel->{textures}[$i];
@@ -235,7 +239,7 @@ sub preprocess {
     my $out = $opt{lines} ? '' : _kept_text($common);
     for my $kernel (@kernels) {
         _parameters($kernel);
-        my @items = schedule_items($kernel->{items}, $kernel->{registers}, _environment($kernel, $opt{table}), %opt);
+        my @items = schedule_items($kernel->{items}, $kernel->{registers}, _environment($kernel, MaxAs::Table->for_sm($kernel->{sm})), %opt);
         _fill_globals($_) for grep { $_->{type} eq 'instr' } @items;
         if ($opt{lines}) {
             $out .= join '', map { "$_->{at}{file}:$_->{at}{line}\t" . instruction_text($_) . "\n" }

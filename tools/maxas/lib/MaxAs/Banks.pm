@@ -1,5 +1,5 @@
 package MaxAs::Banks;
-# Register banks (number mod 4): choosing pool registers so that few instructions read one bank twice, and counting
+# Register banks (number mod 4, or what the table says): choosing pool registers so that few instructions read one bank twice, and counting
 # those that still do.
 use strict;
 use warnings;
@@ -10,25 +10,24 @@ use MaxAs::Fail qw(fail warn_at);
 use MaxAs::Reuse qw(set_reuse requested_reuse mark_served);
 our @EXPORT_OK = qw(assign_pools bank_report);
 
-my $BANKS = 4;
-
 # Gives every pool register its number: requested banks first, then the most constrained registers, then the rest.
 sub assign_pools {
     my ($items, $registers, $env, %opt) = @_;
     return unless @{ $registers->{pools} };
     my @code = grep { $_->{type} eq 'instr' } @$items;
     for my $inst (@code) { probe($inst, $registers, $env); accesses($inst, $registers) }
-    $opt{no_reuse} ? requested_reuse(\@code) : set_reuse($items, $registers);
-    mark_served($items, $registers, $env->{table}{reuse_entries});
+    $opt{no_reuse} || $env->{table}{word_bits} > 64 ? requested_reuse(\@code) : set_reuse($items, $registers);
+    mark_served($items, $registers, $env->{table});
     my ($meets, $uses) = _meetings(\@code, $registers);
     delete @{$_}{qw(row args mods accesses)} for @code;
-    _place($registers, $_, $registers->{bank}{$_}, 1) for sort keys %{ $registers->{bank} };
+    my $banks = $env->{table}{banks};
+    _place($registers, $_, $registers->{bank}{$_}, 1, $banks) for sort keys %{ $registers->{bank} };
     my %open = map { $_ => 1 } grep { !defined $registers->number($_) } keys %{ $registers->{pool} };
-    while (my ($name) = _most_constrained($registers, \%open, $meets, $uses)) {
+    while (my ($name) = _most_constrained($registers, \%open, $meets, $uses, $banks)) {
         delete $open{$name};
-        my $clash = _clashes($registers, $meets->{$name});
-        my @banks = sort { ($clash->{$a} // 0) <=> ($clash->{$b} // 0) || $a <=> $b } 0 .. $BANKS - 1;
-        _place($registers, $name, $_, 0) and last for @banks;
+        my $clash = _clashes($registers, $meets->{$name}, $banks);
+        my @banks = sort { ($clash->{$a} // 0) <=> ($clash->{$b} // 0) || $a <=> $b } 0 .. $banks - 1;
+        _place($registers, $name, $_, 0, $banks) and last for @banks;
     }
     for my $pool (@{ $registers->{pools} }) {
         $registers->assign($_, $pool->{free}[0]) for grep { !defined $registers->number($_) } @{ $pool->{names} };
@@ -65,27 +64,27 @@ sub bank_reads {
 
 # Reads per bank this register would share, given what is placed so far.
 sub _clashes {
-    my ($registers, $meets) = @_;
+    my ($registers, $meets, $banks) = @_;
     my %clash;
     for my $key (keys %{ $meets // {} }) {
         my $n = $key =~ /^~(.*)/ ? $registers->number($1) : $key;
-        $clash{ $n % $BANKS } += $meets->{$key} if defined $n;
+        $clash{ $n % $banks } += $meets->{$key} if defined $n;
     }
     return \%clash;
 }
 
 sub _most_constrained {
-    my ($registers, $open, $meets, $uses) = @_;
+    my ($registers, $open, $meets, $uses, $banks) = @_;
     my @ranked = sort { $b->[1] <=> $a->[1] || $b->[2] <=> $a->[2] || $a->[0] cmp $b->[0] }
-        map { [$_, scalar(keys %{ _clashes($registers, $meets->{$_}) }), $uses->{$_} // 0] }
+        map { [$_, scalar(keys %{ _clashes($registers, $meets->{$_}, $banks) }), $uses->{$_} // 0] }
         grep { $meets->{$_} } keys %$open;
     return map { $_->[0] } @ranked ? $ranked[0] : ();
 }
 
 sub _place {
-    my ($registers, $name, $bank, $must) = @_;
+    my ($registers, $name, $bank, $must, $banks) = @_;
     my $pool = $registers->{pool}{$name};
-    my ($n) = grep { $_ % $BANKS == $bank } @{ $pool->{free} };
+    my ($n) = grep { $_ % $banks == $bank } @{ $pool->{free} };
     if (!defined $n) {
         fail($pool->{at}, "no register of bank $bank left in the pool for '$name'") if $must;
         return 0;
@@ -96,7 +95,7 @@ sub _place {
 # { conflicts, reads, served } of the final code, with a warning per conflict.
 sub bank_report {
     my ($items, $registers, $table) = @_;
-    mark_served($items, $registers, $table->{reuse_entries});
+    mark_served($items, $registers, $table);
     my %report = (conflicts => 0, reads => 0, served => 0, instructions => 0);
     for my $inst (grep { $_->{type} eq 'instr' } @$items) {
         $report{instructions}++ unless $inst->{tail};
@@ -105,7 +104,7 @@ sub bank_report {
             my ($n, $served) = @$read;
             $report{reads}++;
             $report{served} += $served;
-            $bank{ $n % $BANKS }{$n} = 1 unless $served;
+            $bank{ $n % $table->{banks} }{$n} = 1 unless $served;
         }
         for my $crowded (sort grep { keys %{ $bank{$_} } > 1 } keys %bank) {
             my @numbers = sort { $a <=> $b } keys %{ $bank{$crowded} };

@@ -56,7 +56,7 @@ sub _version { print "$VERSION\n"; return 0 }
 
 sub _usage {
     return <<'END';
-Assembler for Maxwell and Pascal (sm_50 .. sm_62) in the MaxAs dialect; sass/README.md describes the dialect.
+Assembler for Maxwell, Pascal and Hopper (sm_50 .. sm_62, sm_90) in the MaxAs dialect; sass/README.md describes the dialect.
 
   maxas.pl -c [options] [-o out.cubin] source        assemble a complete cubin
   maxas.pl -i [options] source cubin [new.cubin]     assemble into a kernel of an existing cubin
@@ -115,7 +115,7 @@ sub _assemble {
     my ($opt, $source, @more) = _options(\%ASSEMBLE_FLAGS, \%ASSEMBLE_VALUED, @_);
     fail_plain('-c wants one source file') if !defined $source || @more;
     my $out = $opt->{out} // $source =~ s/(?:\.sass)?$/.cubin/r;
-    my $module = assemble($source, %$opt, table => MaxAs::Table->load);
+    my $module = assemble($source, %$opt);
     my $bytes = write_module(_cubin_module($module));
     _write($out, $bytes);
     _report($module, $opt);
@@ -146,7 +146,7 @@ sub _preprocess {
     fail_plain('-p wants a source file') unless defined $source;
     return _deliver($out, flat($source, %$opt)) if $opt->{flat};
     return _deliver($out, join '', map { "$_\n" } files($source, %$opt)) if $opt->{files};
-    my $text = preprocess($source, %$opt, table => MaxAs::Table->load);
+    my $text = preprocess($source, %$opt);
     return _deliver($out, $text);
 }
 
@@ -162,7 +162,7 @@ sub _insert {
     fail_plain('-i wants a source and a cubin') unless defined $cubin;
     my $elf = MaxAs::Elf->read_file($cubin);
     my $info = inspect($elf, $cubin);
-    my $module = assemble($source, %$opt, template => 1, arch => "sm_$info->{sm}", table => MaxAs::Table->load);
+    my $module = assemble($source, %$opt, template => 1, arch => "sm_$info->{sm}");
     for my $new (@{ $module->{kernels} }) {
         my ($old) = _wanted($info, $new->{name});
         insert_kernel($elf, $old, $new);
@@ -212,7 +212,7 @@ sub _extract {
     my ($opt, $file, $out) = _options({}, { '-k' => 'kernel' }, @_);
     fail_plain('-e wants a cubin') unless defined $file;
     my $info = _inspect_file($file);
-    my $table = MaxAs::Table->load;
+    my $table = MaxAs::Table->for_sm($info->{sm});
     my $text = module_lines($info) . join "\n", map { extract_kernel($table, $_, $info->{sm}) } _wanted($info, $opt->{kernel});
     return _deliver($out, $text);
 }
@@ -222,7 +222,7 @@ sub _sass {
     my ($opt, $file, $out) = _options({}, { '-k' => 'kernel' }, @_);
     fail_plain('-s wants a listing') unless defined $file;
     my $info = read_dump($file);
-    my $table = MaxAs::Table->load;
+    my $table = MaxAs::Table->for_sm($info->{sm});
     my $text = join "\n", map { "# $_->{name}\n" . extract_body($table, $_, $info->{sm}) } _wanted($info, $opt->{kernel});
     return _deliver($out, $text);
 }
@@ -240,7 +240,7 @@ sub _test {
     my ($opt, $file) = _options({ '-r' => 'raw', '-a' => 'all' }, { '-k' => 'kernel' }, @_);
     fail_plain('-t wants a cubin or a listing') unless defined $file;
     my $info = _is_elf($file) ? _inspect_file($file) : read_dump($file);
-    my $table = MaxAs::Table->load;
+    my $table = MaxAs::Table->for_sm($info->{sm});
     my ($total, $failed) = (0, 0);
     for my $k (_wanted($info, $opt->{kernel})) {
         my ($lines, @bad) = test_code($table, $k->{code}, $k->{name}, $info->{sm});

@@ -15,7 +15,7 @@ use warnings;
 use Exporter 'import';
 use MaxAs::Elf;
 use MaxAs::Interface qw($INTERFACE_SECTION);
-our @EXPORT_OK = qw(write_module attribute e_flags);
+our @EXPORT_OK = qw(write_module attribute e_flags reserved_shared);
 
 use constant { INFO_TYPE => 0x70000000, R_CUDA_64 => 2, R_CUDA_TEX_HEADER_INDEX => 6 };
 use constant { GLOBAL_OBJECT => 0x11, GLOBAL_FUNC => 0x12, GLOBAL_TEXTURE => 0x1a, LOCAL_SECTION => 3 };
@@ -30,8 +30,27 @@ sub attribute {
 # 0x100 unified textures, 0x400 64-bit addresses; the virtual architecture equals the real one.
 sub e_flags { my ($sm) = @_; return $sm << 16 | 0x500 | $sm }
 
+# Bytes of shared memory in front of a block's own.
+sub reserved_shared { my ($sm) = @_; return $sm < 90 ? 0 : 0x400 }
+
+# What newer architectures want is what the toolkit writes that first had them.
+sub _of_its_time {
+    my ($module) = @_;
+    return $module if ($module->{sm} // 0) < 90 || defined $module->{e_version};
+    my @kernels = map { {
+        %$_, text_align => 128, info_registers => 0, shared => ($_->{shared} // 0) + reserved_shared($module->{sm}),
+        attributes => [@{ $_->{attributes} // [] }, [0x37, 4, pack 'L<', 129], [0x50, 3, 0], [0x36, 4, pack 'L<', 8]],
+    } } @{ $module->{kernels} };
+    my $calls = join '', map { pack 'L<l<', 0, -$_ } 1 .. 4;
+    return { %$module, e_version => 129, kernels => \@kernels, extra_sections => [
+        @{ $module->{extra_sections} // [] },
+        { name => '.nv.callgraph', type => 0x70000001, align => 4, entsize => 8, link => 3, data => $calls },
+    ] };
+}
+
 sub write_module {
     my ($module) = @_;
+    $module = _of_its_time($module);
     my $elf = MaxAs::Elf->new(abi => 0x33, abiversion => 7, type => 2, version => $module->{e_version} // 80,
         flags => $module->{e_flags} // e_flags($module->{sm}));
     my $w = { elf => $elf, module => $module, link_flag => ($module->{e_version} // 80) >= 90 ? 0x40 : 0, index => {} };

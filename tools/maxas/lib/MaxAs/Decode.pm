@@ -1,5 +1,5 @@
 package MaxAs::Decode;
-# 64-bit words back to dialect text, by the same rows of the table that encode it.
+# Words back to dialect text, by the same rows of the table that encode it.
 use strict;
 use warnings;
 no warnings 'portable';
@@ -7,6 +7,7 @@ use Exporter 'import';
 use MaxAs::Immediate qw(hex_text float_text double_text half_text);
 use MaxAs::Spelling qw(dialect_opcode);
 use MaxAs::Table qw(field_get);
+use MaxAs::Word qw(get get_field hex_of);
 our @EXPORT_OK = qw(decode);
 
 use constant { RZ => 255, PT => 7 };
@@ -15,44 +16,46 @@ use constant { RZ => 255, PT => 7 };
 # to { row, guard, opcode, operands [texts], target }, or a string that says why not.
 sub decode {
     my ($table, $word, $control, $address, $name_target) = @_;
-    my $row = $table->find($word) or return sprintf 'word 0x%016x is no instruction', $word;
+    my $row = $table->find($word) or return 'word ' . hex_of($word) . ' is no instruction';
     my %mods;
     for my $name (keys %{ $row->{modifiers} }) {
         my $value = field_get($row->{modifiers}{$name}, $word);
         $mods{$name} = $row->{modifiers}{$name}{values}{$value};
-        return sprintf 'word 0x%016x: %s has no meaning for value %d of its field %s', $word, $row->{mnemonic}, $value, $name
+        return sprintf 'word %s: %s has no meaning for value %d of its field %s', hex_of($word), $row->{mnemonic}, $value, $name
             unless defined $mods{$name};
     }
     my $d = { table => $table, word => $word, row => $row, reuse => $control->{reuse}, address => $address, name => $name_target };
     my @operands;
     for my $spec (@{ $row->{operands} }) {
         my $text = eval { _operand($d, $spec) };
-        return sprintf 'word 0x%016x: %s has no meaning for its operand %s', $word, $row->{mnemonic}, $spec->{name} if $@;
+        return sprintf 'word %s: %s has no meaning for its operand %s', hex_of($word), $row->{mnemonic}, $spec->{name} if $@;
         push @operands, $text if defined $text;
     }
     my $opcode = dialect_opcode($row->{text} =~ s/\{(\w+)\}/$mods{$1}/gr);
     $opcode .= ('', '.T', '.P', '')[ $control->{reuse} & 3 ] if $row->{class} eq 'tex';
-    return { row => $row, guard => scalar _guard($row, $word), opcode => $opcode, operands => \@operands, target => $d->{target} };
+    return { row => $row, guard => scalar _guard($row, $word, $table->{guard_lsb}), opcode => $opcode, operands => \@operands, target => $d->{target} };
 }
 
 sub _guard {
-    my ($row, $word) = @_;
+    my ($row, $word, $lsb) = @_;
     return unless $row->{guard};
-    my ($n, $not) = ($word >> 16 & 7, $word >> 19 & 1);
+    my ($n, $not) = (get($word, $lsb, 3), get($word, $lsb + 3, 1));
     return if $n == PT && !$not;
-    return '@' . ($not ? '!' : '') . 'P' . ($n == PT ? 'T' : $n);
+    return '@' . ($not ? '!' : '') . ($row->{guard} eq 'uniform' ? 'UP' : 'P') . ($n == PT ? 'T' : $n);
 }
 
-sub _bits { my ($d, $lsb, $width) = @_; return $d->{word} >> $lsb & (1 << $width) - 1 }
+sub _bits { my ($d, $lsb, $width) = @_; return get($d->{word}, $lsb, $width) }
 
 sub _signed {
     my ($value, $width) = @_;
     return $value >> $width - 1 & 1 ? $value - (1 << $width) : $value;
 }
 
-sub _bit { my ($d, @candidates) = @_; for (@candidates) { return $d->{word} >> $_ & 1 if defined } return 0 }
+sub _bit { my ($d, @candidates) = @_; for (@candidates) { return get($d->{word}, $_, 1) if defined } return 0 }
 
 sub _reg { my ($n) = @_; return $n == RZ ? 'RZ' : "R$n" }
+
+sub _ureg { my ($n) = @_; return $n == 63 ? 'URZ' : "UR$n" }
 
 # -x |x| ~x around a text that may carry a sub-word part.
 sub _signs {
@@ -98,6 +101,7 @@ my %TYPE = (
         my ($d, $spec) = @_;
         my $n = _bits($d, $spec->{lsb}, 8);
         my $text = _reg($n) . ($d->{row}{class} ne 'tex' && defined $spec->{slot} && $d->{reuse} >> $spec->{slot} & 1 ? '.reuse' : '');
+        return _signs($d, $spec, $text) . _part($d, $spec) . ($spec->{suffix} // '') if ref $d->{word};
         $text .= _part($d, $spec) . ($spec->{suffix} // '') . (_bit($d, $spec->{cc_bit}) ? '.CC' : '');
         return _signs($d, $spec, $text);
     },
@@ -110,14 +114,31 @@ my %TYPE = (
     cbank => sub {
         my ($d, $spec) = @_;
         my $text = sprintf 'c[0x%x][0x%x]', _bits($d, $spec->{bank_lsb}, 5), _bits($d, $spec->{lsb}, $spec->{width}) * $spec->{scale};
-        return _signs($d, $spec, $text . _part($d, $spec));
+        return _signs($d, $spec, $text . _part($d, $spec)) . ($spec->{suffix} // '');
     },
     cbank36 => sub { my ($d, $spec) = @_; sprintf 'c[0x%x][0x%x]', _bits($d, $spec->{bank}, 5), _bits($d, $spec->{lsb}, $spec->{width}) },
     cbank_indexed => sub {
         my ($d, $spec) = @_;
         return sprintf 'c[0x%x]%s', _bits($d, $spec->{bank}{lsb}, $spec->{bank}{w}), _based_address($d, $spec->{reg}, $spec->{off});
     },
-    addr => sub { my ($d, $spec) = @_; _based_address($d, $spec->{reg}, $spec->{off}) },
+    addr => sub {
+        my ($d, $spec) = @_;
+        return ref $d->{word} ? _sum_address($d, $spec) : _based_address($d, $spec->{reg}, $spec->{off});
+    },
+    ugpr => sub { my ($d, $spec) = @_; _signs($d, $spec, _ureg(_bits($d, $spec->{lsb}, 6)) . _part($d, $spec) . ($spec->{suffix} // '')) },
+    upred => sub {
+        my ($d, $spec) = @_;
+        my $n = _bits($d, $spec->{lsb}, 3);
+        return (_bit($d, $spec->{not_bit}) ? '!' : '') . 'UP' . ($n == PT ? 'T' : $n);
+    },
+    convergence => sub { my ($d, $spec) = @_; 'B' . _bits($d, $spec->{lsb}, 4) },
+    f16 => sub { my ($d, $spec) = @_; sprintf '0x%x', _bits($d, $spec->{lsb}, 16) },
+    f64_high => sub { my ($d, $spec) = @_; double_text(_bits($d, $spec->{lsb}, 32) << 32) },
+    rel_register => sub {
+        my ($d, $spec) = @_;
+        my $target = _scaled_target($d, $spec);
+        return _reg(_bits($d, $spec->{reg}, 8)) . ($target < 0 ? sprintf ' -0x%x', -$target : sprintf ' 0x%x', $target);
+    },
     gpr_plus_simm => sub {
         my ($d, $spec) = @_;
         my $off = _signed(_bits($d, $spec->{lsb}, $spec->{width}), $spec->{width});
@@ -131,7 +152,7 @@ my %TYPE = (
     simm => sub { my ($d, $spec) = @_; _suffixes($d, $spec, hex_text(_signed(_bits($d, $spec->{lsb}, $spec->{width}), $spec->{width}))) },
     uimm => sub {
         my ($d, $spec) = @_;
-        my $value = _bits($d, $spec->{lsb}, $spec->{width});
+        my $value = get_field($spec, $d->{word});
         return _target($d, $value) if $spec->{name} eq 'target';
         return (_bit($d, $spec->{neg_bit}) && $value ? '-' : '') . _suffixes($d, $spec, hex_text($value));
     },
@@ -151,6 +172,7 @@ my %TYPE = (
     },
     rel_target => sub {
         my ($d, $spec) = @_;
+        return _target($d, _scaled_target($d, $spec)) if $spec->{scale};
         return _target($d, $d->{address} + 8 + _signed(_bits($d, $spec->{lsb}, $spec->{width}), $spec->{width}));
     },
     special_reg => sub {
@@ -182,6 +204,26 @@ my %TYPE = (
         return _reg($of == RZ ? RZ : $of + $step);
     },
 );
+
+sub _scaled_target {
+    my ($d, $spec) = @_;
+    my $distance = _signed(get_field($spec, $d->{word}), $spec->{width});
+    return ($spec->{absolute} ? 0 : $d->{address} + 16) + $distance * $spec->{scale};
+}
+
+sub _sum_address {
+    my ($d, $spec) = @_;
+    my @terms;
+    my $suffix = $spec->{suffix} // (ref $spec->{scale} ? $spec->{scale}{values}{ field_get($spec->{scale}, $d->{word}) } : '');
+    my $reg = defined $spec->{reg} ? _bits($d, $spec->{reg}, 8) : RZ;
+    my $ureg = defined $spec->{ureg} ? _ureg(_bits($d, $spec->{ureg}, 6)) : undef;
+    push @terms, _reg($reg) . $suffix if $reg != RZ || length $suffix;
+    push @terms, $ureg if defined $ureg && !$spec->{desc} && !($spec->{quiet} && $ureg eq 'URZ');
+    my $off = $spec->{off} ? _signed(_bits($d, @{ $spec->{off} }{qw(lsb w)}), $spec->{off}{w}) : 0;
+    push @terms, hex_text($off) if $off || !@terms;
+    $terms[0] = 'RZ' if @terms == 1 && $terms[0] eq '0x0';
+    return ($spec->{desc} ? "desc[$ureg]" : '') . '[' . join('+', @terms) . ']';
+}
 
 sub _target {
     my ($d, $address) = @_;

@@ -1,5 +1,5 @@
 package MaxAs::Encode;
-# An instruction's opcode and operands to its 64-bit word, by the rows of the table. Nothing here knows an opcode.
+# An instruction's opcode and operands to its word (of 64 or 128 bits, without control code), by the rows of the table. Nothing here knows an opcode.
 #
 # An instruction: { opcode, operands (texts), guard, at }. `encode` adds row, mods (raw values) and args: operand name
 # -> { value, reg ... } for the passes that ask what it reads and writes.
@@ -12,6 +12,7 @@ use MaxAs::Fail qw(fail);
 use MaxAs::Fields qw(operand_bits);
 use MaxAs::Operand qw(parse_operand);
 use MaxAs::Table qw(field_put);
+use MaxAs::Word qw(put);
 our @EXPORT_OK = qw(encode);
 
 use constant PT => 7;
@@ -90,7 +91,8 @@ my %FORM = (
     f32_top20_split => 'float20', f32 => 'float32', f64_top20_split => 'double20', f16_pair_split => 'half, half',
     addr => '[R+offset]', cbank_indexed => 'c[bank][R+offset]', rel_target => 'label', scoreboard => 'SB',
     scoreboard_mask => '{scoreboards}', special_reg => 'SR_..', cc_test => 'CC.test', cbank36 => 'c[bank][offset]',
-    gpr_plus_simm => 'R offset', implied_next_gpr => 'R+1',
+    gpr_plus_simm => 'R offset', implied_next_gpr => 'R+1', ugpr => 'UR', upred => 'UP', convergence => 'B', f16 => 'half',
+    f64_high => 'double', rel_register => 'R label',
 );
 
 sub _form {
@@ -110,8 +112,9 @@ sub _try_row {
     my $word = _match($try, $specs, 0, $operands, 0);
     return unless defined $word;
     $word |= $row->{value};
+    $word |= $row->{fill};
     $word |= field_put($row->{modifiers}{$_}, $raw{$_}[0]) for keys %raw;
-    $word |= _guard($inst, $row);
+    $word |= _guard($inst, $row, $env->{table}{guard_lsb});
     return _no(2, 'only one operand can be negated here') if _plus_one($row, $word);
     @{$inst}{qw(row args asked_reuse)} = ($row, $try->{args}, $try->{reuse});
     $inst->{mods} = { map { $_ => $raw{$_}[0] } keys %raw };
@@ -129,16 +132,17 @@ sub _plus_one {
 }
 
 sub _guard {
-    my ($inst, $row) = @_;
+    my ($inst, $row, $lsb) = @_;
     my $guard = $inst->{guard};
     if (!$row->{guard}) {
         fail($inst->{at}, "$inst->{opcode} takes no guard") if defined $guard;
         return 0;
     }
-    return PT << 16 unless defined $guard;
-    my ($not, $n) = $guard =~ /^\@(!?)P([0-6T])$/
-        or fail($inst->{at}, "guard '$guard' must be \@P0..\@P6 or \@PT, with ! for not");
-    return ($n eq 'T' ? PT : $n) << 16 | ($not ? 1 << 19 : 0);
+    return PT << $lsb unless defined $guard;
+    my $kind = $row->{guard} eq 'uniform' ? 'UP' : 'P';
+    my ($not, $n) = $guard =~ /^\@(!?)$kind([0-6T])$/
+        or fail($inst->{at}, "guard '$guard' must be \@${kind}0..\@${kind}6 or \@${kind}T, with ! for not");
+    return ($n eq 'T' ? PT : $n) << $lsb | ($not ? 1 << $lsb + 3 : 0);
 }
 
 # Matches operand specs from $i with operand texts from $j; the bits, or undef. Operands that print nothing at their
@@ -168,7 +172,7 @@ sub _match {
     my $value = $spec->{omit_if} // 0;
     $try->{args}{ $spec->{name} } = { value => $value };
     $value = 7 - $value if $spec->{complement};
-    return $rest | (defined $spec->{lsb} ? $value << $spec->{lsb} : 0);
+    return $rest | (defined $spec->{lsb} ? put($value, $spec->{lsb}) : 0);
 }
 
 sub _omissible {

@@ -5,17 +5,26 @@ use strict;
 use warnings;
 use Exporter 'import';
 use MaxAs::Control qw(unpack_control pack_control control_text);
+use MaxAs::Cubin qw(reserved_shared);
 use MaxAs::Decode qw(decode);
 use MaxAs::Encode qw(encode);
 use MaxAs::Fail qw(fail_plain);
 use MaxAs::Layout qw(address_of tail_items target_of);
 use MaxAs::Program qw(parse_instruction);
+use MaxAs::Word qw(get hex_of word_of);
 our @EXPORT_OK = qw(extract_kernel extract_body module_lines disassemble_code test_code split_words);
 
 # Code bytes to [word, control bits] per instruction.
 sub split_words {
-    my ($code) = @_;
+    my ($code, $wide) = @_;
     my @found;
+    if ($wide) {
+        for my $pair (map { [unpack 'Q<2', $_] } $code =~ /(.{16})/gs) {
+            my $control = $pair->[1] >> 41 & 0x1fffff;
+            push @found, [word_of(sprintf '%016x%016x', $pair->[1] & ~(0x1fffff << 41), $pair->[0]), $control];
+        }
+        return @found;
+    }
     for my $at (map { $_ * 32 } 0 .. int(length($code) / 32) - 1) {
         my ($control, @words) = unpack 'Q<4', substr $code, $at, 32;
         push @found, map { [$words[$_], $control >> 21 * $_ & 0x1fffff] } 0 .. 2;
@@ -27,9 +36,10 @@ sub split_words {
 sub disassemble_code {
     my ($table, $code, $name, $name_target) = @_;
     my ($index, @out) = (0);
-    for my $pair (split_words($code)) {
+    my $wide = $table->{word_bits} > 64;
+    for my $pair (split_words($code, $wide)) {
         my ($word, $bits) = @$pair;
-        my $address = address_of($index++);
+        my $address = address_of($index++, $wide);
         my $control = unpack_control($bits);
         my $inst = decode($table, $word, $control, $address, $name_target);
         fail_plain(sprintf '%s+0x%04x: %s', $name, $address, $inst) unless ref $inst;
@@ -53,13 +63,14 @@ sub _style {
 sub _body_length {
     my ($instructions, $style, $table, $sm) = @_;
     my $count = @$instructions;
-    for my $length (reverse(($count > 7 ? $count - 7 : 0) .. $count - 1)) {
-        my @tail = tail_items($length, $style);
+    my $wide = $table->{word_bits} > 64;
+    for my $length (reverse(($count > 9 ? $count - 9 : 0) .. $count - 1)) {
+        my @tail = tail_items($length, $style, $wide);
         next if $length + @tail != $count;
         my $i = $length;
         my $same = 1;
         for my $item (@tail) {
-            my $word = encode($item, { table => $table, sm => $sm, address => address_of($i), register => sub { }, label => sub { } });
+            my $word = encode($item, { table => $table, sm => $sm, address => address_of($i, $wide), register => sub { }, label => sub { } });
             my $have = $instructions->[$i++];
             $same &&= $word == $have->{word} && pack_control($item->{control}) == $have->{control_bits};
         }
@@ -87,7 +98,8 @@ sub _body {
     my @all = disassemble_code($table, $kernel->{code}, $kernel->{name}, sub { undef });
     my $style = _style(@all);
     my $length = _body_length(\@all, $style, $table, $sm);
-    my %index = map { target_of($_, $style) => $_ } 0 .. $length;
+    my $wide = $table->{word_bits} > 64;
+    my %index = map { target_of($_, $style, $wide) => $_ } 0 .. $length;
     my %label;
     for my $target (grep { defined } map { $_->{target} } @all[0 .. $length - 1]) { $label{$target} = undef if exists $index{$target} }
     my $n = 0;
@@ -95,7 +107,7 @@ sub _body {
     my @body = (disassemble_code($table, $kernel->{code}, $kernel->{name}, sub { $label{ $_[0] } }))[0 .. $length - 1];
     my $out = '';
     for my $i (0 .. $length) {
-        my $name = $label{ target_of($i, $style) };
+        my $name = $label{ target_of($i, $style, $wide) };
         $out .= "$name:\n" if defined $name;
         $out .= _line($body[$i]) if $i < $length;
     }
@@ -111,8 +123,9 @@ sub _line {
 
 sub _header {
     my ($k, $sm, $style, $count, $tail) = @_;
+    my $shared = ($k->{shared} // 0) - reserved_shared($sm);
     my @lines = ("Kernel: $k->{name}", "Arch: sm_$sm", "InsCnt: $count", "RegCnt: $k->{registers}",
-        "SharedSize: " . ($k->{shared} // 0), "BarCnt: $k->{barriers}");
+        "SharedSize: " . ($shared < 0 ? 0 : $shared), "BarCnt: $k->{barriers}");
     push @lines, "Targets: $style" if $style ne 'group';
     push @lines, 'Tail: none' unless $tail;
     push @lines, "MinRegs: $k->{registers}", "MinBars: $k->{barriers}", _resource_lines($k);
@@ -165,9 +178,10 @@ sub module_lines {
 sub test_code {
     my ($table, $code, $name, $sm) = @_;
     my ($index, @lines, @bad) = (0);
-    for my $pair (split_words($code)) {
+    my $wide = $table->{word_bits} > 64;
+    for my $pair (split_words($code, $wide)) {
         my ($word, $bits) = @$pair;
-        my $address = address_of($index++);
+        my $address = address_of($index++, $wide);
         my $control = unpack_control($bits);
         my $found = decode($table, $word, $control, $address, sub { undef });
         unless (ref $found) { push @bad, sprintf '%s+0x%04x: %s', $name, $address, $found; push @lines, '?'; next }
@@ -186,7 +200,7 @@ sub _differs {
     return 'does not parse as an instruction' unless $inst;
     my $again = eval { encode($inst, { table => $table, sm => $sm, address => $address, register => sub { }, label => sub { } }) };
     return 'does not assemble: ' . (ref $@ ? $@->message =~ s/\n.*//sr : $@) unless defined $again;
-    return sprintf 'assembles to 0x%016x, not 0x%016x', $again, $word if $again != $word;
+    return sprintf 'assembles to %s, not %s', hex_of($again), hex_of($word) if $again != $word;
     $inst->{control}{reuse} = $inst->{asked_reuse} | $inst->{phase};
     my $control = pack_control($inst->{control});
     return sprintf 'its control code means 0x%06x, not 0x%06x', $control, $bits if $control != $bits;

@@ -10,19 +10,22 @@ use Exporter 'import';
 use MaxAs::Fail qw(warn_at);
 use MaxAs::Immediate qw(integer float_bits double_bits half_bits hex_text);
 use MaxAs::Table qw(field_put);
+use MaxAs::Word qw(put put_field);
 our @EXPORT_OK = qw(operand_bits);
 
-use constant { RZ => 255, PT => 7 };
+use constant { RZ => 255, PT => 7, URZ => 63 };
 my %HANDLER = (
     gpr => \&_gpr, pred => \&_pred, cbank => \&_cbank, addr => \&_addr, cbank_indexed => \&_cbank_indexed,
     simm20_split => \&_simm20, simm => \&_simm, uimm => \&_uimm, f32_top20_split => \&_float20, f32 => \&_float32,
     f64_top20_split => \&_double20, f16_pair_split => \&_half_pair, rel_target => \&_rel_target,
     special_reg => \&_special_reg, scoreboard => \&_scoreboard, scoreboard_mask => \&_scoreboard_mask,
     cc_test => \&_cc_test, cbank36 => \&_cbank36, gpr_plus_simm => \&_gpr_plus_simm,
+    ugpr => \&_ugpr, upred => \&_upred, convergence => \&_convergence, f16 => \&_half, f64_high => \&_double_high,
+    rel_register => \&_rel_register,
     implied_next_gpr => \&_implied, enum => \&_enum, enum_from_modifier => \&_enum_from_modifier, literal => \&_literal,
 );
 
-my %NAMED = map { $_ => 1 } qw(special_reg cc_test enum enum_from_modifier literal scoreboard scoreboard_mask rel_target);
+my %NAMED = map { $_ => 1 } qw(convergence special_reg cc_test enum enum_from_modifier literal scoreboard scoreboard_mask rel_target);
 my %SIGN = (neg => '-', abs => '|..|', inv => '~', not => '!');
 
 # ($try, spec, parsed operand or two): bits of the operand, or undef with the reason in $try->{why}; `hard` says that no other form can be meant.
@@ -60,13 +63,14 @@ sub _flags {
         next unless $operand->{$flag};
         my $bit = $spec->{"${flag}_bit"} // ($operand->{kind} eq 'num' ? $spec->{"${flag}_bit_suffix"} : undef);
         return _hard($try, ($SIGN{$flag} // '.CC') . ' is not available here') unless defined $bit;
-        $bits |= 1 << $bit;
+        $bits |= put(1, $bit);
         $try->{args}{ $spec->{name} }{$flag} = 1;
     }
     if ($operand->{reuse}) {
         return _hard($try, '.reuse is not available here') unless defined $spec->{slot};
         $try->{reuse} |= 1 << $spec->{slot};
     }
+    return $bits if $spec->{type} eq 'addr';    # its own parts: _sum_address
     my $parts = $operand->{parts} // '';
     $parts =~ s/\Q$spec->{suffix}\E$// or return _soft($try, "'$spec->{suffix}' wanted") if defined $spec->{suffix};
     if ($spec->{part}) {
@@ -95,7 +99,7 @@ sub _register_number {
 sub _gpr {
     my ($try, $spec, $o) = @_;
     return _soft($try, 'a register is wanted') unless $o->{kind} eq 'reg' || $o->{kind} eq 'word';
-    return _soft($try, 'a register is wanted') if $o->{kind} eq 'word' && $o->{whole} =~ /^(?:SR_|CC\b|SB\d|PR$)/;
+    return _soft($try, 'a register is wanted') if $o->{kind} eq 'word' && $o->{whole} =~ /^(?:SR_|CC\b|SB\d|PR$|UR(?:Z|\d+)\b)/;
     my $n = _register_number($try, $o->{name});
     return unless defined $n;
     return _soft($try, 'RZ has another form here')
@@ -104,7 +108,7 @@ sub _gpr {
         return _hard($try, "must be the destination register, R$try->{args}{$1}{value}") if $n != $try->{args}{$1}{value};
     }
     $try->{args}{ $spec->{name} } = { value => $n, name => $o->{name} };
-    return $n << $spec->{lsb};
+    return put($n, $spec->{lsb});
 }
 
 sub _pred {
@@ -113,7 +117,41 @@ sub _pred {
     my ($n) = $o->{name} =~ /^P([0-6]|T)$/ or return _hard($try, "'$o->{name}' is not a predicate (P0..P6, PT)");
     $n = PT if $n eq 'T';
     $try->{args}{ $spec->{name} } = { value => $n };
-    return ($spec->{complement} ? 7 - $n : $n) << $spec->{lsb};
+    return put($spec->{complement} ? 7 - $n : $n, $spec->{lsb});
+}
+
+# U is a uniform register or predicate; they have no names but their numbers.
+sub _ureg_number {
+    my ($try, $name) = @_;
+    my ($n) = ($name // '') =~ /^UR(Z|\d{1,2})$/ or return _soft($try, 'a uniform register is wanted');
+    return URZ if $n eq 'Z';
+    return $n if $n <= 62;
+    return _hard($try, "'$name' is not a uniform register (UR0..UR62, URZ)");
+}
+
+sub _ugpr {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a uniform register is wanted') unless $o->{kind} eq 'word';
+    my $n = _ureg_number($try, $o->{name});
+    return unless defined $n;
+    $try->{args}{ $spec->{name} } = { value => $n };
+    return put($n, $spec->{lsb});
+}
+
+sub _upred {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a uniform predicate UP0..UP6 or UPT is wanted') unless $o->{kind} eq 'upred';
+    my ($n) = $o->{name} =~ /^UP([0-6]|T)$/ or return _hard($try, "'$o->{name}' is not a uniform predicate (UP0..UP6, UPT)");
+    $n = PT if $n eq 'T';
+    $try->{args}{ $spec->{name} } = { value => $n };
+    return put($n, $spec->{lsb});
+}
+
+sub _convergence {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a convergence barrier B0..B15 is wanted') unless ($o->{name} // '') =~ /^B(\d|1[0-5])$/;
+    $try->{args}{ $spec->{name} } = { value => $1 };
+    return put($1, $spec->{lsb});
 }
 
 sub _bank {
@@ -137,7 +175,7 @@ sub _cbank {
     my $off = _constant_offset($try, $o->{off}, $spec->{scale});
     return unless defined $off;
     $try->{args}{ $spec->{name} } = { bank => $o->{bank}, offset => $off, value => 0 };
-    return $off / $spec->{scale} << $spec->{lsb} | $o->{bank} << $spec->{bank_lsb};
+    return put($off / $spec->{scale}, $spec->{lsb}) | put($o->{bank}, $spec->{bank_lsb});
 }
 
 sub _cbank36 {
@@ -173,9 +211,42 @@ sub _signed_field {
     return ($units & (1 << $w) - 1) << $off->{lsb};
 }
 
+# An address that has a uniform register, a descriptor, a scale or a suffix in it, or may have.
+sub _sum_address {
+    my ($try, $spec, $o) = @_;
+    my $word = 0;
+    return _soft($try, $spec->{desc} ? 'an address with a descriptor desc[UR][R] is wanted' : 'a descriptor is not available here')
+        if !$spec->{desc} != !defined $o->{desc};
+    my $ureg = $spec->{desc} ? $o->{desc} : $o->{ureg};
+    return _soft($try, 'a uniform register is not available here') if defined $o->{ureg} && ($spec->{desc} || !defined $spec->{ureg});
+    return _soft($try, 'a uniform register is wanted') if defined $spec->{ureg} && !defined $ureg && !$spec->{quiet};
+    if (defined $spec->{ureg}) {
+        my $n = _ureg_number($try, $ureg // 'URZ');
+        return unless defined $n;
+        $word |= put($n, $spec->{ureg});
+        $try->{args}{"$spec->{name}.uniform"} = { value => $n };
+    }
+    my $suffix = $o->{suffix} // '';
+    if (ref $spec->{scale}) {
+        my $raw = $spec->{scale}{raw}{$suffix} or return _soft($try, "'$suffix' is not available here");
+        $word |= field_put($spec->{scale}, $raw->[0]);
+    }
+    elsif (defined $o->{reg} && $suffix ne ($spec->{suffix} // '')) {
+        return _soft($try, "'" . ($spec->{suffix} // 'no suffix') . "' is wanted behind the register");
+    }
+    my $n = defined $o->{reg} ? _register_number($try, $o->{reg}) : RZ;
+    return unless defined $n;
+    return _soft($try, 'a register is not available here') if $n != RZ && !defined $spec->{reg};
+    my $off = $spec->{off} ? _signed_field($try, $o->{off}, $spec->{off}, $n) : $o->{off} ? _soft($try, 'no offset here') : 0;
+    return unless defined $off;
+    $try->{args}{ $spec->{name} } = { value => $n, name => $o->{reg}, offset => undef };
+    return $word | $off | (defined $spec->{reg} ? put($n, $spec->{reg}) : 0);
+}
+
 sub _addr {
     my ($try, $spec, $o) = @_;
     return _soft($try, 'an address [R+offset] is wanted') unless $o->{kind} eq 'addr';
+    return _sum_address($try, $spec, $o) if $try->{env}{table}{word_bits} > 64;
     my $n = defined $o->{reg} ? _register_number($try, $o->{reg}) : RZ;
     return unless defined $n;
     my $off = _signed_field($try, $o->{off}, $spec->{off}, $n);
@@ -241,17 +312,18 @@ sub _simm {
         : _ranged($try, $o, -(1 << $w - 1), (1 << $w) - 1);
     return unless defined $value;
     $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
-    return ($value & (1 << $w) - 1) << $spec->{lsb};
+    return put($value & (1 << $w) - 1, $spec->{lsb});
 }
 
 sub _uimm {
     my ($try, $spec, $o) = @_;
     my ($w, $low) = ($spec->{width}, 0);
+    return _scattered($try, $spec, $o) if $spec->{pieces};
     if (defined $spec->{neg_bit} && $o->{kind} eq 'num' && $o->{text} =~ /^-(.+)/) {    # VADD: the sign is a bit
         my $bits = _uimm($try, $spec, { %$o, text => $1 });
         return defined $bits ? $bits | 1 << $spec->{neg_bit} : undef;
     }
-    return _simm($try, $spec, $o) if $w == 32 && $spec->{name} eq 'b';
+    return _simm($try, $spec, $o) if $w == 32 && $spec->{name} =~ /^(?:b|imm)$/;
     if ($o->{kind} eq 'word' && $spec->{name} eq 'target') {
         my $address = _label($try, $o);
         return defined $address ? $address << $spec->{lsb} : undef;
@@ -261,7 +333,7 @@ sub _uimm {
     my $value = _ranged($try, $o, $low, (1 << $w) - 1);
     return unless defined $value;
     $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
-    return ($value & (1 << $w) - 1) << $spec->{lsb};
+    return put($value & (1 << $w) - 1, $spec->{lsb});
 }
 
 # A texture's name stands for its slot, a word index into constant bank 0.
@@ -301,6 +373,28 @@ sub _float32 {
     return defined $bits ? $bits << $spec->{lsb} : undef;
 }
 
+sub _scattered {
+    my ($try, $spec, $o) = @_;
+    my $value = _ranged($try, $o, 0, (1 << $spec->{width}) - 1);
+    return unless defined $value;
+    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
+    return put_field($spec, $value);
+}
+
+sub _half {
+    my ($try, $spec, $o) = @_;
+    my $bits = _read_number($try, $o, \&half_bits);
+    return defined $bits ? put($bits, $spec->{lsb}) : undef;
+}
+
+sub _double_high {
+    my ($try, $spec, $o) = @_;
+    my $bits = _read_number($try, $o, \&double_bits);
+    return unless defined $bits;
+    return _hard($try, "immediate $o->{text} does not fit the upper half of a double") if $bits & 0xffffffff;
+    return put($bits >> 32, $spec->{lsb});
+}
+
 sub _half_pair {
     my ($try, $spec, @o) = @_;
     my $word = 0;
@@ -331,11 +425,32 @@ sub _rel_target {
     elsif ($o->{kind} eq 'word' || $o->{kind} eq 'reg') { $target = _label($try, $o) }
     else { return _soft($try, 'a label is wanted') }
     return unless defined $target;
+    return _scaled_distance($try, $spec, $target, $o) if $spec->{scale};
     my $distance = $target - $try->{env}{address} - 8;
     my $half = 1 << $spec->{width} - 1;
     return _hard($try, sprintf "label '%s' is too far: %d bytes, at most %d", $o->{name} // $o->{text}, $distance, $half - 1)
         if $distance < -$half || $distance >= $half;
     return ($distance & 2 * $half - 1) << $spec->{lsb};
+}
+
+# A distance from the next instruction of 16 bytes, in units, its bits perhaps scattered.
+sub _scaled_distance {
+    my ($try, $spec, $target, $o) = @_;
+    my $distance = $target - ($spec->{absolute} ? 0 : $try->{env}{address} + 16);
+    return _hard($try, "target must be a multiple of $spec->{scale}") if $distance % $spec->{scale};
+    use integer;
+    return put_field($spec, ($distance / $spec->{scale}) & (1 << $spec->{width}) - 1);
+}
+
+sub _rel_register {
+    my ($try, $spec, $o) = @_;
+    return _soft($try, 'a register and an address are wanted') unless $o->{kind} =~ /^(?:reg|word|regoff)$/;
+    my $n = _register_number($try, $o->{reg} // $o->{name});
+    return unless defined $n;
+    my $distance = _scaled_distance($try, $spec, $o->{off} // 0, $o);
+    return unless defined $distance;
+    $try->{args}{ $spec->{name} } = { value => $n };
+    return $distance | put($n, $spec->{reg});
 }
 
 sub _special_reg {
@@ -347,7 +462,7 @@ sub _special_reg {
     my $near = defined $n ? undef : MaxAs::Table::nearest($name, keys %{ $try->{env}{table}{sr_number} });
     return _hard($try, "unknown special register '$name'" . (defined $near ? "; did you mean $near?" : '')) unless defined $n;
     $try->{args}{ $spec->{name} } = { value => $n };
-    return $n << $spec->{lsb};
+    return put($n, $spec->{lsb});
 }
 
 sub _scoreboard {

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 use Exporter 'import';
 use MaxAs::Fail qw(fail fail_plain warn_at);
+use MaxAs::Interface qw(param_base);
 our @EXPORT_OK = qw(parse_header module_header);
 
 my $NAME = qr/[A-Za-z_\$][\w\$]*/;
@@ -19,7 +20,7 @@ sub _int { my ($text) = @_; return $text =~ /^0x/i ? hex $text : 0 + $text }
 # Keyword -> [pattern, what it wants, what it does with (header, captures)]
 my %KEY = (
     Kernel     => [qr/^($NAME)(?:\s.*)?$/, 'a name', sub { $_[0]{name} = $_[1] }],
-    Arch       => [qr/^(sm_\d\d)$/, 'sm_50 .. sm_62', sub { $_[0]{arch} = $_[1] }],
+    Arch       => [qr/^(sm_\d\d)$/, 'sm_50 .. sm_62 or sm_90', sub { $_[0]{arch} = $_[1] }],
     SharedSize => [qr/^($SIZE)$/, 'bytes', sub { $_[0]{shared} = _int($_[1]) }],
     MinRegs    => [qr/^(\d{1,3})$/, 'a register count', sub { $_[0]{min_registers} = $_[1] }],
     MinBars    => [qr/^(\d{1,2})$/, 'a barrier count', sub { $_[0]{min_barriers} = $_[1] }],
@@ -110,13 +111,13 @@ sub _global {
 
 # Reads comment lines up to the first instruction. $kernel and $module are filled; returns nothing.
 sub parse_header {
-    my ($lines, $kernel, $module) = @_;
+    my ($lines, $kernel, $module, $arch) = @_;
     my $params;
     for my $line (@$lines) {
         next unless $line->{text} =~ /^\s*#(.*)/;
         my ($text, $at) = ($1, { %{ $line->{at} }, now => $line->{text} });
         if ($text =~ /^\s*Params\s*\((\d+)\)\s*:/) { $params = $1; $kernel->{params} = []; next }
-        if (defined $params && $text =~ /^\s*(\d{1,4}|ord):/) { _param($kernel, $text, $at); next }
+        if (defined $params && $text =~ /^\s*(\d{1,4}|ord):/) { _param($kernel, $text, $at, param_base(substr $arch // $kernel->{arch} // 'sm_52', 3)); next }
         next unless $text =~ /^\s*([A-Z]\w*)\s*:\s*(.*?)\s*$/ && ($KEY{$1} || $COUNTED{$1});
         my ($key, $value) = ($1, $2);
         next if $COUNTED{$key};
@@ -137,13 +138,13 @@ sub parse_header {
 }
 
 sub _param {
-    my ($kernel, $text, $at) = @_;
+    my ($kernel, $text, $at, $base) = @_;
     $text =~ s/^\s+|\s+$//g;
     return if $text =~ /^ord:/;
     my ($ordinal, $address, $size, $align, $name) = $text =~ /^(\d{1,4}):(0x[0-9a-fA-F]{1,4}|\d{1,5}):(\d{1,4}):(\d{1,3})(?:[:\s]\s*(\w+).*)?$/
         or fail($at, "parameter line '$text' must be ord:address:size:align [name], such as 0:0x140:8:0");
-    my $offset = _int($address) - 0x140;
-    fail($at, "parameter $ordinal lies at $address, parameters start at 0x140") if $offset < 0;
+    my $offset = _int($address) - $base;
+    fail($at, sprintf "parameter $ordinal lies at $address, parameters start at 0x%x", $base) if $offset < 0;
     fail($at, "parameter $ordinal ends beyond 4096 bytes") if $offset + $size > 4096;
     fail($at, "parameter ordinal $ordinal out of order") if $ordinal != @{ $kernel->{params} };
     push @{ $kernel->{params} }, { ordinal => 0 + $ordinal, offset => $offset, size => 0 + $size, align => 0 + $align,

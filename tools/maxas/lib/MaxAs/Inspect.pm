@@ -22,7 +22,8 @@ sub inspect {
         elsif ($type == STT_OBJECT) { _variable($info, $s, $section, $file) }
     }
     _relocations($elf, $info);
-    $_->{frame} = _frame($elf, $_->{symbol_index}) for @{ $info->{kernels} };
+    $_->{frame} = _of_module($elf, $_->{symbol_index}, 0x12) for @{ $info->{kernels} };
+    $_->{registers} ||= _of_module($elf, $_->{symbol_index}, 0x2f) for @{ $info->{kernels} };
     return $info;
 }
 
@@ -109,13 +110,13 @@ sub _kernel_attributes {
     return;
 }
 
-# Local stack bytes of a kernel, from the module's attributes.
-sub _frame {
-    my ($elf, $index) = @_;
+# A number of a kernel's from the module's attributes: 0x12 local stack bytes, 0x2f registers.
+sub _of_module {
+    my ($elf, $index, $wanted) = @_;
     my $section = $elf->section('.nv.info') or return 0;
     for my $entry (attributes($section->{data}, $section->{name})) {
         my ($code, $format, $value) = @$entry;
-        next unless $code == 0x12 && $format == 4 && length $value >= 8;
+        next unless $code == $wanted && $format == 4 && length $value >= 8;
         my ($symbol, $bytes) = _words($value);
         return $bytes if $symbol == $index;
     }

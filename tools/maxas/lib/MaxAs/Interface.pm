@@ -7,11 +7,13 @@ use warnings;
 use Exporter 'import';
 use JSON::PP ();
 use MaxAs::Fail qw(fail);
-our @EXPORT_OK = qw(declare_params interface_text mapping_text $INTERFACE_SECTION $PARAM_BASE);
+our @EXPORT_OK = qw(declare_params interface_text mapping_text param_base $INTERFACE_SECTION);
 
 our $INTERFACE_SECTION = '.maxdnn.interface';
-our $PARAM_BASE = 0x140;    # first byte of the parameters in constant bank 0
 my %BYTES = (ptr => 8, f32 => 4, u32 => 4, i32 => 4);
+
+# The first byte of the parameters in constant bank 0.
+sub param_base { my ($sm) = @_; return $sm < 70 ? 0x140 : 0x210 }
 
 # Lays out what `# Param:` lines declared and names it: param_x, or param_x[0] and param_x[1] for the halves of a pointer.
 sub declare_params {
@@ -35,14 +37,14 @@ sub declare_params {
 
 # ([name, the constant it stands for], ...) of a parameter's words.
 sub _words {
-    my ($param) = @_;
+    my ($kernel, $param) = @_;
     return map { ["param_$param->{name}" . ($param->{size} > 4 ? "[$_]" : ''),
-        sprintf 'c[0x0][0x%x]', $PARAM_BASE + $param->{offset} + 4 * $_] } 0 .. $param->{size} / 4 - 1;
+        sprintf 'c[0x0][0x%x]', $kernel->{param_base} + $param->{offset} + 4 * $_] } 0 .. $param->{size} / 4 - 1;
 }
 
 sub _name {
     my ($kernel, $param) = @_;
-    for my $word (_words($param)) {
+    for my $word (_words($kernel, $param)) {
         my ($name, $text) = @$word;
         my $mapped = $kernel->{constants}{$name};
         fail($param->{at}, "CONSTANT_MAPPING maps '$name' to '$mapped', but parameter '$param->{name}' lies at $text")
@@ -56,7 +58,7 @@ sub _name {
 sub mapping_text {
     my ($kernel) = @_;
     return '' unless $kernel->{declared};
-    my @lines = map { "    $_->[0] : $_->[1]\n" } map { _words($_) } @{ $kernel->{params} };
+    my @lines = map { "    $_->[0] : $_->[1]\n" } map { _words($kernel, $_) } @{ $kernel->{params} };
     return join '', "<CONSTANT_MAPPING>\n", @lines, "</CONSTANT_MAPPING>\n";
 }
 

@@ -34,6 +34,7 @@ sub parse_operand {
     my ($text) = @_;
     die "operand is empty\n" unless length $text;
     return _address($1) if $text =~ /^\[(.*)\]$/ && $text !~ /^\[.*\]\s*\[/;
+    return { %{ _address($2) }, desc => $1 } if $text =~ /^desc\s*\[\s*(\w+)\s*\]\s*\[(.*)\]$/;
     return _mask($1) if $text =~ /^\{(.*)\}$/;
     return { kind => 'num', text => $1, _suffix_flags($2) } if $text =~ /^($NUMBER)\s*((?:\.(?:NEG|ABS|INV))*)$/;
     return { kind => 'num', text => $1, inv => 1 } if $text =~ /^~\s*($NUMBER)$/;
@@ -74,6 +75,7 @@ sub _plain {
     die "'$text' is not an operand\n" unless $text =~ /^(\w+)((?:\.\w+)*)$/;
     my ($name, $after) = ($1, $2);
     return (kind => 'pred', name => $name) if $name =~ /^P(?:T|\d+)$/ && !length $after;
+    return (kind => 'upred', name => $name) if $name =~ /^UP(?:T|\d+)$/ && !length $after;
     return (kind => $name =~ /^R(?:Z|\d+)$/ ? 'reg' : 'word', name => $name, whole => $text, _suffixes($after));
 }
 
@@ -98,11 +100,13 @@ sub _address {
     my ($text) = @_;
     $text =~ s/^\s+|\s+$//g;
     die "address [] is empty\n" unless length $text;
-    if ($text =~ /^([A-Za-z_]\w*)(?:\.64)?\s*(?:([-+])\s*(.*))?$/) {
-        my ($reg, $sign, $rest) = ($1, $2, $3);
-        return { kind => 'addr', reg => $reg, off => 0 } unless defined $sign;
+    if ($text =~ /^(UR(?:Z|\d+))\s*(?:\+\s*(.*))?$/) { return { kind => 'addr', ureg => $1, off => defined $2 ? _integer($2) : 0 } }
+    if ($text =~ /^([A-Za-z_]\w*)(\.(?:64|U32|X4|X8|X16))?\s*(?:\+\s*(UR(?:Z|\d+)))?\s*(?:([-+])\s*(.*))?$/) {
+        my ($reg, $suffix, $ureg, $sign, $rest) = ($1, $2, $3, $4, $5);
+        my %found = (kind => 'addr', reg => $reg, suffix => $suffix, ureg => $ureg);
+        return { %found, off => 0 } unless defined $sign;
         my $off = _integer($rest);
-        return { kind => 'addr', reg => $reg, off => $sign eq '-' ? -$off : $off };
+        return { %found, off => $sign eq '-' ? -$off : $off };
     }
     return { kind => 'addr', off => _integer($text) };
 }

@@ -42,7 +42,7 @@ sub _is_written { my ($keys, $written) = @_; return scalar grep { $written->{$_}
 # the entry [key, instruction that read it last] found for a read, or undef) for each read of each instruction. Labels and
 # jumps empty the slots.
 sub _walk {
-    my ($items, $registers, $depth, $skip_written, $visit) = @_;
+    my ($items, $registers, $depth, $banks, $skip_written, $visit) = @_;
     my @slot = ([], [], []);
     for my $inst (@$items) {
         if ($inst->{type} eq 'label') { @slot = ([], [], []); next }
@@ -55,11 +55,21 @@ sub _walk {
             $visit->($inst, $number, $found);
             @$entries = grep { $_->[0] ne $key } @$entries;
             push @$entries, [$key, $inst] unless $skip_written && _is_written($key, $written);
-            shift @$entries while @$entries > $depth;
+            _forget($entries, $depth, $banks, $key);
         }
         for my $entries (@slot) { @$entries = grep { !_is_written($_->[0], $written) } @$entries }
         @slot = ([], [], []) if $inst->{row}{cls}{pipe} eq 'branch';
     }
+    return;
+}
+
+# Keeps $depth entries of the bank that was just read.
+sub _forget {
+    my ($entries, $depth, $banks, $key) = @_;
+    my ($bank) = $key =~ /^(\d+)/ ? $1 % $banks : 0;
+    my @same = grep { ($_->[0] =~ /^(\d+)/ ? $1 % $banks : 0) == $bank } @$entries;
+    shift @same while @same > $depth;
+    @$entries = grep { my $e = $_; ($e->[0] =~ /^(\d+)/ ? $1 % $banks : 0) != $bank || grep { $_ == $e } @same } @$entries;
     return;
 }
 
@@ -70,19 +80,21 @@ my $CANDIDATES = 3;
 sub set_reuse {
     my ($items, $registers) = @_;
     $_->{control}{reuse} = $_->{phase} // 0 for grep { $_->{type} eq 'instr' } @$items;
-    _walk($items, $registers, $CANDIDATES, 1, sub {
+    _walk($items, $registers, $CANDIDATES, 1, 1, sub {
         my (undef, $number, $found) = @_;
         $found->[1]{control}{reuse} |= 1 << $number if $found;
     });
     return;
 }
 
-# Notes per instruction which slots find their register in the cache, which holds $depth (the table's reuse_entries) in each:
+# Notes per instruction which slots find their register in the cache, which holds as many as the table says in each (of either bank,
+# where the words are wide):
 # { served => bits }.
 sub mark_served {
-    my ($items, $registers, $depth) = @_;
+    my ($items, $registers, $table) = @_;
+    my $banks = $table->{word_bits} > 64 ? $table->{banks} : 1;
     $_->{served} = 0 for @$items;
-    _walk($items, $registers, $depth, 0, sub {
+    _walk($items, $registers, $table->{reuse_entries}, $banks, 0, sub {
         my ($inst, $number, $found) = @_;
         $inst->{served} |= 1 << $number if $found && $found->[1]{control}{reuse} >> $number & 1;
     });

@@ -19,6 +19,9 @@ my $LONGEST   = 13;    # cycles: the longest fixed latency
 sub schedule_items {
     my ($items, $registers, $env, %opt) = @_;
     my @pieces = _pieces($items);
+    my ($block) = grep { $_->{type} eq 'open' } @$items;
+    fail($block->{at}, '<SCHEDULE_BLOCK> is not available for sm_90: write the order and the stalls')
+        if $block && $env->{table}{word_bits} > 64;
     return map { @{ $_->{items} } } @pieces unless grep { $_->{block} } @pieces;
     my @code = grep { $_->{type} eq 'instr' } map { @{ $_->{items} } } @pieces;
     for my $n (0 .. $#code) {

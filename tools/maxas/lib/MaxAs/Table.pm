@@ -1,5 +1,6 @@
 package MaxAs::Table;
-# The instruction table, read from maxdnn/isa/maxwell.json: the only copy of an encoding, shared with the decoder.
+# The instruction tables, read from maxdnn/isa/maxwell.json and hopper.json: the only copies of an encoding, shared with the
+# decoder.
 # Here rows get what the assembler needs on top: patterns for opcode text, and an index for words.
 use strict;
 use warnings;
@@ -9,23 +10,35 @@ use File::Basename qw(dirname);
 use File::Spec;
 use JSON::PP ();
 use MaxAs::Fail qw(fail_plain);
+use MaxAs::Word qw(put_field get_field word_of halves);
 our @EXPORT_OK = qw(field_get field_put);
 
 # In a source tree tools/ stands beside maxdnn/, in an installed package inside it.
 sub default_path {
+    my ($name) = @_;
     my $above = File::Spec->catdir(dirname(__FILE__), ('..') x 4);
-    my ($inside, $beside) = map { File::Spec->catfile($above, @$_, qw(isa maxwell.json)) } [], ['maxdnn'];
+    my ($inside, $beside) = map { File::Spec->catfile($above, @$_, 'isa', $name) } [], ['maxdnn'];
     return -e $inside ? $inside : $beside;
+}
+
+# The table of an architecture, by the number behind sm_.
+my %loaded;
+sub for_sm {
+    my ($class, $sm) = @_;
+    my $name = $sm < 70 ? 'maxwell.json' : 'hopper.json';
+    return $loaded{$name} //= $class->load(default_path($name));
 }
 
 sub load {
     my ($class, $path) = @_;
-    $path //= default_path();
+    $path //= default_path('maxwell.json');
     open my $fh, '<:raw', $path or fail_plain("$path: cannot read the instruction table: $!");
     my $text = do { local $/; <$fh> };
     close $fh;
     my $data = JSON::PP->new->decode($text);
-    my $self = bless { classes => $data->{classes}, reuse_entries => $data->{operand_cache}{entries}, rows => [], by_op => {}, opcode_memo => {} }, $class;
+    my $self = bless { classes => $data->{classes}, reuse_entries => $data->{operand_cache}{entries},
+        banks => $data->{banks}{count} // 4, word_bits => $data->{word_bits} // 64, guard_lsb => $data->{guard}{lsb} // 16,
+        index => $data->{index} // { lsb => 56, width => 8 }, name => $data->{name} // 'Maxwell', rows => [], by_op => {}, opcode_memo => {} }, $class;
     $self->_special_registers($data);
     $self->{cc_name} = $data->{sets}{cc};
     $self->{cc_number} = { map { substr($data->{sets}{cc}{$_}, 1) => 0 + $_ } keys %{ $data->{sets}{cc} } };
@@ -59,10 +72,11 @@ sub _row {
     my %row = %$raw;
     $row{index} = $index;
     ($row{op}) = $row{text} =~ /^(\w+)/;
-    $row{$_} = hex $row{$_} for qw(value mask);
+    $row{$_} = word_of($row{$_}) for qw(value mask);
+    $row{fill} = word_of($row{fill} // '0');
     $row{min_sm} = substr $row{min_arch}, 3;
     $row{cls} = $data->{classes}{ $row{class} };
-    for my $field (values %{ $row{modifiers} }, grep { defined } map { $_->{part} } @{ $row{operands} }) {
+    for my $field (values %{ $row{modifiers} }, grep { ref } map { @{$_}{qw(part scale)} } @{ $row{operands} }) {
         $field->{values} = _values($field->{values}, $data);
         push @{ $field->{raw}{ $field->{values}{$_} } }, 0 + $_ for sort { $a <=> $b } keys %{ $field->{values} };
     }
@@ -116,6 +130,7 @@ sub rows_for {
 sub _match_rows {
     my ($self, $opcode) = @_;
     my ($op) = $opcode =~ /^(\w+)/ or return;
+    $opcode =~ s/^IMAD\.(?:MOV|SHL|IADD)\b/IMAD/ if $self->{word_bits} > 64;    # what it is called, no bits
     my $rows = $self->{by_op}{$op} or return;
     my @found;
     for my $row (@$rows) {
@@ -156,18 +171,22 @@ sub _any_order {
 sub _index_words {
     my ($self) = @_;
     my @ordered = sort { _ones($b->{mask}) <=> _ones($a->{mask}) || $a->{index} <=> $b->{index} } @{ $self->{rows} };
+    if ($self->{word_bits} > 64) {
+        push @{ $self->{bucket}[get_field($self->{index}, $_->{value})] }, $_ for @ordered;
+        return;
+    }
     for my $top (0 .. 255) {
         $self->{bucket}[$top] = [grep { !(($top ^ $_->{value} >> 56) & $_->{mask} >> 56) } @ordered];
     }
     return;
 }
 
-sub _ones { return sprintf('%b', $_[0]) =~ tr/1// }
+sub _ones { return join('', map { sprintf '%b', $_ } halves($_[0])) =~ tr/1// }
 
 # The most specific row that matches the word, or undef.
 sub find {
     my ($self, $word) = @_;
-    for my $row (@{ $self->{bucket}[$word >> 56] }) {
+    for my $row (@{ $self->{bucket}[get_field($self->{index}, $word)] // [] }) {
         return $row if ($word & $row->{mask}) == $row->{value};
     }
     return undef;
@@ -180,7 +199,7 @@ sub field_get {
     if (my $bits = $field->{bits}) {
         return ($word >> $bits->[0] & 1) | ($word >> $bits->[1] & 1) << $field->{width} - 1;
     }
-    return $word >> $field->{lsb} & (1 << $field->{width}) - 1;
+    return get_field($field, $word);
 }
 
 sub field_put {
@@ -188,7 +207,7 @@ sub field_put {
     if (my $bits = $field->{bits}) {
         return ($value & 1) << $bits->[0] | ($value >> $field->{width} - 1 & 1) << $bits->[1];
     }
-    return $value << $field->{lsb};
+    return put_field($field, $value);
 }
 
 # -- help for error messages ------------------------------------------------------------------------------------
