@@ -7,6 +7,7 @@ use File::Basename qw(dirname);
 use MaxAs::Access qw(check_controls resources);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail fail_plain warn_at);
+use MaxAs::Fragment qw(check_fragments fragments);
 use MaxAs::Header qw(parse_header module_header);
 use MaxAs::Immediate qw(perl_allowed with_globals);
 use MaxAs::Interface qw(declare_params interface_text mapping_text param_base);
@@ -64,8 +65,9 @@ sub _mappings {
     ($source, my @register_bodies) = $source->take_blocks('REGISTER_MAPPING');
     my $constants = constant_map({ %{ $before->{constants} } }, @constant_bodies);
     my $registers = $before->{registers}->copy->define(@register_bodies);
-    return { constants => $constants, registers => $registers, lines => [$source->check_no_marks->lines],
-        register_bodies => \@register_bodies };
+    my @rest = $source->check_no_marks->lines;
+    return { constants => $constants, registers => $registers, lines => \@rest,
+        register_bodies => \@register_bodies, fragments => fragments(\@rest, @register_bodies) };
 }
 
 sub _kernel {
@@ -82,6 +84,7 @@ sub _kernel {
     declare_params($kernel);
     for my $line (@lines) { $line->{text} = substitute($line->{text}, $kernel->{constants}) }
     $kernel->{lines} = \@lines;
+    check_fragments($mapped->{fragments} // {}, $kernel) unless $opt{header_only};
     $kernel->{items} = [parse_items(@lines)] unless $opt{header_only};
     return $kernel;
 }
@@ -223,6 +226,7 @@ sub flat {
     my ($file, %opt) = @_;
     my (undef, undef, @kernels) = _front($file, %opt, code => 'skip', header_only => 1);
     my $text = MaxAs::Source->read_file($file)->include(_search($file, %opt))->{text};
+    $text =~ s/^(\s*#\s*(?:Takes|Uses|Leaves)):/$1/mg;    # of the fragments, which are one file now
     my $n = 0;
     my $mapping = sub { my $k = $kernels[$n++]; return $k ? mapping_text($k) : '' };
     return $text if $text =~ s/^(\s*#\s*Kernel:\s.*\n)/$1 . $mapping->()/gme;
