@@ -22,6 +22,13 @@ ALGORITHMS = {0: "IMPLICIT_GEMM", 1: "IMPLICIT_PRECOMP_GEMM", 2: "GEMM", 3: "DIR
               6: "WINOGRAD", 7: "WINOGRAD_NONFUSED"}
 DIRECT_FAMILY = (0, 1, 3)  # no transform and no explicit lowering: what the paper compared with
 EVERY_ALGORITHM = tuple(ALGORITHMS)
+BACKWARD = {
+    "data": ("cudnnConvolutionBackwardData", "cudnnGetConvolutionBackwardDataWorkspaceSize",
+             {0: "ALGO_0", 1: "ALGO_1", 2: "FFT", 3: "FFT_TILING", 4: "WINOGRAD", 5: "WINOGRAD_NONFUSED"}, (0, 1)),
+    "filters": ("cudnnConvolutionBackwardFilter", "cudnnGetConvolutionBackwardFilterWorkspaceSize",
+                {0: "ALGO_0", 1: "ALGO_1", 2: "FFT", 3: "ALGO_3", 4: "WINOGRAD", 5: "WINOGRAD_NONFUSED",
+                 6: "FFT_TILING"}, (0, 1, 3))}
+"""Of a gradient: function, function of its workspace, algorithms, those that are direct."""
 
 
 class CudnnError(Exception):
@@ -64,13 +71,7 @@ class Cudnn:
     def prepare(self, shape: ConvShape, algorithm: int) -> tuple[Callable[..., None], int]:
         """(run, workspace bytes): run(x, w, y, workspace) takes device addresses of N,C,H,W maps, K,C,R,S filters and
         N,K,P,Q outputs and launches the layer. Raises CudnnError where the algorithm does not serve the shape."""
-        s = shape
-        x = self._make("Tensor", _NCHW, _FLOAT, s.N, s.C, s.H, s.W, setter="cudnnSetTensor4dDescriptor")
-        y = self._make("Tensor", _NCHW, _FLOAT, s.N, s.K, s.P, s.Q, setter="cudnnSetTensor4dDescriptor")
-        w = self._make("Filter", _FLOAT, _NCHW, s.K, s.C, s.R, s.S, setter="cudnnSetFilter4dDescriptor")
-        conv = self._make("Convolution", s.pad_h, s.pad_w, s.str_h, s.str_w, 1, 1, _CROSS_CORRELATION, _FLOAT,
-                          setter="cudnnSetConvolution2dDescriptor")
-        self._call("cudnnSetConvolutionMathType", conv, _FMA_MATH)
+        x, w, y, conv = self._descriptors(shape)
         size = ctypes.c_size_t()
         self._call("cudnnGetConvolutionForwardWorkspaceSize", self._handle, x, w, conv, y, algorithm,
                    ctypes.byref(size))
@@ -82,6 +83,35 @@ class Cudnn:
                        ctypes.c_void_p(py))
 
         return run, size.value
+
+    def prepare_gradient(self, direction: str, shape: ConvShape, algorithm: int) -> tuple[Callable[..., None], int]:
+        """The same for the gradient of the maps ("data") or of the filters ("filters"): run(first, dy, out, workspace),
+        where `first` is the filters or the maps, dy N,K,P,Q and out what the gradient is of."""
+        x, w, y, conv = self._descriptors(shape)
+        function, sizing, _, _ = BACKWARD[direction]
+        given = (w, y, conv, x) if direction == "data" else (x, y, conv, w)
+        size = ctypes.c_size_t()
+        self._call(sizing, self._handle, *given, algorithm, ctypes.byref(size))
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        first, gradients, _, out = given
+
+        def run(p_first: int, p_gradients: int, p_out: int, workspace: int) -> None:
+            self._call(function, self._handle, ctypes.byref(one), first, ctypes.c_void_p(p_first), gradients,
+                       ctypes.c_void_p(p_gradients), conv, algorithm, ctypes.c_void_p(workspace), size,
+                       ctypes.byref(zero), out, ctypes.c_void_p(p_out))
+
+        return run, size.value
+
+    def _descriptors(self, shape: ConvShape) -> tuple[ctypes.c_void_p, ...]:
+        """Of maps, filters, outputs and convolution."""
+        s = shape
+        x = self._make("Tensor", _NCHW, _FLOAT, s.N, s.C, s.H, s.W, setter="cudnnSetTensor4dDescriptor")
+        y = self._make("Tensor", _NCHW, _FLOAT, s.N, s.K, s.P, s.Q, setter="cudnnSetTensor4dDescriptor")
+        w = self._make("Filter", _FLOAT, _NCHW, s.K, s.C, s.R, s.S, setter="cudnnSetFilter4dDescriptor")
+        conv = self._make("Convolution", s.pad_h, s.pad_w, s.str_h, s.str_w, 1, 1, _CROSS_CORRELATION, _FLOAT,
+                          setter="cudnnSetConvolution2dDescriptor")
+        self._call("cudnnSetConvolutionMathType", conv, _FMA_MATH)
+        return x, w, y, conv
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,63 @@
+"""Gradients on a real GPU: random problems of either kind by a random candidate, guard zones, the same bits."""
+
+import random
+
+import numpy as np
+import pytest
+
+from maxdnn import conv_bprop_bias, plan
+from tests import test_backward as backward
+from tests.gpu.test_gpu import Guarded, device  # noqa: F401
+
+pytestmark = pytest.mark.gpu
+CHUNKS = 20
+EACH = 20  # problems of a chunk
+
+
+def case(number):
+    """A plan and what else a call is given."""
+    rng = random.Random(31000 + number)
+    shape, layout, kind = backward.draw(rng), rng.choice(backward.LAYOUTS), list(backward.KINDS)[number % 2]
+    alpha, beta = rng.choice([1.0, -0.75]), rng.choice([0.0, 0.0, -1.5])
+    names = backward.families_of(backward.served(shape, layout, kind, beta))
+    kernel = rng.choice(names[rng.choice(list(names))])
+    return plan(shape, layout=layout, kernel=kernel, kind=kind, adds_out=beta != 0), alpha, beta
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_problems_match_float64_and_touch_nothing_else(device, chunk):  # noqa: F811
+    for number in range(chunk * EACH, (chunk + 1) * EACH):
+        made, alpha, beta = case(number)
+        arrays = backward.arrays_of(made, number)
+        placed = {role: Guarded(device, array) for role, array in arrays.items()}
+        backward.call(made, {role: x.array for role, x in placed.items()}, alpha=alpha, beta=beta,
+                      out=placed["out"].array)
+        backward.judge(made, arrays, placed["out"].get(), alpha, beta)
+        assert all((placed[role].get() == arrays[role]).all() for role in placed if role != "out")
+
+
+def test_the_same_bits_in_twenty_runs_of_twenty_problems(device):  # noqa: F811
+    for number in range(1000, 1020):
+        made, alpha, _ = case(number)
+        arrays = backward.arrays_of(made, number)
+        placed = {role: Guarded(device, array) for role, array in arrays.items()}
+        given = {role: x.array for role, x in placed.items()}
+        first = None
+        for _ in range(20):
+            backward.call(made, given, alpha=alpha, beta=float(made.problem.reads_out), out=placed["out"].array)
+            found = placed["out"].get().copy()
+            if made.problem.reads_out:
+                placed["out"] = Guarded(device, arrays["out"])
+                given["out"] = placed["out"].array
+            first = found if first is None else first
+            assert np.array_equal(found, first)
+
+
+@pytest.mark.parametrize("layout", backward.LAYOUTS)
+def test_gradients_of_a_bias(device, layout):  # noqa: F811
+    gradients = np.random.default_rng(2).uniform(-1, 1, (37, 14, 13, 50)).astype(np.float32)
+    axes = (1, 2, 3) if layout == "CHWN" else (0, 2, 3)
+    placed = Guarded(device, gradients)
+    with device.active():
+        out = conv_bprop_bias(placed.array, layout=layout).get()
+    assert (abs(out - gradients.sum(axes, dtype=float)) < 2e-6 * abs(gradients).sum(axes)).all()
