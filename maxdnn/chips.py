@@ -21,7 +21,8 @@ class Work:
     """What a launch asks of any chip. `slots`: issue slots of a block, all its warps together. `alone`: clocks of one
     block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once. `translated`: issue slots
     of a translation, if they are known to be others. `resident`: blocks of an SM at a time, where a block is so large a
-    part of the work that whole waves of them must be told from begun ones."""
+    part of the work that whole waves of them must be told from begun ones; `warps` of such a block, `ends`: clocks of
+    the launch that issue nothing."""
 
     blocks: int
     slots: float
@@ -29,16 +30,21 @@ class Work:
     nbytes: float
     translated: float | None = None
     resident: int = 0
+    warps: int = SCHEDULERS
+    ends: float = 0
 
     def clocks(self, chip: Chip) -> float:
         """The estimate: all issue slots spread evenly over the schedulers of all SMs, or all bytes at the rate of DRAM,
         whichever takes longer, and the time of one block for what does not overlap at the start and the end. With
-        `resident`, the slots of whole waves, and for a begun one those of the fullest SM, or one block's time."""
+        `resident`, the slots of whole waves, and for a begun one those of the fullest scheduler of the fullest SM, or
+        one block's time."""
         slots = self.slots if chip.native or self.translated is None else self.translated
         if self.resident:
             waves, rest = divmod(self.blocks, chip.sms * self.resident)
-            fullest = max(self.alone, -(-rest // chip.sms) * slots / SCHEDULERS) if rest else 0
-            return max(waves * self.resident * slots / SCHEDULERS + fullest, self.nbytes / chip.dram_bytes_per_clock)
+            warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
+            fullest = max(self.alone, warps * slots / self.warps) if rest else 0
+            issue = waves * self.resident * slots / SCHEDULERS + fullest
+            return self.ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
         issue = self.blocks * slots / (SCHEDULERS * chip.sms)
         return self.alone + max(issue, self.nbytes / chip.dram_bytes_per_clock)
 

@@ -12,7 +12,7 @@ from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, TileKernel, refuses_strided, seen
+from .family import LATENCY, Candidates, Family, Memory, TileKernel, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad, transpose
 
 TEXEL_FLOATS = 4
@@ -30,7 +30,6 @@ int32 beyond the largest texture (2^28 texels), so the fetch gives zero."""
 
 MAX_IMAGE_TILES = 32768  # the kernel's division by a multiplication is exact up to here
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
-_LATENCY = 1500  # clocks of a block alone that are no issue slot: first fetches, last stores
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ def _work(s: ConvShape, spec: ConvKernel, grid: tuple[int, int, int], elements: 
     slots = loop * elements // TILE_ELEMENTS + rest
     once = s.C // s.groups * s.H * s.W * s.N + elements * s.K // s.groups + s.K // s.groups * s.P * s.Q * s.N
     translated = slots + (spec.translated - loop) * elements // TILE_ELEMENTS
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
+    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
 def offset_table(s: ConvShape, first: int, last: int, extra: bool = False) -> np.ndarray:

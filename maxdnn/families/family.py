@@ -47,6 +47,10 @@ def refuses_strided(problem: Problem) -> str | None:
     return "arrays that are not C-contiguous" if any(o.strides for o in problem.operands) else None
 
 
+LATENCY = 9000
+"""Clocks of a convolution's launch that issue nothing: instructions and first texels from DRAM, last stores; simulated
+on gm204."""
+
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of which the estimate takes one
 
 

@@ -4,7 +4,7 @@ is split, and its parts are added in a fixed order."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -13,19 +13,19 @@ from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
-from .family import SPLITS, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
+from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
 from .layout import MAX_GRID_YZ, pad, reduce, transpose
 
 TILE_ELEMENTS = 8
 """Patch elements that one loop iteration consumes."""
 
-RECORD = np.dtype([("offsets", "<i4", TILE_ELEMENTS), ("taps", "<u4"), ("row", "<i4")])
-"""What the table says of an iteration; see the source of the kernel."""
+TABLE_BYTES = 65536
+"""What constant memory holds of records."""
 
-RECORDS = 65536 // RECORD.itemsize
-"""Records that constant memory holds."""
+BEYOND = 0x40000000
+"""Added to every offset of the table and taken from every pixel's base: an offset alone lies beyond every texture."""
 
-OUT_OF_RANGE = 0x40000000
+OUT_OF_RANGE = 0x80000000
 """Offset of an element that does not exist, beyond every texture from every pixel."""
 
 NO_ROW = 0x20000000
@@ -35,26 +35,96 @@ MOST_TAPS = 16
 """Rows and columns of a filter that the test of taps reaches."""
 
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
-_MOST_WASTE = 1.05  # products with channels that do not exist, before a padded copy is cheaper
+_MOST_WASTE = 1.05  # products with channels that do not exist, before elements are tested one by one
 _PIXELS_FIRST, _TESTS = 4, 8  # flags of the kernel, beside those of the last step
-_LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
+_ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in; simulated
+_ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block that has an SM for itself, by warps; simulated
+_FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work; simulated
+_SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
+_TEXEL_FLOATS = 4
+_SECOND_FILTERS = 32  # texture tex_G of turned filters begins so many further
 
 
-PIXELS_64X64 = TileKernel("sconv_pixels_K64_J64", "conv_pixels_64x64.sass", """Forward convolution of 64 pixels and 64
-filters a block, or a part of each sum. Grid: x = ceil(j / 64), y = ceil(k / 64), z = splits.""",
-                          (64, 64), (527, 614), 652)
+@dataclass(frozen=True)
+class PixelKernel(TileKernel):
+    """`turned`: reads filters K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none",
+    "one" for all elements of an iteration, "each"."""
 
-KERNELS = (PIXELS_64X64,)
+    turned: bool = False
+    tests: str = "one"
+
+    @property
+    def warps(self) -> int:
+        return self.tile[0] * self.tile[1] // 64 // 32
+
+    @cached_property
+    def record(self) -> np.dtype:
+        """What the table says of an iteration; with 256 threads in two halves, of four elements each."""
+        share = TILE_ELEMENTS // self.halves
+        masks = [("masks", "<u4", share)] if self.tests == "each" else []
+        return np.dtype([("offsets", "<u4", share), *masks, ("taps", "<u4"), ("row", "<i4")])
+
+    @property
+    def resident(self) -> int:
+        """Blocks of an SM at a time, by registers: 16 warps, or 12 of the small tile's."""
+        return 12 if self.warps == 1 else 16 // self.warps
+
+    @property
+    def halves(self) -> int:
+        return 2 if self.warps == 8 else 1
+
+    @property
+    def records(self) -> int:
+        """Records that constant memory holds."""
+        return TABLE_BYTES // (self.halves * self.record.itemsize)
+
+
+def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: int, *, turned: bool = False,
+            tests: str = "one") -> PixelKernel:
+    j, k = tile
+    name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * turned + "_taps" * (tests == "each")
+    return PixelKernel(name, f"pixels_{j}x{k}.sass", f"""Forward convolution of {j} pixels and {k} filters a block, or a
+part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""", tile, slots,
+                       translated, turned, tests)
+
+
+PIXELS_64X64 = _kernel((64, 64), (527, 635), 652)
+
+KERNELS = (
+    PIXELS_64X64,
+    _kernel((64, 64), (534, 646), 652, tests="each"),
+    _kernel((64, 64), (526, 597), 652, turned=True, tests="none"),
+    _kernel((64, 64), (534, 657), 652, turned=True, tests="each"),
+    _kernel((32, 64), (528, 644), 652),
+    _kernel((32, 64), (527, 611), 652, turned=True, tests="none"),
+    _kernel((32, 64), (535, 671), 652, turned=True, tests="each"),
+    _kernel((128, 128), (523, 628), 600),
+    _kernel((128, 128), (522, 586), 600, turned=True, tests="none"),
+    _kernel((128, 128), (526, 640), 600, turned=True, tests="each"),
+)
 
 
 def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
-    longest = max(1, *(_iterations(s, maps) for s, maps in _steps(problem)))
+    steps = _steps(problem)
     for spec in KERNELS:
-        for splits in SPLITS:
-            if splits <= longest:
-                found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+        if _suits(problem, steps, spec):
+            longest = max(1, *(_iterations(s, maps, spec) for s, maps in steps))
+            for splits in _SPLITS:
+                if splits <= longest:
+                    found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
+
+
+def _suits(problem: Problem, steps: "list[tuple[Correlation, _Maps]]", spec: PixelKernel) -> bool:
+    """Whether a kernel is one for the problem: filters K,C,R,S are read as they lie if each begins with a texel."""
+    s, tests = steps[0][0], any(maps.tests for _, maps in steps)
+    if spec.turned:
+        aligned = problem.operand("filters").alignment == Alignment.TEXTURE
+        return (problem.kind == "forward" and problem.layout == "NCHW" and aligned and s.patch % _TEXEL_FLOATS == 0
+                and spec.tests == ("each" if tests else "none"))
+    few = _round_up(s.C // s.groups, TILE_ELEMENTS) > _MOST_WASTE * (s.C // s.groups)
+    return spec.tests == ("each" if tests and few else "one")
 
 
 @dataclass(frozen=True)
@@ -76,15 +146,14 @@ class _Maps:
 
 
 def _steps(problem: Problem) -> list[tuple[Correlation, _Maps]]:
-    """What a problem consists of. A padded copy of the maps is made where the test of taps does not reach, where too
-    many of 8 channels would not exist, and for arrays that begin where no texture may."""
+    """What a problem consists of. A padded copy of the maps is made where the test of taps does not reach, and for
+    arrays that begin where no texture may."""
     steps = correlations(problem)
     s = steps[0]
-    c, chwn = s.C // s.groups, problem.layout == "CHWN"
+    chwn = problem.layout == "CHWN"
     reach = [max(margin) for margin in zip(*(x.margins for x in steps), strict=True)]
     odd = problem.operand(maps_of(problem)).alignment < Alignment.TEXTURE
-    copied = odd or (any(reach) and (max(max(x.R, x.S) for x in steps) > MOST_TAPS
-                                     or _round_up(c, TILE_ELEMENTS) > _MOST_WASTE * c))
+    copied = odd or (any(reach) and max(max(x.R, x.S) for x in steps) > MOST_TAPS)
     above, below, left, right = reach if copied else (0, 0, 0, 0)
     h = s.H + above + below
     # The copy of N,C,H,W has zeroes to the right alone: left of a row lie those of the row above.
@@ -99,37 +168,42 @@ def _steps(problem: Problem) -> list[tuple[Correlation, _Maps]]:
     return found
 
 
-def _iterations(s: Correlation, maps: _Maps) -> int:
-    c = s.C // s.groups
-    if maps.tests:
-        return -(-c // TILE_ELEMENTS) * s.R * s.S
+def _iterations(s: Correlation, maps: _Maps, spec: PixelKernel) -> int:
+    if maps.tests and spec.tests == "one":
+        return -(-s.C // s.groups // TILE_ELEMENTS) * s.R * s.S
     return -(-s.patch // TILE_ELEMENTS)
 
 
 @lru_cache(maxsize=16)  # all splits of a layer have the same
-def table(s: Correlation, maps: _Maps, row_texels: int) -> np.ndarray:
-    """RECORD for every iteration. With a test of taps an iteration takes 8 channels of one tap, all taps of 8 channels
-    in turn, so that neighbouring fetches meet the same lines; else any 8 elements in a row."""
+def table(s: Correlation, maps: _Maps, spec: PixelKernel, row_texels: int) -> np.ndarray:
+    """`spec.record` for every iteration and half. With one test for an iteration it takes 8 channels of one tap, all
+    taps of 8 channels in turn, so that neighbouring fetches meet the same lines; else any 8 elements in a row.
+    `row_texels`: of a row of the filters C,R,S,K."""
     c = s.C // s.groups
-    if maps.tests:
+    if maps.tests and spec.tests == "one":
         groups = -(-c // TILE_ELEMENTS)
         first, r, col = (x[:, None] for x in np.unravel_index(np.arange(groups * s.R * s.S), (groups, s.R, s.S)))
         channel = TILE_ELEMENTS * first + np.arange(TILE_ELEMENTS)
-        taps = (1 << r | 1 << MOST_TAPS + col)[:, 0]
     else:
         element = np.arange(_round_up(s.patch, TILE_ELEMENTS)).reshape(-1, TILE_ELEMENTS)
         channel, r, col = element // (s.R * s.S), element // s.S % s.R, element % s.S
-        taps = np.zeros(len(element), np.int64)
-    records = np.zeros(len(channel), RECORD)
-    offsets = channel * maps.channel + r * s.dil_h * maps.row + col * s.dil_w * maps.column
-    records["offsets"] = np.where(channel < c, offsets, OUT_OF_RANGE)
-    records["taps"] = taps
-    records["row"] = ((channel * s.R + r) * s.S + col)[:, 0] * row_texels
+    offsets = BEYOND + channel * maps.channel + r * s.dil_h * maps.row + col * s.dil_w * maps.column
+    offsets = np.where(channel < c, offsets, OUT_OF_RANGE)
+    records = np.zeros((len(channel), spec.halves), spec.record)
+    records["offsets"] = offsets.reshape(len(offsets), spec.halves, -1)
+    if maps.tests:
+        masks = 1 << r | 1 << MOST_TAPS + col
+        if spec.tests == "each":
+            records["masks"] = masks.reshape(records["offsets"].shape)
+        else:
+            records["taps"] = masks
+    first_row = ((channel * s.R + r) * s.S + col)[:, :1]
+    records["row"] = first_row // _TEXEL_FLOATS if spec.turned else first_row * row_texels
     records.flags.writeable = False
     return records
 
 
-def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
+def _plan(problem: Problem, spec: PixelKernel, splits: int) -> Plan:
     regions: dict[str, int] = {}
 
     def region(name: str, elements: int) -> str:
@@ -144,14 +218,13 @@ def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
     if maps.copied:
         before.append(_padded_map(problem, s, maps, images, region("map", maps.elements)))
         images = "map"
-    banks = _banks(problem, steps, region, before)
-    shares = _shares(splits, [len(bank.records) for bank in banks])
+    banks = _banks(problem, spec, steps, region, before)
+    shares = _shares(spec, splits, [len(bank.records) for bank in banks])
     launches: list[Launch] = []
     for run in _chunks(problem, maps):
-        for group in range(s.groups):
-            launches += _sums(problem, spec, steps, banks, group, run, images, shares, region)
+        launches += _sums(problem, spec, steps, banks, run, images, shares, region)
     longest = max(len(bank.records) for bank in banks)
-    notes = [_why(s, spec, splits, longest)] if splits > 1 or longest > RECORDS else []
+    notes = [_why(s, spec, splits, longest)] if splits > 1 or longest > spec.records else []
     return make(problem, "pixels", spec, (*before, *launches), regions, notes)
 
 
@@ -166,48 +239,50 @@ def _padded_map(problem: Problem, s: Correlation, maps: _Maps, images: str, name
 
 @dataclass(frozen=True)
 class _Bank:
-    """Filters as the kernel reads them for a correlation, C/groups,R,S,K' in texels of four, K', and its iterations."""
+    """Filters as the kernel reads them for a correlation, C/groups,R,S,K' in texels of four, K' (0 for K,C,R,S), and
+    its iterations."""
 
     place: str
     row: int
     records: np.ndarray
 
 
-def _banks(problem: Problem, steps: list[tuple[Correlation, _Maps]], region: Callable[[str, int], str],
-           before: list[Launch]) -> list[_Bank]:
+def _banks(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, _Maps]],
+           region: Callable[[str, int], str], before: list[Launch]) -> list[_Bank]:
     """The filters of each correlation; what must be done for them goes to `before`."""
     found: list[_Bank] = []
     for s, maps in steps:
         if s.patch:
-            place, row = _filters(problem, s, maps, region, before)
-            found.append(_Bank(place, row, table(s, maps, row // 4)))
+            place, row = ("filters", 0) if spec.turned else _filters(problem, spec, s, maps, region, before)
+            found.append(_Bank(place, row, table(s, maps, spec, row // _TEXEL_FLOATS)))
             continue
         if not found:  # no tap reaches any pixel
             before.append(pad(region("filter_bank", 8 * 32), "filters", (1, 1, 1, 1), (1, 8, 32), (0, 0),
                               "a few filters are copied for the texture to begin"))
         # Zeroes are computed, of elements beyond the end of another one's filters.
         place, row = (found[0].place, found[0].row) if found else ("filter_bank", 32)
-        found.append(_Bank(place, row, _nothing(1)))
+        found.append(_Bank(place, row, _nothing(spec, 1)))
     return found
 
 
-def _nothing(count: int) -> np.ndarray:
+def _nothing(spec: PixelKernel, count: int) -> np.ndarray:
     """Iterations of elements that do not exist."""
-    records = np.zeros(count, RECORD)
+    records = np.zeros((count, spec.halves), spec.record)
     records["offsets"], records["row"] = OUT_OF_RANGE, NO_ROW
     return records
 
 
-def _shares(splits: int, lengths: list[int]) -> list[int]:
+def _shares(spec: PixelKernel, splits: int, lengths: list[int]) -> list[int]:
     """Splits of each run of records that constant memory holds."""
-    return [min(splits, max(min(RECORDS, length - first) for length in lengths))
-            for first in range(0, max(lengths), RECORDS)]
+    return [min(splits, max(min(spec.records, length - first) for length in lengths))
+            for first in range(0, max(lengths), spec.records)]
 
 
-def _filters(problem: Problem, s: Correlation, maps: _Maps, region: Callable[[str, int], str],
+def _filters(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, region: Callable[[str, int], str],
              before: list[Launch]) -> tuple[str, int]:
     """Where the filters are read, and the floats of a row."""
-    filters, k, step = "filters", s.K // s.groups, _row_step(s, maps)
+    filters, k = "filters", s.K // s.groups
+    step = _row_step(s, maps, spec) if "tex_G" in spec.textures else 0
     # The second texture begins 4 rows further, where a texture may begin and something is left.
     rows = max(s.patch, 4 * step + 1)
     odd = problem.operand("filters").alignment < Alignment.TEXTURE
@@ -227,9 +302,9 @@ def _filters(problem: Problem, s: Correlation, maps: _Maps, region: Callable[[st
     return filters, s.K
 
 
-def _row_step(s: Correlation, maps: _Maps) -> int:
+def _row_step(s: Correlation, maps: _Maps, spec: PixelKernel) -> int:
     """Rows of F from one element of an iteration to the next."""
-    return s.R * s.S if maps.tests else 1
+    return s.R * s.S if maps.tests and spec.tests == "one" else 1
 
 
 def _chunks(problem: Problem, maps: _Maps) -> Iterator[tuple[int, int]]:
@@ -240,28 +315,28 @@ def _chunks(problem: Problem, maps: _Maps) -> Iterator[tuple[int, int]]:
         yield first, min(most, s.N - first)
 
 
-def _sums(problem: Problem, spec: TileKernel, steps: list[tuple[Correlation, _Maps]], banks: list[_Bank], group: int,
+def _sums(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, _Maps]], banks: list[_Bank],
           run: tuple[int, int], images: str, shares: list[int], region: Callable[[str, int], str]) -> Iterator[Launch]:
-    """The launches that compute one group of some images: the parts, then their sum."""
+    """The launches that compute some images: the parts, then their sum."""
     s, maps = steps[0]
-    (first, count), k, whole = run, s.K // s.groups, s.whole[0] * s.whole[1]
+    (first, count), whole = run, s.whole[0] * s.whole[1]
     chwn, parts = problem.layout == "CHWN", sum(shares)
-    out_at = whole * (group * k * (s.N if chwn else 1) + (0 if chwn else first * s.K))
-    ending = fused(problem, group * k)
-    size = (k if chwn else s.K) * count * whole
+    out_at = 0 if chwn else whole * first * s.K
+    ending = fused(problem, 0)
+    size = s.K * count * whole
     if parts > 1:
         # A part looks like the piece of O it belongs to.
         region("parts", parts * size)
     for (s, maps), bank in zip(steps, banks, strict=True):
-        geometry, bound = _geometry(problem, spec, s, maps, bank, group, run, images)
+        geometry, bound = _geometry(problem, spec, s, maps, bank, run, images)
         pixels, start = count * s.P * s.Q, s.start * (count if chwn else 1)
-        grid_xy = -(-pixels // spec.tile[0]), -(-k // spec.tile[1])
+        grid_xy = -(-pixels // spec.tile[0]), s.groups * -(-s.K // s.groups // spec.tile[1])
         last_one, done = len(shares) - 1, 0
         for number, share in enumerate(shares):
-            records = bank.records[number * RECORDS:][:RECORDS]
+            records = bank.records[number * spec.records:][:spec.records]
             elements = int((records["offsets"] != OUT_OF_RANGE).sum())
             if len(records) < share:
-                records = np.concatenate([records, _nothing(share - len(records))])
+                records = np.concatenate([records, _nothing(spec, share - len(records))])
             if parts > 1:
                 ended: dict[str, Value] = {"out": _part("parts", done * size + start), "flags": 0, "alpha": 1.0,
                                            "beta": 0.0, "bias": 0}
@@ -271,42 +346,54 @@ def _sums(problem: Problem, spec: TileKernel, steps: list[tuple[Correlation, _Ma
             rounds, last = divmod(len(records) - 1, share)
             values = geometry | ended | {
                 "flags": tests + ended["flags"], "splits": share, "last_round": share * rounds,  # type: ignore[operator]
-                "last_split": last, "step": RECORD.itemsize * share, "out_split": size if parts > 1 else 0}
+                "last_split": last, "step": spec.halves * spec.record.itemsize * share,
+                "out_split": size if parts > 1 else 0}
             grid = (*grid_xy, share)
             yield Launch(spec, grid, values, _work(s, spec, grid, len(records), pixels), _doing(s, spec, parts),
                          ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()},
-                         2 * pixels * k * (elements + (number == last_one)))  # the last one scales by alpha
+                         2 * pixels * s.K * (elements + (number == last_one)))  # the last one scales by alpha
             done += share
     if parts > 1:
-        length, images_ = (count * whole, 1) if chwn else (whole, count)
-        # In N,C,H,W a part has the rows of all K filters of an image; those of the group are added.
-        yield reduce("parts", _part("out", out_at), parts, size, (length, k, images_), s.K if not chwn else k, ending)
+        rows = (count * whole, s.K, 1) if chwn else (whole, s.K, count)
+        yield reduce("parts", _part("out", out_at), parts, size, rows, s.K, ending)
 
 
 def _part(name: str, elements: int) -> str | Part:
     return Part(name, FLOAT_BYTES * elements) if elements else name
 
 
-def _geometry(problem: Problem, spec: TileKernel, s: Correlation, maps: _Maps, bank: _Bank, group: int,
-              run: tuple[int, int], images: str) -> tuple[dict[str, Value], dict[str, str | Part]]:
+def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, bank: _Bank, run: tuple[int, int],
+              images: str) -> tuple[dict[str, Value], dict[str, str | Part]]:
     """The parameters of a launch but those of its part of the sums, and its textures."""
     (first, n), k, chwn = run, s.K // s.groups, problem.layout == "CHWN"
     pixels, whole = n * s.P * s.Q, s.whole[0] * s.whole[1]
     skipped = FLOAT_BYTES * first * maps.image
     base = skipped // REGION_ALIGNMENT * REGION_ALIGNMENT
-    row_texels, step = bank.row // 4, _row_step(s, maps)
+    group_tiles = -(-k // spec.tile[1])
     geometry: dict[str, Value] = {
-        "j": pixels, "k": k, "filter_texels": -(-k // 4), "filter_row": step * row_texels,
-        "filter_start": group * (row_texels // s.groups),
-        "map_start": (maps.start + group * (s.C // s.groups) * maps.channel + (skipped - base) // FLOAT_BYTES) % 2**32,
+        "j": pixels, "k": k, "group_tiles": group_tiles, "group_magic": -(-2**31 // group_tiles),
+        "map_start": (maps.start + (skipped - base) // FLOAT_BYTES - BEYOND) % 2**32,
+        "map_group": s.C // s.groups * maps.channel,
         "stride_h": s.str_h if s.P > 1 else 0, "stride_w": s.str_w if s.Q > 1 else 0,
         "start_h": -s.pad_h % 2**32, "start_w": -s.pad_w % 2**32, "h": s.H, "w": s.W,
         "out_k": whole * (n if chwn else 1)}
+    bound: dict[str, str | Part] = {"tex_I": Part(images, base) if base else images, "tex_F": bank.place}
+    if spec.turned:
+        row = s.patch // _TEXEL_FLOATS
+        geometry |= {"filter_texels": row, "filter_row": row, "filter_group": k * row}
+        further = _SECOND_FILTERS * row if s.K > _SECOND_FILTERS else 0  # what does not exist may be anything
+    else:
+        row = _row_step(s, maps, spec) * bank.row // _TEXEL_FLOATS
+        geometry |= {"filter_texels": -(-k // _TEXEL_FLOATS), "filter_row": row,
+                     "filter_group": bank.row // s.groups // _TEXEL_FLOATS}
+        further = 4 * row
+    if "tex_G" in spec.textures:
+        bound["tex_G"] = Part(bank.place, further * _TEXEL_FLOATS * FLOAT_BYTES)
     map_steps = {"n": maps.image, "p": s.str_h * maps.row if s.P > 1 else 0,
                  "q": s.str_w * maps.column if s.Q > 1 else 0}
-    (every_p, every_q), row = s.every, s.whole[1]
-    out_steps = ({"n": 1, "q": every_q * n, "p": every_p * row * n} if chwn else
-                 {"q": every_q, "p": every_p * row, "n": s.K * whole})
+    (every_p, every_q), columns = s.every, s.whole[1]
+    out_steps = ({"n": 1, "q": every_q * n, "p": every_p * columns * n} if chwn else
+                 {"q": every_q, "p": every_p * columns, "n": s.K * whole})
     axes = {"n": n, "q": s.Q, "p": s.P} if chwn else {"q": s.Q, "p": s.P, "n": n}
     for i, (axis, size) in enumerate(axes.items()):
         geometry |= {f"map{i}": map_steps[axis], f"out{i}": out_steps[axis]}
@@ -317,32 +404,33 @@ def _geometry(problem: Problem, spec: TileKernel, s: Correlation, maps: _Maps, b
         factor, shift = _ceil_magic(dilation, dilation * taps) if maps.tests else (0, 0)
         geometry |= {f"reach_{name}": dilation * taps, f"dil_{name}_magic": factor,
                      f"dil_{name}_round": (dilation - 1) * factor, f"dil_{name}_shift": shift}
-    return geometry, {"tex_I": Part(images, base) if base else images, "tex_F": bank.place,
-                      "tex_G": Part(bank.place, 4 * step * row_texels * 16)}
+    return geometry, bound
 
 
-def _doing(s: Correlation, spec: TileKernel, parts: int) -> str:
-    text = f"{spec.tile[0]} pixels x {spec.tile[1]} filters each"
-    if s.groups > 1:
-        text += f", a launch for each of {s.groups} groups"
+def _doing(s: Correlation, spec: PixelKernel, parts: int) -> str:
+    text = f"{spec.tile[0]} pixels x {spec.tile[1]} filters of a group each"
+    if s.groups == 1:
+        text = f"{spec.tile[0]} pixels x {spec.tile[1]} filters each"
     return text if parts == 1 else f"{text}, a part of each sum"
 
 
-def _why(s: Correlation, spec: TileKernel, splits: int, iterations: int) -> str:
-    tiles = -(-s.N * s.P * s.Q // spec.tile[0]) * -(-s.K // s.groups // spec.tile[1])
+def _why(s: Correlation, spec: PixelKernel, splits: int, iterations: int) -> str:
+    tiles = -(-s.N * s.P * s.Q // spec.tile[0]) * s.groups * -(-s.K // s.groups // spec.tile[1])
     why = f"the {iterations} iterations of the reduction are split {splits} ways: {tiles} tiles do not fill the chip"
     if splits == 1:
-        why = f"the {iterations} iterations of the reduction exceed the {RECORDS} that constant memory holds"
+        why = f"the {iterations} iterations of the reduction exceed the {spec.records} that constant memory holds"
     return why + "; the parts are added in a fixed order"
 
 
-def _work(s: Correlation, spec: TileKernel, grid: tuple[int, int, int], iterations: int, pixels: int) -> Work:
-    """Two warps a block, each all slots; maps, filters and outputs once."""
+def _work(s: Correlation, spec: PixelKernel, grid: tuple[int, int, int], iterations: float, pixels: int) -> Work:
+    """All slots of all warps; maps, filters and outputs once."""
     loop, rest = spec.slots
-    slots = loop * iterations / grid[2] + rest
-    once = s.C // s.groups * s.H * s.W * s.N + s.patch * s.K // s.groups + grid[2] * pixels * s.K // s.groups
-    translated = slots + (spec.translated - loop) * iterations / grid[2]
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
+    iterations /= grid[2]
+    slots, translated = ((per * iterations + rest + _ENDS) / _FILLED[spec.warps] for per in (loop, spec.translated))
+    once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * pixels * s.K
+    alone = _ALONE[spec.warps] * iterations + rest + _ENDS
+    return Work(grid[0] * grid[1] * grid[2], spec.warps * slots, alone, FLOAT_BYTES * once, spec.warps * translated,
+                spec.resident, spec.warps, LATENCY)
 
 
 def magic(divisor: int, limit: int) -> tuple[int, int]:
@@ -366,7 +454,7 @@ def _ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
     raise ShapeError(f"dilation x filter size must be below 2048 where there is padding (got {limit})")
 
 
-def _check_limits(problem: Problem, spec: TileKernel, s: Correlation, maps: _Maps) -> None:
+def _check_limits(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps) -> None:
     image = maps.elements if problem.layout == "CHWN" else maps.image
     reach = max(s.dil_h * s.R, s.dil_w * s.S) if maps.tests else 0
     for what, count, limit, reason in (
@@ -375,7 +463,7 @@ def _check_limits(problem: Problem, spec: TileKernel, s: Correlation, maps: _Map
         ("filters C x R x S x K", s.patch * s.K, 4 * MAX_TEXELS, "elements, the reach of a texture"),
         ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
         ("pixels N x P x Q", s.N * s.P * s.Q, 2**31 - spec.tile[0], "pixels"),
-        ("filters K", s.K, MAX_GRID_YZ, "filters, blocks along y of a grid"),
+        ("filters K", s.K, MAX_GRID_YZ // 2, "filters, blocks along y of a grid"),
         ("images N", s.N, MAX_GRID_YZ, "images, blocks along z of a grid"),
         ("dilation x filter size", reach, 2047, "where there is padding"),
     ):
@@ -389,41 +477,50 @@ def _round_up(n: int, multiple: int) -> int:
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernels of this family promise."""
-    assert isinstance(launch.spec, TileKernel)
-    v, (tile_j, tile_k) = launch.numbers, launch.spec.tile
-    assert launch.grid == (-(-v["j"] // tile_j), -(-v["k"] // tile_k), v["splits"])
-    records = np.frombuffer(launch.tables["table"], RECORD)
+    spec = launch.spec
+    assert isinstance(spec, PixelKernel)
+    v, (tile_j, tile_k) = launch.numbers, spec.tile
+    groups = launch.grid[1] // v["group_tiles"]
+    assert v["group_tiles"] == -(-v["k"] // tile_k)
+    assert launch.grid == (-(-v["j"] // tile_j), groups * v["group_tiles"], v["splits"])
+    records = np.frombuffer(launch.tables["table"], spec.record).reshape(-1, spec.halves)
     j = np.arange(v["j"])
     i = j % v["d0"], j // v["d0"] % v["d1"], j // v["d0"] // v["d1"]
     assert (((j + 1) * v["d0_magic"] >> 32 + v["d0_shift"]) == j // v["d0"]).all()
-    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("map_start", "start_h", "start_w")}
-    base = signed["map_start"] + sum(i[a] * v[f"map{a}"] for a in range(3))
+    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("start_h", "start_w")}
+    start = v["map_start"] + sum(i[a] * v[f"map{a}"] for a in range(3))
     h = (i[2] if v["flags"] & _PIXELS_FIRST else i[1]) * v["stride_h"] + signed["start_h"]
     w = (i[1] if v["flags"] & _PIXELS_FIRST else i[0]) * v["stride_w"] + signed["start_w"]
     maps = seen(memory, launch.textures["tex_I"])
     bank = seen(memory, launch.textures["tex_F"])
-    for z in range(v["splits"]):
-        sums = np.zeros((v["k"], v["j"]))
-        for record in records[z::v["splits"]]:
-            inside = np.ones(v["j"], bool)
-            taps = int(record["taps"])
-            if v["flags"] & _TESTS and taps:
-                r, col = (taps & 0xffff).bit_length() - 1, (taps >> MOST_TAPS).bit_length() - 1
-                row, column = h + r * _dilation(v, "h"), w + col * _dilation(v, "w")
-                inside = (row >= 0) & (row < v["h"]) & (column >= 0) & (column < v["w"])
-            for e, offset in enumerate(record["offsets"].tolist()):
-                at = base + offset
-                ok = inside & (at >= 0) & (at < len(maps))
-                values = np.where(ok, maps[np.where(ok, at, 0)], 0).astype(float)
-                first = 4 * (int(record["row"]) + v["filter_start"] + e * v["filter_row"])
-                row_k = np.zeros(v["k"])
-                have = bank[first:first + v["k"]]
-                row_k[:len(have)] = have
-                if values.any():
-                    sums += np.outer(row_k, values)
-        where = (np.arange(v["k"])[:, None] * v["out_k"] + sum(i[a] * v[f"out{a}"] for a in range(3))
-                 + z * v["out_split"])
-        finish(launch, memory, scalars, where, sums, np.arange(v["k"])[:, None])
+    k = np.arange(v["k"])
+    for group in range(groups):
+        for z in range(v["splits"]):
+            sums = np.zeros((v["k"], v["j"]))
+            for record in records[z::v["splits"]]:
+                masks = record["masks"].ravel() if spec.tests == "each" else np.repeat(record["taps"], 8)
+                for e, offset in enumerate(record["offsets"].ravel().tolist()):
+                    at = start + group * v["map_group"] + offset & 2**32 - 1
+                    ok = at < len(maps)
+                    if taps := int(masks[e]) * (v["flags"] & _TESTS):
+                        taps //= _TESTS
+                        r, col = (taps & 0xffff).bit_length() - 1, (taps >> MOST_TAPS).bit_length() - 1
+                        row, column = h + r * _dilation(v, "h"), w + col * _dilation(v, "w")
+                        ok &= (row >= 0) & (row < v["h"]) & (column >= 0) & (column < v["w"])
+                    values = np.where(ok, maps[np.where(ok, at, 0)], 0).astype(float)
+                    first = 4 * (int(record["row"][0]) + group * v["filter_group"])
+                    if spec.turned:
+                        where = first + e + 4 * v["filter_row"] * k
+                        if first % (4 * v["filter_row"]) + e >= 4 * v["filter_texels"]:
+                            where = np.full_like(k, len(bank))
+                    else:
+                        where = first + 4 * e * v["filter_row"] + k
+                    weights = np.where(where < len(bank), bank[np.minimum(where, len(bank) - 1)], 0).astype(float)
+                    if values.any():
+                        sums += np.outer(weights, values)
+            filters = group * v["k"] + k[:, None]
+            finish(launch, memory, scalars, filters * v["out_k"] + sum(i[a] * v[f"out{a}"] for a in range(3))
+                   + z * v["out_split"], sums, filters)
 
 
 def _dilation(v: Mapping[str, int], axis: str) -> int:

@@ -12,12 +12,11 @@ from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Pla
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
 from .direct import MAX_ELEMENTS, MAX_IMAGE_TILES, TEXEL_FLOATS, TILE_ELEMENTS
-from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen
+from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad
 
 TABLE_BYTES = 65536
 _RECORD = 8  # bytes
-_LATENCY = 2000  # clocks of a block alone that are no issue slot
 
 
 TAPS_64X64 = TileKernel("sconv_taps_K64_N64", "conv_taps_64x64.sass", """Forward convolution of one output pixel for 64
@@ -164,7 +163,7 @@ def _work(s: Correlation, spec: TileKernel, grid: tuple[int, int, int], steps: f
     slots, k = loop * steps + rest, s.K // s.groups
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * s.P * s.Q * s.N
     translated = slots + (spec.translated - loop) * steps
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
+    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
 def _check_limits(s: Correlation, spec: TileKernel) -> None:

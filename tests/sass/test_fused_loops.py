@@ -11,15 +11,15 @@ from maxdnn.choose import plan
 from maxdnn.cubins import asset, cubin
 from maxdnn.devices.protocol import Texture
 from maxdnn.emu.gpu import VirtualGpu
-from maxdnn.families.pixels import PIXELS_64X64
+from maxdnn.families import pixels
 from maxdnn.families.taps import TAPS_64X64
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop
 
-LAYER = ConvShape(64, 24, 1, 1, 64, 1, 1)  # three iterations of one full tile
+SPECS = (*pixels.KERNELS, TAPS_64X64)
 
 
-@pytest.fixture(scope="module", params=[PIXELS_64X64, TAPS_64X64], ids=lambda spec: spec.name)
+@pytest.fixture(scope="module", params=SPECS, ids=lambda spec: spec.name)
 def spec(request):
     return request.param
 
@@ -29,14 +29,28 @@ def loop(spec):
     return main_loop(built(spec))
 
 
+def each_tap(spec):
+    return getattr(spec, "tests", "") == "each"
+
+
+def tile_plan(spec):
+    """Three iterations of one full tile."""
+    (j, k), turned = spec.tile, getattr(spec, "turned", False)
+    shape = ConvShape(j // 4, 6, 1, 1, k, 2, 2, padding=1) if each_tap(spec) else ConvShape(j, 24, 1, 1, k, 1, 1)
+    return plan(shape, layout="NCHW" if turned else "CHWN", kernel=spec.name)
+
+
 def traces(spec):
     gpu = VirtualGpu()
-    (launch,) = plan(LAYER, kernel=spec.name).launches
+    made = tile_plan(spec)
+    (launch,) = made.passes
     module = gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52"))
     for symbol, content in launch.tables.items():
         module.set_constant(symbol, content)
-    buffers = {role: gpu.alloc(4 * int(np.prod(size))) for role, size in plan(LAYER).array_shapes().items()}
-    places = {role: (buffer.address, buffer.nbytes) for role, buffer in buffers.items()}
+    sizes = {role: 4 * int(np.prod(size)) for role, size in made.array_shapes().items()}
+    sizes |= {name: region.nbytes for name, region in made.workspace.items()}
+    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
+    places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
     found = []
     module.function(spec.name).trace(launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}),
                                      blocks=[(0, 0, 0)], on_warp=found.append,
@@ -52,12 +66,26 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
         assert issue_slots(path) == 3 * spec.slots[0] + spec.slots[1]
 
 
-def test_floating_point_takes_97_percent_of_the_issue_slots(loop):
+def test_floating_point_takes_97_percent_of_the_issue_slots(spec, loop):
+    """Where the taps of each element are tested, and where two coordinates of filters are needed, a little less."""
     assert Counter(inst.opcode for inst in loop)["FFMA"] == 512
-    assert 512 / issue_slots(loop) >= 0.97
+    assert 512 / issue_slots(loop) >= (0.955 if each_tap(spec) else 0.969 if spec.tile == (32, 64) else 0.97)
 
 
-def test_the_budget_in_the_source_is_the_budget_of_the_cubin(spec, loop):
+@pytest.mark.parametrize("spec", pixels.KERNELS, ids=lambda spec: spec.name)
+def test_the_loop_of_the_pixel_kernels_is_512_multiplications_and_what_a_tile_needs(spec):
+    mix = Counter(inst.opcode for inst in main_loop(built(spec)))
+    threads = 32 * spec.warps
+    texels, filters = spec.tile[0] * 8 // threads, 2 * spec.tile[1] // threads
+    tests = {"none": 0, "one": 1, "each": texels}[spec.tests]
+    words = texels // 2 + (texels // 2 if spec.tests == "each" else 0) + 1
+    stores = texels + filters * (4 if spec.turned else 1)
+    assert mix == Counter({"FFMA": 512, "LDS": 32, "TLD": texels + filters, "LDC": words, "BAR": 1, "BRA": 1,
+                           "STS": stores, "IADD": texels + max(1, filters // 2) + 1, "LOP": 4 + tests})
+
+
+def test_the_budget_in_the_source_is_the_budget_of_the_cubin():
+    spec, loop = TAPS_64X64, main_loop(built(TAPS_64X64))
     text = (asset("sass") / spec.source).read_text()
     budget = text[text.index("#   per iteration"):text.index("LOOP:")]
     mix = {name: int(count) for count, name in re.findall(r"(\d+) ([A-Z]{3,5})\b", budget)}
@@ -70,7 +98,8 @@ def test_no_multiplication_meets_a_bank_conflict(loop):
     assert not [inst for inst in bank_conflicts([*loop, *loop]) if inst.opcode == "FFMA"]
 
 
-def test_at_most_128_registers_and_eight_blocks_an_sm(spec):
-    kernel = built(spec)
-    assert kernel.registers <= 128
-    assert 8 * kernel.shared_bytes <= 96 * 1024
+def test_registers_and_shared_memory_leave_room_for_16_warps_an_sm(spec):
+    """Or for 12 of the small tile, whose blocks are of one warp."""
+    kernel, warps = built(spec), getattr(spec, "warps", 2)
+    assert kernel.registers <= (144 if warps == 1 else 128)
+    assert (12 if warps == 1 else 16 // warps) * kernel.shared_bytes <= 96 * 1024
