@@ -56,9 +56,9 @@ class Engine:
         with lane.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
             if next(iter(given.values())).on_host:
                 with _HostArrays(self.device, plan, given, stream) as places:
-                    self._run(loaded, places, lane.place(plan), scalars, handle)
+                    self._run(loaded, places, lane.place(plan, handle), scalars, handle)
             else:
-                self._run(loaded, self._places(given, stream), lane.place(plan), scalars, handle)
+                self._run(loaded, self._places(given, stream), lane.place(plan, handle), scalars, handle)
 
     def _places(self, given: Mapping[str, ArrayView], stream: Any) -> dict[str, int]:
         """The addresses by role, of arrays that may be used once this returns."""
@@ -227,12 +227,20 @@ class _Lane:
     def __init__(self, device: Device) -> None:
         self.lock = FreshLock()
         self._device = device
+        self._capture_of = getattr(device, "capture_of", lambda handle: 0)
         self._workspace: Buffer | None = None
 
-    def place(self, plan: Plan) -> int:
-        """The address of a workspace that is large enough for the plan; 0 if it needs none."""
+    def place(self, plan: Plan, handle: int) -> int:
+        """The address of a workspace that is large enough for the plan; 0 if it needs none. A capture gets one of its
+        own, which stays for as long as the device, since nobody says when a graph has run for the last time."""
         if not plan.workspace:
             return 0
+        capture = self._capture_of(handle)
+        if capture:
+            kept = self._device.kept.setdefault("captures", {}).setdefault(capture, [])
+            if not kept or kept[-1].nbytes < plan.workspace_bytes:
+                kept.append(self._device.alloc(plan.workspace_bytes))
+            return kept[-1].address
         if self._workspace is None or self._workspace.nbytes < plan.workspace_bytes:
             self._device.synchronize()
             self.free()

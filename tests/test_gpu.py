@@ -103,6 +103,22 @@ def test_the_workspaces_of_streams_not_used_any_more_are_freed(fake):
     assert len(verbs(driver, "free")) == 3
 
 
+def test_a_graph_under_capture_gets_a_workspace_that_nobody_else_uses_or_frees(fake):
+    driver, _, library = fake
+    shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
+    arrays = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    plan = maxdnn.plan(shape, kernel=WITH_COPY)
+    for capture in (0, 5, 5, 6, 0):
+        library.capturing = {4242: capture}
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=plan, stream=4242)
+    for stream in range(100, 100 + engine.STREAMS):
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=plan, stream=stream)
+    padded = [entry[4][:8] for entry in verbs(driver, "launch") if entry[1] == "spad"][:5]
+    assert padded[0] == padded[4] and padded[1] == padded[2] and len(set(padded)) == 3
+    freed = {entry[1].to_bytes(8, "little") for entry in verbs(driver, "free")}
+    assert freed == {padded[0]}, "the stream's own goes after STREAMS others, those of the graphs stay"
+
+
 @pytest.mark.parametrize("said, then, ordered", [
     (None, 4242, None), (1, None, None), (1, 4242, (1, 4242)), (2, None, (2, 0)), (99, None, (99, 0)),
     (99, 99, None), (99, 4242, (99, 4242))])

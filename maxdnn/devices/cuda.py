@@ -67,7 +67,7 @@ class GpuBuffer:
 
     def __init__(self, device: "GpuDevice", nbytes: int) -> None:
         with device.active(), _driver_call(f"allocating {nbytes} bytes on {device.name}"):
-            self._memory = cuda.mem_alloc(max(nbytes, 1))
+            self._memory = driver().while_capturing(lambda: cuda.mem_alloc(max(nbytes, 1)))
         self.address = int(self._memory)
         self.nbytes = nbytes
 
@@ -325,6 +325,10 @@ class GpuDevice:
     def stream_handle(self, stream: Any) -> int:
         """The driver handle of a stream, 0 for the default one. Raises LaunchError for what is no stream."""
         return stream_handle(stream)
+
+    def capture_of(self, handle: int) -> int:
+        """A number for the graph that the stream with this driver handle is recorded into now; 0 if it is not."""
+        return driver().capture_of(handle)
 
     def wait_for(self, stream: Any, handle: int) -> None:
         """Later work on `stream` waits for what the stream with this driver handle (1: the legacy default stream) has

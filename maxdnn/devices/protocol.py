@@ -79,7 +79,8 @@ class Device(Protocol):
     `texture_alignment` (bytes): what a texture's address must be a multiple of; else 16.
     `stream_handle(stream) -> int`, where there are streams: a number for the stream, 0 for the default one; raises
     LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
-    stream with that handle now.
+    stream with that handle now. `capture_of(handle) -> int`: a number for the graph that the stream is recorded into,
+    0 if it runs.
     `chip`: the Chip to choose plans for; else the preset gm204."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...

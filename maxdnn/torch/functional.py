@@ -50,6 +50,8 @@ def why_not(input: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:
     if bias is not None and (bias.dtype is not torch.float32 or bias.dim() != 1):
         return f"bias must be float32 with 1 axis (got {bias.dtype} of shape {tuple(bias.shape)})"
     kind = input.device.type
+    if kind == "meta":
+        return None
     if kind not in ("cpu", "cuda"):
         return f"input must be on the CPU or a CUDA GPU (got {kind})"
     if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is not torch.float32:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import engine
+from .. import engine, problem
 from ..arguments import unaligned
 from ..arrays import FLOAT_BYTES, ArrayView
 from ..choose import chip_of, choose
@@ -20,7 +20,6 @@ from ..devices import find
 from ..devices.protocol import TEXTURE_ALIGNMENT
 from ..errors import ShapeError
 from ..plans import Plan
-from ..problem import forward
 from ..shape import ConvShape
 
 REMEMBERED = 1024  # calls whose plans are found without asking for them
@@ -95,8 +94,13 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
     if images[0] == 0:
         out.zero_()
         return
-    stream = torch.cuda.current_stream(where).cuda_stream if where >= 0 else None
-    engine.run(plan, views, _ONE, device, stream)
+    if where < 0:
+        engine.run(plan, views, _ONE, device)
+        return
+    # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
+    room = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=out.device)
+    stream = torch.cuda.current_stream(where).cuda_stream
+    engine.run(plan, views, _ONE, device, stream, room.data_ptr())
 
 
 def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
@@ -115,15 +119,13 @@ def _find(kind: str, views: dict[str, ArrayView], images: Numbers, filters: Numb
         raise ShapeError(f"input must have {inner * groups} channels, {groups} (groups) times those of weight "
                          f"(got input {tuple(images)}, weight {tuple(filters)})")
     shape = ConvShape(max(n, 1), c, h, w, k, r, s, stride, padding, dilation, groups)
-    problem = _PROBLEMS[kind](shape, layout="NCHW", bias="bias" in views, unaligned=unaligned(views, device))
+    asked = getattr(problem, kind)(shape, layout="NCHW", unaligned=unaligned(views, device),
+                                   **({"bias": True} if "bias" in views else {}))
     for role, view in views.items():
-        wanted = problem.shapes[role]
+        wanted = asked.shapes[role]
         if view.shape != wanted and (n or role in ("filters", "bias")):
             raise ShapeError(f"{role} must have shape {wanted} (got {tuple(view.shape)})")
-    return choose(problem, chip_of(device))
-
-
-_PROBLEMS = {"forward": forward}
+    return choose(asked, chip_of(device))
 
 
 def _device(where: int) -> tuple[Any, int]:
