@@ -4,7 +4,8 @@ shapes for tracing (torch.compile, torch.export) and derivatives; a call finds i
 tensors to the engine where they are."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..devices import find
 from ..devices.protocol import TEXTURE_ALIGNMENT
 from ..errors import ShapeError
 from ..plans import Plan
+from ..problem import Problem
 from ..shape import ConvShape
 
 REMEMBERED = 1024  # calls whose plans are found without asking for them
@@ -28,6 +30,7 @@ Numbers = Sequence[Any]
 Conf = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups
 
 _plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
+_asked: list[tuple[Problem, Any]] | None = None  # what is asked for, while that is recorded
 _devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
 
 
@@ -125,7 +128,21 @@ def _find(kind: str, views: dict[str, ArrayView], images: Numbers, filters: Numb
         wanted = asked.shapes[role]
         if view.shape != wanted and (n or role in ("filters", "bias")):
             raise ShapeError(f"{role} must have shape {wanted} (got {tuple(view.shape)})")
+    if _asked is not None:
+        _asked.append((asked, device))
     return choose(asked, chip_of(device))
+
+
+@contextmanager
+def recording() -> Iterator[list[tuple[Problem, Any]]]:
+    """Fills the list with the problem and the device of every call that is made until the end of the `with`, and
+    chooses every plan anew: to tune what a model asks for, and to forget what was chosen before that."""
+    global _asked, _plans
+    _plans, _asked = {}, []
+    try:
+        yield _asked
+    finally:
+        _plans, _asked = {}, None
 
 
 def _device(where: int) -> tuple[Any, int]:

@@ -150,9 +150,10 @@ def test_a_stream_that_cupy_captures_keeps_its_workspace():
     out, right = cupy.zeros((64, 3, 3, 64), "f"), maxdnn.conv_fprop(x, w, plan=plan)
     cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
-    stream.begin_capture()
-    maxdnn.conv_fprop(x.view(), w, plan=plan, out=out, stream=stream.ptr)
-    graph = stream.end_capture()
+    with stream:  # that the arrays name
+        stream.begin_capture()
+        maxdnn.conv_fprop(x, w, plan=plan, out=out, stream=stream.ptr)
+        graph = stream.end_capture()
     graph.launch(stream)
     stream.synchronize()
     assert (out == right).all()
