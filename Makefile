@@ -4,7 +4,7 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: table quick test test-gpu lint verify wheel clean
+.PHONY: table quick test test-torch test-gpu lint verify wheel clean
 .DELETE_ON_ERROR:
 
 table: $(VENV)/.with-plot  ## the paper's table and figures, every output element checked
@@ -18,8 +18,11 @@ test: $(VENV)/.with-test  ## linter, type checker, all tests
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy || status=1; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup || status=1; exit $$status
 
+test-torch: $(VENV)/.with-test $(VENV)/.with-torch  ## maxdnn.torch on the virtual GPU; installs PyTorch
+	$(BIN)/python -m pytest -m torch -n $(WORKERS) tests/pytorch
+
 test-gpu: $(VENV)/.with-test $(VENV)/.with-cuda  ## on a machine with a CUDA GPU: the tests that need one
-	$(BIN)/python -m pytest -m gpu tests/gpu
+	$(BIN)/python -m pytest -m gpu tests/gpu tests/pytorch
 
 lint: $(VENV)/.with-test
 	$(BIN)/ruff check .

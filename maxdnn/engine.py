@@ -4,18 +4,20 @@ What two plans, or two streams, run at the same time shares nothing that is writ
 with its tables in them from the first call on, and every stream a workspace of its own. So a call with a plan that has
 run on a stream before uploads nothing and allocates nothing."""
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from .arrays import ArrayView
 from .cubins import cubin
-from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Module, Texture
+from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Module, Prepared, Texture
 from .errors import ShapeError
 from .forks import FreshLock
 from .kernels import KernelSpec
-from .plans import Place, Plan
+from .plans import FLOAT_BYTES, Launch, Part, Plan
 
 PLANS = 256  # a device keeps loaded; of more the one not used for longest goes
 STREAMS = 8  # a device keeps a workspace for, likewise
@@ -23,12 +25,14 @@ _PER_THREAD = 2  # the handle of the per-thread default stream: another stream i
 
 
 def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], device: Device,
-        stream: Any = None) -> None:
+        stream: Any = None, workspace: int | None = None) -> None:
     """Run a plan on the device's arrays, or on host arrays, in the order of `stream`, without waiting for the result
-    (host arrays hold it on return). `given`: every operand by role. Raises ShapeError, before anything runs, if an
-    operand begins where the plan's kernels cannot read it."""
+    (host arrays hold it on return). `given`: every operand by role. `workspace`: the address of the plan's
+    workspace_bytes, from where a texture may begin, for arrays on the device and the caller to keep until the stream is
+    done; None for the stream's own. Raises ShapeError, before anything runs, if an operand begins where the plan's
+    kernels cannot read it."""
     engine = device.kept.get("engine") or device.kept.setdefault("engine", Engine(device))
-    engine.run(plan, given, scalars, stream)
+    engine.run(plan, given, scalars, stream, workspace)
 
 
 class Engine:
@@ -40,44 +44,42 @@ class Engine:
         self._loaded: OrderedDict[Plan, _Loaded] = OrderedDict()
         self._lanes: OrderedDict[tuple[int, int], _Lane] = OrderedDict()
         self._shared = _Modules(device)
+        self._stream_handle = getattr(device, "stream_handle", lambda stream: 0)
 
-    def run(self, plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], stream: Any) -> None:
-        lane, loaded = self._lane(stream), self._plan(plan)
+    def run(self, plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], stream: Any,
+            workspace: int | None = None) -> None:
+        handle, loaded = self._stream_handle(stream), self._plan(plan)
+        if workspace is not None:
+            self._run(loaded, self._places(given, stream), workspace, scalars, handle)
+            return
+        lane = self._lane(handle)
         with lane.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
             if next(iter(given.values())).on_host:
                 with _HostArrays(self.device, plan, given, stream) as places:
-                    self._run(plan, loaded, lane, places, scalars, stream)
+                    self._run(loaded, places, lane.place(plan, handle), scalars, handle)
             else:
-                for array in given.values():
-                    if array.stream is not None:
-                        self.device.wait_for(stream, array.stream)  # type: ignore[attr-defined]
-                places = {role: (array.address, array.nbytes) for role, array in given.items()}
-                self._run(plan, loaded, lane, places, scalars, stream)
+                self._run(loaded, self._places(given, stream), lane.place(plan, handle), scalars, handle)
 
-    def _run(self, plan: Plan, loaded: "_Loaded", lane: "_Lane", places: dict[str, Place], scalars: Mapping[str, Any],
-             stream: Any) -> None:
-        self._check_alignment(plan, places)
-        if plan.workspace:
-            lane.place(plan, places)
+    def _places(self, given: Mapping[str, ArrayView], stream: Any) -> dict[str, int]:
+        """The addresses by role, of arrays that may be used once this returns."""
+        for array in given.values():
+            if array.stream is not None:
+                self.device.wait_for(stream, array.stream)  # type: ignore[attr-defined]
+        return {role: array.address for role, array in given.items()}
+
+    def _run(self, loaded: "_Loaded", places: dict[str, int], workspace: int, scalars: Mapping[str, Any],
+             stream: int) -> None:
+        loaded.check_alignment(places)
+        for name, offset in loaded.regions:
+            places[name] = workspace + offset
         with loaded.lock:  # texture references belong to the module
-            for launch, function in zip(plan.launches, loaded.functions(), strict=True):
-                textures = {name: Texture(*bound) for name, bound in launch.bound(places).items()}
-                function.launch(launch.grid, launch.block, launch.arguments(places, scalars), textures=textures,
-                                stream=stream)
-
-    def _check_alignment(self, plan: Plan, places: Mapping[str, Place]) -> None:
-        need = getattr(self.device, "texture_alignment", TEXTURE_ALIGNMENT)
-        for role in plan.textured:
-            if places[role][0] % need:
-                raise ShapeError(f"{role} must begin at a multiple of {need} bytes on {self.device.name} in this plan "
-                                 f"(got address 0x{places[role][0]:x}); maxdnn.plan(..., copy_{role}=True) makes one "
-                                 "for arrays that begin anywhere")
+            for step in loaded.steps():
+                step.run(places, scalars, stream)
 
     def _plan(self, plan: Plan) -> "_Loaded":
         return self._kept(self._loaded, plan, PLANS, lambda: _Loaded(self.device, plan, self._shared))
 
-    def _lane(self, stream: Any) -> "_Lane":
-        handle = getattr(self.device, "stream_handle", lambda stream: 0)(stream)
+    def _lane(self, handle: int) -> "_Lane":
         key = handle, threading.get_ident() if handle == _PER_THREAD else 0
         return self._kept(self._lanes, key, STREAMS, lambda: _Lane(self.device))
 
@@ -117,15 +119,24 @@ class _Loaded:
     def __init__(self, device: Device, plan: Plan, shared: _Modules) -> None:
         self.lock = FreshLock()
         self._device, self._plan, self._shared = device, plan, shared
-        self._functions: list[Function] = []
+        self._steps: list[_Step] = []
+        self._alignment = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
+        self.regions = [(name, region.offset) for name, region in plan.workspace.items()]
 
-    def functions(self) -> list[Function]:
+    def steps(self) -> list["_Step"]:
         """One for each launch. The lock is held."""
-        if not self._functions:
-            self._functions = self._load()
-        return self._functions
+        if not self._steps:
+            self._steps = self._load()
+        return self._steps
 
-    def _load(self) -> list[Function]:
+    def check_alignment(self, places: Mapping[str, int]) -> None:
+        for role in self._plan.textured:
+            if places[role] % self._alignment:
+                raise ShapeError(f"{role} must begin at a multiple of {self._alignment} bytes on {self._device.name} "
+                                 f"in this plan (got address 0x{places[role]:x}); maxdnn.plan(..., copy_{role}=True) "
+                                 "makes one for arrays that begin anywhere")
+
+    def _load(self) -> list["_Step"]:
         own: dict[tuple[Any, ...], Function] = {}
         functions = []
         for launch in self._plan.launches:
@@ -144,10 +155,65 @@ class _Loaded:
             functions.append(own[key])
         if any(launch.tables for launch in self._plan.launches):
             self._device.synchronize()  # the tables are there for every stream
-        return functions
+        sizes = {name: region.nbytes for name, region in self._plan.workspace.items()}
+        sizes |= {role: FLOAT_BYTES * math.prod(shape) for role, shape in self._plan.array_shapes().items()}
+        return [_Step(launch, function, sizes)
+                for launch, function in zip(self._plan.launches, functions, strict=True)]
 
     def free(self) -> None:
-        self._functions = []
+        self._steps = []
+
+
+class _Step:
+    """A launch of a plan, of which only addresses and scalars are left to say."""
+
+    def __init__(self, launch: Launch, function: Function, sizes: Mapping[str, int]) -> None:
+        self._scalars: list[tuple[int, str]] = []
+        self._places: list[tuple[int, str, int]] = []  # of an address: where it belongs, of what, offset
+        args: list[Any] = []
+        for at, param in enumerate(launch.spec.params):
+            value = launch.values[param.name]
+            if isinstance(value, (int, float)):
+                args.append(value)
+            elif param.type == "ptr":
+                self._places.append((at, *_begin(value)))
+                args.append(0)
+            else:
+                self._scalars.append((at, str(value)))
+                args.append(0.0)
+        bound = launch.bound({name: (0, size) for name, size in sizes.items()})
+        reach = {texture: nbytes for texture, (_, nbytes, _) in bound.items()}
+        prepare = getattr(function, "prepare", None) or partial(_Plain, function, launch.spec.channels)
+        self._prepared: Prepared = prepare(launch.grid, launch.block, args, reach)
+        self._places += [(self._prepared.at[name], *_begin(memory)) for name, memory in launch.textures.items()]
+
+    def run(self, places: Mapping[str, int], scalars: Mapping[str, Any], stream: int) -> None:
+        values = self._prepared.values.copy()
+        for at, name, offset in self._places:
+            values[at] = places[name] + offset
+        for at, name in self._scalars:
+            values[at] = scalars[name]
+        self._prepared.launch(values, stream)
+
+
+def _begin(memory: Any) -> tuple[str, int]:
+    """The name and the offset of named memory."""
+    return (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
+
+
+class _Plain:
+    """A launch on a device that does not prepare any: see devices/protocol.py."""
+
+    def __init__(self, function: Function, channels: Mapping[str, int], grid: Any, block: Any, args: list[Any],
+                 textures: Mapping[str, int]) -> None:
+        self._function, self._grid, self._block, self._count = function, grid, block, len(args)
+        self._textures = [(name, size, channels[name]) for name, size in textures.items()]
+        self.values = args + [0] * len(textures)
+        self.at = {name: len(args) + number for number, name in enumerate(textures)}
+
+    def launch(self, values: Any, stream: int) -> None:
+        textures = {name: Texture(values[self.at[name]], size, channels) for name, size, channels in self._textures}
+        self._function.launch(self._grid, self._block, values[:self._count], textures=textures, stream=stream or None)
 
 
 def load(device: Device, spec: KernelSpec) -> Module:
@@ -161,16 +227,25 @@ class _Lane:
     def __init__(self, device: Device) -> None:
         self.lock = FreshLock()
         self._device = device
+        self._capture_of = getattr(device, "capture_of", lambda handle: 0)
         self._workspace: Buffer | None = None
 
-    def place(self, plan: Plan, places: dict[str, Place]) -> None:
-        """Add the plan's regions to the places."""
+    def place(self, plan: Plan, handle: int) -> int:
+        """The address of a workspace that is large enough for the plan; 0 if it needs none. A capture gets one of its
+        own, which stays for as long as the device, since nobody says when a graph has run for the last time."""
+        if not plan.workspace:
+            return 0
+        capture = self._capture_of(handle)
+        if capture:
+            kept = self._device.kept.setdefault("captures", {}).setdefault(capture, [])
+            if not kept or kept[-1].nbytes < plan.workspace_bytes:
+                kept.append(self._device.alloc(plan.workspace_bytes))
+            return kept[-1].address
         if self._workspace is None or self._workspace.nbytes < plan.workspace_bytes:
             self._device.synchronize()
             self.free()
             self._workspace = self._device.alloc(plan.workspace_bytes)
-        for name, region in plan.workspace.items():
-            places[name] = self._workspace.address + region.offset, region.nbytes
+        return self._workspace.address
 
     def free(self) -> None:
         if self._workspace is not None:
@@ -187,14 +262,14 @@ class _HostArrays:
         self._buffers: dict[str, Buffer] = {}
         self._adopt = getattr(device, "adopt", None)
 
-    def __enter__(self) -> dict[str, Place]:
+    def __enter__(self) -> dict[str, int]:
         try:
             for role, array in self._given.items():
                 self._buffers[role] = self._place(role, array)
         except BaseException:
             self._free()
             raise
-        return {role: (buffer.address, self._given[role].nbytes) for role, buffer in self._buffers.items()}
+        return {role: buffer.address for role, buffer in self._buffers.items()}
 
     def _place(self, role: str, array: ArrayView) -> Buffer:
         if self._adopt:

@@ -78,6 +78,14 @@ class ArgumentPacker:
             block[param.offset:param.offset + param.size] = _argument(kernel.name, param, value)
         return bytes(block)
 
+    def layout(self, args: Sequence[Any]) -> struct.Struct:
+        """The parameter block as one struct, for plain numbers like these. Raises LaunchError for others."""
+        found = self._layout(tuple(map(type, args))) if len(args) == len(self._kernel.params) else None
+        if found is None:
+            raise LaunchError(f"{self._kernel.name}: args must be a plain number of the right size for each of "
+                              f"{len(self._kernel.params)} parameters (got {args!r})")
+        return found
+
     def _layout(self, types: tuple[type, ...]) -> struct.Struct | None:
         """The block as one struct, if all arguments are plain numbers of their parameters' sizes."""
         text, end = "<", 0

@@ -31,7 +31,6 @@ class Driver:
         fake.Error, fake.LogicError, fake.MemoryError = Error, LogicError, type("MemoryError", (Error,), {})
         fake.init = lambda: None
         fake.event_flags = types.SimpleNamespace(DISABLE_TIMING=2)
-        fake.array_format = types.SimpleNamespace(FLOAT="float32")
         fake.device_attribute = types.SimpleNamespace(MULTIPROCESSOR_COUNT=16, CLOCK_RATE=39, TEXTURE_ALIGNMENT=512,
                                                       MEMORY_CLOCK_RATE=3500, GLOBAL_MEMORY_BUS_WIDTH=256)
 
@@ -91,63 +90,23 @@ class Driver:
             def synchronize(self):
                 log.append(("synchronize event",))
 
-        class Function:
-            num_regs, local_size_bytes, shared_size_bytes = 144, 0, 0
-
-            def __init__(self, name):
-                self.name = name
-
-            def _launch_kernel(self, grid, block, arguments, shared, stream):
-                log.append(("launch", self.name, grid, block, arguments, shared, stream))
-
-        class TextureReference:
-            def __init__(self, name):
-                self.name = name
-
-            def set_format(self, kind, channels):
-                log.append(("texture format", self.name, kind, channels))
-
-            def set_address(self, address, nbytes):
-                log.append(("texture", self.name, address, nbytes))
-
-        class Module:
-            def __init__(self, image):
-                self.image = image
-                self.symbols = {}
-
-            def get_function(self, name):
-                return Function(name)
-
-            def get_global(self, name):
-                self.symbols.setdefault(name, np.zeros(1 << 16, np.uint8))
-                return self.symbols[name].ctypes.data, self.symbols[name].nbytes
-
-            def get_texref(self, name):
-                return TextureReference(name)
-
-        def module_from_buffer(image, **_):
-            if driver.failing:
-                raise LogicError(driver.failing)
-            log.append(("load", bytes(image)))
-            return Module(image)
-
         def mem_alloc(nbytes):
             log.append(("alloc", nbytes))
             return Memory(nbytes)
 
         fake.Context, fake.Device, fake.Stream, fake.Event = Context, Device, Stream, Event
-        fake.module_from_buffer, fake.mem_alloc = module_from_buffer, mem_alloc
+        fake.mem_alloc = mem_alloc
         fake.memcpy_htod = lambda to, data: log.append(("to device", to, bytes(data), None))
-        fake.memcpy_htod_async = lambda to, data, stream=None: log.append(("to device", to, bytes(data), stream))
-        fake.memcpy_dtoh_async = lambda to, source, stream=None: log.append(("to host", source, stream))
         return fake
 
 
 class LibCuda:
-    """The calls maxdnn.devices.cuda makes past pycuda. `owners`: pointer -> (context handle, ordinal)."""
+    """In place of maxdnn.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal); `capturing`: stream ->
+    number of its capture."""
 
-    def __init__(self, driver):
-        self.driver, self.owners = driver, {}
+    def __init__(self, driver, error):
+        self.driver, self.error, self.owners, self.capturing = driver, error, {}, {}
+        self.images, self.symbols, self.functions = {}, {}, {}
 
     def current_context(self):
         return self.driver.stack[-1] if self.driver.stack else 0
@@ -160,6 +119,51 @@ class LibCuda:
 
     def order(self, first, then):
         self.driver.log.append(("order", first, then))
+
+    def capture_of(self, stream):
+        return self.capturing.get(stream, 0)
+
+    def while_capturing(self, work):
+        return work()
+
+    def load(self, image):
+        assert self.current_context(), "no context is current"
+        if self.driver.failing:
+            raise self.error(self.driver.failing)
+        self.driver.log.append(("load", bytes(image)))
+        self.images[len(self.images) + 1] = image
+        return len(self.images)
+
+    def unload(self, module):
+        assert self.current_context(), "no context is current"
+        self.driver.log.append(("unload", module))
+
+    def function(self, module, name):
+        return self.functions.setdefault((module, name), len(self.functions) + 1)
+
+    def facts(self, function):
+        return 144, 0, 0
+
+    def symbol(self, module, name):
+        data = self.symbols.setdefault((module, name), np.zeros(1 << 16, np.uint8))
+        return data.ctypes.data, data.nbytes
+
+    def bind_texture(self, module, name, address, nbytes, channels):
+        self.driver.log.append(("texture", name, address, nbytes))
+
+    def launcher(self, function, grid, block, shared_bytes, arguments):
+        name = next(name for (_, name), handle in self.functions.items() if handle == function)
+
+        def go(stream):
+            assert self.current_context(), "no context is current"
+            self.driver.log.append(("launch", name, grid, block, bytes(arguments), shared_bytes, stream))
+        return go
+
+    def copy_in(self, address, data, stream):
+        self.driver.log.append(("to device", address, bytes(data), stream))
+
+    def copy_out(self, out, address, stream):
+        self.driver.log.append(("to host", address, stream))
 
 
 class Array:
@@ -184,6 +188,7 @@ def install(monkeypatch, driver):
     monkeypatch.delitem(sys.modules, "maxdnn.devices.cuda", raising=False)
     monkeypatch.delattr(devices, "cuda", raising=False)
     from maxdnn.devices import cuda as gpu
-    library = LibCuda(driver)
+    from maxdnn.devices.driver import DriverError
+    library = LibCuda(driver, DriverError)
     monkeypatch.setattr(gpu, "_driver", library)
     return gpu, library

@@ -103,6 +103,22 @@ def test_the_workspaces_of_streams_not_used_any_more_are_freed(fake):
     assert len(verbs(driver, "free")) == 3
 
 
+def test_a_graph_under_capture_gets_a_workspace_that_nobody_else_uses_or_frees(fake):
+    driver, _, library = fake
+    shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
+    arrays = [fake_cuda.Array(s) for s in ((8, 3, 3, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
+    plan = maxdnn.plan(shape, kernel=WITH_COPY)
+    for capture in (0, 5, 5, 6, 0):
+        library.capturing = {4242: capture}
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=plan, stream=4242)
+    for stream in range(100, 100 + engine.STREAMS):
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=plan, stream=stream)
+    padded = [entry[4][:8] for entry in verbs(driver, "launch") if entry[1] == "spad"][:5]
+    assert padded[0] == padded[4] and padded[1] == padded[2] and len(set(padded)) == 3
+    freed = {entry[1].to_bytes(8, "little") for entry in verbs(driver, "free")}
+    assert freed == {padded[0]}, "the stream's own goes after STREAMS others, those of the graphs stay"
+
+
 @pytest.mark.parametrize("said, then, ordered", [
     (None, 4242, None), (1, None, None), (1, 4242, (1, 4242)), (2, None, (2, 0)), (99, None, (99, 0)),
     (99, 99, None), (99, 4242, (99, 4242))])
@@ -113,7 +129,7 @@ def test_work_is_ordered_after_the_stream_an_array_names(fake, said, then, order
     maxdnn.conv_fprop(*arrays[:2], out=arrays[2], stream=then)
     first = next(n for n, entry in enumerate(driver.log) if entry[0] == "launch")
     orders = [entry[1:] for entry in driver.log[:first] if entry[0] == "order"]
-    assert [o for o in orders if 77 not in o] == ([ordered] if ordered else [])  # 77: the loader's own side stream
+    assert orders == ([ordered] if ordered else [])
 
 
 def test_a_stream_that_the_interface_rules_out_is_refused(fake):
@@ -142,17 +158,19 @@ def test_nothing_is_copied_through_the_host(fake):
     assert all(len(entry[2]) <= 65536 for entry in verbs(driver, "to device"))
 
 
-def test_a_foreign_stream_is_ordered_before_and_after(fake):
+def test_streams_of_other_libraries_get_the_launches_themselves(fake):
     driver, _, _ = fake
 
     class TorchLike:
         cuda_stream = 4242
 
-    run(fake, stream=TorchLike())
-    launch = next(n for n, entry in enumerate(driver.log) if entry[0] == "launch")
-    before = [entry for entry in driver.log[:launch] if entry[0] == "order"]
-    assert before[-1] == ("order", 4242, 77)
-    assert ("order", 77, 4242) in driver.log[launch:]
+    class CupyLike:
+        ptr = 4343
+
+    for stream in (TorchLike(), CupyLike(), 4444, 2, None):
+        run(fake, stream=stream)
+    assert [entry[6] for entry in verbs(driver, "launch")] == [4242, 4343, 4444, 2, 0]
+    assert not verbs(driver, "order")
 
 
 def test_a_stream_that_is_none_is_refused(fake):

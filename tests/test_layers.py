@@ -15,7 +15,7 @@ import maxdnn
 ROOT = pathlib.Path(maxdnn.__file__).parent
 FREE = {"__init__", "commands"}  # the lazy public names and the console commands may use every room
 COMPUTED = {"__init__.py", "cli.py"}  # public names by need; each command's module by its name
-HOMES = {"pycuda": "devices.cuda", "llvmlite": "emu", "numba": "sim"}
+HOMES = {"pycuda": "devices.cuda", "llvmlite": "emu", "numba": "sim", "torch": "torch"}
 Arrows = dict[str, set[str]]
 
 

@@ -1,14 +1,16 @@
-"""Real GPUs through pycuda, and the only file that names it. Compute capability 5.x and 6.x runs the cubins as they
-are; any other GPU runs the same kernels translated to PTX. Arrays of pycuda, CuPy, PyTorch and everything else with
-`__cuda_array_interface__` are used where they are; nothing here copies user data through the host."""
+"""Real GPUs: pycuda, which only this file names, for contexts, memory and events; the driver's own calls for the
+rest. Compute capability 5.x and 6.x runs the cubins as they are; any other GPU runs the same kernels translated to PTX.
+Arrays of pycuda, CuPy, PyTorch and everything else with `__cuda_array_interface__` are used where they are; nothing
+here copies user data through the host."""
 
 import ctypes
 import math
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from ..chips import Chip
 from ..cubin import Cubin, CubinKernel, read
 from ..errors import DeviceError, LaunchError
 from ..launch import ArgumentPacker, check_geometry
+from .driver import Driver, DriverError
 from .protocol import Dim3, Texture
 
 try:
@@ -26,7 +29,6 @@ except ImportError as e:
 
 NATIVE = {(5, 0): "sm_50", (5, 2): "sm_52", (5, 3): "sm_53", (6, 0): "sm_60", (6, 1): "sm_61", (6, 2): "sm_62"}
 TRANSLATED_FROM = "sm_52"  # the architecture whose cubins are translated for other GPUs
-_MAX_TEXTURE_BYTES = 2**32 - 16  # pycuda passes a texture's size as 32 bits
 
 
 class _driver_call:
@@ -39,7 +41,7 @@ class _driver_call:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        if not isinstance(error, cuda.Error):
+        if not isinstance(error, (cuda.Error, DriverError)):
             return
         hint = ""
         if "no kernel image" in str(error).lower() or "no binary" in str(error).lower():
@@ -47,61 +49,17 @@ class _driver_call:
         raise DeviceError(f"{self._doing}: {error}{hint}") from error
 
 
-class _Driver:
-    """The few driver calls pycuda does not offer: whose a pointer is, and ordering against a foreign stream."""
-
-    _CONTEXT, _ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    _DISABLE_TIMING = 2
-
-    def __init__(self) -> None:
-        self._lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        self._attribute = self._lib.cuPointerGetAttribute
-        self._attribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
-
-    def _call(self, name: str, *args: Any) -> None:
-        code = getattr(self._lib, name)(*args)
-        if code:
-            raise DeviceError(f"{name} failed with driver error {code}")
-
-    def current_context(self) -> int:
-        handle = ctypes.c_void_p()
-        self._call("cuCtxGetCurrent", ctypes.byref(handle))
-        return handle.value or 0
-
-    def context_of(self, pointer: int) -> int:
-        """The handle of the context a device pointer belongs to; 0 for memory bound to none."""
-        context = ctypes.c_void_p()
-        failed = self._attribute(ctypes.byref(context), self._CONTEXT, pointer)
-        return 0 if failed else context.value or 0
-
-    def ordinal_of(self, pointer: int) -> int:
-        """The number of the GPU a device pointer belongs to."""
-        ordinal = ctypes.c_int()
-        self._call("cuPointerGetAttribute", ctypes.byref(ordinal), self._ORDINAL, pointer)
-        return ordinal.value
-
-    def order(self, first: int, then: int) -> None:
-        """Make everything later on stream `then` wait for what is now on stream `first` (driver handles)."""
-        event = ctypes.c_void_p()
-        self._call("cuEventCreate", ctypes.byref(event), self._DISABLE_TIMING)
-        try:
-            self._call("cuEventRecord", event, ctypes.c_void_p(first))
-            self._call("cuStreamWaitEvent", ctypes.c_void_p(then), event, 0)
-        finally:
-            self._lib.cuEventDestroy_v2(event)
-
-
-def stream_handle(stream: Any) -> int | None:
-    """The driver handle of a stream of pycuda, CuPy, PyTorch, or an int; None for the default stream."""
+def stream_handle(stream: Any) -> int:
+    """The driver handle of a stream of pycuda, CuPy, PyTorch, or an int; 0 for the default stream."""
     if stream is None:
-        return None
+        return 0
     for attribute in ("handle", "cuda_stream", "ptr"):
         if hasattr(stream, attribute):
             stream = getattr(stream, attribute)
             break
     if not isinstance(stream, int):
         raise LaunchError(f"stream must be a pycuda, CuPy or PyTorch stream or a handle (got {type(stream).__name__})")
-    return stream if stream > 1 else None  # 0 and 1 both name the legacy default stream
+    return stream if stream != 1 else 0  # 0 and 1 both name the legacy default stream
 
 
 class GpuBuffer:
@@ -109,7 +67,7 @@ class GpuBuffer:
 
     def __init__(self, device: "GpuDevice", nbytes: int) -> None:
         with device.active(), _driver_call(f"allocating {nbytes} bytes on {device.name}"):
-            self._memory = cuda.mem_alloc(max(nbytes, 1))
+            self._memory = driver().while_capturing(lambda: cuda.mem_alloc(max(nbytes, 1)))
         self.address = int(self._memory)
         self.nbytes = nbytes
 
@@ -121,37 +79,74 @@ class GpuFunction:
     """A kernel on the GPU. `registers`, `local_bytes`, `shared_bytes`: what the driver's compiler gave it."""
 
     def __init__(self, module: "GpuModule", name: str) -> None:
-        self._module, self._device = module, module.device
-        self._kernel = module.cubin.kernel(name)
-        self._dynamic = 0 if module.device.native else self._kernel.shared_bytes  # a translated kernel's is all dynamic
+        self.module, self.device = module, module.device
+        self.kernel = module.cubin.kernel(name)
+        self.dynamic = 0 if module.device.native else self.kernel.shared_bytes  # a translated kernel's is all dynamic
         self.name = name
-        self._pack = ArgumentPacker(self._kernel)
-        self._launching = f"launching {name} on {module.device.name}"
-        self._checked: tuple[Dim3, Dim3, int] | None = None
-        with self._device.active(), _driver_call(f"finding kernel {name}"):
-            self._function = module.handle.get_function(name)
-            self.registers, self.local_bytes = self._function.num_regs, self._function.local_size_bytes
-            self.shared_bytes = self._function.shared_size_bytes
+        self.pack = ArgumentPacker(self.kernel)
+        self.launching = f"launching {name} on {module.device.name}"
+        with self.device.active(), _driver_call(f"finding kernel {name}"):
+            self.handle = driver().function(module.handle, name)
+            self.registers, self.local_bytes, self.shared_bytes = driver().facts(self.handle)
 
     def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
         """See devices/protocol.py. `stream`: None, a handle, or a stream of pycuda, CuPy or PyTorch."""
-        if (grid, block, shared_bytes) != self._checked:
-            check_geometry(self._kernel, grid, block, shared_bytes)
-            self._checked = (grid, block, shared_bytes)
-        data = self._pack(args)
-        device, module = self._device, self._module
-        with device.active(), _driver_call(self._launching):
-            data += module.bind_textures(self._kernel, textures or {}, len(data))
-            if stream is None or isinstance(stream, cuda.Stream):
-                self._launch(grid, block, data, shared_bytes, stream)
-            else:
-                with device.ordered(stream) as queue:
-                    self._launch(grid, block, data, shared_bytes, queue)
+        check_geometry(self.kernel, grid, block, shared_bytes)
+        data = self.pack(args)
+        with self.device.active(), _driver_call(self.launching):
+            data += self.module.bind_textures(self.kernel, textures or {}, len(data))
+            self.module.send_texture_objects()
+            room = ctypes.create_string_buffer(data, len(data))
+            driver().launcher(self.handle, grid, block, self.dynamic + shared_bytes, room)(stream_handle(stream))
 
-    def _launch(self, grid: Dim3, block: Dim3, data: bytes, shared_bytes: int, queue: Any) -> None:
-        self._module.send_texture_objects()
-        self._function._launch_kernel(grid, block, data, self._dynamic + shared_bytes, queue)
+    def prepare(self, grid: Dim3, block: Dim3, args: Sequence[Any], textures: Mapping[str, int]) -> "PreparedLaunch":
+        """See devices/protocol.py."""
+        return PreparedLaunch(self, grid, block, args, textures)
+
+
+class PreparedLaunch:
+    """A launch of which nothing but numbers is left to say. See devices/protocol.py."""
+
+    def __init__(self, function: GpuFunction, grid: Dim3, block: Dim3, args: Sequence[Any],
+                 textures: Mapping[str, int]) -> None:
+        kernel, self._device = function.kernel, function.device
+        check_geometry(kernel, grid, block, 0)
+        layout = function.pack.layout(args)
+        self.values, self.at = list(args), {}
+        text, self._references = layout.format, []
+        for number, (name, _) in enumerate(kernel.textures):
+            self.at[name] = len(self.values)
+            channels = kernel.texture_channels(number)
+            if self._device.native:
+                self._references.append((name, len(self.values), textures[name], channels))
+                self.values.append(0)
+            else:
+                text += "x" * (-struct.calcsize(text) % 8) + "QQ"
+                self.values += [0, textures[name] // (4 * channels)]
+        self._own = len(args) if self._device.native else len(self.values)  # values that the kernel takes
+        self._room = ctypes.create_string_buffer(struct.calcsize(text))
+        self._pack = struct.Struct(text).pack_into
+        self._module, self._launching = function.module, function.launching
+        self._driver = driver()
+        self._go = driver().launcher(function.handle, grid, block, function.dynamic, self._room)
+
+    def launch(self, values: Sequence[Any], stream: int) -> None:
+        """Launch on the stream with that handle. One call at a time."""
+        if self._driver.current_context() != self._device.context:
+            with self._device.active(), _driver_call(self._launching):
+                self._launch(values, stream)
+        else:
+            try:
+                self._launch(values, stream)
+            except DriverError as e:
+                raise DeviceError(f"{self._launching}: {e}") from e
+
+    def _launch(self, values: Sequence[Any], stream: int) -> None:
+        for name, at, nbytes, channels in self._references:
+            self._module.bind_native(name, Texture(values[at], nbytes, channels))
+        self._pack(self._room, 0, *values[:self._own])
+        self._go(stream)
 
 
 class GpuModule:
@@ -162,9 +157,10 @@ class GpuModule:
         self.cubin: Cubin = read(data)
         image = data if device.native else self._translate(data)
         with device.active(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
-            self.handle = cuda.module_from_buffer(image)
+            self.handle = driver().load(image)
+            weakref.finalize(self, _unload, driver(), device.active(), self.handle).atexit = False
             self._places = {} if device.native else self._translated_places()
-        self._textures: dict[str, tuple[Any, Texture]] = {}
+        self._textures: dict[str, Texture] = {}
         self._uses_objects = not device.native and b"maxdnn_textures" in image
         self._objects_sent = 0
 
@@ -179,15 +175,15 @@ class GpuModule:
         arrays = {**GLOBAL_ARRAYS, ".nv.constant3": "maxdnn_bank3"}
         places = {}
         for symbol in (*self.cubin.constants.values(), *self.cubin.globals.values()):
-            base, _ = self.handle.get_global(arrays[symbol.section])
-            places[symbol.name] = (int(base) + symbol.offset, symbol.size)
+            base, _ = driver().symbol(self.handle, arrays[symbol.section])
+            places[symbol.name] = (base + symbol.offset, symbol.size)
         for r in self.cubin.relocations:
             if r.section == ".nv.constant4" and r.symbol in places:
-                bank, _ = self.handle.get_global(GLOBAL_ADDRESSES)
+                bank, _ = driver().symbol(self.handle, GLOBAL_ADDRESSES)
                 before = self.cubin.global_addresses[r.offset:r.offset + 8]
                 addend = int.from_bytes(before, "little") if r.addend is None else r.addend
                 address = (places[r.symbol][0] + addend) % (1 << 64)
-                cuda.memcpy_htod(int(bank) + r.offset, address.to_bytes(8, "little"))
+                cuda.memcpy_htod(bank + r.offset, address.to_bytes(8, "little"))
         return places
 
     def function(self, name: str) -> GpuFunction:
@@ -199,8 +195,7 @@ class GpuModule:
         if name in self._places:
             return self._places[name]
         with self.device.active(), _driver_call(f"finding symbol {name}"):
-            address, size = self.handle.get_global(name)
-        return int(address), int(size)
+            return driver().symbol(self.handle, name)
 
     def get_global(self, name: str) -> tuple[int, int]:
         return self._symbol(name, self.cubin.globals)
@@ -226,8 +221,8 @@ class GpuModule:
         for row, texture in zip(rows, objects, strict=True):
             row["address"], row["texels"] = texture.address, texture.nbytes // (4 * texture.channels)
             row["channels"] = texture.channels
-        address, _ = self.handle.get_global(TEXTURE_OBJECTS)
-        cuda.memcpy_htod(int(address), rows)
+        address, _ = driver().symbol(self.handle, TEXTURE_OBJECTS)
+        cuda.memcpy_htod(address, rows)
         self._objects_sent = len(objects)
 
     def bind_textures(self, kernel: CubinKernel, given: Mapping[str, Texture], at: int) -> bytes:
@@ -239,7 +234,7 @@ class GpuModule:
         if not self.device.native:
             return self._texture_block(kernel, given, at)
         for name in names:
-            self._bind_native(name, given[name])
+            self.bind_native(name, given[name])
         return b""
 
     @staticmethod
@@ -253,15 +248,17 @@ class GpuModule:
             block += struct.pack("<QQ", texture.address, texture.nbytes // (4 * channels))
         return block
 
-    def _bind_native(self, name: str, texture: Texture) -> None:
-        if name in self._textures and self._textures[name][1] == texture:
+    def bind_native(self, name: str, texture: Texture) -> None:
+        if self._textures.get(name) == texture:
             return
-        if texture.nbytes > _MAX_TEXTURE_BYTES:
-            raise LaunchError(f"texture {name} must have at most {_MAX_TEXTURE_BYTES} bytes (got {texture.nbytes})")
-        reference = self.handle.get_texref(name)
-        reference.set_format(cuda.array_format.FLOAT, texture.channels)
-        reference.set_address(texture.address, texture.nbytes)
-        self._textures[name] = (reference, texture)
+        driver().bind_texture(self.handle, name, texture.address, texture.nbytes, texture.channels)
+        self._textures[name] = texture
+
+
+def _unload(driver: Driver, active: "_Active", module: int) -> None:
+    """What is left of a module that is gone; nothing if its context is gone or not to be had."""
+    with suppress(DeviceError, cuda.Error), active:
+        driver.unload(module)
 
 
 class _Active:
@@ -309,7 +306,10 @@ class GpuDevice:
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native)  # 0 from a driver that does not say
-        self._side_stream: Any = None
+        self.context = context  # its driver handle
+        if not context:
+            with self.active():
+                self.context = driver().current_context()
 
     @property
     def ptx_target(self) -> str:
@@ -322,26 +322,13 @@ class GpuDevice:
         and has not been done."""
         return self._active
 
-    @contextmanager
-    def ordered(self, stream: Any) -> Iterator[Any]:
-        """A pycuda stream whose work runs in the order of `stream`: itself if pycuda's, else a side stream tied to it
-        by events before and after."""
-        if stream is None or isinstance(stream, cuda.Stream):
-            yield stream
-            return
-        handle = stream_handle(stream)
-        if handle is None:
-            yield None
-            return
-        if self._side_stream is None:
-            self._side_stream = cuda.Stream()
-        driver().order(handle, self._side_stream.handle)
-        yield self._side_stream
-        driver().order(self._side_stream.handle, handle)
-
     def stream_handle(self, stream: Any) -> int:
         """The driver handle of a stream, 0 for the default one. Raises LaunchError for what is no stream."""
-        return stream_handle(stream) or 0
+        return stream_handle(stream)
+
+    def capture_of(self, handle: int) -> int:
+        """A number for the graph that the stream with this driver handle is recorded into now; 0 if it is not."""
+        return driver().capture_of(handle)
 
     def wait_for(self, stream: Any, handle: int) -> None:
         """Later work on `stream` waits for what the stream with this driver handle (1: the legacy default stream) has
@@ -356,17 +343,13 @@ class GpuDevice:
 
     def upload(self, buffer: GpuBuffer, data: np.ndarray, stream: Any = None) -> None:
         self._check_copy("data", buffer, data)
-        with self.active(), _driver_call(f"copying {data.nbytes} bytes to {self.name}"), \
-                self.ordered(stream) as queue:
-            cuda.memcpy_htod_async(buffer.address, data, queue)
-            (queue or cuda.Context).synchronize()
+        with self.active(), _driver_call(f"copying {data.nbytes} bytes to {self.name}"):
+            driver().copy_in(buffer.address, data, stream_handle(stream))
 
     def download(self, buffer: GpuBuffer, out: np.ndarray, stream: Any = None) -> None:
         self._check_copy("out", buffer, out)
-        with self.active(), _driver_call(f"copying {out.nbytes} bytes from {self.name}"), \
-                self.ordered(stream) as queue:
-            cuda.memcpy_dtoh_async(out, buffer.address, queue)
-            (queue or cuda.Context).synchronize()
+        with self.active(), _driver_call(f"copying {out.nbytes} bytes from {self.name}"):
+            driver().copy_out(out, buffer.address, stream_handle(stream))
 
     @staticmethod
     def _check_copy(what: str, buffer: GpuBuffer, array: np.ndarray) -> None:
@@ -407,17 +390,17 @@ class GpuDevice:
 
 
 _finding = threading.RLock()  # of the three below: a GPU has one device, whichever thread asks first
-_driver: _Driver | None = None
+_driver: Driver | None = None
 _primary: dict[int, GpuDevice] = {}  # by ordinal
 _by_context: dict[int, GpuDevice] = {}  # by context handle
 
 
-def driver() -> _Driver:
+def driver() -> Driver:
     global _driver
     with _finding:
         if _driver is None:
             cuda.init()
-            _driver = _Driver()
+            _driver = Driver()
         return _driver
 
 
@@ -426,8 +409,7 @@ def device(ordinal: int = 0) -> GpuDevice:
     with _finding:
         if ordinal not in _primary:
             made = _primary[ordinal] = GpuDevice(ordinal)
-            with made.active():
-                _by_context[driver().current_context()] = made
+            _by_context[made.context] = made
         return _primary[ordinal]
 
 

@@ -16,6 +16,13 @@ def host() -> Device:
     return virtual.default()
 
 
+def gpu(ordinal: int) -> Device:
+    """The primary context of a GPU. Raises DeviceError if there is no such GPU or no pycuda."""
+    from . import cuda
+
+    return cast(Device, cuda.device(ordinal))
+
+
 def of_address(address: int) -> Device:
     """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
     that is not current)."""

@@ -42,7 +42,21 @@ class Function(Protocol):
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
         """Run the kernel. `args`: one value per kernel parameter in declaration order: a Buffer (its address), a
         numpy scalar or array whose bytes fill the parameter, or a Python int (parameter's size) or float (float32 or
-        float64 by the parameter's size). Raises LaunchError before anything runs if they do not fit the kernel."""
+        float64 by the parameter's size). Raises LaunchError before anything runs if they do not fit the kernel.
+
+        What some have besides: `prepare(grid, block, args, textures) -> Prepared`, where launches must cost little:
+        `args` plain numbers, `textures` the bytes of each texture reference."""
+
+
+class Prepared(Protocol):
+    """A launch of which nothing but numbers is left to say. `values`: the arguments it was prepared with, and what
+    follows them; `at`: where in there the address of each texture reference belongs."""
+
+    values: list[Any]
+    at: dict[str, int]
+
+    def launch(self, values: Sequence[Any], stream: int) -> None:
+        """Launch on the stream with that handle. One call at a time."""
 
 
 class Module(Protocol):
@@ -65,7 +79,8 @@ class Device(Protocol):
     `texture_alignment` (bytes): what a texture's address must be a multiple of; else 16.
     `stream_handle(stream) -> int`, where there are streams: a number for the stream, 0 for the default one; raises
     LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
-    stream with that handle now.
+    stream with that handle now. `capture_of(handle) -> int`: a number for the graph that the stream is recorded into,
+    0 if it runs.
     `chip`: the Chip to choose plans for; else the preset gm204."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...

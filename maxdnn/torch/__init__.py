@@ -1,0 +1,7 @@
+"""maxDNN for PyTorch: `conv2d` in place of torch.nn.functional.conv2d, `Conv2d` in place of torch.nn.Conv2d, and
+`replace(model)`, which swaps what a model has. Needs PyTorch 2.4 or later; `import maxdnn` alone does not load it."""
+
+from .functional import conv2d
+from .modules import Conv2d, Replaced, replace
+
+__all__ = ["Conv2d", "Replaced", "conv2d", "replace"]

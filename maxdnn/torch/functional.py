@@ -1,0 +1,90 @@
+"""The meaning of torch.nn.functional.conv2d in terms of the operators."""
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError, shown
+from . import ops
+
+
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, int] = 1,
+           padding: str | int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1) -> Tensor:
+    """torch.nn.functional.conv2d in float32 by this library's kernels.
+
+    input: (N, C, H, W) or (C, H, W); weight: (K, C/groups, R, S); bias: (K,) or None; returns (N, K, P, Q) or
+    (K, P, Q), contiguous. `stride`, `padding`, `dilation`: one integer or (rows, columns); padding also "valid" (none)
+    or "same" (P x Q is H x W; stride 1 only). N may be 0.
+
+    Differentiable any number of times; torch.compile and torch.export take it as one operator. CUDA tensors run on the
+    current stream of their device, without waiting; CPU tensors on the virtual GPU, with a warning the first time.
+    Inputs of other memory formats (channels_last) are copied first; so are a map and its gradient for a "same" padding
+    of unequal sides, which pads the map by a row or column at its end.
+
+    Raises ShapeError for what fits no convolution, dtypes other than float32, and inside an autocast to another dtype
+    (torch.nn.functional.conv2d would compute in that one)."""
+    refused = why_not(input, weight, bias)
+    if refused is not None:
+        raise ShapeError(refused)
+    stride, dilation = pair("stride", stride), pair("dilation", dilation)
+    if isinstance(padding, str):
+        input, padding = _named_padding(padding, input, weight, stride, dilation)
+    else:
+        padding = pair("padding", padding)
+    if input.dim() == 4:
+        return ops.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    return ops.conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+
+
+def why_not(input: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:
+    """What of these tensors is not served, in words; None if they are."""
+    if input.dtype is not torch.float32 or weight.dtype is not torch.float32:
+        name, dtype = ("weight", weight.dtype) if input.dtype is torch.float32 else ("input", input.dtype)
+        return f"{name} must be float32 (got {dtype})"
+    if input.dim() not in (3, 4):
+        return f"input must have 4 axes, or 3 without a batch (got {input.dim()}: shape {tuple(input.shape)})"
+    if weight.dim() != 4:
+        return f"weight must have 4 axes (got {weight.dim()}: shape {tuple(weight.shape)})"
+    if bias is not None and (bias.dtype is not torch.float32 or bias.dim() != 1):
+        return f"bias must be float32 with 1 axis (got {bias.dtype} of shape {tuple(bias.shape)})"
+    kind = input.device.type
+    if kind == "meta":
+        return None
+    if kind not in ("cpu", "cuda"):
+        return f"input must be on the CPU or a CUDA GPU (got {kind})"
+    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is not torch.float32:
+        return (f"autocast asks for {torch.get_autocast_dtype(kind)}, and there is float32 alone here: leave the "
+                f"layer out with torch.autocast({kind!r}, enabled=False)")
+    return None
+
+
+def pair(name: str, value: Any) -> tuple[int, int]:
+    """One integer or two, as PyTorch takes them. Raises ShapeError for anything else."""
+    if isinstance(value, (tuple, list)):
+        if len(value) == 2:
+            return value[0], value[1]
+        if len(value) == 1:
+            return value[0], value[0]
+    else:
+        try:
+            return (operator.index(value),) * 2
+        except TypeError:
+            pass
+    raise ShapeError(f"{name} must be one integer or two (got {shown(value)})")
+
+
+def _named_padding(padding: str, input: Tensor, weight: Tensor, stride: tuple[int, int],
+                   dilation: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+    """The map and the padding on both of its sides that mean a padding called by name."""
+    if padding == "valid":
+        return input, (0, 0)
+    if padding != "same":
+        raise ShapeError(f"padding must be 'same', 'valid', one integer or two (got {shown(padding)})")
+    if stride != (1, 1):
+        raise ShapeError(f"padding 'same' needs stride 1 (got {stride})")
+    rows, columns = (step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True))
+    if rows % 2 or columns % 2:  # the odd one goes behind, as in PyTorch
+        input = torch.nn.functional.pad(input, (0, columns % 2, 0, rows % 2))
+    return input, (rows // 2, columns // 2)

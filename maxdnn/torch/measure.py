@@ -1,0 +1,178 @@
+"""Networks and single layers on a GPU, by this library's kernels and by cuDNN through PyTorch, in one run: float32 with
+TF32 off, cudnn.benchmark on, contiguous N,C,H,W for both.
+
+Two times are taken of each: of the convolutions alone, one after the other in the network's order (in training also
+their gradients, in the order of a backward pass; the bias gradients are among them, the first layer's input gradient is
+not), and of the whole: the network's forward pass, or a step of training with the loss and SGD. Each is called as it
+is ("eager": the host's time is in it wherever the GPU waits for it) or replayed as a CUDA graph. Medians of event
+times. Errors are relative, root of mean squares, against the same network in float64: of the outputs, and of the
+gradients of whichever parameter is worst."""
+
+import copy
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..networks import convolutions
+from ..shape import ConvShape
+from . import conv2d, ops, replace
+from .networks import Network
+
+MODES = ("eager", "graph")
+Call = Callable[[], Any]
+Layers = Sequence[tuple[ConvShape, bool]]
+_aten_gradients = torch.ops.aten.convolution_backward.default
+
+
+class Bench:
+    """Measures on CUDA device `ordinal`. `seconds`: how long each measurement is repeated, at least."""
+
+    def __init__(self, ordinal: int = 0, seconds: float = 0.2) -> None:
+        self.device, self.seconds = torch.device("cuda", ordinal), seconds
+        torch.cuda.set_device(self.device)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        self.about = {"gpu": torch.cuda.get_device_name(self.device), "torch": torch.__version__,
+                      "cudnn": torch.backends.cudnn.version()}
+
+    def network(self, name: str, n: int, training: bool, modes: Sequence[str] = MODES) -> Iterator[dict[str, Any]]:
+        """A row for each mode."""
+        torch.manual_seed(1)
+        images = torch.rand(n, *Network(name).image, device=self.device) - 0.5
+        stock = Network(name).to(self.device).train(training)
+        own = replace(copy.deepcopy(stock))
+        errors = self._errors(own, stock, images, training)
+        for mode in modes:
+            row = {"network": name, "n": n, "kind": "training" if training else "inference", "mode": mode}
+            row |= self._convolutions(convolutions(name, n), training, mode)
+            for prefix, model in (("", own), ("cudnn_", stock)):
+                row[f"{prefix}whole_seconds"] = self._time(_whole(model, images, training), mode, training)
+            yield row | errors
+            torch.cuda.empty_cache()
+
+    def layer(self, shape: ConvShape, training: bool, modes: Sequence[str] = MODES) -> Iterator[dict[str, Any]]:
+        """A row for each mode, of one layer without bias."""
+        for mode in modes:
+            yield {"network": str(shape), "n": shape.N, "kind": "training" if training else "inference",
+                   "mode": mode} | self._convolutions([(shape, False)], training, mode)
+
+    def _convolutions(self, layers: Layers, training: bool, mode: str) -> dict[str, float]:
+        torch.manual_seed(2)
+        given = [self._tensors(shape, bias) for shape, bias in layers]
+        return {"seconds": self._time(_alone(given, training, _ours), mode, False),
+                "cudnn_seconds": self._time(_alone(given, training, _stock), mode, False)}
+
+    def _tensors(self, s: ConvShape, bias: bool) -> tuple[Any, ...]:
+        def uniform(*size: int) -> Tensor:
+            return torch.rand(size, device=self.device) - 0.5
+        return (s, uniform(s.N, s.C, s.H, s.W), uniform(s.K, s.C // s.groups, s.R, s.S),
+                uniform(s.K) if bias else None, uniform(s.N, s.K, s.P, s.Q))
+
+    def _time(self, call: Call, mode: str, training: bool) -> float:
+        """Median seconds of a call."""
+        stream = torch.cuda.Stream(self.device)
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                call()
+            stream.synchronize()
+            if mode == "graph":
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=stream):
+                    call()
+                call = graph.replay
+            times: list[float] = []
+            while len(times) < 6 or (sum(times) < self.seconds and len(times) < 300):
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                call()
+                end.record()
+                end.synchronize()
+                times.append(1e-3 * start.elapsed_time(end))
+        return statistics.median(times[1:])
+
+    def _errors(self, own: Any, stock: Any, images: Tensor, training: bool) -> dict[str, float]:
+        right = copy.deepcopy(stock).double()
+        wanted = _results(right, images.double(), training)
+        found = {}
+        for prefix, model in (("", own), ("cudnn_", stock)):
+            # Batch norms count what they saw: each model is asked once.
+            results = _results(model, images, training)
+            found[f"{prefix}error"], *rest = map(_relative, results, wanted)
+            if training:
+                found[f"{prefix}gradient_error"] = max(rest)
+        return found
+
+
+def _relative(found: Tensor, wanted: Tensor) -> float:
+    return ((found.double() - wanted).norm() / wanted.norm()).item()
+
+
+def _loss(out: Tensor) -> Tensor:
+    return (out ** 2).mean()
+
+
+def _results(model: Any, images: Tensor, training: bool) -> list[Tensor]:
+    """The output, and in training the gradients of all parameters."""
+    if not training:
+        with torch.inference_mode():
+            return [model(images)]
+    out = model(images)
+    return [out.detach(), *torch.autograd.grad(_loss(out), list(model.parameters()))]
+
+
+def _whole(model: Any, images: Tensor, training: bool) -> Call:
+    if not training:
+        def infer() -> None:
+            with torch.inference_mode():
+                model(images)
+        return infer
+    optimizer = torch.optim.SGD(model.parameters(), 1e-5)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        _loss(model(images)).backward()
+        optimizer.step()
+    return step
+
+
+def _alone(given: Sequence[tuple[Any, ...]], training: bool, how: Any) -> Call:
+    """The convolutions of a pass, or of a pass forward and a pass back."""
+    forward, back = how
+
+    def calls() -> None:
+        with torch.inference_mode():
+            for layer in given:
+                forward(*layer)
+            if training:
+                for number in reversed(range(len(given))):
+                    back(*given[number], number > 0)
+    return calls
+
+
+def _ours_forward(s: ConvShape, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor) -> None:
+    conv2d(x, w, b, s.stride, s.padding, s.dilation, s.groups)
+
+
+def _ours_back(s: ConvShape, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor, wanted: bool) -> None:
+    conf = s.stride, s.padding, s.dilation, s.groups
+    if wanted:
+        ops.conv2d_input(g, w, (s.H, s.W), *conf)
+    ops.conv2d_weight(g, x, (s.R, s.S), *conf)
+    if b is not None:
+        g.sum((0, 2, 3))
+
+
+def _stock_forward(s: ConvShape, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor) -> None:
+    F.conv2d(x, w, b, s.stride, s.padding, s.dilation, s.groups)
+
+
+def _stock_back(s: ConvShape, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor, wanted: bool) -> None:
+    _aten_gradients(g, x, w, None if b is None else [s.K], s.stride, s.padding, s.dilation, False, (0, 0), s.groups,
+                    (wanted, True, b is not None))
+
+
+_ours, _stock = (_ours_forward, _ours_back), (_stock_forward, _stock_back)

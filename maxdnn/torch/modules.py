@@ -1,0 +1,74 @@
+"""Layers: one that computes by this library's kernels, and the swap of those that a model has."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .functional import conv2d, why_not
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class Conv2d(nn.Conv2d):
+    """torch.nn.Conv2d whose float32 calls run by this library's kernels; other dtypes, and calls inside an autocast to
+    one, are left to PyTorch's own operator. Arguments, parameters and state as there; every padding mode."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if why_not(input, weight, bias) is not None:  # PyTorch computes it, or says what is wrong
+            return super()._conv_forward(input, weight, bias)
+        padding: str | tuple[int, int] = self.padding
+        if self.padding_mode != "zeros":
+            input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = (0, 0)
+        return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What `replace` did: the names of the layers swapped, and why which others were left."""
+
+    swapped: tuple[str, ...]
+    left: Mapping[str, str]
+
+    def __str__(self) -> str:
+        of = len(self.swapped) + len(self.left)
+        lines = [f"maxDNN computes {len(self.swapped)} of {of} convolutions"]
+        return "\n".join(lines + [f"  left: {name or 'the model itself'}: {why}" for name, why in self.left.items()])
+
+
+def replace(model: Model, report: Callable[[Replaced], object] | None = None) -> Model:
+    """Make every torch.nn.Conv2d of a model that can be served a `Conv2d`, in place: parameters, hooks and names stay.
+    Returns the model. `report` gets a `Replaced`; without one, layers that are left are named in a warning."""
+    swapped, left = [], {}
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Conv2d) or isinstance(module, Conv2d):
+            continue
+        why = _left(module)
+        if why is None:
+            module.__class__ = Conv2d
+            swapped.append(name)
+        else:
+            left[name] = why
+    done = Replaced(tuple(swapped), left)
+    if report is not None:
+        report(done)
+    elif left:
+        warnings.warn(str(done), stacklevel=2)
+    return model
+
+
+def _left(module: nn.Conv2d) -> str | None:
+    """Why a layer stays as it is, None if it does not."""
+    if type(module) is not nn.Conv2d:
+        return f"{type(module).__name__} is a class of its own, which may mean something else"
+    if "forward" in vars(module) or "_conv_forward" in vars(module):
+        return "its forward is a function of its own"
+    if module.weight.dtype is not torch.float32:
+        return f"its dtype is {module.weight.dtype}, and there is float32 alone here"
+    if module.weight.device.type not in ("cpu", "cuda", "meta"):
+        return f"it is on {module.weight.device}"
+    return None

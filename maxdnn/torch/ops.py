@@ -1,0 +1,226 @@
+"""The operators behind maxdnn.torch: a convolution and its two gradients, float32, N,C,H,W. Each is the derivative of
+the others, so that derivatives of any order are made of the three. PyTorch sees them as `torch.ops.maxdnn.*`, with
+shapes for tracing (torch.compile, torch.export) and derivatives; a call finds its plan in a table and hands the
+tensors to the engine where they are."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import engine, problem
+from ..arguments import unaligned
+from ..arrays import FLOAT_BYTES, ArrayView
+from ..choose import chip_of, choose
+from ..devices import find
+from ..devices.protocol import TEXTURE_ALIGNMENT
+from ..errors import ShapeError
+from ..plans import Plan
+from ..problem import Problem
+from ..shape import ConvShape
+
+REMEMBERED = 1024  # calls whose plans are found without asking for them
+_ONE = {"alpha": np.float32(1)}
+Numbers = Sequence[Any]
+Conf = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups
+
+_plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
+_asked: list[tuple[Problem, Any]] | None = None  # what is asked for, while that is recorded
+_devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
+
+
+def _forward(images: Tensor, filters: Tensor, bias: Tensor | None, stride: Numbers, padding: Numbers,
+             dilation: Numbers, groups: int) -> Tensor:
+    n, _, h, w = images.shape
+    k, _, r, s = filters.shape
+    out = images.new_empty((n, k, *_map_size((h, w), (r, s), stride, padding, dilation)))
+    given = {"images": images, "filters": filters} | ({} if bias is None else {"bias": bias})
+    _run("forward", given, out, images.shape, filters.shape, stride, padding, dilation, groups)
+    return out
+
+
+def _input_gradient(gradients: Tensor, filters: Tensor, size: Numbers, stride: Numbers, padding: Numbers,
+                    dilation: Numbers, groups: int) -> Tensor:
+    images = (gradients.shape[0], filters.shape[1] * groups, *size)
+    out = gradients.new_empty(images)
+    _run("data", {"gradients": gradients, "filters": filters}, out, images, filters.shape, stride, padding, dilation,
+         groups)
+    return out
+
+
+def _weight_gradient(gradients: Tensor, images: Tensor, size: Numbers, stride: Numbers, padding: Numbers,
+                     dilation: Numbers, groups: int) -> Tensor:
+    filters = (gradients.shape[1], images.shape[1] // groups, *size)
+    out = gradients.new_empty(filters)
+    _run("filters", {"images": images, "gradients": gradients}, out, images.shape, filters, stride, padding, dilation,
+         groups)
+    return out
+
+
+def _map_size(size: Numbers, filters: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers) -> list[Any]:
+    if min(stride) < 1:
+        raise ShapeError(f"stride must be at least 1 (got {tuple(stride)})")
+    return [(x + 2 * pad - dil * (k - 1) - 1) // step + 1
+            for x, k, step, pad, dil in zip(size, filters, stride, padding, dilation, strict=True)]
+
+
+def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filters: Numbers, stride: Numbers,
+         padding: Numbers, dilation: Numbers, groups: int) -> None:
+    """Fill `out`. `images`, `filters`: the shapes of the maps and filters, whichever of them is given."""
+    where = out.get_device()
+    device, easy = _devices.get(where) or _device(where)
+    odd, views = 0, {}
+    for role, tensor in (*given.items(), ("out", out)):
+        if tensor.get_device() != where or tensor.dtype is not torch.float32:
+            raise _unfit(role, tensor, out)
+        if not tensor.is_contiguous():
+            tensor = tensor.contiguous()
+        address = tensor.data_ptr()
+        odd = 2 * odd + (address % easy != 0)
+        views[role] = ArrayView(role, tensor if where >= 0 else tensor.detach().numpy(), tensor.shape, address,
+                                FLOAT_BYTES * tensor.numel(), where < 0, True)
+    key = (kind, *[tensor.shape for tensor in given.values()], out.shape, *stride, *padding, *dilation, groups, where,
+           odd)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _find(kind, views, images, filters, (stride, padding, dilation, groups), device)
+        if len(_plans) >= REMEMBERED:
+            _plans.clear()
+        _plans[key] = plan
+    if out.numel() == 0:
+        return
+    if images[0] == 0:
+        out.zero_()
+        return
+    if where < 0:
+        engine.run(plan, views, _ONE, device)
+        return
+    # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
+    room = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=out.device)
+    stream = torch.cuda.current_stream(where).cuda_stream
+    engine.run(plan, views, _ONE, device, stream, room.data_ptr())
+
+
+def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
+    if tensor.dtype is not torch.float32:
+        return ShapeError(f"{role} must be float32 (got {tensor.dtype})")
+    return ShapeError(f"{role} must be on {out.device}, as the first tensor is (got {tensor.device})")
+
+
+def _find(kind: str, views: dict[str, ArrayView], images: Numbers, filters: Numbers, conf: Conf,
+          device: Any) -> Plan:
+    """The plan of a call that is new. Raises ShapeError for what is no convolution."""
+    n, c, h, w = images
+    k, inner, r, s = filters
+    (stride, padding, dilation), groups = (tuple(axes) for axes in conf[:3]), conf[3]
+    if c != inner * groups:
+        raise ShapeError(f"input must have {inner * groups} channels, {groups} (groups) times those of weight "
+                         f"(got input {tuple(images)}, weight {tuple(filters)})")
+    shape = ConvShape(max(n, 1), c, h, w, k, r, s, stride, padding, dilation, groups)
+    asked = getattr(problem, kind)(shape, layout="NCHW", unaligned=unaligned(views, device),
+                                   **({"bias": True} if "bias" in views else {}))
+    for role, view in views.items():
+        wanted = asked.shapes[role]
+        if view.shape != wanted and (n or role in ("filters", "bias")):
+            raise ShapeError(f"{role} must have shape {wanted} (got {tuple(view.shape)})")
+    if _asked is not None:
+        _asked.append((asked, device))
+    return choose(asked, chip_of(device))
+
+
+@contextmanager
+def recording() -> Iterator[list[tuple[Problem, Any]]]:
+    """Fills the list with the problem and the device of every call that is made until the end of the `with`, and
+    chooses every plan anew: to tune what a model asks for, and to forget what was chosen before that."""
+    global _asked, _plans
+    _plans, _asked = {}, []
+    try:
+        yield _asked
+    finally:
+        _plans, _asked = {}, None
+
+
+def _device(where: int) -> tuple[Any, int]:
+    """The device of this library for a CUDA device's number, -1 for the CPU, and where it lets a texture begin. Raises
+    DeviceError without pycuda."""
+    if where < 0:
+        warnings.warn("CPU tensors run on maxDNN's virtual GPU, which is made for checking, not for speed",
+                      stacklevel=2)
+    device = find.gpu(where) if where >= 0 else find.host()
+    found = _devices[where] = device, getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
+    return found
+
+
+_CONF = "int[2] stride, int[2] padding, int[2] dilation, int groups"
+_library = torch.library.Library("maxdnn", "DEF")
+for _name, _arguments, _function in (
+        ("conv2d", "Tensor input, Tensor weight, Tensor? bias", _forward),
+        ("conv2d_input", "Tensor gradients, Tensor weight, SymInt[2] size", _input_gradient),
+        ("conv2d_weight", "Tensor gradients, Tensor input, SymInt[2] size", _weight_gradient)):
+    _library.define(f"{_name}({_arguments}, {_CONF}) -> Tensor")
+    for _kind in ("CPU", "CUDA"):
+        _library.impl(_name, _function, _kind)
+
+conv2d = torch.ops.maxdnn.conv2d.default
+conv2d_input = torch.ops.maxdnn.conv2d_input.default
+conv2d_weight = torch.ops.maxdnn.conv2d_weight.default
+
+
+@partial(torch.library.register_fake, "maxdnn::conv2d", lib=_library)
+def _(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers, padding: Numbers, dilation: Numbers,
+      groups: int) -> Tensor:
+    torch._check(input.shape[1] == weight.shape[1] * groups, lambda: "channels of input and weight do not fit")
+    size = _map_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)
+    return input.new_empty((input.shape[0], weight.shape[0], *size))
+
+
+@partial(torch.library.register_fake, "maxdnn::conv2d_input", lib=_library)
+def _(gradients: Tensor, weight: Tensor, size: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers,
+      groups: int) -> Tensor:
+    return gradients.new_empty((gradients.shape[0], weight.shape[1] * groups, *size))
+
+
+@partial(torch.library.register_fake, "maxdnn::conv2d_weight", lib=_library)
+def _(gradients: Tensor, input: Tensor, size: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers,
+      groups: int) -> Tensor:
+    return gradients.new_empty((gradients.shape[1], input.shape[1] // groups, *size))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """What derivatives need: the two tensors, and what follows them."""
+    ctx.save_for_backward(inputs[0], inputs[1])
+    ctx.conf = inputs[-4:]
+
+
+def _of_conv2d(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+    images, filters = ctx.saved_tensors
+    wanted = ctx.needs_input_grad
+    return (conv2d_input(gradients, filters, images.shape[2:], *ctx.conf) if wanted[0] else None,
+            conv2d_weight(gradients, images, filters.shape[2:], *ctx.conf) if wanted[1] else None,
+            gradients.sum((0, 2, 3)) if wanted[2] else None, None, None, None, None)
+
+
+def _of_input_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:
+    gradients, filters = ctx.saved_tensors
+    wanted = ctx.needs_input_grad
+    return (conv2d(twice, filters, None, *ctx.conf) if wanted[0] else None,
+            conv2d_weight(gradients, twice, filters.shape[2:], *ctx.conf) if wanted[1] else None,
+            None, None, None, None, None)
+
+
+def _of_weight_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:
+    gradients, images = ctx.saved_tensors
+    wanted = ctx.needs_input_grad
+    return (conv2d(images, twice, None, *ctx.conf) if wanted[0] else None,
+            conv2d_input(gradients, twice, images.shape[2:], *ctx.conf) if wanted[1] else None,
+            None, None, None, None, None)
+
+
+for _name, _derivative in (("conv2d", _of_conv2d), ("conv2d_input", _of_input_gradient),
+                           ("conv2d_weight", _of_weight_gradient)):
+    torch.library.register_autograd(f"maxdnn::{_name}", _derivative, setup_context=_keep, lib=_library)

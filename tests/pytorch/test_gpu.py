@@ -1,0 +1,274 @@
+"""maxdnn.torch on a real GPU, where there are PyTorch for CUDA and pycuda (`make test-gpu`)."""
+
+import gc
+import os
+import random
+import resource
+import statistics
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import maxdnn
+import maxdnn.torch as mt
+from maxdnn import choose, problem
+from maxdnn.devices import find
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def no_tf32():
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def close(found, wanted, tolerance=1e-5):
+    assert found.shape == wanted.shape and found.dtype == torch.float32
+    assert (found.double() - wanted).abs().max() <= tolerance * max(wanted.abs().max().item(), 1e-3)
+
+
+def random_layer(rng):
+    groups = rng.choice([1, 1, 1, 2, 4])
+    r, s = rng.choice([(1, 1), (3, 3), (5, 5), (1, 7), (7, 1), (2, 3), (11, 11)])
+    dilation = rng.choice([1, 1, 2])
+    stride = rng.choice([1, 1, 2, (1, 2)])
+    padding = rng.choice([0, 1, (r // 2, s // 2)])
+    n, c, k = rng.choice([1, 2, 8, 33]), groups * rng.randint(1, 70), groups * rng.randint(1, 70)
+    size = [dilation * (x - 1) + rng.randint(1, 20) for x in (r, s)]
+    return (n, c, *size), (k, c // groups, r, s), dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_layers_and_gradients_match_float64(seed):
+    images, filters, options = random_layer(random.Random(seed))
+    torch.manual_seed(seed)
+    given = [(torch.rand(s, device=CUDA) - 0.5).requires_grad_() for s in (images, filters, filters[:1])]
+    doubles = [t.detach().double().requires_grad_() for t in given]
+    out, wanted = mt.conv2d(*given, **options), F.conv2d(*doubles, **options)
+    close(out, wanted.detach())
+    weights = torch.rand(out.shape, device=CUDA)
+    out.backward(weights)
+    wanted.backward(weights.double())
+    for found, right in zip(given, doubles, strict=True):
+        close(found.grad, right.grad)
+
+
+def layers():
+    return nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3), nn.ReLU(), nn.Conv2d(32, 48, 3, padding=1, bias=False),
+                         nn.BatchNorm2d(48), nn.ReLU(), nn.Conv2d(48, 24, 1), nn.Conv2d(24, 24, (1, 7), padding="same"),
+                         nn.Conv2d(24, 10, 2, padding="same"))
+
+
+def networks():
+    torch.manual_seed(0)
+    stock = layers().to(CUDA)
+    own = layers().to(CUDA)
+    own.load_state_dict(stock.state_dict())
+    return mt.replace(own), stock
+
+
+def test_a_graph_replays_right_with_changed_inputs_and_weights():
+    own, stock = networks()
+    own.eval(), stock.eval()
+    x = torch.rand(8, 3, 64, 64, device=CUDA)
+    side = torch.cuda.Stream()
+    with torch.no_grad():
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            own(x)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = own(x)
+        for seed in range(4):
+            torch.manual_seed(seed)
+            x.copy_(torch.rand_like(x))
+            own[2].weight.mul_(1.1)
+            stock[2].weight.copy_(own[2].weight)
+            junk = [torch.full((1 << 22,), float("nan"), device=CUDA) for _ in range(8)]  # over memory that was let go
+            del junk
+            graph.replay()
+            close(out, stock.double()(x.double()))
+            stock.float()
+
+
+def test_a_training_step_replays_as_a_graph():
+    own, stock = networks()
+    x, y = torch.rand(8, 3, 48, 48, device=CUDA), torch.rand(8, 10, 24, 24, device=CUDA)
+    losses = {}
+    for name, model in (("own", own), ("stock", stock)):
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+
+        def step(model=model, optimizer=optimizer):
+            optimizer.zero_grad(set_to_none=False)
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = step()
+        losses[name] = []
+        for _ in range(5):
+            graph.replay()
+            losses[name].append(loss.item())
+    assert losses["own"] == pytest.approx(losses["stock"], rel=1e-4) and losses["own"][-1] < losses["own"][0]
+
+
+def test_two_streams_run_two_plans_at_once_and_share_nothing_that_is_written():
+    shapes = [((16, 64, 28, 28), (64, 64, 3, 3)), ((16, 32, 28, 28), (96, 32, 3, 3))]
+    given = [(torch.rand(x, device=CUDA), torch.rand(w, device=CUDA)) for x, w in shapes]
+    wanted = [mt.conv2d(x, w, padding=1) for x, w in given]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for _ in range(30):
+        found = []
+        for stream, (x, w) in zip(streams, given, strict=True):
+            with torch.cuda.stream(stream):
+                found.append([mt.conv2d(x, w, padding=1) for _ in range(3)])
+        torch.cuda.synchronize()
+        for results, right in zip(found, wanted, strict=True):
+            assert all(torch.equal(result, right) for result in results)
+
+
+def test_a_stream_that_cupy_captures_keeps_its_workspace():
+    cupy = pytest.importorskip("cupy")
+    shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
+    plan = maxdnn.plan(shape, kernel="sconv_fprop_K64_N64", device=find.gpu(0))
+    assert plan.workspace_bytes
+    x, w = cupy.random.rand(8, 3, 3, 64, dtype="f"), cupy.random.rand(8, 3, 3, 64, dtype="f")
+    out, right = cupy.zeros((64, 3, 3, 64), "f"), maxdnn.conv_fprop(x, w, plan=plan)
+    cupy.cuda.Device().synchronize()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:  # that the arrays name
+        stream.begin_capture()
+        maxdnn.conv_fprop(x, w, plan=plan, out=out, stream=stream.ptr)
+        graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
+    assert (out == right).all()
+
+
+def test_channels_last_and_odd_addresses():
+    x, w = torch.rand(4, 12, 20, 20, device=CUDA), torch.rand(16, 12, 3, 3, device=CUDA)
+    wanted = F.conv2d(x.double(), w.double())
+    close(mt.conv2d(x.to(memory_format=torch.channels_last), w.to(memory_format=torch.channels_last)), wanted)
+    flat = torch.zeros(x.numel() + 1, device=CUDA)
+    flat[1:] = x.flatten()
+    close(mt.conv2d(flat[1:].view(x.shape), w), wanted)
+
+
+def test_tensors_on_different_devices_are_refused():
+    with pytest.raises(maxdnn.ShapeError, match="filters must be on cuda:0, as the first tensor is"):
+        mt.conv2d(torch.rand(1, 2, 4, 4, device=CUDA), torch.rand(3, 2, 2, 2))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_another_gpu_than_the_current_one():
+    x, w = torch.rand(2, 3, 9, 9, device="cuda:1"), torch.rand(4, 3, 3, 3, device="cuda:1")
+    with torch.cuda.device(0):
+        out = mt.conv2d(x, w)
+    assert out.device == x.device
+    close(out, F.conv2d(x.double(), w.double()))
+
+
+def test_a_compiled_model_has_no_breaks():
+    own, stock = networks()
+    x = torch.rand(4, 3, 64, 64, device=CUDA)
+    out = torch.compile(own, fullgraph=True)(x)
+    close(out, stock.double()(x.double()).detach())
+    out.sum().backward()
+    assert all(p.grad is not None for p in own.parameters())
+
+
+@pytest.mark.parametrize("operator, shapes, numbers", [
+    ("conv2d", ((2, 4, 6, 6), (6, 4, 3, 3), (6,)), ([2, 1], [1, 0], [1, 1], 1)),
+    ("conv2d_input", ((2, 6, 4, 4), (6, 4, 3, 3)), ([6, 6], [1, 1], [0, 0], [1, 1], 1)),
+    ("conv2d_weight", ((2, 6, 4, 4), (2, 4, 6, 6)), ([3, 3], [1, 1], [0, 0], [1, 1], 1)),
+])
+def test_opcheck(operator, shapes, numbers):
+    given = [torch.rand(s, device=CUDA, requires_grad=True) for s in shapes]
+    found = torch.library.opcheck(getattr(torch.ops.maxdnn, operator).default, (*given, *numbers))
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_gradcheck():
+    """Linear in each argument, so differences of any width are right but for rounding."""
+    for options in ({"padding": 1, "stride": 2}, {"padding": "same", "dilation": 2}, {"groups": 2}):
+        given = [(torch.rand(s, device=CUDA) - 0.5).requires_grad_()
+                 for s in ((1, 2, 3, 4), (2, 2 // options.get("groups", 1), 2, 2), (2,))]
+        assert torch.autograd.gradcheck(lambda *g, o=options: mt.conv2d(*g, **o), given, eps=0.5, atol=1e-4, rtol=1e-4)
+
+
+def host_microseconds(call, repeats=500):
+    """Median host time; the GPU is let catch up in between, so that no queue is ever full."""
+    times = []
+    for n in range(repeats + 50):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+        if n % 20 == 0:
+            torch.cuda.synchronize()
+    return 1e6 * statistics.median(times[50:])
+
+
+@pytest.mark.parametrize("n, c, hw, k, rs", [(1, 64, 14, 64, 1), (1, 64, 14, 64, 3), (32, 64, 14, 128, 3)])
+def test_host_time_of_a_ready_call(n, c, hw, k, rs):
+    x, w = torch.rand(n, c, hw, hw, device=CUDA), torch.rand(k, c, rs, rs, device=CUDA)
+    shape = maxdnn.ConvShape(n, c, hw, hw, k, rs, rs)
+    device = find.gpu(0)
+    plan = choose.choose(problem.forward(shape, layout="NCHW"), device.chip)
+    out = torch.empty(plan.array_shapes()["out"], device=CUDA)
+    most = 20 + 6 * len(plan.launches)
+    with torch.inference_mode():
+        module = mt.Conv2d(c, k, rs, bias=False).to(CUDA)
+        found = {"maxdnn.torch.conv2d": host_microseconds(lambda: mt.conv2d(x, w)),
+                 "maxdnn.torch.Conv2d": host_microseconds(lambda: module(x))}
+    with torch.no_grad():
+        found["maxdnn.torch.conv2d, no_grad"] = host_microseconds(lambda: mt.conv2d(x, w))
+    stream = torch.cuda.current_stream()
+    found["maxdnn.conv_fprop"] = host_microseconds(lambda: maxdnn.conv_fprop(x, w, plan=plan, out=out, stream=stream))
+    stock = host_microseconds(lambda: F.conv2d(x, w))
+    wr = w.clone().requires_grad_()
+    with_grad = host_microseconds(lambda: mt.conv2d(x, wr))
+    print(f"\nhost {shape}: {len(plan.launches)} launches, at most {most}:",
+          ", ".join(f"{name} {us:.1f}" for name, us in found.items()),
+          f"; with autograd {with_grad:.1f}; F.conv2d {stock:.1f}")
+    assert max(found["maxdnn.conv_fprop"], found["maxdnn.torch.conv2d"]) <= most
+
+
+def test_fifty_thousand_calls_grow_nothing():
+    x, w = torch.rand(1, 16, 14, 14, device=CUDA), torch.rand(16, 16, 3, 3, device=CUDA)
+    wr = w.clone().requires_grad_()
+
+    def calls(count):
+        for n in range(count):
+            mt.conv2d(x, w)
+            if n % 50 == 0:
+                mt.conv2d(x, wr, padding=1).sum().backward()
+                wr.grad = None
+                torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        gc.collect()
+        return resident(), torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
+    calls(2000)
+    before = calls(2000)
+    after = calls(int(os.environ.get("MAXDNN_CALLS", "50000")))
+    print(f"\nresident KiB, allocated, free before {before} and after {after}")
+    assert after[0] - before[0] < 2048 and after[1] == before[1] and after[2] >= before[2]
+
+
+def resident():
+    """KiB of this process in memory now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() // 1024

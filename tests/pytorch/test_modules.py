@@ -1,0 +1,136 @@
+"""The layer, and the swap of those a model has."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import maxdnn.torch as mt
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run")]
+
+
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.one = nn.Conv2d(channels, 4, 1, bias=False)
+        self.three = nn.Conv2d(4, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        return torch.relu(x + self.norm(self.three(torch.relu(self.one(x)))))
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(3, 6, 3, stride=2), Block(6), nn.Conv2d(6, 5, 2, padding="same"))
+
+
+def test_a_model_computes_what_it_did_with_the_same_parameters_names_and_hooks():
+    stock = network().eval()
+    swapped = copy.deepcopy(stock)
+    seen = []
+    swapped[0].register_forward_hook(lambda *_: seen.append(1))
+    names = list(swapped.state_dict())
+    weights = [id(p) for p in swapped.parameters()]
+    reports = []
+    assert mt.replace(swapped, reports.append) is swapped
+    assert reports[0].swapped == ("0", "1.one", "1.three", "2") and not reports[0].left
+    assert list(swapped.state_dict()) == names and [id(p) for p in swapped.parameters()] == weights
+    x = torch.rand(2, 3, 9, 9)
+    torch.testing.assert_close(swapped(x), stock(x), rtol=1e-5, atol=1e-5)
+    assert seen == [1]
+
+
+def test_training_steps_stay_together():
+    losses = []
+    for change in (lambda model: model, mt.replace):
+        model = change(network())
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        torch.manual_seed(2)
+        x, y = torch.rand(4, 3, 9, 9), torch.rand(4, 5, 4, 4)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert losses[:3] == pytest.approx(losses[3:], rel=1e-4) and losses[2] < losses[0]
+
+
+class Own(nn.Conv2d):
+    pass
+
+
+def test_what_is_left_is_reported_with_the_reason():
+    model = nn.ModuleDict({"ok": nn.Conv2d(2, 2, 1), "narrow": nn.Conv2d(2, 2, 1).half(), "own": Own(2, 2, 1),
+                           "normed": nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 1)),
+                           "patched": nn.Conv2d(2, 2, 1), "line": nn.Conv1d(2, 2, 1)})
+    model["patched"].forward = lambda x: x
+    with pytest.warns(UserWarning, match="maxDNN computes 1 of 5 convolutions") as said:
+        mt.replace(model)
+    text = str(said[0].message)
+    for part in ("narrow: its dtype is torch.float16", "own: Own is a class of its own", "normed: Parametrized",
+                 "patched: its forward is a function of its own"):
+        assert part in text
+    assert type(model["ok"]) is mt.Conv2d and type(model["narrow"]) is nn.Conv2d and "line" not in text
+    reports = []
+    mt.replace(model, reports.append)  # once more: nothing is left to do
+    assert reports[0].swapped == ()
+    assert type(mt.replace(nn.Conv2d(2, 2, 1))) is mt.Conv2d
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_every_padding_mode(mode):
+    layer = mt.Conv2d(3, 4, 3, padding=(1, 2), padding_mode=mode)
+    stock = nn.Conv2d(3, 4, 3, padding=(1, 2), padding_mode=mode)
+    stock.load_state_dict(layer.state_dict())
+    x = torch.rand(2, 3, 5, 6)
+    torch.testing.assert_close(layer(x), stock(x), rtol=1e-5, atol=1e-5)
+
+
+def test_changed_weights_are_used():
+    layer = mt.Conv2d(2, 2, 1, bias=False)
+    x = torch.rand(1, 2, 3, 3)
+    first = layer(x)
+    with torch.no_grad():
+        layer.weight.mul_(2)
+    torch.testing.assert_close(layer(x), 2 * first)
+    layer.weight.data = layer.weight.data * 2  # another tensor, the same parameter
+    torch.testing.assert_close(layer(x), 4 * first)
+
+
+def test_a_layer_is_pickled_and_copied():
+    layer = mt.Conv2d(2, 3, 1)
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    x = torch.rand(1, 2, 3, 3)
+    assert torch.equal(torch.load(file, weights_only=False)(x), layer(x))
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_a_compiled_model_has_no_graph_break_and_the_same_results():
+    model = mt.replace(network()).eval()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, backend=counter, fullgraph=True)
+    x = torch.rand(2, 3, 9, 9, requires_grad=True)
+    out = compiled(x)
+    assert counter.frame_count == 1
+    torch.testing.assert_close(out, model(x), rtol=1e-5, atol=1e-5)
+    found = torch.autograd.grad(out.sum(), [x, *model.parameters()])
+    wanted = torch.autograd.grad(model(x).sum(), [x, *model.parameters()])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_an_exported_model_takes_any_batch():
+    model = mt.replace(network()).eval()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(model, (torch.rand(3, 3, 9, 9),), dynamic_shapes=({0: batch},))
+    assert sum(node.target is torch.ops.maxdnn.conv2d.default for node in program.graph.nodes) == 4
+    x = torch.rand(5, 3, 9, 9)
+    torch.testing.assert_close(program.module()(x), model(x), rtol=1e-5, atol=1e-5)
