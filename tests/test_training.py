@@ -1,5 +1,5 @@
-"""The example of docs/training.md: three convolutions trained on the virtual GPU come to the losses of the same training
-in float64 NumPy."""
+"""The example of docs/training.md: three convolutions trained on the virtual GPU come to the losses of the same
+training in float64 NumPy."""
 
 import re
 from pathlib import Path
