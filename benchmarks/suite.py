@@ -1,11 +1,13 @@
-"""The convolutions people run, on a real GPU: maxdnn beside every algorithm of cuDNN in one run. Whole calls on N,C,H,W
-arrays, FP32 with TF32 off, every distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured
-into CUDA graphs, both libraries alike, so that the host's share is in neither; medians of event times. Outputs are
-compared with float64 on the same GPU.
+"""The convolutions people run, on a real GPU: maxdnn beside every algorithm of cuDNN, and what PyTorch takes after its
+own search, in one run. Whole calls on N,C,H,W arrays (ours on C,H,W,N ones, if asked for), FP32 with TF32 off, every
+distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured into CUDA graphs, all libraries
+alike, so that the host's share is in none; medians of event times. Outputs are compared with float64 on the same GPU.
 
 Needs pycuda, nvidia-ml-py, PyTorch and cuDNN 9. Writes rows as they come; rows of other passes in the file are kept."""
 
 import argparse
+import dataclasses
+import itertools
 import json
 import statistics
 import sys
@@ -60,6 +62,7 @@ class Suite:
         self.torch, self.seconds = torch, seconds
         torch.cuda.set_device(ordinal)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
         torch.empty(1, device="cuda")
         self.device = gpu.device(ordinal)
         self.clock = ClockSampler(ordinal)
@@ -71,26 +74,35 @@ class Suite:
         self.cudnn.use_stream(self.queue.handle)
 
     def seconds_of(self, call: Callable[[], Any]) -> float:
-        """Median seconds of a call, from replays of a graph of CALLS of them."""
+        """Median seconds of a call, from replays of a graph of CALLS of them, or of fewer long ones."""
         torch = self.torch
         with torch.cuda.stream(self.stream):
-            call()
-            self.stream.synchronize()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            for _ in range(2):
+                start.record()
+                call()
+                end.record()
+                end.synchronize()
+            calls = max(1, min(CALLS, int(self.seconds * 1e3 / start.elapsed_time(end))))
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=self.stream):
-                for _ in range(CALLS):
+                for _ in range(calls):
                     call()
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             times: list[float] = []
-            while len(times) < 5 or (sum(times) * CALLS < self.seconds and len(times) < 200):
+            while len(times) < 5 or (sum(times) * calls < self.seconds and len(times) < 200):
                 start.record()
                 graph.replay()
                 end.record()
                 end.synchronize()
-                times.append(start.elapsed_time(end) * 1e-3 / CALLS)
+                times.append(start.elapsed_time(end) * 1e-3 / calls)
         return statistics.median(times[1:])
 
-    def row(self, name: str, s: ConvShape, every: bool) -> dict[str, Any]:
+    def copy_rate(self, nbytes: int = 1 << 30) -> float:
+        """Bytes a second of a plain copy, read and written."""
+        source, target = self.torch.zeros((2, nbytes // 4), device="cuda")
+        return 2 * nbytes / self.seconds_of(lambda: target.copy_(source))
+
+    def row(self, name: str, s: ConvShape, every: bool, layout: str, launches: bool) -> dict[str, Any]:
         torch = self.torch
         generator = torch.Generator("cuda").manual_seed(1)
 
@@ -99,16 +111,21 @@ class Suite:
         x, w = uniform(s.N, s.C, s.H, s.W), uniform(s.K, s.C, s.R, s.S)
         y, theirs = torch.full((2, s.N, s.K, s.P, s.Q), float("nan"), device="cuda")
         torch.cuda.synchronize()
-        problem = forward(s, layout="NCHW")
+        problem = forward(s, layout=layout)
         plan = choose(problem, self.device.chip)
+        ours, bank, out = x, w, y
+        if layout == "CHWN":
+            ours, bank, out = (a.permute(1, 2, 3, 0).contiguous() for a in (x, w, y))
+            torch.cuda.synchronize()
 
         def run(plan: Any) -> Callable[[], Any]:
-            return lambda: maxdnn.conv_fprop(x, w, plan=plan, out=y, stream=self.queue)
+            return lambda: maxdnn.conv_fprop(ours, bank, plan=plan, out=out, stream=self.queue)
         row = {"network": name.rsplit("-", 1)[0] if name.startswith(("alex", "over")) else name.split("-")[0],
-               "layer": name, "n": s.N, "pass": "forward", "layout": "NCHW", "kind": "measured",
+               "layer": name, "n": s.N, "pass": "forward", "layout": layout, "kind": "measured",
                "gpu": self.device.name, "seconds": self.seconds_of(run(plan)),
-               "plan": f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}"}
-        row["error"] = self._error(x, w, y, s)
+               "plan": f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}", "algorithm": plan.algorithm,
+               "notes": list(plan.notes)}
+        row["error"] = self._error(x, w, out if layout == "NCHW" else out.permute(3, 0, 1, 2), s)
         row["correct"] = bool(row["error"] < 2e-6)
         if every:
             row["candidates"] = {}
@@ -120,6 +137,13 @@ class Suite:
                         except maxdnn.ShapeError:
                             continue
                         row["candidates"][candidate] = self.seconds_of(run(made))
+        if launches:  # each alone, on what the whole call left
+            row["launches"] = [{"kernel": x.spec.name, "bytes": x.work.nbytes,
+                                "seconds": self.seconds_of(run(dataclasses.replace(plan, launches=(x,))))}
+                               for x in plan.launches]
+        with torch.cuda.stream(self.stream):
+            row["pytorch_seconds"] = self.seconds_of(lambda: torch.nn.functional.conv2d(
+                x, w, stride=s.stride, padding=s.padding))
         times = {}
         for number in EVERY_ALGORITHM:
             try:
@@ -142,8 +166,9 @@ class Suite:
         for first in range(0, min(s.N, 4 * some), some):
             part = slice(first, first + some)
             options = dict(stride=s.stride, padding=s.padding)
-            want = torch.nn.functional.conv2d(x[part].double(), w.double(), **options)
-            size = torch.nn.functional.conv2d(x[part].abs().double(), w.abs().double(), **options)
+            with torch.backends.cudnn.flags(benchmark=False):
+                want = torch.nn.functional.conv2d(x[part].double(), w.double(), **options)
+                size = torch.nn.functional.conv2d(x[part].abs().double(), w.abs().double(), **options)
             error = ((y[part].double() - want).abs() / size).max().item()
             worst = error if not error <= worst else worst  # a NaN stays
         return worst
@@ -153,25 +178,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ordinal", type=int, default=0, help="which GPU")
     parser.add_argument("--n", type=int, nargs="+", default=[1, 8, 32, 128], help="minibatches")
-    parser.add_argument("--match", default="", help="only layers whose name holds this")
+    parser.add_argument("--match", nargs="+", default=[""], help="only layers whose name holds one of these")
     parser.add_argument("--every", action="store_true", help="time every candidate plan, too")
+    parser.add_argument("--layout", nargs="+", default=["NCHW"], help="of our arrays: NCHW, CHWN or both")
+    parser.add_argument("--launches", action="store_true", help="time every launch of our plan alone, too")
     parser.add_argument("--seconds", type=float, default=0.03, help="how long to repeat each measurement")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="write the results there")
     args = parser.parse_args(argv)
     suite = Suite(args.ordinal, args.seconds)
     kept = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
     results = {"gpu": suite.device.name, "driver": suite.clock.driver_version, "cudnn": suite.cudnn.version,
-               "sm_mhz": suite.clock.read(), "rows": [r for r in kept if r["pass"] != "forward"]}
+               "sm_mhz": suite.clock.read(), "copy_bytes_per_second": suite.copy_rate(),
+               "rows": [r for r in kept if r["pass"] != "forward"]}
     wrong = 0
-    for n in args.n:
+    for n, layout in itertools.product(args.n, args.layout):
         for name, shape in shapes(n):
-            if args.match not in name:
+            if not any(part in name for part in args.match):
                 continue
-            row = suite.row(name, shape, args.every)
+            row = suite.row(name, shape, args.every, layout, args.launches)
             results["rows"].append(row)
             wrong += not row["correct"]
-            direct, fastest = (row[f"cudnn_{which}_seconds"] / row["seconds"] for which in ("direct", "fastest"))
-            print(f"{name:32} N={n:<4}{1e6 * row['seconds']:10.1f} us  direct {direct:6.2f}  fastest {fastest:6.2f} "
+            ratios = " ".join(f"{who.replace('_', ' ')} {row[f'{who}_seconds'] / row['seconds']:5.2f}"
+                              for who in ("cudnn_direct", "cudnn_fastest", "pytorch"))
+            print(f"{name:32} {layout} N={n:<4}{1e6 * row['seconds']:10.1f} us  {ratios} "
                   f"{row['cudnn_fastest_algorithm']:22}{row['error']:9.1e}  {row['plan']}", flush=True)
             args.json.write_text(json.dumps(results, indent=1) + "\n")
             suite.torch.cuda.empty_cache()

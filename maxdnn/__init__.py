@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from .layers import LAYERS, Layer
     from .matmul import matmul
     from .plans import Plan
+    from .prepared import PreparedFilters, prepare_filters
     from .shape import ConvShape
 
 _HOME = {"check_hazards": "check", "conv_bprop_bias": "backward", "conv_bprop_data": "backward",
          "conv_bprop_filters": "backward", "conv_fprop": "conv", "Plan": "plans", "plan": "choose",
-         "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul"}
+         "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul",
+         "PreparedFilters": "prepared", "prepare_filters": "prepared"}
 
 __all__ = [
     "LAYERS",
@@ -44,6 +46,7 @@ __all__ = [
     "Layer",
     "MaxdnnError",
     "Plan",
+    "PreparedFilters",
     "ShapeError",
     "SimulationError",
     "TranslationError",
@@ -54,6 +57,7 @@ __all__ = [
     "conv_fprop",
     "matmul",
     "plan",
+    "prepare_filters",
 ]
 
 

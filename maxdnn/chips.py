@@ -3,17 +3,22 @@
 from dataclasses import dataclass
 from functools import cache
 
+MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
+"""Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
+
 SCHEDULERS = 4  # of an SM, each one issue slot a clock
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """`dram_bytes_per_clock`: of an SM clock. `native`: whether it runs the cubins untranslated."""
+    """`dram_bytes_per_clock`: of an SM clock. `native`: whether it runs the cubins untranslated. `memory`: bytes of
+    DRAM, 0 if not known."""
 
     name: str
     sms: int
     dram_bytes_per_clock: float
     native: bool = True
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +60,4 @@ def preset(name: str = "gm204") -> Chip:
     from .sim.machine import preset as machine
 
     figures = machine(name)
-    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle)
+    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30)

@@ -3,10 +3,11 @@ is chosen says all of what will run; nothing after this decides."""
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from .chips import Chip, preset
-from .errors import ShapeError
+from .errors import ShapeError, shown
 from .families import registry
 from .families.family import Candidates, Family
 from .plans import Plan
@@ -16,29 +17,57 @@ from .shape import ConvShape
 REMEMBERED = 256  # plans
 
 
-def choose(problem: Problem, chip: Chip, kernel: str | None = None) -> Plan:
-    """The plan that promises the fewest clocks on the chip, or the one called `kernel`. Raises ShapeError if no family
-    serves the problem (saying what is not served, or which limit it is beyond), or if there is no such candidate."""
-    return _choose(problem, chip, kernel, registry.FAMILIES)
+ALGORITHMS = ("auto", "direct", "winograd")
+MAX_ERROR = 2e-6
+"""Of an output relative to the sum of its |terms|: what is accepted unless a caller says otherwise."""
+
+
+def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm: str = "auto",
+           max_error: float = MAX_ERROR, prepared: bool = False, families: tuple[Family, ...] | None = None) -> Plan:
+    """The plan that promises the fewest clocks on the chip, of those of an algorithm and of some families (all if None)
+    whose documented error is at most `max_error`, or the one called `kernel`, whatever its error. `prepared`: what is
+    done to the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not
+    served, or which limit it is beyond), or if there is no such candidate."""
+    return _choose(problem, chip, kernel, algorithm, max_error, prepared, families or registry.FAMILIES)
+
+
+def check_wanted(algorithm: Any, max_error: Any, max_workspace_bytes: Any) -> None:
+    """Raises ShapeError unless these can be asked for."""
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise ShapeError(f"algorithm must be one of {', '.join(ALGORITHMS)} (got {shown(algorithm)})")
+    if isinstance(max_error, bool) or not isinstance(max_error, (int, float)) or not max_error > 0:
+        raise ShapeError(f"max_error must be a positive number (got {shown(max_error)})")
+    if max_workspace_bytes is not None and (isinstance(max_workspace_bytes, bool)
+                                            or not isinstance(max_workspace_bytes, int) or max_workspace_bytes < 0):
+        raise ShapeError("max_workspace_bytes must be an integer of at least 0, or None for a quarter of the device's "
+                         f"memory (got {shown(max_workspace_bytes)})")
 
 
 def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, copy_images: bool = False,
          copy_filters: bool = False, device: Any = None, bias: bool = False, activation: str | None = None,
-         adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False) -> Plan:
+         adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False, algorithm: str = "auto",
+         max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None,
+         prepared_filters: bool = False) -> Plan:
     """Plan a layer for arrays of `layout` "CHWN" (images C,H,W,N, filters C/groups,R,S,K, out K,P,Q,N) or "NCHW"
     (N,C,H,W, K,C/groups,R,S, N,K,P,Q). `kernel`: name of the convolution kernel; else the one estimated to be the
     fastest on `device` (the virtual GTX 980 if None). `copy_images`, `copy_filters`: make the plan for arrays that may
     begin at any float; it then copies those that a kernel reads as textures. `bias`, `activation`, `adds_out`: for
     calls with a bias, with an activation (None or "relu"), with a beta other than 0. `kind`: "forward", or "data" or
     "filters" for the gradients with respect to images and filters, which take gradients like the layer's output (and
-    `copy_gradients` for those that may begin anywhere), no bias and no activation. Raises ShapeError if the layer is
-    beyond what textures, grids or 32-bit counts reach."""
+    `copy_gradients` for those that may begin anywhere), no bias and no activation. `algorithm`: "direct", "winograd",
+    or "auto" for the faster. `max_error`: takes none whose documented error, relative to the sum of an output's
+    |terms|, is larger. `max_workspace_bytes`: of extra memory (a quarter of the device's if None); a Winograd layer
+    that needs more is cut into runs of images. `prepared_filters`: for calls with filters that `prepare_filters` made
+    ready, so that the time of that does not count. Raises ShapeError if the layer is beyond what textures, grids or
+    32-bit counts reach, or if nothing serves it within the error and the workspace."""
     if kernel is not None and not isinstance(kernel, str):
         raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
     for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters), ("bias", bias),
-                        ("adds_out", adds_out), ("copy_gradients", copy_gradients)):
+                        ("adds_out", adds_out), ("copy_gradients", copy_gradients),
+                        ("prepared_filters", prepared_filters)):
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {value!r})")
+    check_wanted(algorithm, max_error, max_workspace_bytes)
     kinds = {"forward": forward, "data": data, "filters": filters}
     if not isinstance(kind, str) or kind not in kinds:
         raise ShapeError(f"kind must be one of {', '.join(kinds)} (got {kind!r})")
@@ -52,7 +81,9 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
     if beyond:
         raise ShapeError(f"copy_{beyond[0]} must be left out for kind={kind!r}, which takes {problem.roles[0]} and "
                          f"{problem.roles[1]}")
-    return choose(problem, chip_of(device), kernel)
+    problem = replace(problem, most_workspace=max_workspace_bytes)
+    return choose(problem, chip_of(device), kernel, algorithm=algorithm, max_error=max_error,
+                  prepared=prepared_filters)
 
 
 def chip_of(device: Any) -> Chip:
@@ -61,34 +92,46 @@ def chip_of(device: Any) -> Chip:
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
-def _choose(problem: Problem, chip: Chip, kernel: str | None, families: tuple[Family, ...]) -> Plan:
-    candidates = dict(_candidates(problem, families))
+def _choose(problem: Problem, chip: Chip, kernel: str | None, algorithm: str, max_error: float,
+            prepared: bool, families: tuple[Family, ...]) -> Plan:
+    most = problem.most_workspace
+    if most is None and chip.memory:
+        problem = replace(problem, most_workspace=chip.memory // 4)
+    candidates = dict(_candidates(problem, algorithm, families))
     if kernel is not None:
         if kernel not in candidates:
             raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {kernel!r})")
         return candidates[kernel]()
-    best: Plan | None = None
+    made: list[Plan] = []
     refused: ShapeError | None = None
     for make in candidates.values():
         try:
-            made = make()
+            made.append(make())
         except ShapeError as e:
             refused = refused or e
-            continue
-        if best is None or made.clocks(chip) < best.clocks(chip):
-            best = made
-    if best is None:
+    if not made:
         assert refused is not None
         raise refused
-    return best
+    exact = [p for p in made if p.error <= max_error]
+    if not exact:
+        least = min(made, key=lambda p: p.error)
+        raise ShapeError(f"max_error must be at least {least.error:.1e}, which is documented for algorithm "
+                         f"{least.algorithm!r} here (got {max_error})")
+    fitting = exact if most is None else [p for p in exact if p.workspace_bytes <= most]
+    if not fitting:
+        raise refused or ShapeError(f"max_workspace_bytes must be at least {min(p.workspace_bytes for p in exact)} "
+                                    f"here (got {most})")
+    return min(fitting, key=lambda p: (p.apart[1] if prepared else p).clocks(chip))
 
 
-def _candidates(problem: Problem, families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:
-    """All candidates of all families. Raises ShapeError if there are none."""
+def _candidates(problem: Problem, algorithm: str, families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:
+    """All candidates of all families of an algorithm. Raises ShapeError if there are none."""
     serving = [f for f in families if problem.kind in f.kinds]
     if not serving:
         kinds = sorted({kind for f in families for kind in f.kinds})
         raise ShapeError(f"the kind of a problem must be one of {', '.join(kinds)} (got {problem.kind!r})")
+    if algorithm != "auto":
+        serving = [f for f in serving if (f.name == "winograd") == (algorithm == "winograd")]
     refusals = {f.name: f.refuses(problem) for f in serving}
     if None not in refusals.values():
         raise ShapeError("not served: " + "; ".join(f"{what} by {name}" for name, what in refusals.items()))

@@ -2,27 +2,31 @@
 particular."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from . import engine
 from .arguments import check_out, check_shapes, device_of, factor_of, number, planned, unaligned
 from .arrays import ArrayView, view
-from .choose import chip_of, choose
+from .choose import MAX_ERROR, check_wanted, chip_of, choose
 from .devices import find
 from .devices.protocol import Device
 from .errors import ShapeError
 from .plans import Plan
+from .prepared import PreparedFilters
 from .problem import check_layout, forward
 from .shape import ConvShape
 
-_OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "activation": None}
+_OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "activation": None,
+        "algorithm": "auto", "max_error": MAX_ERROR, "max_workspace_bytes": None}
 
 
 def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
                alpha: float = 1.0, out: Any = None, device: Device | None = None, stream: Any = None,
                layout: str = "CHWN", plan: Plan | None = None, dilation: int | tuple[int, int] = 1,
-               groups: int = 1, bias: Any = None, activation: str | None = None, beta: float = 0.0) -> Any:
+               groups: int = 1, bias: Any = None, activation: str | None = None, beta: float = 0.0,
+               algorithm: str = "auto", max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None) -> Any:
     """Forward convolution (cross-correlation, as networks use it) in float32, out = activation(alpha x images * filters
     + bias + beta x out), in this order: the sum of the products, each added with one rounding (of a split reduction
     the sums of its parts, then these in a fixed order); times alpha plus bias with one rounding; plus beta times what
@@ -38,7 +42,14 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     NumPy arrays run on the virtual GPU, or on `device`; arrays with `__cuda_array_interface__` on the GPU they are on,
     in the order of `stream`, after what the arrays' own streams still do, without waiting for the result. `out`: an
     array to fill, which must not overlap an input, needed for a beta other than 0; else a new one of the library of
-    `images`. `plan`: of `maxdnn.plan`, instead of stride, padding, dilation, groups, layout and activation.
+    `images`. `plan`: of `maxdnn.plan`, instead of stride, padding, dilation, groups, layout, activation and what
+    follows. `filters` may come from `maxdnn.prepare_filters`, with its plan or none.
+
+    `algorithm`: "direct", "winograd" (the sums of tiles are transformed, so a NaN, an infinity or a sum beyond float32
+    may be lost to all outputs of the tiles it is in), or "auto" for the faster. `max_error`: none is taken whose
+    documented error, relative to the sum of an output's |terms| for arrays uniform in [-1, 1], is larger.
+    `max_workspace_bytes`: of extra memory, a quarter of the device's if None; a Winograd layer that needs more is cut
+    into runs of images.
 
     Peak extra memory beside the result: the plan's `workspace_bytes`. It is kept with the device, for each stream, and
     reused by later calls. On a real GPU the arrays of NumPy are copied there, on the virtual one they are used where
@@ -47,9 +58,17 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     Raises ShapeError for arrays or numbers that fit no kernel or not each other, or not the given plan (one that was
     made for arrays at aligned addresses asks for them), DeviceError if there is no such device; in both cases before
     anything runs."""
-    given = {"images": view("images", images), "filters": view("filters", filters)}
+    given = {"images": view("images", images)}
+    prepared = filters if isinstance(filters, PreparedFilters) else None
+    if prepared is None:
+        given["filters"] = view("filters", filters)
+    elif plan is not None and plan is not prepared.plan:
+        raise ShapeError("filters were prepared for another plan: give the one they were prepared with, or none")
+    else:
+        plan = prepared.plan
     if bias is not None:
         given["bias"] = view("bias", bias, rank=1)
+    check_wanted(algorithm, max_error, max_workspace_bytes)
     scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     reads_out = bool(scalars["beta"] != 0)
     if reads_out and out is None:
@@ -61,17 +80,21 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
         check_shapes(given, wanted, "")
     else:
         said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
-                "activation": activation}
+                "activation": activation, "algorithm": algorithm, "max_error": max_error,
+                "max_workspace_bytes": max_workspace_bytes}
         wanted = planned(plan, "forward", given, said, _OWN, reads_out=reads_out)
+    if prepared is not None:
+        given |= prepared.views
     if out is not None:
         given["out"] = check_out(view("out", out), wanted["out"], given)
     target = device_of(given, device)
     if plan is None:
-        plan = choose(problem(shape, unaligned=unaligned(given, target)), chip_of(target))
+        named = replace(problem(shape, unaligned=unaligned(given, target)), most_workspace=max_workspace_bytes)
+        plan = choose(named, chip_of(target), algorithm=algorithm, max_error=max_error)
     if out is None:
         out = find.empty_like(images, wanted["out"])
         given["out"] = view("out", out)
-    engine.run(plan, given, scalars, target, stream)
+    engine.run(plan if prepared is None else plan.apart[1], given, scalars, target, stream)
     return out
 
 

@@ -3,16 +3,19 @@ is not called `plan` because the package offers a function of that name.)"""
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .chips import Chip, Work
 from .errors import LaunchError
 from .kernels import KernelSpec
-from .problem import Problem
+from .problem import Operand, Problem
+from .shape import ConvShape
 
 REGION_ALIGNMENT = 512  # bytes; no GPU asks more of the base address of a texture
 FLOAT_BYTES = 4
+DIRECT_ERROR = 1e-6
+"""Documented for sums of products as they stand, relative to the sum of |terms|; measured on the ten layers: 4e-7."""
 MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications)
 Place = tuple[int, int]  # device address, bytes
 
@@ -123,7 +126,8 @@ class Launch:
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A problem made ready; good for any number of calls. `family` made it, `spec` is the kernel that does the
-    arithmetic. `launches` run in order. `workspace`: regions by name. `notes`: what else the user may want to know."""
+    arithmetic. `launches` run in order. `workspace`: regions by name. `notes`: what else the user may want to know.
+    `error`: the largest that is documented for arrays uniform in [-1, 1], of the sum of an output's |terms|."""
 
     problem: Problem
     family: str
@@ -131,6 +135,12 @@ class Plan:
     launches: tuple[Launch, ...]
     workspace: Mapping[str, Region]
     notes: tuple[str, ...] = ()
+    error: float = DIRECT_ERROR
+
+    @property
+    def algorithm(self) -> str:
+        """"direct" or "winograd"."""
+        return self.family if self.family == "winograd" else "direct"
 
     @property
     def shape(self) -> Any:
@@ -178,6 +188,34 @@ class Plan:
         """The estimate that plans are ranked by."""
         return sum(x.work.clocks(chip) for x in self.launches)
 
+    @functools.cached_property
+    def apart(self) -> tuple["Plan | None", "Plan"]:
+        """What is done to the filters alone, None if nothing, and the rest, whose operands are the results of that in
+        place of the filters."""
+        memory, known = {*self.problem.roles, *self.workspace}, {"filters"}
+        before: list[Launch] = []
+        after: list[Launch] = []
+        for launch in self.launches:
+            if (launch.names & memory) - set(launch.writes) <= known:
+                before.append(launch)
+                known.update(launch.writes)
+            else:
+                after.append(launch)
+        if not before:
+            return None, self
+        needed = {name for launch in after for name in launch.names & known}
+        kept = [Operand(name, (region.nbytes // FLOAT_BYTES,)) for name, region in self.workspace.items()
+                if name in needed]
+        others = [o for o in self.problem.operands if o.role != "filters" or "filters" in needed]
+        return (self._part(before, [self.problem.operand("filters"), *kept]), self._part(after, [*others, *kept]))
+
+    def _part(self, launches: list[Launch], operands: list[Operand]) -> "Plan":
+        """Some of the launches as a plan of its own."""
+        used = {name for launch in launches for name in launch.names} - {operand.role for operand in operands}
+        regions = {name: region.nbytes for name, region in self.workspace.items() if name in used}
+        return make(replace(self.problem, operands=tuple(operands)), self.family, self.spec, launches, regions,
+                    self.notes, self.error)
+
     def explain(self) -> str:
         """What a call does and what it costs, in words: the launches in order, equal ones in one line with their
         number, then the notes."""
@@ -189,13 +227,15 @@ class Plan:
             x, y, z = found[0].grid
             times = f"{len(found)} launches, each of " if len(found) > 1 else ""
             lines.append(f"{kernel}: {times}{x} x {y} x {z} blocks of {found[0].spec.threads} threads, {doing}")
+        if isinstance(self.shape, ConvShape):
+            lines.append(f"algorithm {self.algorithm}, error at most {self.error:.1g} of the sum of |terms|")
         lines += self.notes
         lines.append(f"workspace {self.workspace_bytes / 2**20:.1f} MiB")
         return "\n".join(lines)
 
 
 def make(problem: Problem, family: str, spec: KernelSpec, launches: Iterable[Launch], regions: Mapping[str, int],
-         notes: Iterable[str] = ()) -> Plan:
+         notes: Iterable[str] = (), error: float = DIRECT_ERROR) -> Plan:
     """A plan whose workspace has regions of the given bytes. A region lives from the first launch that mentions it to
     the last; the largest are placed first, each as low as those alive with it allow."""
     launches = tuple(launches)
@@ -210,7 +250,8 @@ def make(problem: Problem, family: str, spec: KernelSpec, launches: Iterable[Lau
             if offset + regions[name] > start:
                 offset = max(offset, -(-end // REGION_ALIGNMENT) * REGION_ALIGNMENT)
         placed[name] = Region(offset, regions[name], first, last)
-    return Plan(problem, family, spec, launches, {name: placed[name] for name in regions}, tuple(notes))
+    return Plan(problem, family, spec, launches, {name: placed[name] for name in regions}, tuple(notes),
+                error)
 
 
 def _life(name: str, launches: tuple[Launch, ...]) -> tuple[int, int]:

@@ -40,7 +40,8 @@ class Problem:
     `kind`: "forward", "data", "filters", "bias", "product", or what else a family serves. `shape`: the sizes, a
     ConvShape for convolutions. `operands`: all arrays, the result among them. `layout`: order of the operands' axes.
     `scalars`: names of the numbers that come with each call. `reads_out`: the result is added to what `out` holds,
-    times the scalar "beta". `activation`: applied to each result, None or "relu"."""
+    times the scalar "beta". `activation`: applied to each result, None or "relu". `most_workspace`: bytes that a plan
+    which can be cut into runs stays within, None for any number."""
 
     kind: str
     shape: Any
@@ -49,6 +50,7 @@ class Problem:
     scalars: tuple[str, ...] = ()
     reads_out: bool = False
     activation: str | None = None
+    most_workspace: int | None = None
 
     def describe(self) -> str:
         """The problem in a line."""

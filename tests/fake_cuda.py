@@ -57,6 +57,7 @@ class Driver:
             name = staticmethod(lambda: "fake GPU")
             compute_capability = staticmethod(lambda: driver.capability)
             get_attribute = staticmethod(lambda attribute: attribute)
+            total_memory = staticmethod(lambda: 1 << 30)
 
             def retain_primary_context(self):
                 return Context(1000 + self.ordinal)

@@ -70,7 +70,7 @@ def judge(made, arrays, out, alpha=1.0, beta=0.0):
     if made.problem.activation:
         want = np.maximum(want, 0)
     error = abs(out - want) / np.maximum(size, 1e-30)
-    assert error.max() < TOLERANCE, f"{made.problem.describe()} by {made.spec.name}: {error.max():.2e}"
+    assert error.max() < max(TOLERANCE, made.error), f"{made.problem.describe()} by {made.spec.name}: {error.max():.2e}"
 
 
 def options(rng):
@@ -153,6 +153,8 @@ def test_nan_and_infinity_reach_only_the_outputs_they_belong_to():
     """Channels, taps and filters that do not exist must not be met as zero times something."""
     for shape in (ConvShape(2, 9, 5, 5, 5, 3, 3, 1, 1), ConvShape(64, 9, 5, 5, 5, 3, 3, 1, 1)):
         for kernel in served(shape, "CHWN", bias=False, activation=None, beta=0.0):
+            if kernel.startswith("winograd"):
+                continue  # promises less: tests/test_winograd.py
             images = np.ones((9, 5, 5, shape.N), np.float32)
             images[:, :, :, 1] = np.inf
             images[:, 0, 0, 0] = np.nan
@@ -173,13 +175,13 @@ def test_a_list_of_channels_beyond_constant_memory_is_cut_into_launches():
 
 
 def test_many_images_with_padding_take_only_the_taps_inside():
-    made = choose(forward(ConvShape(128, 64, 27, 27, 192, 5, 5, 1, 2)), preset())
+    made = choose(forward(ConvShape(128, 64, 27, 27, 192, 5, 5, 1, 2)), preset(), algorithm="direct")
     assert made.spec is taps.TAPS_64X64 and made.workspace_bytes == 0
     assert "91.3% of the taps lie inside the map" in made.explain()
 
 
 def test_an_image_is_split_over_the_chip_and_explain_says_why():
-    text = plan(ConvShape(1, 192, 13, 13, 384, 3, 3, 1, 1), layout="NCHW").explain()
+    text = plan(ConvShape(1, 192, 13, 13, 384, 3, 3, 1, 1), layout="NCHW", algorithm="direct").explain()
     assert "do not fill the chip" in text and "added in a fixed order" in text
 
 

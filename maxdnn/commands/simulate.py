@@ -130,32 +130,27 @@ def _layer(args: argparse.Namespace, machine: Any,
 
 
 def _plan(args: argparse.Namespace) -> Any:
-    """The plan of the kernel that is named, or the one that promises the fewest clocks: of all, or of one family."""
+    """The plan of the kernel that is named, or the one that promises the fewest clocks on the machine: of all, or of
+    one family."""
     from ..chips import preset
-    from ..choose import plan
+    from ..choose import choose
     from ..errors import ShapeError
     from ..families.registry import FAMILIES
+    from ..problem import data, filters, forward
 
     families = {f.name: f for f in FAMILIES if args.direction in f.kinds}
     if args.algorithm not in ("auto", *families):
         raise ShapeError(f"--algorithm must be one of auto, {', '.join(families)} (got {args.algorithm!r})")
-    shape = _shape(args.what)
-    kernel = None if args.kernel == "best" else args.kernel
-    if args.algorithm == "auto":
-        return plan(shape, layout=args.layout, kernel=kernel, kind=args.direction)
-    names = [spec.name for spec in families[args.algorithm].kernels]
-    if kernel is not None and kernel not in names:
-        raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
-                         f"(got {kernel!r})")
-    found, why = [], ""
-    for name in names if kernel is None else [kernel]:
-        try:
-            found.append(plan(shape, layout=args.layout, kernel=name, kind=args.direction))
-        except ShapeError as e:
-            why = why or str(e)
-    if not found:
-        raise ShapeError(why)
-    return min(found, key=lambda p: p.clocks(preset()))
+    problem = {"forward": forward, "data": data, "filters": filters}[args.direction](_shape(args.what),
+                                                                                     layout=args.layout)
+    kernel, some = None if args.kernel == "best" else args.kernel, FAMILIES
+    if args.algorithm != "auto":
+        some = (families[args.algorithm],)
+        names = list(some[0].candidates(problem)) if some[0].refuses(problem) is None else []
+        if kernel is not None and names and kernel not in names:
+            raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
+                             f"(got {kernel!r})")
+    return choose(problem, preset(args.machine), kernel, families=some)
 
 
 def _shape(what: str) -> Any:

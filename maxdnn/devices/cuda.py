@@ -305,7 +305,8 @@ class GpuDevice:
         self.kept: dict[str, Any] = {}
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
-        self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native)  # 0 from a driver that does not say
+        self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
+                         device.total_memory())
         self.context = context  # its driver handle
         if not context:
             with self.active():

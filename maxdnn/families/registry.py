@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import depthwise, direct, filters, layout, pixels, product, sums, taps
+from . import depthwise, direct, filters, layout, pixels, product, sums, taps, winograd
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -13,6 +13,7 @@ FAMILIES: tuple[Family, ...] = (
     depthwise.FAMILY,
     filters.FAMILY,
     sums.FAMILY,
+    winograd.FAMILY,
     product.FAMILY,
     layout.FAMILY,
 )

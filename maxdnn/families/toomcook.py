@@ -1,0 +1,107 @@
+"""Matrices of Winograd convolution (Toom-Cook) from interpolation points, in exact fractions.
+
+F(m, r) computes m outputs of a filter of r taps from a = m + r - 1 inputs by a multiplications:
+y = A' [(G g) * (B' d)]. The inputs' transform B' interpolates at a - 1 points and infinity: row i holds the
+coefficients of the product of all (x - point) but the i-th, the last row those of all. G evaluates the filter at the
+points, divided by what the others are worth there, and A' the result. In two dimensions all three apply along rows and
+along columns.
+
+As a program it prints what the kernels are generated from, sass/winograd_matrices.inc."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+FEW_CHANNELS = 32
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+@dataclass(frozen=True)
+class Points:
+    """F(outputs x outputs, taps x taps) with the finite points; infinity comes with them. `error`: the largest of an
+    output relative to the sum of its |terms| that is documented, for maps and filters uniform in [-1, 1], 32
+    channels or more and padding of at most half a filter; `measured`: over the ten layers of the paper's table and
+    those of VGG-E."""
+
+    outputs: int
+    taps: int
+    finite: tuple[Fraction, ...]
+    error: float
+    measured: float
+
+    @property
+    def inputs(self) -> int:
+        """Rows of an input tile."""
+        return self.outputs + self.taps - 1
+
+    def expected_error(self, channels: int, fewest_rows: int, fewest_columns: int) -> float:
+        """With so many channels and so many taps inside the map at its corners. The error follows the sum of |terms| of
+        a tile; that of an output may be much smaller where it has few terms."""
+        usual = self.taps - self.taps // 2
+        few = FEW_CHANNELS / channels, usual / fewest_rows, usual / fewest_columns
+        return self.error * math.prod(max(1, x) for x in few)
+
+
+def _points(outputs: int, taps: int, finite: str, error: float, measured: float) -> Points:
+    return Points(outputs, taps, tuple(Fraction(x) for x in finite.split()), error, measured)
+
+
+TABLE = (
+    _points(2, 3, "0 1 -1", 3e-7, 1.5e-7),
+    _points(4, 3, "0 5/8 -5/8 3/2 -3/2", 1e-6, 8e-7),
+    _points(4, 5, "0 1 -1 1/2 -1/2 2 -2", 2e-6, 1.9e-6),
+)
+"""Points p and -p share half of their arithmetic. Of small fractions, those with the smallest measured error."""
+
+
+class Matrices(NamedTuple):
+    """A' (outputs x inputs), G (inputs x taps), B' (inputs x inputs)."""
+
+    A: Matrix
+    G: Matrix
+    B: Matrix
+
+
+def matrices(points: Points) -> Matrices:
+    """The three matrices, exactly."""
+    m, r, finite = points.outputs, points.taps, points.finite
+    a, g, b = [], [], []
+    for at, p in enumerate(finite):
+        others = finite[:at] + finite[at + 1:]
+        weight = Fraction(1)
+        for q in others:
+            weight *= p - q
+        a.append([p**k for k in range(m)])
+        g.append(tuple(p**k / weight for k in range(r)))
+        b.append((*_with_roots(others), Fraction(0)))
+    a.append([Fraction(int(k == m - 1)) for k in range(m)])
+    g.append(tuple(Fraction(int(k == r - 1)) for k in range(r)))
+    b.append(_with_roots(finite))
+    return Matrices(tuple(zip(*a, strict=True)), tuple(g), tuple(b))
+
+
+def _with_roots(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    """Coefficients of the product of all (x - root), the constant one first."""
+    found = [Fraction(1)]
+    for root in roots:
+        found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
+    return tuple(found)
+
+
+def generated() -> str:
+    """What sass/winograd_matrices.inc must hold."""
+    lines = ["# Printed by `python -m maxdnn.families.toomcook`, which holds the interpolation points: do not edit.",
+             "<CODE>", "    our %WINOGRAD = ("]
+    for points in TABLE:
+        lines.append(f"        '{points.outputs} {points.taps}' => {{")
+        for name, matrix in zip(Matrices._fields, matrices(points), strict=True):
+            lines.append(f"            {name} => [")
+            lines += [f"                [{', '.join(repr(float(x)) for x in row)}]," for row in matrix]
+            lines.append("            ],")
+        lines.append("        },")
+    return "\n".join([*lines, "    );", "    return '';", "</CODE>"])
+
+
+if __name__ == "__main__":
+    print(generated())

@@ -1,0 +1,325 @@
+"""Winograd convolution: tiles of m x m outputs from a x a inputs, a = m + r - 1, by a x a multiplications instead of
+m x m x r x r for each channel and filter. Maps and filters are transformed to a x a planes, the planes multiplied as
+matrices (product.py), and the results transformed back, with the fused last step. Matrices: toomcook.py.
+
+Both layouts, any sizes, padding implicit; layers whose planes would take too much memory are cut into runs of images.
+A tile that holds a NaN, an infinity or sums beyond float32 may be lost as a whole, for all filters; nothing outside of
+it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..chips import Work
+from ..errors import ShapeError
+from ..kernels import KernelSpec
+from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
+from ..problem import LAYOUTS, Alignment, Problem
+from ..shape import ConvShape, ProductShape
+from . import product
+from .family import Candidates, Family, Memory, finish, fused, refuses_strided, seen
+from .layout import MAX_GRID_YZ, pad
+from .pixels import magic
+from .toomcook import TABLE, Points, matrices
+
+THREADS = 128  # tiles of a block
+VECTOR = 4  # floats of the texels that products read
+MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
+_WHOLE = 4  # flag of the last transform: the width of a tile divides that of the results
+_LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
+
+
+@dataclass(frozen=True)
+class TransformKernel(KernelSpec):
+    """`step`: "maps", "filters" or "out". `layout`: of the maps or results. `slots`: issue slots of a warp."""
+
+    points: Points
+    step: str
+    layout: str
+    slots: int
+
+
+def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKernel:
+    m, r = points.outputs, points.taps
+    name = f"swinograd_{step}_{m}x{m}_{r}x{r}" + f"_{layout}" * bool(layout)
+    doc = f"Transform of a Winograd convolution: see winograd_{step}.inc."
+    return TransformKernel(name, f"winograd_{step}.sass", doc, points, step, layout, slots)
+
+
+_SLOTS = {  # issue slots of a warp: maps, filters, results in C,H,W,N and in N,C,H,W
+    (2, 3): (206, 147, 160, 160),
+    (4, 3): (436, 271, 400, 400),
+    (4, 5): (834, 608, 560, 560),
+}
+_KERNELS: Mapping[tuple[Points, str, str], TransformKernel] = {
+    (points, step, layout): _kernel(points, step, layout, _SLOTS[points.outputs, points.taps][which + (layout == "NCHW")
+                                                                                              * (step == "out")])
+    for points in TABLE for which, step in enumerate(("maps", "filters", "out"))
+    for layout in (("",) if step == "filters" else LAYOUTS)}
+KERNELS = tuple(_KERNELS.values())
+
+
+def refuses(problem: Problem) -> str | None:
+    s: ConvShape = problem.shape
+    if s.stride != (1, 1):
+        return f"stride {s.str_h}x{s.str_w}"
+    if s.dilation != (1, 1):
+        return f"dilation {s.dil_h}x{s.dil_w}"
+    if s.groups != 1:
+        return f"{s.groups} groups"
+    if s.R != s.S or s.R not in {points.taps for points in TABLE}:
+        return f"filters of {s.R}x{s.S}"
+    if max(s.pad_h, s.pad_w) >= s.R:
+        return f"padding {s.pad_h}x{s.pad_w} of filters {s.R}x{s.S}, which leaves results without terms"
+    return refuses_strided(problem)
+
+
+def candidates(problem: Problem) -> Candidates:
+    layout = "tn" if problem.layout == "CHWN" else "nn"
+    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.tile}": partial(_plan, problem, p, spec)
+            for p in TABLE if p.taps == problem.shape.R for spec in product.KERNELS if spec.layout == layout}
+
+
+def _plan(problem: Problem, points: Points, spec: product.ProductKernel) -> Plan:
+    s: ConvShape = problem.shape
+    layer = _Layer(problem, points)
+    regions: dict[str, int] = {}
+    launches: list[Launch] = []
+
+    def region(name: str, elements: int) -> str:
+        regions[name] = max(FLOAT_BYTES * elements, regions.get(name, 0))
+        return name
+    images = "images"
+    if problem.operand("images").alignment < Alignment.TEXTURE:
+        images = region("images_copy", s.N * s.C * s.H * s.W)
+        launches.append(_copied(problem, images))
+    region("filter_planes", layer.planes * layer.filter_plane)
+    launches.append(layer.transform_filters())
+    count = _images_at_once(problem, layer, sum(regions.values()))
+    for first in range(0, s.N, count):
+        launches += layer.run(spec, images, first, min(count, s.N - first), region)
+    m, r = points.outputs, points.taps
+    tiles = s.N * layer.rows * layer.columns
+    saved = s.N * s.P * s.Q * r * r / (tiles * layer.planes)
+    notes = [f"F({m}x{m}, {r}x{r}): {saved:.2f} times fewer multiplications than a direct convolution"]
+    if count < s.N:
+        notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
+    return make(problem, "winograd", spec, launches, regions, notes,
+                points.expected_error(s.C, min(r - s.pad_h, s.H), min(r - s.pad_w, s.W)))
+
+
+def _copied(problem: Problem, name: str) -> Launch:
+    s: ConvShape = problem.shape
+    sizes = (s.C, s.H, s.W, s.N) if problem.layout == "CHWN" else (s.N * s.C, 1, s.H, s.W)
+    return pad(name, "images", sizes, sizes[1:], (0, 0), "images are copied: they begin where no texture may")
+
+
+def _images_at_once(problem: Problem, layer: "_Layer", other: int) -> int:
+    """How many images a run may have: few enough for workspace, textures and counts of elements."""
+    s: ConvShape = problem.shape
+    bytes_left = (problem.most_workspace or 2**63) - other - 3 * REGION_ALIGNMENT
+    limits = [(bytes_left // FLOAT_BYTES, layer.planes * (s.C + s.K)), (VECTOR * MAX_TEXELS, layer.planes * s.C),
+              (MAX_ELEMENTS, layer.planes * s.K), (2**31 - THREADS, 1)]
+    if problem.layout == "NCHW":
+        limits.append((MAX_TEXELS - REGION_ALIGNMENT, -(-s.C * s.H * s.W // (layer.rows * layer.columns))))
+    most = min((limit // elements - VECTOR) // (layer.rows * layer.columns) for limit, elements in limits)
+    if most < 1:
+        least = FLOAT_BYTES * layer.planes * (s.C + s.K) * (layer.rows * layer.columns + VECTOR)
+        raise ShapeError(f"max_workspace_bytes must be at least {other + least + 3 * REGION_ALIGNMENT} for a run of "
+                         f"one image (got {problem.most_workspace} for {s})")
+    runs = -(-s.N // most)
+    return -(-s.N // runs)
+
+
+class _Layer:
+    """What the launches of a layer have in common."""
+
+    def __init__(self, problem: Problem, points: Points) -> None:
+        s: ConvShape = problem.shape
+        self.problem, self.points, self.s = problem, points, s
+        self.chwn = problem.layout == "CHWN"
+        self.rows, self.columns = -(-s.P // points.outputs), -(-s.Q // points.outputs)
+        self.planes = points.inputs**2
+        outer, inner = (s.C, s.K) if self.chwn else (s.K, s.C)
+        self.filter_row = _round_up(inner)
+        self.filter_plane = outer * self.filter_row
+        _check_limits(self)
+
+    def kernel(self, step: str) -> TransformKernel:
+        return _KERNELS[self.points, step, "" if step == "filters" else self.problem.layout]
+
+    def transform_filters(self) -> Launch:
+        s, spec = self.s, self.kernel("filters")
+        r = s.R * s.S
+        if self.chwn:
+            outer, inner, steps = s.C, s.K, (r * s.K, 1, s.S * s.K, s.K)
+        else:
+            outer, inner, steps = s.K, s.C, (s.C * r, r, s.S, 1)
+        values: dict[str, Value] = {
+            "planes": "filter_planes", "filters": "filters", "inner": inner, "row": self.filter_row,
+            "plane": self.filter_plane, "start": 0, **dict(zip(("step_outer", "step_inner", "step_r", "step_s"), steps,
+                                                               strict=True))}
+        nbytes = FLOAT_BYTES * outer * inner * (r + self.planes)
+        return _launch(spec, inner, outer, values, nbytes, f"filters are transformed to {self.planes} planes",
+                       "filter_planes")
+
+    def run(self, spec: product.ProductKernel, images: str, first: int, count: int, region: object) -> list[Launch]:
+        """The launches for some images."""
+        s, points = self.s, self.points
+        tiles = count * self.rows * self.columns
+        row = _round_up(tiles)
+        map_plane, out_plane = s.C * row, s.K * row
+        maps = region("map_planes", self.planes * map_plane)  # type: ignore[operator]
+        sums = region("out_planes", self.planes * out_plane)  # type: ignore[operator]
+        digits = (count, self.columns) if self.chwn else (self.columns, self.rows)
+        tile = {"tiles": tiles, "row": row}
+        for i, size in enumerate(digits):
+            tile[f"d{i}"] = size
+            tile[f"d{i}_magic"], tile[f"d{i}_shift"] = magic(size, tiles + THREADS)
+        made = self._transform_maps(images, first, count, tile | {"plane": map_plane})
+        a = product.Matrices("filter_planes", self.filter_row, self.filter_plane, self.planes * self.filter_plane)
+        b = product.Matrices(maps, row, map_plane, self.planes * map_plane)
+        shape = ProductShape(s.K, row, s.C, self.planes)
+        made += product.multiply(spec, shape, a, b, product.Matrices(sums, row, out_plane), vectors=True)
+        steps = (1, s.P * s.Q * s.N, s.Q * s.N, s.N) if self.chwn else (s.K * s.P * s.Q, s.P * s.Q, s.Q, 1)
+        at = FLOAT_BYTES * first * steps[0]
+        ending = fused(self.problem, 0)
+        values = tile | ending | {
+            "out": Part("out", at) if at else "out", "planes": sums, "plane": out_plane, "p": s.P, "q": s.Q,
+            "flags": ending["flags"] + _WHOLE * (s.Q % points.outputs == 0),  # type: ignore[operator]
+            **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
+        nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
+        doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"
+        return [*made, _launch(self.kernel("out"), tiles, s.K, values, nbytes, doing, "out")]
+
+    def _transform_maps(self, images: str, first: int, count: int, tile: dict[str, int]) -> list[Launch]:
+        """A launch, or, where a texture does not reach all of C,H,W,N, one for each run of channels."""
+        s, points = self.s, self.points
+        steps = (1, s.H * s.W * s.N, s.W * s.N, s.N) if self.chwn else (s.C * s.H * s.W, s.H * s.W, s.W, 1)
+        elements, most = s.N * s.C * s.H * s.W, s.C
+        if self.chwn and elements > MAX_TEXELS:
+            most = (MAX_TEXELS - REGION_ALIGNMENT) // steps[1]
+        made = []
+        for channel in range(0, s.C, most):
+            channels = min(most, s.C - channel)
+            start = FLOAT_BYTES * (first * steps[0] + channel * steps[1])
+            base = start // REGION_ALIGNMENT * REGION_ALIGNMENT if elements > MAX_TEXELS else 0
+            place = FLOAT_BYTES * channel * tile["row"]
+            values = tile | {
+                "planes": Part("map_planes", place) if place else "map_planes", "h": s.H, "w": s.W, "pad_h": s.pad_h,
+                "pad_w": s.pad_w, "map_start": (start - base) // FLOAT_BYTES,
+                **dict(zip(("map_image", "map_channel", "map_row", "map_col"), steps, strict=True))}
+            nbytes = FLOAT_BYTES * channels * (count * s.H * s.W + self.planes * tile["row"])
+            doing = f"tiles of {points.inputs} x {points.inputs} of the maps are transformed to {self.planes} planes"
+            made.append(_launch(self.kernel("maps"), tile["tiles"], channels, values, nbytes, doing, "map_planes",
+                                {"tex_I": Part(images, base) if base else images}))
+        return made
+
+
+def _launch(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str, writes: str,
+            textures: Mapping[str, str | Part] | None = None) -> Launch:
+    grid = -(-x // THREADS), y, 1
+    work = Work(grid[0] * y, THREADS // 32 * spec.slots, spec.slots + _LATENCY, nbytes)
+    return Launch(spec, grid, values, work, doing, (writes,), textures or {})
+
+
+def _round_up(n: int) -> int:
+    return -(-n // VECTOR) * VECTOR
+
+
+def _check_limits(layer: _Layer) -> None:
+    s = layer.s
+    image = s.C * s.H * s.W if not layer.chwn else s.H * s.W * s.N
+    for what, count, limit, reason in (
+        ("a map of all images" if layer.chwn else "an image", image, MAX_TEXELS - REGION_ALIGNMENT,
+         "elements, the reach of a texture of single floats"),
+        ("images N x C x H x W", s.N * s.C * s.H * s.W, MAX_ELEMENTS, "elements"),
+        ("output K x P x Q x N", s.K * s.P * s.Q * s.N, MAX_ELEMENTS, "elements"),
+        ("planes of the filters", layer.planes * layer.filter_plane, VECTOR * MAX_TEXELS, "elements"),
+        ("channels C", s.C, MAX_GRID_YZ, "channels, blocks along y of a grid"),
+        ("filters K", s.K, MAX_GRID_YZ, "filters, blocks along y of a grid"),
+    ):
+        if count > limit:
+            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+
+
+# -- what the kernels promise -----------------------------------------------------------------------------------------
+
+
+def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    """What the kernels of this family promise."""
+    spec, v = launch.spec, launch.numbers
+    assert isinstance(spec, TransformKernel)
+    {"maps": _maps_contract, "filters": _filters_contract, "out": _out_contract}[spec.step](launch, spec, v, memory,
+                                                                                          scalars)
+
+
+def _twice(matrix: tuple[tuple[object, ...], ...], values: np.ndarray) -> np.ndarray:
+    """The matrix along both last axes."""
+    by = np.array([[float(x) for x in row] for row in matrix])  # type: ignore[arg-type]
+    return by @ values @ by.T
+
+
+def _digits(launch: Launch, spec: TransformKernel, v: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+    """Image, tile row and tile column of each tile."""
+    assert launch.grid[0] == -(-v["tiles"] // THREADS)
+    j = np.arange(v["tiles"])
+    rest = (j + 1) * v["d0_magic"] >> 32 + v["d0_shift"]
+    i2 = (rest + 1) * v["d1_magic"] >> 32 + v["d1_shift"]
+    i0, i1 = j - rest * v["d0"], rest - i2 * v["d1"]
+    return (i0, i2, i1) if spec.layout == "CHWN" else (i2, i1, i0)
+
+
+def _planes(v: Mapping[str, int], outer: int, inner: int) -> np.ndarray:
+    """Where the values of plane 0 lie: outer x inner."""
+    return np.arange(outer)[:, None] * v["row"] + np.arange(inner)
+
+
+def _maps_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:
+    a, m = spec.points.inputs, spec.points.outputs
+    image, row, column = _digits(launch, spec, v)
+    y = (row * m - v["pad_h"])[:, None] + np.arange(a)
+    x = (column * m - v["pad_w"])[:, None] + np.arange(a)
+    inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
+    texels = seen(memory, launch.textures["tex_I"])
+    at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
+        "map_col"]
+    at = np.where(inside, at, 0) + (np.arange(launch.grid[1]) * v["map_channel"])[:, None, None, None]
+    tiles = np.where(inside, texels[at], 0).astype(float)
+    found, out = _twice(matrices(spec.points).B, tiles), seen(memory, launch.values["planes"])
+    for t in range(a * a):
+        out[t * v["plane"] + _planes(v, launch.grid[1], v["tiles"])] = found[..., t // a, t % a]
+
+
+def _filters_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:
+    a, r, outer = spec.points.inputs, spec.points.taps, launch.grid[1]
+    assert launch.grid[0] == -(-v["inner"] // THREADS)
+    step_r, step_s = (v[name] - (v[name] >> 31 << 32) for name in ("step_r", "step_s"))
+    at = (v["start"] + np.arange(outer)[:, None, None, None] * v["step_outer"]
+          + np.arange(v["inner"])[:, None, None] * v["step_inner"] + np.arange(r)[:, None] * step_r
+          + np.arange(r) * step_s)
+    found = _twice(matrices(spec.points).G, seen(memory, launch.values["filters"])[at].astype(float))
+    out = seen(memory, launch.values["planes"])
+    for t in range(a * a):
+        out[t * v["plane"] + _planes(v, outer, v["inner"])] = found[..., t // a, t % a]
+
+
+def _out_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory,
+                  scalars: Mapping[str, float]) -> None:
+    a, m, filters = spec.points.inputs, spec.points.outputs, launch.grid[1]
+    image, row, column = _digits(launch, spec, v)
+    planes = seen(memory, launch.values["planes"])
+    sums = np.stack([planes[t * v["plane"] + _planes(v, filters, v["tiles"])] for t in range(a * a)], -1).astype(float)
+    found = _twice(matrices(spec.points).A, sums.reshape(filters, -1, a, a))
+    k = np.arange(filters)[:, None]
+    for i in range(m):
+        for j in range(m):
+            p, q = row * m + i, column * m + j
+            exists = (p < v["p"]) & (q < v["q"])
+            where = k * v["out_k"] + image * v["out_image"] + p * v["out_row"] + q * v["out_col"]
+            finish(launch, memory, scalars, where[:, exists], found[:, exists, i, j], k)
+
+
+FAMILY = Family("winograd", KERNELS, contract, ("forward",), refuses, candidates)
