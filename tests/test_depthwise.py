@@ -1,6 +1,7 @@
 """Groups of few channels by kernels of their own, against float64: random problems with all options in both layouts,
 into poisoned outputs between guard zones; when they are chosen. MAXDNN_PROBLEMS sets how many are drawn."""
 
+import dataclasses
 import os
 import random
 
@@ -12,7 +13,8 @@ from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
 from maxdnn.errors import ShapeError
 from maxdnn.families import depthwise
-from maxdnn.problem import forward
+from maxdnn.problem import data, forward
+from tests import test_backward
 from tests.contract import run_plan
 from tests.test_families import LAYOUTS, check, judge, options
 
@@ -50,6 +52,31 @@ def test_plans_do_what_their_kernels_promise(spec, layout):
         data = np.random.default_rng(number)
         arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
         judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
+
+
+def draw_back(rng):
+    """A layer whose gradient with respect to its images is served."""
+    shape = draw(rng, depthwise.KERNELS[-1])
+    return dataclasses.replace(shape, K=shape.groups * rng.choice([1, 1, 2, depthwise.MOST_CHANNELS]))
+
+
+def test_random_gradients_of_images():
+    for number in range(2 * PROBLEMS):
+        rng = random.Random(f"data {number}")
+        shape, layout = draw_back(rng), rng.choice(LAYOUTS)
+        beta = rng.choice([0.0, 0.0, -1.5])
+        kernel = rng.choice(list(depthwise.candidates(data(shape, layout=layout))))
+        test_backward.check(shape, layout, "data", rng, kernel=kernel, alpha=rng.choice([1.0, -0.75]), beta=beta)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients_of_images_are_one_launch_for_all_groups_and_each_remainder_of_the_stride(layout):
+    for r, stride in ((3, 1), (5, 1), (3, 2)):
+        made = choose(data(ConvShape(4, 64, 28, 28, 64, r, r, stride, r // 2, groups=64), layout=layout), preset())
+        assert made.family == "depthwise" and len(made.launches) == stride**2 and made.workspace_bytes == 0
+        assert (made.spec.filter == (r, r)) == (stride == 1)
+        arrays = test_backward.arrays_of(made, r)
+        test_backward.judge(made, arrays, run_plan(made, arrays, alpha=1.0)["out"])
 
 
 CORNERS = {
@@ -120,7 +147,7 @@ def test_what_other_families_are_better_at_is_refused():
 
 def test_arrays_beyond_the_counts_of_the_kernels_are_refused():
     shape = ConvShape(1, 2**15, 256, 256, 2**15, 3, 3, padding=1, groups=2**15)
-    with pytest.raises(ShapeError, match="maps C x H x W x N must be at most"):
+    with pytest.raises(ShapeError, match="images C x H x W x N must be at most"):
         plan(shape, kernel="sdepthwise_3x3_s1")
 
 

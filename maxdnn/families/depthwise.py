@@ -11,9 +11,10 @@ import numpy as np
 from ..chips import Work
 from ..errors import ShapeError
 from ..kernels import KernelSpec
-from ..plans import FLOAT_BYTES, Launch, Plan, Value, make
+from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ..problem import Problem
 from ..shape import ConvShape
+from .correlate import Correlation, correlations, maps_of
 from .family import Candidates, Family, Memory, finish, fused, refuses_strided, seen
 from .pixels import magic
 
@@ -41,11 +42,11 @@ class GroupKernel(KernelSpec):
 _DOC = """Convolution in groups of few channels. Grid: x = ceil(count / 128)."""
 
 KERNELS = (
-    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, 7, (0, 0, 250, 170)),
-    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, 7, (0, 0, 350, 170)),
-    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, 7, (0, 0, 552, 176)),
-    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, 4, (0, 0, 480, 155)),
-    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, 4, (38, 10, 6, 147)),
+    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, 7, (0, 0, 245, 174)),
+    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, 7, (0, 0, 345, 174)),
+    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, 7, (0, 0, 533, 180)),
+    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, 4, (0, 0, 461, 159)),
+    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, 4, (38, 12, 8, 150)),
 )
 
 
@@ -53,61 +54,95 @@ def refuses(problem: Problem) -> str | None:
     s: ConvShape = problem.shape
     if s.groups == 1:
         return "a single group"
-    if s.C // s.groups > MOST_CHANNELS:
-        return f"groups of more than {MOST_CHANNELS} channels"
+    x = correlations(problem)[0]
+    if x.C // x.groups > MOST_CHANNELS:
+        return f"groups of more than {MOST_CHANNELS} {'filters' if problem.kind == 'data' else 'channels'}"
     return refuses_strided(problem)
 
 
 def candidates(problem: Problem) -> Candidates:
-    s: ConvShape = problem.shape
+    parts = correlations(problem)
     return {spec.name: partial(_plan, problem, spec) for spec in KERNELS
-            if spec.filter is None or (spec.filter == (s.R, s.S) and s.str_h == spec.stride * s.dil_h)}
+            if all(spec.filter in (None, (x.R, x.S)) and spec.stride in (0, x.str_h / x.dil_h) for x in parts)}
 
 
 def _plan(problem: Problem, spec: GroupKernel) -> Plan:
-    s: ConvShape = problem.shape
-    chwn, c = problem.layout == "CHWN", s.C // s.groups
+    parts = correlations(problem)
+    shares = [x.P * x.Q * (x.patch + 1) for x in parts]
+    launches, done = [], 0
+    for i, x in enumerate(parts):
+        flops = problem.shape.flops * sum(shares[:i + 1]) // sum(shares) - done
+        launches.append(_launch(problem, spec, x, flops))
+        done += flops
+    return make(problem, "depthwise", spec, launches, {})
+
+
+def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> Launch:
+    chwn, c, (h, w) = problem.layout == "CHWN", x.C // x.groups, x.whole
     # elements from one image, channel, row, column to the next
-    image, channel, row, column = (1, s.H * s.W * s.N, s.W * s.N, s.N) if chwn else (s.C * s.H * s.W, s.H * s.W, s.W, 1)
-    o_image, o_k, o_row, o_column = (1, s.P * s.Q * s.N, s.Q * s.N, s.N) if chwn else (
-        s.K * s.P * s.Q, s.P * s.Q, s.Q, 1)
-    runs = -(-s.P // spec.outputs)
-    sizes = (s.N, s.Q, runs, s.K) if chwn else (s.Q, runs, s.K, s.N)
-    count = s.N * s.Q * runs * s.K
-    for what, size, reason in (("maps C x H x W x N", s.C * s.H * s.W * s.N, "elements"),
-                               ("output K x P x Q x N", s.K * s.P * s.Q * s.N, "elements"),
-                               ("filters K x C/groups x R x S", s.K * s.patch, "elements"),
-                               ("padded rows H + 2 padding", s.H + 2 * s.pad_h + s.str_h * spec.outputs, "rows"),
-                               ("padded columns W + 2 padding", s.W + 2 * s.pad_w, "columns"),
-                               ("padded map", (s.H + 2 * s.pad_h + s.str_h * spec.outputs) * row, "elements")):
+    image, channel, row, column = _strides(chwn, x.N, x.C, x.H, x.W)
+    o_image, o_k, o_row, o_column = _strides(chwn, x.N, x.K, h, w)
+    runs = -(-x.P // spec.outputs)
+    sizes = (x.N, x.Q, runs, x.K) if chwn else (x.Q, runs, x.K, x.N)
+    count = x.N * x.Q * runs * x.K
+    below = x.H + abs(x.pad_h) + x.str_h * (x.P + spec.outputs) + x.dil_h * x.R
+    for what, size, reason in ((f"{maps_of(problem)} C x H x W x N", x.C * x.H * x.W * x.N, "elements"),
+                               ("output K x P x Q x N", x.K * h * w * x.N, "elements"),
+                               ("filters K x C/groups x R x S", problem.shape.K * problem.shape.patch, "elements"),
+                               ("padded map", below * row, "elements"),
+                               ("padded columns W + 2 padding", x.W + abs(x.pad_w) + x.str_w * x.Q, "columns")):
         if size > MAX_ELEMENTS - THREADS:
-            raise ShapeError(f"{what} must be at most {MAX_ELEMENTS - THREADS} {reason} (got {size} for {s})")
+            raise ShapeError(f"{what} must be at most {MAX_ELEMENTS - THREADS} {reason} (got {size} for {problem.shape})")
     blocks = -(-count // THREADS)
+    first = FLOAT_BYTES * x.start * o_column
     values: dict[str, Value] = {
-        **fused(problem, 0), "out": "out", "images": "images", "filters": "filters", "count": count,
-        "group": s.K // s.groups, "channels": c, "h": s.H, "w": s.W, "p": s.P, "start_h": -s.pad_h % 2**32,
-        "start_w": -s.pad_w % 2**32, "stride_h": s.str_h, "stride_w": s.str_w, "dilation_h": s.dil_h,
-        "dilation_w": s.dil_w, "map_start": -(s.pad_h * row + s.pad_w * column) % 2**32, "map_image": image,
-        "map_group": c * channel, "map_channel": channel, "map_row": s.str_h * row, "map_column": s.str_w * column,
-        "tap_row": s.dil_h * row, "tap_column": s.dil_w * column, "filter_k": 1 if chwn else s.patch,
-        "filter_tap": s.K if chwn else 1, "out_image": o_image, "out_k": o_k, "out_row": o_row,
-        "out_column": o_column}
+        **fused(problem, 0), "out": Part("out", first) if first else "out", "images": maps_of(problem),
+        "filters": "filters", "count": count, "group": x.K // x.groups, "channels": c if x.patch else 0,
+        "h": x.H, "w": x.W, "p": x.P, "start_h": -x.pad_h, "start_w": -x.pad_w, "stride_h": x.str_h,
+        "stride_w": x.str_w, "dilation_h": x.dil_h, "dilation_w": x.dil_w,
+        "map_start": -(x.pad_h * row + x.pad_w * column), "map_image": image, "map_group": c * channel,
+        "map_channel": channel, "map_row": x.str_h * row, "map_column": x.str_w * column,
+        "tap_row": x.dil_h * row, "tap_column": x.dil_w * column, **_filter_steps(problem, x), "out_image": o_image,
+        "out_k": o_k, "out_row": x.every[0] * o_row, "out_column": x.every[1] * o_column}
     values["flags"] += _IMAGES_FIRST * chwn  # type: ignore[operator]
     if spec.filter is None:
-        values |= {"r": s.R, "s": s.S}
-    for name, size in (*((f"d{i}", sizes[i]) for i in range(3)), ("group", s.K // s.groups)):
+        values |= {"r": x.R, "s": x.S}
+    for name, size in (*((f"d{i}", sizes[i]) for i in range(3)), ("group", x.K // x.groups)):
         factor, shift = magic(size, THREADS * blocks)
         values |= {name: size, f"{name}_magic": factor, f"{name}_shift": shift}
+    values = {name: value % 2**32 if isinstance(value, int) else value for name, value in values.items()}
     doing = f"{spec.outputs} rows of one column of the output a thread, all groups at once"
-    launch = Launch(spec, (blocks, 1, 1), values, _work(problem, spec, blocks), doing, ("out",), flops=s.flops)
-    return make(problem, "depthwise", spec, (launch,), {})
+    if x.every != (1, 1):
+        doing += ", of every {}th row and {}th column".format(*x.every)
+    return Launch(spec, (blocks, 1, 1), values, _work(problem, spec, x, blocks), doing, ("out",), flops=flops)
 
 
-def _work(problem: Problem, spec: GroupKernel, blocks: int) -> Work:
+def _strides(chwn: bool, n: int, c: int, h: int, w: int) -> tuple[int, int, int, int]:
+    """Elements from one image, channel, row and column of an array to the next."""
+    return (1, h * w * n, w * n, n) if chwn else (c * h * w, h * w, w, 1)
+
+
+def _filter_steps(problem: Problem, x: Correlation) -> dict[str, Value]:
+    """Where the filters of a correlation lie in those of the layer."""
     s: ConvShape = problem.shape
-    c, (tap, row, channel, rest) = s.C // s.groups, spec.slots
-    slots = ((tap * s.S + row) * s.R + channel) * c + rest
-    once = s.C * s.H * s.W * s.N + s.K * s.patch + s.K * s.P * s.Q * s.N * (1 + problem.reads_out)
+    c, k = s.C // s.groups, s.K // s.groups
+    if problem.layout == "CHWN":
+        of_k, of_c, of_r, of_s = 1, s.R * s.S * s.K, s.S * s.K, s.K
+    else:
+        of_k, of_c, of_r, of_s = s.patch, s.R * s.S, s.S, 1
+    (tap_h, step_h), (tap_w, step_w) = x.taps
+    steps: dict[str, Value] = {"filter_start": tap_h * of_r + tap_w * of_s, "filter_row": step_h * of_r,
+                               "filter_tap": step_w * of_s}
+    if problem.kind == "data":  # of group g, what it computes for channel g c + i takes filters g k ..
+        return steps | {"filter_k": of_c, "filter_group": k * of_k - c * of_c, "filter_channel": of_k}
+    return steps | {"filter_k": of_k, "filter_group": 0, "filter_channel": of_c}
+
+
+def _work(problem: Problem, spec: GroupKernel, x: Correlation, blocks: int) -> Work:
+    """Four warps a block, each all slots; maps, filters and outputs once."""
+    c, (tap, row, channel, rest) = x.C // x.groups, spec.slots
+    slots = ((tap * x.S + row) * x.R + channel) * c + rest
+    once = x.C * x.H * x.W * x.N + x.K * x.patch + x.K * x.P * x.Q * x.N * (1 + problem.reads_out)
     return Work(blocks, THREADS // 32 * slots, slots + _LATENCY, FLOAT_BYTES * once)
 
 
@@ -127,7 +162,8 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     n, q, k, p = (x[p < v["p"]] for x in (n, q, k, p))
     group = k // v["group"]
     assert ((k + 1) * v["group_magic"] >> 32 + v["group_shift"] == group).all()
-    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("map_start", "start_h", "start_w")}
+    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("map_start", "start_h", "start_w", "filter_group",
+                                                                 "filter_row", "filter_tap")}
     maps, bank = seen(memory, launch.values["images"]), seen(memory, launch.values["filters"])
     base = (signed["map_start"] + n * v["map_image"] + group * v["map_group"] + p * v["map_row"]
             + q * v["map_column"])
@@ -138,10 +174,11 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
         w = q * v["stride_w"] + signed["start_w"] + s * v["dilation_w"]
         inside = (h >= 0) & (h < v["h"]) & (w >= 0) & (w < v["w"])
         at = base + c * v["map_channel"] + r * v["tap_row"] + s * v["tap_column"]
-        taps = bank[k * v["filter_k"] + ((c * r_size + r) * s_size + s) * v["filter_tap"]].astype(float)
+        taps = bank[v["filter_start"] + k * v["filter_k"] + group * signed["filter_group"] + c * v["filter_channel"]
+                    + r * signed["filter_row"] + s * signed["filter_tap"]].astype(float)
         sums[inside] += maps[at[inside]].astype(float) * taps[inside]
     where = n * v["out_image"] + k * v["out_k"] + p * v["out_row"] + q * v["out_column"]
     finish(launch, memory, scalars, where, sums, k)
 
 
-FAMILY = Family("depthwise", KERNELS, contract, ("forward",), refuses, candidates)
+FAMILY = Family("depthwise", KERNELS, contract, ("forward", "data"), refuses, candidates)
