@@ -100,6 +100,16 @@ def test_corners(name, layout):
         check(shape, layout, random.Random(name), kernel=kernel, bias=True, activation="relu", beta=0.5)
 
 
+@KERNELS
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_outputs_of_many_threads_to_a_column(spec, layout):
+    (r, s), stride = spec.filter or (4, 3), max(spec.stride, 1)
+    for rows in (2 * spec.outputs, 3 * spec.outputs + 1):
+        shape = ConvShape(2, 3, stride * (rows - 1) + r - 2, 5, 6, r, s, (stride, 1), (1, 1), groups=3)
+        assert shape.P == rows
+        check(shape, layout, random.Random(rows), kernel=spec.name)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_arrays_may_begin_at_any_float(layout):
     made = plan(ConvShape(4, 6, 9, 8, 6, 3, 3, padding=1, groups=6), layout=layout)

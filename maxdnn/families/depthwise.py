@@ -92,7 +92,8 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
                                ("padded map", below * row, "elements"),
                                ("padded columns W + 2 padding", x.W + abs(x.pad_w) + x.str_w * x.Q, "columns")):
         if size > MAX_ELEMENTS - THREADS:
-            raise ShapeError(f"{what} must be at most {MAX_ELEMENTS - THREADS} {reason} (got {size} for {problem.shape})")
+            raise ShapeError(f"{what} must be at most {MAX_ELEMENTS - THREADS} {reason} "
+                             f"(got {size} for {problem.shape})")
     blocks = -(-count // THREADS)
     first = FLOAT_BYTES * x.start * o_column
     values: dict[str, Value] = {
