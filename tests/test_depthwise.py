@@ -106,7 +106,7 @@ def test_outputs_of_many_threads_to_a_column(spec, layout):
     (r, s), stride = spec.filter or (4, 3), max(spec.stride, 1)
     for rows in (2 * spec.outputs, 3 * spec.outputs + 1):
         shape = ConvShape(2, 3, stride * (rows - 1) + r - 2, 5, 6, r, s, (stride, 1), (1, 1), groups=3)
-        assert shape.P == rows
+        assert rows == shape.P
         check(shape, layout, random.Random(rows), kernel=spec.name)
 
 
