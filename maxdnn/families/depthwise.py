@@ -1,5 +1,5 @@
 """Convolution in groups of few channels, depthwise above all: nothing of a map serves several filters, so memory is the
-limit. A thread computes some rows of one column of one filter's output and has every row of the map fetched once; all
+limit. A thread computes some outputs of one filter and has every row of the map fetched once; all
 groups, images and filters are one launch, in either layout, where the arrays lie."""
 
 from collections.abc import Mapping
@@ -29,24 +29,39 @@ _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, fi
 
 @dataclass(frozen=True)
 class GroupKernel(KernelSpec):
-    """`filter`: rows and columns of the filters it is for, None for any. `stride`: rows of the map from one row of O to
-    the next, in rows of the filter; 0 for any. `outputs`: rows of O that a thread computes. `slots`: issue slots of a
-    warp for a tap, a row and a channel of a filter, and for all the rest."""
+    """`filter`: rows and columns of the filters it is for, None for any. `stride`: map elements from one output to the
+    next, in steps of the filter's own taps; 0 for any. `tile`: rows and columns of O that a thread computes.
+    `adjacent`: taps of a row, and columns of O, are neighbours in memory. `slots`: issue slots of a warp for a tap, a
+    row and a channel of a filter, and for all the rest."""
 
     filter: tuple[int, int] | None
     stride: int
-    outputs: int
+    tile: tuple[int, int]
+    adjacent: bool
     slots: tuple[int, int, int, int]
+
+    def serves(self, x: Correlation, chwn: bool) -> bool:
+        if self.filter is None:
+            return True
+        steps = x.dil_w * (x.N if chwn else 1), x.every[1] * (x.N if chwn else 1)
+        return (self.filter == (x.R, x.S) and x.stride == (self.stride * x.dil_h, self.stride * x.dil_w)
+                and (steps == (1, 1) or not self.adjacent))
 
 
 _DOC = """Convolution in groups of few channels. Grid: x = ceil(count / 128)."""
 
 KERNELS = (
-    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, 7, (0, 0, 245, 174)),
-    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, 7, (0, 0, 345, 174)),
-    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, 7, (0, 0, 533, 180)),
-    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, 4, (0, 0, 461, 159)),
-    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, 4, (38, 12, 8, 150)),
+    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 2), False, (0, 0, 360, 235)),
+    GroupKernel("sdepthwise_3x3_s1_row", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 2), True, (0, 0, 301, 220)),
+    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 2), False, (0, 0, 543, 238)),
+    GroupKernel("sdepthwise_3x3_s2_row", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 2), True, (0, 0, 416, 223)),
+    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 2), False, (0, 0, 774, 241)),
+    GroupKernel("sdepthwise_5x5_s1_row", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 2), True, (0, 0, 655, 226)),
+    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 2), False, (0, 0, 664, 202)),
+    GroupKernel("sdepthwise_5x5_s2_row", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 2), True, (0, 0, 520, 193)),
+    GroupKernel("sdepthwise_7x7_s1", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 2), False, (0, 0, 935, 205)),
+    GroupKernel("sdepthwise_7x7_s1_row", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 2), True, (0, 0, 781, 196)),
+    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, (4, 1), False, (38, 12, 8, 150)),
 )
 
 
@@ -61,9 +76,8 @@ def refuses(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem) -> Candidates:
-    parts = correlations(problem)
     return {spec.name: partial(_plan, problem, spec) for spec in KERNELS
-            if all(spec.filter in (None, (x.R, x.S)) and spec.stride in (0, x.str_h / x.dil_h) for x in parts)}
+            if all(spec.serves(x, problem.layout == "CHWN") for x in correlations(problem))}
 
 
 def _plan(problem: Problem, spec: GroupKernel) -> Plan:
@@ -82,10 +96,10 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
     # elements from one image, channel, row, column to the next
     image, channel, row, column = _strides(chwn, x.N, x.C, x.H, x.W)
     o_image, o_k, o_row, o_column = _strides(chwn, x.N, x.K, h, w)
-    runs = -(-x.P // spec.outputs)
-    sizes = (x.N, x.Q, runs, x.K) if chwn else (x.Q, runs, x.K, x.N)
-    count = x.N * x.Q * runs * x.K
-    below = x.H + abs(x.pad_h) + x.str_h * (x.P + spec.outputs) + x.dil_h * x.R
+    rows, columns = -(-x.P // spec.tile[0]), -(-x.Q // spec.tile[1])
+    sizes = (x.N, columns, rows, x.K) if chwn else (columns, rows, x.K, x.N)
+    count = x.N * columns * rows * x.K
+    below = x.H + abs(x.pad_h) + x.str_h * (x.P + spec.tile[0]) + x.dil_h * x.R
     for what, size, reason in ((f"{maps_of(problem)} C x H x W x N", x.C * x.H * x.W * x.N, "elements"),
                                ("output K x P x Q x N", x.K * h * w * x.N, "elements"),
                                ("filters K x C/groups x R x S", problem.shape.K * problem.shape.patch, "elements"),
@@ -99,7 +113,7 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
     values: dict[str, Value] = {
         **fused(problem, 0), "out": Part("out", first) if first else "out", "images": maps_of(problem),
         "filters": "filters", "count": count, "group": x.K // x.groups, "channels": c if x.patch else 0,
-        "h": x.H, "w": x.W, "p": x.P, "start_h": -x.pad_h, "start_w": -x.pad_w, "stride_h": x.str_h,
+        "h": x.H, "w": x.W, "p": x.P, "q": x.Q, "start_h": -x.pad_h, "start_w": -x.pad_w, "stride_h": x.str_h,
         "stride_w": x.str_w, "dilation_h": x.dil_h, "dilation_w": x.dil_w,
         "map_start": -(x.pad_h * row + x.pad_w * column), "map_image": image, "map_group": c * channel,
         "map_channel": channel, "map_row": x.str_h * row, "map_column": x.str_w * column,
@@ -112,7 +126,7 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
         factor, shift = magic(size, THREADS * blocks)
         values |= {name: size, f"{name}_magic": factor, f"{name}_shift": shift}
     values = {name: value % 2**32 if isinstance(value, int) else value for name, value in values.items()}
-    doing = f"{spec.outputs} rows of one column of the output a thread, all groups at once"
+    doing = "{} x {} outputs a thread, all groups at once".format(*spec.tile)
     if x.every != (1, 1):
         doing += ", of every {}th row and {}th column".format(*x.every)
     return Launch(spec, (blocks, 1, 1), values, _work(problem, spec, x, blocks), doing, ("out",), flops=flops)
@@ -150,7 +164,7 @@ def _work(problem: Problem, spec: GroupKernel, x: Correlation, blocks: int) -> W
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernels of this family promise."""
     assert isinstance(launch.spec, GroupKernel)
-    v, outputs = launch.numbers, launch.spec.outputs
+    v, (rows, columns) = launch.numbers, launch.spec.tile
     assert launch.grid == (-(-v["count"] // THREADS), 1, 1)
     j = np.arange(v["count"])
     quotients = [j // v["d0"], j // v["d0"] // v["d1"], j // v["d0"] // v["d1"] // v["d2"]]
@@ -158,9 +172,10 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     for at, (name, value) in enumerate((("d0", j), ("d1", quotients[0]), ("d2", quotients[1]))):
         assert ((value + 1) * v[f"{name}_magic"] >> 32 + v[f"{name}_shift"] == quotients[at]).all()
     n, q, p, k = i if v["flags"] & _IMAGES_FIRST else (i[3], i[0], i[1], i[2])
-    n, q, k = (np.repeat(x, outputs) for x in (n, q, k))
-    p = (outputs * p[:, None] + np.arange(outputs)).ravel()
-    n, q, k, p = (x[p < v["p"]] for x in (n, q, k, p))
+    n, k, p, q = (x.ravel() for x in np.broadcast_arrays(
+        n[:, None, None], k[:, None, None], rows * p[:, None, None] + np.arange(rows)[:, None],
+        columns * q[:, None, None] + np.arange(columns)))
+    n, k, p, q = (x[(p < v["p"]) & (q < v["q"])] for x in (n, k, p, q))
     group = k // v["group"]
     assert ((k + 1) * v["group_magic"] >> 32 + v["group_shift"] == group).all()
     signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("map_start", "start_h", "start_w", "filter_group",

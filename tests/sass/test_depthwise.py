@@ -33,5 +33,5 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec):
 
 
 @pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: spec.name)
-def test_registers_leave_room_for_seven_blocks_an_sm(spec):
-    assert built(spec).registers <= 72
+def test_registers_leave_room_for_six_blocks_an_sm_and_four_of_the_largest_filters(spec):
+    assert built(spec).registers <= (128 if spec.filter == (7, 7) else 85)
