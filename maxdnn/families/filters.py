@@ -29,15 +29,15 @@ MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 MAX_SIDE = 65535  # of maps and of what taps reach: the kernels multiply 16 bits
 MAX_BLOCKS = 32768  # the kernel's division by a multiplication is exact up to here
 _VECTORS = 4  # flag of the kernels: rows of the result begin at multiples of 16 bytes
-_PIXEL_SLOTS = 30  # issue slots of a warp between two pixels
+PIXEL_SLOTS = 28  # issue slots of a warp between two pixels
 _LATENCY = 4000  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
 
 _DOC = """Gradient of filters by tiles of 64 elements e = (c, r, s) and 64 filters, or, split, parts of its sums: see
 filters.inc. Grid: x, y = tiles of what lies innermost in the result and of the other, z = groups of the layer * splits,
 splits fastest."""
 
-FILTERS_K = TileKernel("sconv_filters_64x64_k", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 500), 600)
-FILTERS_E = TileKernel("sconv_filters_64x64_e", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 500), 600)
+FILTERS_K = TileKernel("sconv_filters_64x64_k", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600)
+FILTERS_E = TileKernel("sconv_filters_64x64_e", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600)
 KERNELS = (FILTERS_K, FILTERS_E)
 
 
@@ -176,7 +176,7 @@ def _work(s: ConvShape, terms: _Terms, spec: TileKernel, grid: tuple[int, int, i
     """Two warps a block, each all slots; maps, gradients and results once."""
     loop, rest = spec.slots
     share = -(-terms.groups // splits)
-    between = _PIXEL_SLOTS * share * GROUP / terms.inner + rest
+    between = PIXEL_SLOTS * share * GROUP / terms.inner + rest
     once = (s.C * s.H * s.W + s.K * s.P * s.Q) * s.N * count / s.groups + splits * s.patch * s.K
     slots, translated = loop * share + between, spec.translated * share + between
     return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
