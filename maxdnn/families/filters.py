@@ -3,6 +3,7 @@ elements e = (c, r, s) and filters. Few tiles and long sums: they are split, and
 For N a multiple of 8 in C,H,W,N; other arrays are copied to that first."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,22 +29,22 @@ MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 MAX_SIDE = 65535  # of maps and of what taps reach: the kernels multiply 16 bits
 MAX_BLOCKS = 32768  # the kernel's division by a multiplication is exact up to here
 _VECTORS = 4  # flag of the kernels: rows of the result begin at multiples of 16 bytes
-_PIXEL_SLOTS = 30  # issue slots of a warp between two pixels
+PIXEL_SLOTS = 28  # issue slots of a warp between two pixels
 _LATENCY = 4000  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
 
 _DOC = """Gradient of filters by tiles of 64 elements e = (c, r, s) and 64 filters, or, split, parts of its sums: see
 filters.inc. Grid: x, y = tiles of what lies innermost in the result and of the other, z = groups of the layer * splits,
 splits fastest."""
 
-FILTERS_K = TileKernel("sconv_filters_64x64_k", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 500), 600)
-FILTERS_E = TileKernel("sconv_filters_64x64_e", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 500), 600)
+FILTERS_K = TileKernel("sconv_filters_64x64_k", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600)
+FILTERS_E = TileKernel("sconv_filters_64x64_e", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600)
 KERNELS = (FILTERS_K, FILTERS_E)
 
 
 def candidates(problem: Problem) -> Candidates:
     """The kernel whose results lie as the filters do."""
     spec = FILTERS_K if problem.layout == "CHWN" else FILTERS_E
-    groups = _groups(problem.shape)
+    groups = _terms(problem).groups
     found: dict[str, Callable[[], Plan]] = {}
     for splits in SPLITS:
         share = -(-groups // splits)
@@ -53,39 +54,73 @@ def candidates(problem: Problem) -> Candidates:
     return found
 
 
-def _images(s: ConvShape) -> int:
-    """N as the kernel wants it."""
-    return -(-s.N // GROUP) * GROUP
+@dataclass(frozen=True)
+class _Terms:
+    """How a sum's terms lie. It walks over `pixels`, `columns` to a row, and `inner` terms of each, a multiple of 8.
+    Texels of maps from one channel, row and column to the next, from one pixel to the one below and to its right; of
+    gradients from one filter to the next, and from behind a pixel to the next one."""
+
+    pixels: int
+    columns: int
+    inner: int
+    channel: int
+    row: int
+    column: int
+    down: int
+    right: int
+    filter: int
+    jump: int
+
+    @property
+    def groups(self) -> int:
+        return self.pixels * self.inner // GROUP
 
 
-def _groups(s: ConvShape) -> int:
-    """Of terms, in a sum."""
-    return s.P * s.Q * _images(s) // GROUP
+def _terms(problem: Problem) -> _Terms:
+    s: ConvShape = problem.shape
+    if _as_they_lie(problem):  # images stand for pixels, pixels for images
+        texels = s.P * s.Q // TEXEL_FLOATS
+        return _Terms(s.N, 1, s.P * s.Q, texels, 0, 0, s.C * texels, 0, texels, (s.K - 1) * texels)
+    every = -(-s.N // GROUP) * GROUP
+    column = every // TEXEL_FLOATS
+    row = s.W * column
+    down, right = s.str_h * row if s.P > 1 else 0, s.str_w * column if s.Q > 1 else 0
+    return _Terms(s.P * s.Q, s.Q, every, s.H * row, row, column, down, right, s.P * s.Q * column, 0)
+
+
+def _as_they_lie(problem: Problem) -> bool:
+    """Whether a sum of N,C,H,W runs over whole maps, which begin with texels."""
+    s: ConvShape = problem.shape
+    return (problem.layout == "NCHW" and (s.R, s.S, s.stride, s.padding) == (1, 1, (1, 1), (0, 0))
+            and s.P * s.Q % GROUP == 0 and all(problem.operand(role).alignment == Alignment.TEXTURE
+                                               for role in ("images", "gradients")))
 
 
 def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
-    s: ConvShape = problem.shape
-    _check_limits(s, splits)
+    s, terms = problem.shape, _terms(problem)
+    _check_limits(s, terms, splits)
     regions: dict[str, int] = {}
     before: list[Launch] = []
-    images = _readable(problem, problem.operand("images"), (s.C, s.H, s.W), regions, before)
-    gradients = _readable(problem, problem.operand("gradients"), (s.K, s.P, s.Q), regions, before)
+    images = _readable(problem, terms, problem.operand("images"), (s.C, s.H, s.W), regions, before)
+    gradients = _readable(problem, terms, problem.operand("gradients"), (s.K, s.P, s.Q), regions, before)
     size, ending = s.patch * s.K, fused(problem, 0)
     if splits == 1:
-        launches = _passes(s, spec, images, gradients, "out", 1, ending)
+        launches = _passes(s, terms, spec, images, gradients, "out", 1, ending)
         return make(problem, "filters", spec, (*before, *launches), regions)
     regions["parts"] = FLOAT_BYTES * splits * size
-    launches = _passes(s, spec, images, gradients, "parts", splits, {"flags": 0, "alpha": 1.0, "beta": 0.0})
+    launches = _passes(s, terms, spec, images, gradients, "parts", splits, {"flags": 0, "alpha": 1.0, "beta": 0.0})
     adding = reduce("parts", "out", splits, size, (size, 1, 1), 1, ending)
     why = f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a fixed order"
     return make(problem, "filters", spec, (*before, *launches, adding), regions, (why,))
 
 
-def _readable(problem: Problem, operand: Operand, size: tuple[int, int, int], regions: dict[str, int],
+def _readable(problem: Problem, terms: _Terms, operand: Operand, size: tuple[int, int, int], regions: dict[str, int],
               before: list[Launch]) -> str:
     """Where the operand lies as the kernel reads it: channels, rows, columns, images in multiples of 8."""
     s: ConvShape = problem.shape
-    (c, h, w), role, n, every = size, operand.role, s.N, _images(s)
+    (c, h, w), role, n, every = size, operand.role, s.N, terms.inner
+    if _as_they_lie(problem):
+        return role
     place = role
     if problem.layout == "NCHW":
         place = f"{role}_chwn"
@@ -100,30 +135,30 @@ def _readable(problem: Problem, operand: Operand, size: tuple[int, int, int], re
     return place
 
 
-def _passes(s: ConvShape, spec: TileKernel, images: str, gradients: str, out: str, splits: int,
+def _passes(s: ConvShape, terms: _Terms, spec: TileKernel, images: str, gradients: str, out: str, splits: int,
             ending: Mapping[str, Value]) -> Iterator[Launch]:
     """One launch, or several for many groups of the layer."""
-    k, texels, groups = s.K // s.groups, _images(s) // TEXEL_FLOATS, _groups(s)
+    k, c = s.K // s.groups, s.C // s.groups
     rows, columns = (s.patch, k) if spec is FILTERS_K else (k, s.patch)
     out_row, out_batch = (s.K, k) if spec is FILTERS_K else (s.patch, k * s.patch)
     vectors = out == "parts" and not (out_row % 4 or out_batch % 4)
     flags = ending["flags"]
     assert isinstance(flags, int)
-    row, column = s.W * texels, texels
-    str_h, str_w = s.str_h if s.P > 1 else 0, s.str_w if s.Q > 1 else 0
-    i_p, i_q = str_h * row, str_w * column
+    str_h, str_w = s.str_h if s.P > 1 else 0, s.str_w if terms.columns > 1 else 0
+    if terms.row == 0:  # all terms lie inside
+        str_h = 0
     values: dict[str, Value] = {
         "out": out, "alpha": ending["alpha"], "beta": ending["beta"], "flags": flags | _VECTORS * vectors,
-        "m": rows, "n": columns, "groups": groups, "share": -(-groups // splits), "splits": splits,
-        "split_magic": -(-2**31 // splits), "i_batch": s.C // s.groups * s.H * row,
-        "i_start": -(s.pad_h * row + s.pad_w * column) % 2**32, "i_c": s.H * row, "i_r": s.dil_h * row,
-        "i_s": s.dil_w * column, "i_p": i_p, "i_q": i_q, "i_wrap": (i_p - s.Q * i_q) % 2**32, "str_h": str_h,
-        "str_w": str_w, "start_h": -s.pad_h % 2**32, "start_w": -s.pad_w % 2**32,
-        "end_w": (s.Q * str_w - s.pad_w) % 2**32, "dil_h": s.dil_h if s.R > 1 else 0,
-        "dil_w": s.dil_w if s.S > 1 else 0, "h": s.H, "w": s.W, "g_batch": k * s.P * s.Q * texels,
-        "g_k": s.P * s.Q * texels, "out_row": out_row, "out_batch": out_batch,
-        "out_split": s.patch * s.K if splits > 1 else 0}
-    for name, divisor, limit in (("eights", _images(s) // GROUP, groups), ("q", s.Q, s.P * s.Q),
+        "m": rows, "n": columns, "groups": terms.groups, "share": -(-terms.groups // splits), "splits": splits,
+        "split_magic": -(-2**31 // splits), "i_batch": c * terms.channel,
+        "i_start": -(s.pad_h * terms.row + s.pad_w * terms.column) % 2**32, "i_c": terms.channel,
+        "i_r": s.dil_h * terms.row, "i_s": s.dil_w * terms.column, "i_p": terms.down, "i_q": terms.right,
+        "i_wrap": (terms.down - terms.columns * terms.right) % 2**32, "str_h": str_h, "str_w": str_w,
+        "start_h": -s.pad_h % 2**32, "start_w": -s.pad_w % 2**32, "end_w": (terms.columns * str_w - s.pad_w) % 2**32,
+        "dil_h": s.dil_h if s.R > 1 else 0, "dil_w": s.dil_w if s.S > 1 else 0, "h": s.H, "w": s.W,
+        "g_batch": k * terms.filter, "g_k": terms.filter, "g_jump": terms.jump, "out_row": out_row,
+        "out_batch": out_batch, "out_split": s.patch * s.K if splits > 1 else 0}
+    for name, divisor, limit in (("eights", terms.inner // GROUP, terms.groups), ("q", terms.columns, terms.pixels),
                                  ("rs", s.R * s.S, s.patch + spec.tile[0]), ("s", s.S, s.R * s.S)):
         values[name] = divisor
         values[f"{name}_magic"], values[f"{name}_shift"] = magic(divisor, limit)
@@ -133,25 +168,26 @@ def _passes(s: ConvShape, spec: TileKernel, images: str, gradients: str, out: st
         count = min(most, s.groups - first)
         grid = -(-columns // spec.tile[0]), -(-rows // spec.tile[1]), count * splits
         flops = s.flops * (first + count) // s.groups - s.flops * first // s.groups
-        yield Launch(spec, grid, values | {"first": first}, _work(s, spec, grid, splits, count), doing, (out,),
+        yield Launch(spec, grid, values | {"first": first}, _work(s, terms, spec, grid, splits, count), doing, (out,),
                      {"tex_I": images, "tex_G": gradients}, flops=flops)
 
 
-def _work(s: ConvShape, spec: TileKernel, grid: tuple[int, int, int], splits: int, count: int) -> Work:
+def _work(s: ConvShape, terms: _Terms, spec: TileKernel, grid: tuple[int, int, int], splits: int, count: int) -> Work:
     """Two warps a block, each all slots; maps, gradients and results once."""
     loop, rest = spec.slots
-    share = -(-_groups(s) // splits)
-    between = _PIXEL_SLOTS * share * GROUP / _images(s) + rest
-    once = (s.C * s.H * s.W + s.K * s.P * s.Q) * _images(s) * count / s.groups + splits * s.patch * s.K
+    share = -(-terms.groups // splits)
+    between = PIXEL_SLOTS * share * GROUP / terms.inner + rest
+    once = (s.C * s.H * s.W + s.K * s.P * s.Q) * s.N * count / s.groups + splits * s.patch * s.K
     slots, translated = loop * share + between, spec.translated * share + between
     return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
 
 
-def _check_limits(s: ConvShape, splits: int) -> None:
-    texels, size = _images(s) // TEXEL_FLOATS, s.patch * s.K
+def _check_limits(s: ConvShape, terms: _Terms, splits: int) -> None:
+    images, size = terms.groups * GROUP // (s.P * s.Q), s.patch * s.K
     for what, count, limit, reason in (
-        ("maps C x H x W x N/4", s.C * s.H * s.W * texels, MAX_TEXELS, "texels, the 4 GiB reach of a texture"),
-        ("gradients K x P x Q x N/4", s.K * s.P * s.Q * texels, MAX_TEXELS, "texels, the 4 GiB reach of a texture"),
+        ("maps C x H x W x N", s.C * s.H * s.W * images, TEXEL_FLOATS * MAX_TEXELS, "elements, the reach of a texture"),
+        ("gradients K x P x Q x N", s.K * s.P * s.Q * images, TEXEL_FLOATS * MAX_TEXELS,
+         "elements, the reach of a texture"),
         (f"parts {splits} x C x R x S x K", splits * size, MAX_ELEMENTS, "elements"),
         ("rows and columns H, W + 2 padding", max(s.H + 2 * s.pad_h, s.W + 2 * s.pad_w), MAX_SIDE,
          "where gradients of filters are computed"),
@@ -192,7 +228,8 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                     + s * v["i_s"])
             at = TEXEL_FLOATS * np.where(inside, base, 0)[:, None] + GROUP * images + eight
             values = np.where(inside[:, None], maps[at], 0).astype(float)
-            at = TEXEL_FLOATS * (batch * v["g_batch"] + k * v["g_k"])[:, None] + GROUP * group + eight
+            base = batch * v["g_batch"] + k * v["g_k"] + pixel * v["g_jump"]
+            at = TEXEL_FLOATS * base[:, None] + GROUP * group + eight
             sums += values @ gradients[at].astype(float).T
         rows = np.arange(v["m"])[:, None]
         where = batch * v["out_batch"] + split * v["out_split"] + rows * v["out_row"] + np.arange(v["n"])

@@ -71,8 +71,8 @@ def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, 
               **ending}
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
-    slots = 4 * (60 + 8 * count)
-    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, slots, 1500 + 400 * count, nbytes),
+    slots = 4 * (90 + 5 * count)
+    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, slots, 1500 + 100 * count, nbytes),
                   f"{count} parts of each sum are added", ("out",))
 
 
