@@ -2,12 +2,13 @@
 name the problem, choose a plan, run it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from . import engine, problem
 from .arguments import check_out, check_shapes, device_of, factor_of, flag, number, planned, unaligned
 from .arrays import ArrayView, view
-from .choose import chip_of, choose
+from .choose import MAX_ERROR, check_wanted, chip_of, choose
 from .devices import find
 from .devices.protocol import Device
 from .errors import ShapeError
@@ -15,14 +16,16 @@ from .plans import Plan
 from .problem import Problem, check_layout
 from .shape import ConvShape, pair
 
-_OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN"}  # a plan's, and what says nothing
+_OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "algorithm": "auto",
+        "max_error": MAX_ERROR, "max_workspace_bytes": None}  # a plan's, and what says nothing
 
 
 def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
                     padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
                     alpha: float = 1.0, beta: float = 0.0, out: Any = None, device: Device | None = None,
                     stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
-                    deterministic: bool = True) -> Any:
+                    deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
+                    max_workspace_bytes: int | None = None) -> Any:
     """Gradient of a layer with respect to its images, out = alpha x (gradients through the filters) + beta x out: what
     `conv_fprop` would multiply an image element by, summed over all outputs times their `gradients`.
 
@@ -34,7 +37,9 @@ def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stri
     Peak extra memory beside the result: the plan's `workspace_bytes`. Raises ShapeError and DeviceError as `conv_fprop`
     does, before anything runs; also for a size that the gradients and filters do not come from."""
     given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
-    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
+    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
+            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
+    check_wanted(algorithm, max_error, max_workspace_bytes)
     flag("deterministic", deterministic)
     h, w = _size(size, "rows and columns of the images")
 
@@ -52,7 +57,8 @@ def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, st
                        padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
                        alpha: float = 1.0, beta: float = 0.0, out: Any = None, device: Device | None = None,
                        stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
-                       deterministic: bool = True) -> Any:
+                       deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
+                       max_workspace_bytes: int | None = None) -> Any:
     """Gradient of a layer with respect to its filters, out = alpha x (images under the gradients) + beta x out: what
     `conv_fprop` would multiply a filter element by, summed over all outputs times their `gradients`.
 
@@ -63,7 +69,9 @@ def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, st
 
     Peak extra memory beside the result, and errors: as for `conv_bprop_data`."""
     given = {"images": view("images", images), "gradients": view("gradients", gradients)}
-    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
+    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
+            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
+    check_wanted(algorithm, max_error, max_workspace_bytes)
     flag("deterministic", deterministic)
     r, s = _size(size, "rows and columns of the filters")
 
@@ -118,7 +126,9 @@ def _run(kind: str, given: dict[str, ArrayView], layer: Callable[[], ConvShape] 
         given["out"] = check_out(view("out", out, rank), wanted["out"], given)
     target = device_of(given, device)
     if plan is None:
-        plan = choose(named(unaligned(given, target)), chip_of(target))
+        wished = replace(named(unaligned(given, target)), most_workspace=said.get("max_workspace_bytes"))
+        plan = choose(wished, chip_of(target), algorithm=said.get("algorithm", "auto"),
+                      max_error=said.get("max_error", MAX_ERROR))
     result = out
     if out is None:
         result = find.empty_like(first.array, wanted["out"])

@@ -37,7 +37,7 @@ def call(made, arrays, **options):
 
 
 def judge(made, arrays, out, alpha=1.0, beta=0.0):
-    """Every element within the tolerance of the sum of |terms|."""
+    """Every element within the tolerance of the sum of |terms|, or what the plan says."""
     chwn = made.layout == "CHWN"
     given = [arrays[role].transpose((0, 1, 2, 3) if chwn else (1, 2, 3, 0)) if role in arrays else None
              for role in ("images", "filters", "gradients")]
@@ -46,7 +46,7 @@ def judge(made, arrays, out, alpha=1.0, beta=0.0):
     if beta:
         want, size = want + beta * arrays["out"], size + abs(beta * arrays["out"])
     error = abs(out - want) / np.maximum(size, 1e-30)
-    assert error.max() < TOLERANCE, f"{made.problem.describe()} by {made.spec.name}: {error.max():.2e}"
+    assert error.max() < max(TOLERANCE, made.error), f"{made.problem.describe()} by {made.spec.name}: {error.max():.2e}"
 
 
 def check(shape, layout, kind, rng, *, kernel=None, alpha=1.0, beta=0.0):
@@ -201,6 +201,8 @@ def test_nan_and_infinity_reach_only_what_they_belong_to(kind):
     """What does not exist must not be met as zero times something."""
     s = ConvShape(2, 9, 5, 5, 5, 3, 3, 1, 1)
     for kernel in served(s, "CHWN", kind):
+        if kernel.startswith("winograd"):
+            continue  # promises less: tests/test_winograd.py
         made = plan(s, kernel=kernel, kind=kind)
         arrays = {role: np.ones(size, np.float32) for role, size in made.array_shapes().items()}
         arrays["gradients"][2, 0, 0, 0] = np.nan
@@ -231,7 +233,9 @@ X, F, G = (np.ones(size, np.float32) for size in ((4, 6, 5, 8), (4, 3, 2, 6), (6
     (lambda: conv_bprop_data(G, F, (6, 6), plan=plan(ConvShape(8, 4, 6, 5, 6, 3, 2), kind="data")),
      "size must be the plan's (6, 5) (got (6, 6))"),
     (lambda: conv_bprop_data(G, F, (6, 5), padding=1, plan=plan(ConvShape(8, 4, 6, 5, 6, 3, 2), kind="data")),
-     "stride, padding, dilation, groups and layout are the plan's own"),
+     "stride, padding, dilation, groups, layout, algorithm, max_error and max_workspace_bytes are the plan's own"),
+    (lambda: conv_bprop_data(G, F, (6, 5), algorithm="fft"), "algorithm must be one of auto, direct, winograd (got"),
+    (lambda: conv_bprop_filters(X, G, (3, 2), max_error=0), "max_error must be a positive number (got 0)"),
     (lambda: conv_bprop_filters(X, G[..., :7].copy(), (3, 2)), "images and gradients must have the same number of"),
     (lambda: conv_bprop_filters(X, G, (3, 3)), "must have for N8 C4 6x5 -> K6, filter 3x3 shape (6, 4, 3, 8)"),
     (lambda: conv_bprop_filters(X, G, (9, 2)), "R must be at most H + 2 x padding = 6"),

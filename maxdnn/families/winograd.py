@@ -19,6 +19,7 @@ from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Pla
 from ..problem import LAYOUTS, Alignment, Problem
 from ..shape import ConvShape, ProductShape
 from . import product
+from .correlate import Correlation, correlations, maps_of
 from .family import Candidates, Family, Memory, finish, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad
 from .pixels import magic
@@ -71,7 +72,7 @@ def refuses(problem: Problem) -> str | None:
         return f"{s.groups} groups"
     if s.R != s.S or s.R not in {points.taps for points in TABLE}:
         return f"filters of {s.R}x{s.S}"
-    if max(s.pad_h, s.pad_w) >= s.R:
+    if problem.kind == "forward" and max(s.pad_h, s.pad_w) >= s.R:
         return f"padding {s.pad_h}x{s.pad_w} of filters {s.R}x{s.S}, which leaves results without terms"
     return refuses_strided(problem)
 
@@ -83,18 +84,18 @@ def candidates(problem: Problem) -> Candidates:
 
 
 def _plan(problem: Problem, points: Points, spec: product.ProductKernel) -> Plan:
-    s: ConvShape = problem.shape
     layer = _Layer(problem, points)
+    s = layer.s
     regions: dict[str, int] = {}
     launches: list[Launch] = []
 
     def region(name: str, elements: int) -> str:
         regions[name] = max(FLOAT_BYTES * elements, regions.get(name, 0))
         return name
-    images = "images"
-    if problem.operand("images").alignment < Alignment.TEXTURE:
+    images = maps_of(problem)
+    if problem.operand(images).alignment < Alignment.TEXTURE:
         images = region("images_copy", s.N * s.C * s.H * s.W)
-        launches.append(_copied(problem, images))
+        launches.append(_copied(problem, s, images))
     region("filter_planes", layer.planes * layer.filter_plane)
     launches.append(layer.transform_filters())
     count = _images_at_once(problem, layer, sum(regions.values()))
@@ -110,15 +111,15 @@ def _plan(problem: Problem, points: Points, spec: product.ProductKernel) -> Plan
                 points.expected_error(s.C, min(r - s.pad_h, s.H), min(r - s.pad_w, s.W)))
 
 
-def _copied(problem: Problem, name: str) -> Launch:
-    s: ConvShape = problem.shape
+def _copied(problem: Problem, s: Correlation, name: str) -> Launch:
     sizes = (s.C, s.H, s.W, s.N) if problem.layout == "CHWN" else (s.N * s.C, 1, s.H, s.W)
-    return pad(name, "images", sizes, sizes[1:], (0, 0), "images are copied: they begin where no texture may")
+    maps = maps_of(problem)
+    return pad(name, maps, sizes, sizes[1:], (0, 0), f"{maps} are copied: they begin where no texture may")
 
 
 def _images_at_once(problem: Problem, layer: "_Layer", other: int) -> int:
     """How many images a run may have: few enough for workspace, textures and counts of elements."""
-    s: ConvShape = problem.shape
+    s = layer.s
     bytes_left = (problem.most_workspace or 2**63) - other - 3 * REGION_ALIGNMENT
     limits = [(bytes_left // FLOAT_BYTES, layer.planes * (s.C + s.K)), (VECTOR * MAX_TEXELS, layer.planes * s.C),
               (MAX_ELEMENTS, layer.planes * s.K), (2**31 - THREADS, 1)]
@@ -137,7 +138,7 @@ class _Layer:
     """What the launches of a layer have in common."""
 
     def __init__(self, problem: Problem, points: Points) -> None:
-        s: ConvShape = problem.shape
+        (s,) = correlations(problem)
         self.problem, self.points, self.s = problem, points, s
         self.chwn = problem.layout == "CHWN"
         self.rows, self.columns = -(-s.P // points.outputs), -(-s.Q // points.outputs)
@@ -153,14 +154,18 @@ class _Layer:
     def transform_filters(self) -> Launch:
         s, spec = self.s, self.kernel("filters")
         r = s.R * s.S
-        if self.chwn:
-            outer, inner, steps = s.C, s.K, (r * s.K, 1, s.S * s.K, s.K)
+        outer, inner = (s.C, s.K) if self.chwn else (s.K, s.C)
+        start = 0
+        if self.problem.kind == "data":  # channels and filters exchanged, the last tap first
+            steps = (1, r * s.C, -s.S * s.C, -s.C) if self.chwn else (r, s.K * r, -s.S, -1)
+            start = -(s.R - 1) * (steps[2] + steps[3])
         else:
-            outer, inner, steps = s.K, s.C, (s.C * r, r, s.S, 1)
+            steps = (r * s.K, 1, s.S * s.K, s.K) if self.chwn else (s.C * r, r, s.S, 1)
+        wrapped = [step % 2**32 for step in steps]
         values: dict[str, Value] = {
             "planes": "filter_planes", "filters": "filters", "inner": inner, "row": self.filter_row,
-            "plane": self.filter_plane, "start": 0, **dict(zip(("step_outer", "step_inner", "step_r", "step_s"), steps,
-                                                               strict=True))}
+            "plane": self.filter_plane, "start": start,
+            **dict(zip(("step_outer", "step_inner", "step_r", "step_s"), wrapped, strict=True))}
         nbytes = FLOAT_BYTES * outer * inner * (r + self.planes)
         return _launch(spec, inner, outer, values, nbytes, f"filters are transformed to {self.planes} planes",
                        "filter_planes")
@@ -208,8 +213,8 @@ class _Layer:
             base = start // REGION_ALIGNMENT * REGION_ALIGNMENT if elements > MAX_TEXELS else 0
             place = FLOAT_BYTES * channel * tile["row"]
             values = tile | {
-                "planes": Part("map_planes", place) if place else "map_planes", "h": s.H, "w": s.W, "pad_h": s.pad_h,
-                "pad_w": s.pad_w, "map_start": (start - base) // FLOAT_BYTES,
+                "planes": Part("map_planes", place) if place else "map_planes", "h": s.H, "w": s.W,
+                "pad_h": s.pad_h % 2**32, "pad_w": s.pad_w % 2**32, "map_start": (start - base) // FLOAT_BYTES,
                 **dict(zip(("map_image", "map_channel", "map_row", "map_col"), steps, strict=True))}
             nbytes = FLOAT_BYTES * channels * (count * s.H * s.W + self.planes * tile["row"])
             doing = f"tiles of {points.inputs} x {points.inputs} of the maps are transformed to {self.planes} planes"
@@ -280,8 +285,9 @@ def _planes(v: Mapping[str, int], outer: int, inner: int) -> np.ndarray:
 def _maps_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:
     a, m = spec.points.inputs, spec.points.outputs
     image, row, column = _digits(launch, spec, v)
-    y = (row * m - v["pad_h"])[:, None] + np.arange(a)
-    x = (column * m - v["pad_w"])[:, None] + np.arange(a)
+    pad_h, pad_w = (v[name] - (v[name] >> 31 << 32) for name in ("pad_h", "pad_w"))
+    y = (row * m - pad_h)[:, None] + np.arange(a)
+    x = (column * m - pad_w)[:, None] + np.arange(a)
     inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
     texels = seen(memory, launch.textures["tex_I"])
     at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
@@ -322,4 +328,4 @@ def _out_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], m
             finish(launch, memory, scalars, where[:, exists], found[:, exists, i, j], k)
 
 
-FAMILY = Family("winograd", KERNELS, contract, ("forward",), refuses, candidates)
+FAMILY = Family("winograd", KERNELS, contract, ("forward", "data"), refuses, candidates)
