@@ -6,8 +6,7 @@ run on a stream before uploads nothing and allocates nothing."""
 
 import math
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Modul
 from .errors import ShapeError
 from .forks import FreshLock
 from .kernels import KernelSpec
-from .plans import FLOAT_BYTES, Launch, Part, Plan
+from .plans import FLOAT_BYTES, Part, Plan
 
 PLANS = 256  # a device keeps loaded; of more the one not used for longest goes
 STREAMS = 8  # a device keeps a workspace for, likewise
@@ -31,8 +30,13 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
     workspace_bytes, from where a texture may begin, for arrays on the device and the caller to keep until the stream is
     done; None for the stream's own. Raises ShapeError, before anything runs, if an operand begins where the plan's
     kernels cannot read it."""
-    engine = device.kept.get("engine") or device.kept.setdefault("engine", Engine(device))
-    engine.run(plan, given, scalars, stream, workspace)
+    of(device).run(plan, given, scalars, stream, workspace)
+
+
+def of(device: Device) -> "Engine":
+    """The engine that is kept in the device."""
+    found: Engine = device.kept.get("engine") or device.kept.setdefault("engine", Engine(device))
+    return found
 
 
 class Engine:
@@ -41,24 +45,25 @@ class Engine:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._lock = FreshLock()  # of the tables below; never held while something runs
-        self._loaded: OrderedDict[Plan, _Loaded] = OrderedDict()
-        self._lanes: OrderedDict[tuple[int, int], _Lane] = OrderedDict()
+        self._loaded: dict[Plan, _Loaded] = {}
+        self._lanes: dict[tuple[int, int], _Lane] = {}
+        self._uses = 0
         self._shared = _Modules(device)
         self._stream_handle = getattr(device, "stream_handle", lambda stream: 0)
 
     def run(self, plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], stream: Any,
             workspace: int | None = None) -> None:
-        handle, loaded = self._stream_handle(stream), self._plan(plan)
+        handle, loaded = self._stream_handle(stream), self.loaded(plan)
         if workspace is not None:
-            self._run(loaded, self._places(given, stream), workspace, scalars, handle)
+            loaded.run(self._places(given, stream), workspace, scalars, handle)
             return
         lane = self._lane(handle)
         with lane.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
             if next(iter(given.values())).on_host:
                 with _HostArrays(self.device, plan, given, stream) as places:
-                    self._run(loaded, places, lane.place(plan, handle), scalars, handle)
+                    loaded.run(places, lane.place(plan, handle), scalars, handle)
             else:
-                self._run(loaded, self._places(given, stream), lane.place(plan, handle), scalars, handle)
+                loaded.run(self._places(given, stream), lane.place(plan, handle), scalars, handle)
 
     def _places(self, given: Mapping[str, ArrayView], stream: Any) -> dict[str, int]:
         """The addresses by role, of arrays that may be used once this returns."""
@@ -67,35 +72,32 @@ class Engine:
                 self.device.wait_for(stream, array.stream)  # type: ignore[attr-defined]
         return {role: array.address for role, array in given.items()}
 
-    def _run(self, loaded: "_Loaded", places: dict[str, int], workspace: int, scalars: Mapping[str, Any],
-             stream: int) -> None:
-        loaded.check_alignment(places)
-        for name, offset in loaded.regions:
-            places[name] = workspace + offset
-        with loaded.lock:  # texture references belong to the module
-            for step in loaded.steps():
-                step.run(places, scalars, stream)
-
-    def _plan(self, plan: Plan) -> "_Loaded":
+    def loaded(self, plan: Plan) -> "_Loaded":
+        """The plan, ready to run with addresses."""
         return self._kept(self._loaded, plan, PLANS, lambda: _Loaded(self.device, plan, self._shared))
 
     def _lane(self, handle: int) -> "_Lane":
         key = handle, threading.get_ident() if handle == _PER_THREAD else 0
         return self._kept(self._lanes, key, STREAMS, lambda: _Lane(self.device))
 
-    def _kept(self, table: OrderedDict[Any, Any], key: Any, most: int, make: Any) -> Any:
+    def _kept(self, table: dict[Any, Any], key: Any, most: int, make: Any) -> Any:
         """The entry of a table, made if there is none; the least recently used one goes if there are too many."""
-        with self._lock:
-            if key in table:
-                table.move_to_end(key)
-                return table[key]
-            made = table[key] = make()
-            gone = table.popitem(last=False)[1] if len(table) > most else None
-        if gone is not None:
-            with gone.lock:
-                self.device.synchronize()  # its last launches may be on their way
-                gone.free()
-        return made
+        found = table.get(key)
+        if found is None:
+            gone = None
+            with self._lock:
+                if key not in table:
+                    if len(table) >= most:
+                        gone = table.pop(min(table, key=lambda k: table[k].used))
+                    table[key] = make()
+                found = table[key]
+            if gone is not None:
+                with gone.lock:
+                    self.device.synchronize()  # its last launches may be on their way
+                    gone.free()
+        self._uses += 1
+        found.used = self._uses  # two threads may write the same number: no harm
+        return found
 
 
 class _Modules:
@@ -118,25 +120,70 @@ class _Loaded:
 
     def __init__(self, device: Device, plan: Plan, shared: _Modules) -> None:
         self.lock = FreshLock()
-        self._device, self._plan, self._shared = device, plan, shared
-        self._steps: list[_Step] = []
-        self._alignment = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
+        self.used = 0
         self.regions = [(name, region.offset) for name, region in plan.workspace.items()]
+        self._device, self._plan, self._shared = device, plan, shared
+        self._alignment = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
+        self._textured = plan.textured
+        self._is_current = getattr(device, "is_current", lambda: True)
+        self.free()
 
-    def steps(self) -> list["_Step"]:
-        """One for each launch. The lock is held."""
-        if not self._steps:
-            self._steps = self._load()
-        return self._steps
-
-    def check_alignment(self, places: Mapping[str, int]) -> None:
-        for role in self._plan.textured:
+    def run(self, places: dict[str, int], workspace: int, scalars: Mapping[str, Any], stream: int) -> None:
+        """Launch all, with the addresses of the operands (`places`, which is changed) and of the workspace, on the
+        stream with that handle. Raises ShapeError for an address at which the plan's kernels cannot read."""
+        for role in self._textured:
             if places[role] % self._alignment:
                 raise ShapeError(f"{role} must begin at a multiple of {self._alignment} bytes on {self._device.name} "
                                  f"in this plan (got address 0x{places[role]:x}); maxdnn.plan(..., copy_{role}=True) "
                                  "makes one for arrays that begin anywhere")
+        for name, offset in self.regions:
+            places[name] = workspace + offset
+        with self.lock:  # what is written below is read by the launches
+            if not self._launches:
+                self._prepare()
+            for values, at, name, offset in self._addresses:
+                values[at] = places[name] + offset
+            for values, at, name in self._scalars:
+                values[at] = scalars[name]
+            if self._is_current():
+                for launch in self._launches:
+                    launch(stream)
+            else:
+                with self._device.active():  # type: ignore[attr-defined]
+                    for launch in self._launches:
+                        launch(stream)
 
-    def _load(self) -> list["_Step"]:
+    def free(self) -> None:
+        self._launches: list[Callable[[int], None]] = []
+        self._addresses: list[tuple[Any, int, str, int]] = []  # where to write the address of what, and an offset
+        self._scalars: list[tuple[Any, int, str]] = []
+
+    def _prepare(self) -> None:
+        functions = self._load()
+        sizes = {name: (0, region.nbytes) for name, region in self._plan.workspace.items()}
+        sizes |= {role: (0, FLOAT_BYTES * math.prod(shape)) for role, shape in self._plan.array_shapes().items()}
+        launches = []
+        for launch, function in zip(self._plan.launches, functions, strict=True):
+            kinds = [param.type for param in launch.spec.params]
+            values = [launch.values[param.name] for param in launch.spec.params]
+            args = [value if isinstance(value, (int, float)) else 0 if kind == "ptr" else 0.0
+                    for value, kind in zip(values, kinds, strict=True)]
+            reach = {texture: nbytes for texture, (_, nbytes, _) in launch.bound(sizes).items()}
+            prepare = getattr(function, "prepare", None) or partial(_Plain, function, launch.spec.channels)
+            prepared: Prepared = prepare(launch.grid, launch.block, args, reach)
+            for number, (value, kind) in enumerate(zip(values, kinds, strict=True)):
+                if isinstance(value, (int, float)):
+                    continue
+                if kind == "ptr":
+                    self._addresses.append((*prepared.slot(number), *_begin(value)))
+                else:
+                    self._scalars.append((*prepared.slot(number), str(value)))
+            self._addresses += [(*prepared.slot(name), *_begin(memory)) for name, memory in launch.textures.items()]
+            launches.append(prepared.launch)
+        self._launches = launches
+
+    def _load(self) -> list[Function]:
+        """The kernel of each launch."""
         own: dict[tuple[Any, ...], Function] = {}
         functions = []
         for launch in self._plan.launches:
@@ -155,45 +202,7 @@ class _Loaded:
             functions.append(own[key])
         if any(launch.tables for launch in self._plan.launches):
             self._device.synchronize()  # the tables are there for every stream
-        sizes = {name: region.nbytes for name, region in self._plan.workspace.items()}
-        sizes |= {role: FLOAT_BYTES * math.prod(shape) for role, shape in self._plan.array_shapes().items()}
-        return [_Step(launch, function, sizes)
-                for launch, function in zip(self._plan.launches, functions, strict=True)]
-
-    def free(self) -> None:
-        self._steps = []
-
-
-class _Step:
-    """A launch of a plan, of which only addresses and scalars are left to say."""
-
-    def __init__(self, launch: Launch, function: Function, sizes: Mapping[str, int]) -> None:
-        self._scalars: list[tuple[int, str]] = []
-        self._places: list[tuple[int, str, int]] = []  # of an address: where it belongs, of what, offset
-        args: list[Any] = []
-        for at, param in enumerate(launch.spec.params):
-            value = launch.values[param.name]
-            if isinstance(value, (int, float)):
-                args.append(value)
-            elif param.type == "ptr":
-                self._places.append((at, *_begin(value)))
-                args.append(0)
-            else:
-                self._scalars.append((at, str(value)))
-                args.append(0.0)
-        bound = launch.bound({name: (0, size) for name, size in sizes.items()})
-        reach = {texture: nbytes for texture, (_, nbytes, _) in bound.items()}
-        prepare = getattr(function, "prepare", None) or partial(_Plain, function, launch.spec.channels)
-        self._prepared: Prepared = prepare(launch.grid, launch.block, args, reach)
-        self._places += [(self._prepared.at[name], *_begin(memory)) for name, memory in launch.textures.items()]
-
-    def run(self, places: Mapping[str, int], scalars: Mapping[str, Any], stream: int) -> None:
-        values = self._prepared.values.copy()
-        for at, name, offset in self._places:
-            values[at] = places[name] + offset
-        for at, name in self._scalars:
-            values[at] = scalars[name]
-        self._prepared.launch(values, stream)
+        return functions
 
 
 def _begin(memory: Any) -> tuple[str, int]:
@@ -206,14 +215,19 @@ class _Plain:
 
     def __init__(self, function: Function, channels: Mapping[str, int], grid: Any, block: Any, args: list[Any],
                  textures: Mapping[str, int]) -> None:
-        self._function, self._grid, self._block, self._count = function, grid, block, len(args)
+        self._function, self._grid, self._block, self._args = function, grid, block, args
+        self._addresses = [0] * len(textures)
         self._textures = [(name, size, channels[name]) for name, size in textures.items()]
-        self.values = args + [0] * len(textures)
-        self.at = {name: len(args) + number for number, name in enumerate(textures)}
 
-    def launch(self, values: Any, stream: int) -> None:
-        textures = {name: Texture(values[self.at[name]], size, channels) for name, size, channels in self._textures}
-        self._function.launch(self._grid, self._block, values[:self._count], textures=textures, stream=stream or None)
+    def slot(self, what: int | str) -> tuple[Any, int]:
+        if isinstance(what, int):
+            return self._args, what
+        return self._addresses, [name for name, _, _ in self._textures].index(what)
+
+    def launch(self, stream: int) -> None:
+        textures = {name: Texture(address, size, channels)
+                    for address, (name, size, channels) in zip(self._addresses, self._textures, strict=True)}
+        self._function.launch(self._grid, self._block, self._args, textures=textures, stream=stream or None)
 
 
 def load(device: Device, spec: KernelSpec) -> Module:
@@ -226,6 +240,7 @@ class _Lane:
 
     def __init__(self, device: Device) -> None:
         self.lock = FreshLock()
+        self.used = 0
         self._device = device
         self._capture_of = getattr(device, "capture_of", lambda handle: 0)
         self._workspace: Buffer | None = None

@@ -152,7 +152,7 @@ class LibCuda:
     def bind_texture(self, module, name, address, nbytes, channels):
         self.driver.log.append(("texture", name, address, nbytes))
 
-    def launcher(self, function, grid, block, shared_bytes, arguments):
+    def launcher(self, function, grid, block, shared_bytes, arguments, launching):
         name = next(name for (_, name), handle in self.functions.items() if handle == function)
 
         def go(stream):

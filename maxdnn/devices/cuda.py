@@ -9,7 +9,7 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -98,7 +98,8 @@ class GpuFunction:
             data += self.module.bind_textures(self.kernel, textures or {}, len(data))
             self.module.send_texture_objects()
             room = ctypes.create_string_buffer(data, len(data))
-            driver().launcher(self.handle, grid, block, self.dynamic + shared_bytes, room)(stream_handle(stream))
+            driver().launcher(self.handle, grid, block, self.dynamic + shared_bytes, room,
+                              self.launching)(stream_handle(stream))
 
     def prepare(self, grid: Dim3, block: Dim3, args: Sequence[Any], textures: Mapping[str, int]) -> "PreparedLaunch":
         """See devices/protocol.py."""
@@ -110,42 +111,44 @@ class PreparedLaunch:
 
     def __init__(self, function: GpuFunction, grid: Dim3, block: Dim3, args: Sequence[Any],
                  textures: Mapping[str, int]) -> None:
-        kernel, self._device = function.kernel, function.device
+        kernel, module = function.kernel, function.module
         check_geometry(kernel, grid, block, 0)
-        layout = function.pack.layout(args)
-        self.values, self.at = list(args), {}
-        text, self._references = layout.format, []
-        for number, (name, _) in enumerate(kernel.textures):
-            self.at[name] = len(self.values)
-            channels = kernel.texture_channels(number)
-            if self._device.native:
-                self._references.append((name, len(self.values), textures[name], channels))
-                self.values.append(0)
-            else:
-                text += "x" * (-struct.calcsize(text) % 8) + "QQ"
-                self.values += [0, textures[name] // (4 * channels)]
-        self._own = len(args) if self._device.native else len(self.values)  # values that the kernel takes
-        self._room = ctypes.create_string_buffer(struct.calcsize(text))
-        self._pack = struct.Struct(text).pack_into
-        self._module, self._launching = function.module, function.launching
-        self._driver = driver()
-        self._go = driver().launcher(function.handle, grid, block, function.dynamic, self._room)
-
-    def launch(self, values: Sequence[Any], stream: int) -> None:
-        """Launch on the stream with that handle. One call at a time."""
-        if self._driver.current_context() != self._device.context:
-            with self._device.active(), _driver_call(self._launching):
-                self._launch(values, stream)
+        self._kernel = kernel
+        self._slots: dict[str, tuple[Any, int]] = {}
+        self._bound: list[tuple[str, int, int]] = []  # references, bytes, channels; their addresses come with a launch
+        self._addresses = [0] * len(textures)
+        data = function.pack(args)
+        if function.device.native:
+            for number, (name, _) in enumerate(kernel.textures):
+                self._slots[name] = self._addresses, number
+                self._bound.append((name, textures[name], kernel.texture_channels(number)))
         else:
-            try:
-                self._launch(values, stream)
-            except DriverError as e:
-                raise DeviceError(f"{self._launching}: {e}") from e
+            given = {name: Texture(0, textures[name], kernel.texture_channels(number))
+                     for number, (name, _) in enumerate(kernel.textures)}
+            first = -(-len(data) // 8)  # the first texture's address, in words
+            data += module.bind_textures(kernel, given, len(data))
+        room = bytearray(-(-len(data) // 8) * 8)
+        room[:len(data)] = data
+        self._words, self._floats = memoryview(room).cast("Q"), memoryview(room).cast("f")
+        if not function.device.native:
+            self._slots |= {name: (self._words, first + 2 * number) for number, (name, _) in enumerate(kernel.textures)}
+        self._go = driver().launcher(function.handle, grid, block, function.dynamic,
+                                     (ctypes.c_char * len(data)).from_buffer(room), function.launching)
+        self._module = module
+        # Called as it is where there is nothing else to do.
+        self.launch: Callable[[int], None] = self._launch if self._bound or module.uses_objects else self._go
 
-    def _launch(self, values: Sequence[Any], stream: int) -> None:
-        for name, at, nbytes, channels in self._references:
-            self._module.bind_native(name, Texture(values[at], nbytes, channels))
-        self._pack(self._room, 0, *values[:self._own])
+    def slot(self, what: int | str) -> tuple[Any, int]:
+        if isinstance(what, str):
+            return self._slots[what]
+        param = self._kernel.params[what]
+        assert param.size in (4, 8) and param.offset % param.size == 0, f"{self._kernel.name}: argument {what}"
+        return (self._words, param.offset // 8) if param.size == 8 else (self._floats, param.offset // 4)
+
+    def _launch(self, stream: int) -> None:
+        for (name, nbytes, channels), address in zip(self._bound, self._addresses, strict=True):
+            self._module.bind_native(name, Texture(address, nbytes, channels))
+        self._module.send_texture_objects()
         self._go(stream)
 
 
@@ -161,7 +164,7 @@ class GpuModule:
             weakref.finalize(self, _unload, driver(), device.active(), self.handle).atexit = False
             self._places = {} if device.native else self._translated_places()
         self._textures: dict[str, Texture] = {}
-        self._uses_objects = not device.native and b"maxdnn_textures" in image
+        self.uses_objects = not device.native and b"maxdnn_textures" in image
         self._objects_sent = 0
 
     def _translate(self, data: bytes) -> bytes:
@@ -214,7 +217,7 @@ class GpuModule:
     def send_texture_objects(self) -> None:
         """Bring a translated module's table of texture objects up to date; rows in use stay as they are."""
         objects = self.device.texture_objects
-        if not self._uses_objects or self._objects_sent == len(objects):
+        if not self.uses_objects or self._objects_sent == len(objects):
             return
         from ..emu.ptx import TEXTURE_OBJECTS
         rows = np.zeros(len(objects), [("address", "<u8"), ("texels", "<u4"), ("channels", "<u4")])
@@ -323,6 +326,10 @@ class GpuDevice:
         and has not been done."""
         return self._active
 
+    def is_current(self) -> bool:
+        """Whether the device's context is the calling thread's."""
+        return (_driver or driver()).current_context() == self.context
+
     def stream_handle(self, stream: Any) -> int:
         """The driver handle of a stream, 0 for the default one. Raises LaunchError for what is no stream."""
         return stream_handle(stream)
@@ -419,7 +426,10 @@ def for_pointer(pointer: int) -> GpuDevice:
     must be current when the device is used. Raises DeviceError for a null pointer."""
     if pointer == 0:
         raise DeviceError("an empty array is on no device")
-    context = driver().context_of(pointer)
+    context = (_driver or driver()).context_of(pointer)
+    found = _by_context.get(context)
+    if found is not None:
+        return found
     with _finding:
         if context in _by_context:
             return _by_context[context]

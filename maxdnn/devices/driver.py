@@ -133,19 +133,20 @@ class Driver:
                    ctypes.c_size_t(nbytes))
 
     def launcher(self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
-                 arguments: Any) -> Callable[[int], None]:
-        """Launches a kernel on a stream, with what the ctypes array `arguments` holds at that moment."""
+                 arguments: Any, launching: str) -> Callable[[int], None]:
+        """Launches a kernel on a stream, with what the ctypes array `arguments` holds at that moment. `launching`: for
+        the text of errors."""
         size = ctypes.c_size_t(len(arguments))
         extra = (ctypes.c_void_p * 5)(_PARAM_BUFFER, ctypes.addressof(arguments), _PARAM_BYTES, ctypes.addressof(size),
                                       _PARAM_END)
-        launch, dims = self._launch, (*grid, *block, shared_bytes)
+        launch, (gx, gy, gz), (x, y, z) = self._launch, grid, block
         keep = arguments, size
 
         def go(stream: int) -> None:
-            code = launch(function, *dims, stream, None, extra)
+            code = launch(function, gx, gy, gz, x, y, z, shared_bytes, stream, None, extra)
             if code:
                 assert keep
-                raise self._error("cuLaunchKernel", code)
+                raise DriverError(f"{launching}: {self._error('cuLaunchKernel', code)}")
         return go
 
     def copy_in(self, address: int, data: np.ndarray, stream: int) -> None:

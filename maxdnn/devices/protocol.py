@@ -1,7 +1,7 @@
 """What a device must offer. The virtual GPU and real GPUs fulfil the same protocol, so nothing above this folder knows
 which one it talks to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -49,14 +49,15 @@ class Function(Protocol):
 
 
 class Prepared(Protocol):
-    """A launch of which nothing but numbers is left to say. `values`: the arguments it was prepared with, and what
-    follows them; `at`: where in there the address of each texture reference belongs."""
+    """A launch of which nothing but numbers is left to say."""
 
-    values: list[Any]
-    at: dict[str, int]
+    def slot(self, what: int | str) -> tuple[Any, int]:
+        """A sequence and an index: where to write the value of the argument of that number, or the address of the
+        texture reference of that name."""
 
-    def launch(self, values: Sequence[Any], stream: int) -> None:
-        """Launch on the stream with that handle. One call at a time."""
+    @property
+    def launch(self) -> Callable[[int], None]:
+        """Launches with what stands there, on the stream with that handle, in the context that is current."""
 
 
 class Module(Protocol):
@@ -81,6 +82,8 @@ class Device(Protocol):
     LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
     stream with that handle now. `capture_of(handle) -> int`: a number for the graph that the stream is recorded into,
     0 if it runs.
+    `is_current() -> bool` and `active()`, where launches that are prepared need a context: whether it is current, and
+    what makes it that for the time of a `with`.
     `chip`: the Chip to choose plans for; else the preset gm204."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...

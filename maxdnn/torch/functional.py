@@ -25,17 +25,25 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
 
     Raises ShapeError for what fits no convolution, dtypes other than float32, and inside an autocast to another dtype
     (torch.nn.functional.conv2d would compute in that one)."""
+    out = ops.eager(input, weight, bias, stride, padding, dilation, groups)
+    if out is not None:
+        return out
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
+    how = stride, padding, dilation, groups
     stride, dilation = pair("stride", stride), pair("dilation", dilation)
+    given = input
     if isinstance(padding, str):
         input, padding = _named_padding(padding, input, weight, stride, dilation)
     else:
         padding = pair("padding", padding)
-    if input.dim() == 4:
-        return ops.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    return ops.conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+    if input.dim() == 3:
+        return ops.conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+    out = ops.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    if input is given and not torch.compiler.is_compiling():
+        ops.remember(input, weight, bias, how, out, stride, padding, dilation, groups)
+    return out
 
 
 def why_not(input: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from . import ops
 from .functional import conv2d, why_not
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -18,6 +19,10 @@ class Conv2d(nn.Conv2d):
     one, are left to PyTorch's own operator. Arguments, parameters and state as there; every padding mode."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self.padding_mode == "zeros":
+            out = ops.eager(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+            if out is not None:
+                return out
         if why_not(input, weight, bias) is not None:  # PyTorch computes it, or says what is wrong
             return super()._conv_forward(input, weight, bias)
         padding: str | tuple[int, int] = self.padding

@@ -5,7 +5,7 @@ tensors to the engine where they are."""
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -28,8 +28,10 @@ REMEMBERED = 1024  # calls whose plans are found without asking for them
 _ONE = {"alpha": np.float32(1)}
 Numbers = Sequence[Any]
 Conf = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups
+_ROLES = "images", "filters", "bias"
 
 _plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
+_eager: dict[tuple[Any, ...], tuple[Plan, Any, int, int, torch.Size]] = {}  # see `eager`
 _asked: list[tuple[Problem, Any]] | None = None  # what is asked for, while that is recorded
 _devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
 
@@ -74,21 +76,19 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
     """Fill `out`. `images`, `filters`: the shapes of the maps and filters, whichever of them is given."""
     where = out.get_device()
     device, easy = _devices.get(where) or _device(where)
-    odd, views = 0, {}
+    odd, used = 0, {}
     for role, tensor in (*given.items(), ("out", out)):
         if tensor.get_device() != where or tensor.dtype is not torch.float32:
             raise _unfit(role, tensor, out)
         if not tensor.is_contiguous():
             tensor = tensor.contiguous()
-        address = tensor.data_ptr()
-        odd = 2 * odd + (address % easy != 0)
-        views[role] = ArrayView(role, tensor if where >= 0 else tensor.detach().numpy(), tensor.shape, address,
-                                FLOAT_BYTES * tensor.numel(), where < 0, True)
+        odd = 2 * odd + (tensor.data_ptr() % easy != 0)
+        used[role] = tensor
     key = (kind, *[tensor.shape for tensor in given.values()], out.shape, *stride, *padding, *dilation, groups, where,
            odd)
     plan = _plans.get(key)
     if plan is None:
-        plan = _find(kind, views, images, filters, (stride, padding, dilation, groups), device)
+        plan = _find(kind, used, images, filters, (stride, padding, dilation, groups), device)
         if len(_plans) >= REMEMBERED:
             _plans.clear()
         _plans[key] = plan
@@ -98,12 +98,77 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
         out.zero_()
         return
     if where < 0:
-        engine.run(plan, views, _ONE, device)
-        return
+        engine.run(plan, _views(used), _ONE, device)
+    else:
+        launch(plan, device, where, {role: tensor.data_ptr() for role, tensor in used.items()})
+
+
+def launch(plan: Plan, device: Any, where: int, places: dict[str, int]) -> None:
+    """Run a plan on the current stream of a CUDA device, on operands at these addresses."""
+    nbytes = plan.workspace_bytes
     # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
-    room = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=out.device)
-    stream = torch.cuda.current_stream(where).cuda_stream
-    engine.run(plan, views, _ONE, device, stream, room.data_ptr())
+    room = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{where}").data_ptr() if nbytes else 0
+    engine.of(device).loaded(plan).run(places, room, _ONE, torch._C._cuda_getCurrentRawStream(where))
+
+
+def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
+    found = {}
+    for role, tensor in given.items():
+        on_host = tensor.get_device() < 0
+        found[role] = ArrayView(role, tensor.detach().numpy() if on_host else tensor, tensor.shape, tensor.data_ptr(),
+                                FLOAT_BYTES * tensor.numel(), on_host, True)
+    return found
+
+
+def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor | None:
+    """What `conv2d` (functional.py) gives with `how` as its other arguments, past PyTorch's dispatcher, whose detour
+    takes as long as all the rest; None where the detour is needed (derivatives, tracing, other kinds of tensors) or
+    has not been made for such a call before."""
+    if torch.compiler.is_compiling() or type(input) is not Tensor or _interposed():
+        return None
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
+        return None
+    try:
+        found = _eager.get((*[tensor.shape for tensor in given], how))
+    except TypeError:  # lists: the long way says what is wrong, if anything is
+        return None
+    if found is None:
+        return None
+    plan, device, easy, where, shape = found
+    places = {}
+    for role, tensor in zip(_ROLES, given):  # noqa: B905 (the bias may be missing)
+        address = tensor.data_ptr()
+        if (tensor.get_device() != where or tensor.dtype is not torch.float32 or address % easy or tensor.is_neg()
+                or not tensor.is_contiguous()):
+            return None
+        places[role] = address
+    if torch.is_autocast_enabled("cuda"):
+        return None
+    out = input.new_empty(shape)
+    places["out"] = out.data_ptr()
+    launch(plan, device, where, places)
+    return out
+
+
+def _interposed() -> bool:
+    """Whether something looks at every operation: a mode, a transformation of functions, a profiler."""
+    return (torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
+            or torch.autograd.forward_ad._current_level >= 0 or torch._C._autograd._profiler_enabled())
+
+
+def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...], out: Tensor, stride: Numbers,
+             padding: Numbers, dilation: Numbers, groups: int) -> None:
+    """Let `eager` serve calls like this one, which has been made, from now on. `stride`, `padding`, `dilation`: what
+    `how` means."""
+    given = [input.shape, weight.shape] if bias is None else [input.shape, weight.shape, bias.shape]
+    where = input.get_device()
+    plan = _plans.get(("forward", *given, out.shape, *stride, *padding, *dilation, groups, where, 0))
+    if plan is not None and where >= 0 and out.numel():
+        if len(_eager) >= REMEMBERED:
+            _eager.clear()
+        with suppress(TypeError):  # lists are no keys
+            _eager[(*given, how)] = plan, *_devices[where], where, out.shape
 
 
 def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
@@ -112,7 +177,7 @@ def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
     return ShapeError(f"{role} must be on {out.device}, as the first tensor is (got {tensor.device})")
 
 
-def _find(kind: str, views: dict[str, ArrayView], images: Numbers, filters: Numbers, conf: Conf,
+def _find(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf,
           device: Any) -> Plan:
     """The plan of a call that is new. Raises ShapeError for what is no convolution."""
     n, c, h, w = images
@@ -122,6 +187,7 @@ def _find(kind: str, views: dict[str, ArrayView], images: Numbers, filters: Numb
         raise ShapeError(f"input must have {inner * groups} channels, {groups} (groups) times those of weight "
                          f"(got input {tuple(images)}, weight {tuple(filters)})")
     shape = ConvShape(max(n, 1), c, h, w, k, r, s, stride, padding, dilation, groups)
+    views = _views(given)
     asked = getattr(problem, kind)(shape, layout="NCHW", unaligned=unaligned(views, device),
                                    **({"bias": True} if "bias" in views else {}))
     for role, view in views.items():
@@ -137,12 +203,20 @@ def _find(kind: str, views: dict[str, ArrayView], images: Numbers, filters: Numb
 def recording() -> Iterator[list[tuple[Problem, Any]]]:
     """Fills the list with the problem and the device of every call that is made until the end of the `with`, and
     chooses every plan anew: to tune what a model asks for, and to forget what was chosen before that."""
-    global _asked, _plans
-    _plans, _asked = {}, []
+    global _asked
+    asked: list[tuple[Problem, Any]] = []
+    _forget()
+    _asked = asked
     try:
-        yield _asked
+        yield asked
     finally:
-        _plans, _asked = {}, None
+        _asked = None
+        _forget()
+
+
+def _forget() -> None:
+    _plans.clear()
+    _eager.clear()
 
 
 def _device(where: int) -> tuple[Any, int]:

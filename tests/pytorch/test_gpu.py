@@ -16,6 +16,7 @@ import maxdnn
 import maxdnn.torch as mt
 from maxdnn import choose, problem
 from maxdnn.devices import find
+from maxdnn.torch import ops
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)
@@ -166,6 +167,34 @@ def test_channels_last_and_odd_addresses():
     flat = torch.zeros(x.numel() + 1, device=CUDA)
     flat[1:] = x.flatten()
     close(mt.conv2d(flat[1:].view(x.shape), w), wanted)
+
+
+def test_calls_like_earlier_ones_are_checked_like_new_ones():
+    """They go past PyTorch's dispatcher where nothing of it is needed, and only there."""
+    x, w, b = (torch.rand(s, device=CUDA) - 0.5 for s in ((2, 8, 9, 9), (6, 8, 3, 3), (6,)))
+    how = 1, 1, 1, 1
+    assert ops.eager(x, w, b, *how) is None, "not made before"
+    first = mt.conv2d(x, w, b, *how)
+    assert torch.equal(ops.eager(x, w, b, *how), first)
+    for other in (torch._neg_view(-x), x.to(memory_format=torch.channels_last), nn.Parameter(x)):
+        with torch.no_grad():
+            assert torch.equal(mt.conv2d(other, w, b, *how), first)
+    wr = nn.Parameter(w)
+    mt.conv2d(x, wr, b, *how).sum().backward()
+    assert wr.grad is not None
+    with torch.no_grad():
+        assert torch.equal(ops.eager(x, wr, b, *how), first)
+    assert torch.func.vmap(lambda one: one * 2)(x).shape == x.shape
+    _, gradient = torch.func.vjp(lambda w: mt.conv2d(x, w, b, *how), w)
+    close(gradient(torch.ones_like(first))[0], wr.grad.double())
+    with torch.autocast("cuda", dtype=torch.float16), pytest.raises(maxdnn.ShapeError, match="autocast"):
+        mt.conv2d(x, w, b, *how)
+    for wrong in ((x.double(), w, b), (x, w.half(), b), (x, w.cpu(), b), (x, w, b.cpu()), (x, w, b[:3])):
+        with pytest.raises(maxdnn.ShapeError):
+            mt.conv2d(*wrong, *how)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        mt.conv2d(x, w, b, *how)
+    assert any("maxdnn" in event.name for event in seen.events())
 
 
 def test_tensors_on_different_devices_are_refused():
