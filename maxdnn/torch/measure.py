@@ -6,7 +6,9 @@ their gradients, in the order of a backward pass; the bias gradients are among t
 not), and of the whole: the network's forward pass, or a step of training with the loss and SGD. Each is called as it
 is ("eager": the host's time is in it wherever the GPU waits for it) or replayed as a CUDA graph. Medians of event
 times. Errors are relative, root of mean squares, against the same network in float64: of the outputs, and of the
-gradients of whichever parameter is worst."""
+gradients of whichever parameter is worst.
+
+For inference this library's layers are `frozen`: what is made of the filters alone is made once."""
 
 import copy
 import statistics
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..networks import convolutions
@@ -44,13 +46,13 @@ class Bench:
         torch.manual_seed(1)
         images = torch.rand(n, *Network(name).image, device=self.device) - 0.5
         stock = Network(name).to(self.device).train(training)
-        own = replace(copy.deepcopy(stock))
+        own = replace(copy.deepcopy(stock), frozen=not training)
         errors = self._errors(own, stock, images, training)
         for mode in modes:
             row = {"network": name, "n": n, "kind": "training" if training else "inference", "mode": mode}
             row |= self._convolutions(convolutions(name, n), training, mode)
             for prefix, model in (("", own), ("cudnn_", stock)):
-                row[f"{prefix}whole_seconds"] = self._time(_whole(model, images, training), mode, training)
+                row[f"{prefix}whole_seconds"] = self._time(_whole(model, images, training), mode)
             yield row | errors
             torch.cuda.empty_cache()
 
@@ -63,8 +65,9 @@ class Bench:
     def _convolutions(self, layers: Layers, training: bool, mode: str) -> dict[str, float]:
         torch.manual_seed(2)
         given = [self._tensors(shape, bias) for shape, bias in layers]
-        return {"seconds": self._time(_alone(given, training, _ours), mode, False),
-                "cudnn_seconds": self._time(_alone(given, training, _stock), mode, False)}
+        calls = ((_passes(given, _ours), _passes(given, _stock)) if training else
+                 (_inference(given, lambda layer: replace(layer, frozen=True)), _inference(given, lambda layer: layer)))
+        return {"seconds": self._time(calls[0], mode), "cudnn_seconds": self._time(calls[1], mode)}
 
     def _tensors(self, s: ConvShape, bias: bool) -> tuple[Any, ...]:
         def uniform(*size: int) -> Tensor:
@@ -72,7 +75,7 @@ class Bench:
         return (s, uniform(s.N, s.C, s.H, s.W), uniform(s.K, s.C // s.groups, s.R, s.S),
                 uniform(s.K) if bias else None, uniform(s.N, s.K, s.P, s.Q))
 
-    def _time(self, call: Call, mode: str, training: bool) -> float:
+    def _time(self, call: Call, mode: str) -> float:
         """Median seconds of a call."""
         stream = torch.cuda.Stream(self.device)
         with torch.cuda.stream(stream):
@@ -118,8 +121,8 @@ def _loss(out: Tensor) -> Tensor:
 def _results(model: Any, images: Tensor, training: bool) -> list[Tensor]:
     """The output, and in training the gradients of all parameters."""
     if not training:
-        with torch.inference_mode():
-            return [model(images)]
+        with torch.inference_mode():  # the third call is the first by filters that are kept
+            return [model(images) for _ in range(3)][-1:]
     out = model(images)
     return [out.detach(), *torch.autograd.grad(_loss(out), list(model.parameters()))]
 
@@ -139,17 +142,31 @@ def _whole(model: Any, images: Tensor, training: bool) -> Call:
     return step
 
 
-def _alone(given: Sequence[tuple[Any, ...]], training: bool, how: Any) -> Call:
-    """The convolutions of a pass, or of a pass forward and a pass back."""
+def _inference(given: Sequence[tuple[Any, ...]], change: Callable[[nn.Conv2d], nn.Conv2d]) -> Call:
+    """The convolutions of a pass forward, each a layer of its own."""
+    layers = []
+    for s, x, _, b, _ in given:
+        layer = nn.Conv2d(s.C, s.K, (s.R, s.S), s.stride, s.padding, s.dilation, s.groups, b is not None,
+                          device=x.device)
+        layers.append((change(layer), x))
+
+    def calls() -> None:
+        with torch.inference_mode():
+            for layer, x in layers:
+                layer(x)
+    return calls
+
+
+def _passes(given: Sequence[tuple[Any, ...]], how: Any) -> Call:
+    """The convolutions of a pass forward and a pass back."""
     forward, back = how
 
     def calls() -> None:
         with torch.inference_mode():
             for layer in given:
                 forward(*layer)
-            if training:
-                for number in reversed(range(len(given))):
-                    back(*given[number], number > 0)
+            for number in reversed(range(len(given))):
+                back(*given[number], number > 0)
     return calls
 
 

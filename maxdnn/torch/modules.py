@@ -3,12 +3,12 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from . import ops
+from . import kept_filters, ops
 from .functional import conv2d, why_not
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -16,11 +16,21 @@ Model = TypeVar("Model", bound=nn.Module)
 
 class Conv2d(nn.Conv2d):
     """torch.nn.Conv2d whose float32 calls run by this library's kernels; other dtypes, and calls inside an autocast to
-    one, are left to PyTorch's own operator. Arguments, parameters and state as there; every padding mode."""
+    one, are left to PyTorch's own operator. Arguments, parameters and state as there; every padding mode.
+
+    `frozen`: a promise that weights change by ways only that PyTorch counts (optimizers, load_state_dict, writes in
+    place under no_grad), not through `.data` or the replay of a CUDA graph, and not at all while a graph that was
+    captured with the layer is in use. Calls that need no derivative then keep what is made of the filters alone, their
+    transforms and changes of layout, until the weights change; it costs memory for each shape of the input."""
+
+    frozen = False
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.padding_mode == "zeros":
-            out = ops.eager(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+            how = self.stride, self.padding, self.dilation, self.groups
+            out = kept_filters.call(self, input, weight, bias, how) if self.frozen else None
+            if out is None:
+                out = ops.eager(input, weight, bias, *how)
             if out is not None:
                 return out
         if why_not(input, weight, bias) is not None:  # PyTorch computes it, or says what is wrong
@@ -30,6 +40,10 @@ class Conv2d(nn.Conv2d):
             input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = (0, 0)
         return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the filters kept, which copies make for themselves."""
+        return {name: value for name, value in self.__dict__.items() if name != kept_filters.WHERE}
 
 
 @dataclass(frozen=True)
@@ -45,16 +59,20 @@ class Replaced:
         return "\n".join(lines + [f"  left: {name or 'the model itself'}: {why}" for name, why in self.left.items()])
 
 
-def replace(model: Model, report: Callable[[Replaced], object] | None = None) -> Model:
+def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False) -> Model:
     """Make every torch.nn.Conv2d of a model that can be served a `Conv2d`, in place: parameters, hooks and names stay.
-    Returns the model. `report` gets a `Replaced`; without one, layers that are left are named in a warning."""
+    Returns the model. `report` gets a `Replaced`; without one, layers that are left are named in a warning. `frozen`:
+    of every `Conv2d` in the model, see there; for inference."""
     swapped, left = [], {}
     for name, module in model.named_modules():
+        if isinstance(module, Conv2d):
+            module.frozen = frozen
         if not isinstance(module, nn.Conv2d) or isinstance(module, Conv2d):
             continue
         why = _left(module)
         if why is None:
             module.__class__ = Conv2d
+            module.frozen = frozen
             swapped.append(name)
         else:
             left[name] = why

@@ -75,7 +75,7 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
          padding: Numbers, dilation: Numbers, groups: int) -> None:
     """Fill `out`. `images`, `filters`: the shapes of the maps and filters, whichever of them is given."""
     where = out.get_device()
-    device, easy = _devices.get(where) or _device(where)
+    device, easy = device_of(where)
     odd, used = 0, {}
     for role, tensor in (*given.items(), ("out", out)):
         if tensor.get_device() != where or tensor.dtype is not torch.float32:
@@ -107,8 +107,9 @@ def launch(plan: Plan, device: Any, where: int, places: dict[str, int]) -> None:
     """Run a plan on the current stream of a CUDA device, on operands at these addresses."""
     nbytes = plan.workspace_bytes
     # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
-    room = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{where}").data_ptr() if nbytes else 0
-    engine.of(device).loaded(plan).run(places, room, _ONE, torch._C._cuda_getCurrentRawStream(where))
+    room = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{where}") if nbytes else None
+    engine.of(device).loaded(plan).run(places, 0 if room is None else room.data_ptr(), _ONE,
+                                       torch._C._cuda_getCurrentRawStream(where))
 
 
 def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
@@ -124,10 +125,8 @@ def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tens
     """What `conv2d` (functional.py) gives with `how` as its other arguments, past PyTorch's dispatcher, whose detour
     takes as long as all the rest; None where the detour is needed (derivatives, tracing, other kinds of tensors) or
     has not been made for such a call before."""
-    if torch.compiler.is_compiling() or type(input) is not Tensor or _interposed():
-        return None
     given = (input, weight) if bias is None else (input, weight, bias)
-    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
+    if not plain(given):
         return None
     try:
         found = _eager.get((*[tensor.shape for tensor in given], how))
@@ -139,16 +138,26 @@ def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tens
     places = {}
     for role, tensor in zip(_ROLES, given):  # noqa: B905 (the bias may be missing)
         address = tensor.data_ptr()
-        if (tensor.get_device() != where or tensor.dtype is not torch.float32 or address % easy or tensor.is_neg()
-                or not tensor.is_contiguous()):
+        if tensor.get_device() != where or address % easy:
             return None
         places[role] = address
-    if torch.is_autocast_enabled("cuda"):
-        return None
     out = input.new_empty(shape)
     places["out"] = out.data_ptr()
     launch(plan, device, where, places)
     return out
+
+
+def plain(given: Sequence[Tensor]) -> bool:
+    """Whether there is nothing to a call but the numbers in these tensors, as they lie: no derivative is wanted, nobody
+    traces it or looks at it, no other dtype is asked for."""
+    if torch.compiler.is_compiling() or type(given[0]) is not Tensor or _interposed():
+        return False
+    wanted = torch.is_grad_enabled()
+    for tensor in given:
+        if (tensor.dtype is not torch.float32 or not tensor.is_contiguous() or tensor.is_neg()
+                or (wanted and tensor.requires_grad)):
+            return False
+    return not torch.is_autocast_enabled(given[0].device.type)
 
 
 def _interposed() -> bool:
@@ -177,9 +186,17 @@ def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
     return ShapeError(f"{role} must be on {out.device}, as the first tensor is (got {tensor.device})")
 
 
-def _find(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf,
-          device: Any) -> Plan:
+def _find(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf, device: Any) -> Plan:
     """The plan of a call that is new. Raises ShapeError for what is no convolution."""
+    asked = problem_of(kind, given, images, filters, conf, device)
+    if _asked is not None:
+        _asked.append((asked, device))
+    return choose(asked, chip_of(device))
+
+
+def problem_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf,
+               device: Any) -> Problem:
+    """What a call asks for. Raises ShapeError for what is no convolution."""
     n, c, h, w = images
     k, inner, r, s = filters
     (stride, padding, dilation), groups = (tuple(axes) for axes in conf[:3]), conf[3]
@@ -194,9 +211,7 @@ def _find(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers
         wanted = asked.shapes[role]
         if view.shape != wanted and (n or role in ("filters", "bias")):
             raise ShapeError(f"{role} must have shape {wanted} (got {tuple(view.shape)})")
-    if _asked is not None:
-        _asked.append((asked, device))
-    return choose(asked, chip_of(device))
+    return asked
 
 
 @contextmanager
@@ -219,9 +234,11 @@ def _forget() -> None:
     _eager.clear()
 
 
-def _device(where: int) -> tuple[Any, int]:
+def device_of(where: int) -> tuple[Any, int]:
     """The device of this library for a CUDA device's number, -1 for the CPU, and where it lets a texture begin. Raises
     DeviceError without pycuda."""
+    if where in _devices:
+        return _devices[where]
     if where < 0:
         warnings.warn("CPU tensors run on maxDNN's virtual GPU, which is made for checking, not for speed",
                       stacklevel=2)

@@ -9,6 +9,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import maxdnn.torch as mt
+from maxdnn.torch import kept_filters
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run")]
 
@@ -101,6 +102,51 @@ def test_changed_weights_are_used():
     torch.testing.assert_close(layer(x), 2 * first)
     layer.weight.data = layer.weight.data * 2  # another tensor, the same parameter
     torch.testing.assert_close(layer(x), 4 * first)
+
+
+def test_frozen_layers_keep_filters_until_the_weights_change(monkeypatch):
+    made = []
+    real = kept_filters.prepare_filters
+    monkeypatch.setattr(kept_filters, "prepare_filters", lambda *given: made.append(1) or real(*given))
+    layer = mt.replace(nn.Conv2d(8, 8, 3, padding=1), frozen=True)
+    stock = nn.Conv2d(8, 8, 3, padding=1)
+    stock.load_state_dict(layer.state_dict())
+    x, other = torch.rand(2, 8, 9, 9), torch.rand(1, 8, 5, 5)
+
+    def check(*given):
+        for images in given:
+            torch.testing.assert_close(layer(images), stock(images), rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        check(x)
+        assert not made, "the weights may be about to change"
+        check(x, x, x)
+        assert len(made) == 1
+        check(other, other, x, other)
+        assert len(made) == 2
+        for module in (layer, stock):
+            module.weight.mul_(2)
+            module.bias.add_(1)
+        check(x, x, x)
+        assert len(made) == 3
+        for module in (layer, stock):
+            module.weight.data = module.weight.data + 1  # another tensor
+        check(x, x)
+        assert len(made) == 4
+        for size in range(1, 12):
+            check(x[..., :size], x[..., :size].contiguous())
+        assert len(layer.__dict__[kept_filters.WHERE]) <= kept_filters.SHAPES
+    check(x)  # wants derivatives
+    layer(x).sum().backward()
+    assert layer.weight.grad is not None
+    with torch.inference_mode():
+        check(x, x, x[0], x[:0])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert layer(x).dtype == torch.bfloat16
+        assert copy.deepcopy(layer).frozen and kept_filters.WHERE not in copy.deepcopy(layer).__dict__
+        assert not mt.replace(layer).frozen
+        made.clear()
+        check(x, x, x)
+        assert not made
 
 
 def test_a_layer_is_pickled_and_copied():
