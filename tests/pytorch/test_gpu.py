@@ -16,7 +16,7 @@ import maxdnn
 import maxdnn.torch as mt
 from maxdnn import choose, problem
 from maxdnn.devices import find
-from maxdnn.torch import ops
+from maxdnn.torch import kept_filters, ops
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)
@@ -95,6 +95,35 @@ def test_a_graph_replays_right_with_changed_inputs_and_weights():
             graph.replay()
             close(out, stock.double()(x.double()))
             stock.float()
+
+
+def test_frozen_layers_replay_right_and_on_any_stream():
+    own, stock = networks()
+    mt.replace(own.eval(), frozen=True)
+    stock.eval().double()
+    x = torch.rand(8, 3, 64, 64, device=CUDA)
+    with torch.inference_mode():
+        for stream in (torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.current_stream()):
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    out = own(x)
+            torch.cuda.synchronize()
+            close(out, stock(x.double()))
+        assert any(isinstance(value, kept_filters.Kept) for layer in own if isinstance(layer, mt.Conv2d)
+                   for value in layer.__dict__[kept_filters.WHERE].values())
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = own(x)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            x.copy_(torch.rand_like(x))
+            graph.replay()
+            close(out, stock(x.double()))
+    with torch.no_grad():
+        own[2].weight.mul_(2)
+        stock[2].weight.copy_(own[2].weight)
+        for _ in range(4):
+            close(own(x), stock(x.double()))
 
 
 def test_a_training_step_replays_as_a_graph():
