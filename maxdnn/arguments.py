@@ -50,7 +50,8 @@ def planned(plan: Any, kind: str, given: Mapping[str, ArrayView], said: Mapping[
         made = "maxdnn.plan" + f'(.., kind="{kind}")' * (kind != "forward")
         got = f"one of kind {plan.problem.kind!r}" if isinstance(plan, Plan) else type(plan).__name__
         raise ShapeError(f"plan must come from {made} (got {got})")
-    if any(type(said[name]) is not type(silent[name]) or said[name] != silent[name] for name in said):
+    if any([value is not silent[name] and (type(value) is not type(silent[name]) or value != silent[name])
+            for name, value in said.items()]):
         *first, last = said
         raise ShapeError(f"{', '.join(first)} and {last} are the plan's own: give either them or plan")
     wanted = plan.array_shapes()

@@ -72,10 +72,10 @@ def view(name: str, array: Any, rank: int | None = 4) -> ArrayView:
 def _interface(name: str, interface: Any) -> tuple[tuple[int, ...], Any, tuple[int, ...] | None, int, bool]:
     """(shape, typestr, strides, address, writable) of a `__cuda_array_interface__`."""
     try:
-        shape = tuple(operator.index(n) for n in interface["shape"])
+        shape = tuple(map(operator.index, interface["shape"]))
         address, read_only = interface["data"]
         strides = interface.get("strides")
-        strides = None if strides is None else tuple(operator.index(n) for n in strides)
+        strides = None if strides is None else tuple(map(operator.index, strides))
         if min(shape, default=0) < 0 or len(shape if strides is None else strides) != len(shape):
             raise ValueError
         found = shape, interface["typestr"], strides, operator.index(address or 0), not read_only

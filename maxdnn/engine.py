@@ -154,6 +154,7 @@ class _Loaded:
                         launch(stream)
 
     def free(self) -> None:
+        self._prepared: list[Prepared] = []  # holds the modules, whose kernels die with them
         self._launches: list[Callable[[int], None]] = []
         self._addresses: list[tuple[Any, int, str, int]] = []  # where to write the address of what, and an offset
         self._scalars: list[tuple[Any, int, str]] = []
@@ -162,7 +163,7 @@ class _Loaded:
         functions = self._load()
         sizes = {name: (0, region.nbytes) for name, region in self._plan.workspace.items()}
         sizes |= {role: (0, FLOAT_BYTES * math.prod(shape)) for role, shape in self._plan.array_shapes().items()}
-        launches = []
+        every = []
         for launch, function in zip(self._plan.launches, functions, strict=True):
             kinds = [param.type for param in launch.spec.params]
             values = [launch.values[param.name] for param in launch.spec.params]
@@ -179,8 +180,8 @@ class _Loaded:
                 else:
                     self._scalars.append((*prepared.slot(number), str(value)))
             self._addresses += [(*prepared.slot(name), *_begin(memory)) for name, memory in launch.textures.items()]
-            launches.append(prepared.launch)
-        self._launches = launches
+            every.append(prepared)
+        self._prepared, self._launches = every, [prepared.launch for prepared in every]
 
     def _load(self) -> list[Function]:
         """The kernel of each launch."""

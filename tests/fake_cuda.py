@@ -107,7 +107,7 @@ class LibCuda:
 
     def __init__(self, driver, error):
         self.driver, self.error, self.owners, self.capturing = driver, error, {}, {}
-        self.images, self.symbols, self.functions = {}, {}, {}
+        self.images, self.symbols, self.functions, self.modules = {}, {}, {}, 0
 
     def current_context(self):
         return self.driver.stack[-1] if self.driver.stack else 0
@@ -132,12 +132,14 @@ class LibCuda:
         if self.driver.failing:
             raise self.error(self.driver.failing)
         self.driver.log.append(("load", bytes(image)))
-        self.images[len(self.images) + 1] = image
-        return len(self.images)
+        self.modules += 1
+        self.images[self.modules] = image
+        return self.modules
 
     def unload(self, module):
         assert self.current_context(), "no context is current"
         self.driver.log.append(("unload", module))
+        del self.images[module]
 
     def function(self, module, name):
         return self.functions.setdefault((module, name), len(self.functions) + 1)
@@ -153,10 +155,11 @@ class LibCuda:
         self.driver.log.append(("texture", name, address, nbytes))
 
     def launcher(self, function, grid, block, shared_bytes, arguments, launching):
-        name = next(name for (_, name), handle in self.functions.items() if handle == function)
+        module, name = next(key for key, handle in self.functions.items() if handle == function)
 
         def go(stream):
             assert self.current_context(), "no context is current"
+            assert module in self.images, "the kernel's module has been unloaded"
             self.driver.log.append(("launch", name, grid, block, bytes(arguments), shared_bytes, stream))
         return go
 

@@ -1,5 +1,6 @@
 """The device of an array. Loads the virtual GPU or the GPU driver only when an array asks for it."""
 
+import sys
 from typing import Any, cast
 
 import numpy as np
@@ -26,8 +27,9 @@ def gpu(ordinal: int) -> Device:
 def of_address(address: int) -> Device:
     """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
     that is not current)."""
-    from . import cuda
-
+    cuda: Any = sys.modules.get(f"{__package__}.cuda")  # an import costs more than the rest
+    if cuda is None:
+        from . import cuda
     return cast(Device, cuda.for_pointer(address))
 
 
