@@ -228,7 +228,7 @@ class Plan:
             times = f"{len(found)} launches, each of " if len(found) > 1 else ""
             lines.append(f"{kernel}: {times}{x} x {y} x {z} blocks of {found[0].spec.threads} threads, {doing}")
         if isinstance(self.shape, ConvShape):
-            lines.append(f"algorithm {self.algorithm}, error at most {self.error:.1g} of the sum of |terms|")
+            lines.append(f"algorithm {self.algorithm}, error at most {self.error:.2g} of the sum of |terms|")
         lines += self.notes
         lines.append(f"workspace {self.workspace_bytes / 2**20:.1f} MiB")
         return "\n".join(lines)

@@ -55,12 +55,9 @@ def test_the_sources_have_the_matrices_of_the_table():
 
 
 def test_no_coefficient_of_maps_and_results_is_rounded():
-    """They are immediates of 20 bits."""
     for points in TABLE:
         for matrix in (matrices(points).A, matrices(points).B):
-            values = np.array([[float(x) for x in row] for row in matrix])
-            single = values.astype(np.float32)
-            assert (single == values).all() and not (single.view(np.uint32) & 0xfff).any()
+            assert all(Fraction(float(np.float32(float(x)))) == x for row in matrix for x in row)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -83,15 +80,16 @@ def test_plans_do_what_their_kernels_promise(shape, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_kernel_does_what_it_promises(layout):
-    """Launch by launch on the virtual GPU against the contract, planes included: see the largest difference of O."""
-    shape = ConvShape(5, 32, 9, 10, 12, 3, 3, 1, 1)
-    made = plan(shape, layout=layout, kernel=NAMES[3][2], bias=True)
+@pytest.mark.parametrize("r", NAMES)
+def test_channels_are_summed_in_halves(r, layout):
+    shape = ConvShape(3, 200, 7, 8, 12, r, r, 1, 1)
     data = np.random.default_rng(1)
-    arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
-    out = conv_fprop(arrays["images"], arrays["filters"], bias=arrays["bias"], plan=made)
-    want = run_plan(made, arrays, alpha=1.0)["out"]
-    assert abs(out - want).max() < 1e-4 * abs(want).max()
+    for name in NAMES[r]:
+        made = plan(shape, layout=layout, kernel=f"{name}_halves")
+        assert [x.numbers["k"] for x in made.passes] == [128, 72]
+        arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
+        judge(made, arrays, conv_fprop(arrays["images"], arrays["filters"], plan=made))
+        judge(made, arrays, run_plan(made, arrays, alpha=1.0)["out"])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
@@ -128,15 +126,16 @@ def shrunk(layer):
                          ids=lambda x: x.name)
 def test_the_errors_of_layers_are_what_is_documented(layer):
     """Uniform in [-1, 1], relative to the sum of |terms|, every output."""
+    assert plan(shrunk(layer)).error <= 2e-6
     shape, data = shrunk(layer), np.random.default_rng(4)
     images = data.uniform(-1, 1, (shape.C, shape.H, shape.W, shape.N)).astype(np.float32)
     filters = data.uniform(-1, 1, (shape.C, shape.R, shape.S, shape.K)).astype(np.float32)
     want, size = conv_reference(images, filters, stride=shape.stride, padding=shape.padding)
-    for name in NAMES[shape.R][::2]:
+    for name in NAMES[shape.R]:
         made = plan(shape, kernel=name)
         error = (abs(conv_fprop(images, filters, plan=made) - want) / size).max()
         print(f"{layer.name} {name} {error:.2e}")
-        assert error < made.error <= 2e-6
+        assert error < made.error
 
 
 WIDE = ConvShape(128, 192, 13, 13, 384, 3, 3, 1, 1)
@@ -144,16 +143,20 @@ WIDE = ConvShape(128, 192, 13, 13, 384, 3, 3, 1, 1)
 
 def test_many_images_and_channels_take_winograd():
     made = choose(forward(WIDE), preset())
-    assert made.algorithm == "winograd" and made.error == 1e-6
+    assert made.algorithm == "winograd" and made.error == 1.2e-6
     text = made.explain()
-    assert "algorithm winograd, error at most 1e-06 of the sum of |terms|" in text
+    assert "algorithm winograd, error at most 1.2e-06 of the sum of |terms|" in text
     assert "F(4x4, 3x3): 2.64 times fewer multiplications than a direct convolution" in text
     assert f"workspace {made.workspace_bytes / 2**20:.1f} MiB" in text
 
 
 def test_the_error_that_is_accepted_decides():
-    assert "F(4x4, 3x3)" in plan(WIDE, max_error=1e-6).explain()
-    assert "F(2x2, 3x3)" in plan(WIDE, max_error=9e-7).explain()
+    assert "F(4x4, 3x3)" in plan(WIDE, max_error=1.2e-6).explain()
+    halves = plan(WIDE, max_error=1e-6).explain()
+    assert "F(4x4, 3x3)" in halves and "sums of 128 channels at a time are added" in halves
+    assert "F(2x2, 3x3)" in plan(WIDE, max_error=8e-7).explain()
+    assert "F(4x4, 5x5)" in plan(ConvShape(128, 96, 24, 24, 256, 5, 5)).explain()
+    assert "F(3x3, 5x5)" in plan(ConvShape(128, 64, 27, 27, 192, 5, 5, 1, 2)).explain()  # errors at the border
     assert plan(WIDE, algorithm="direct", max_error=1e-6).algorithm == "direct"
     for algorithm in ("auto", "direct", "winograd"):
         with pytest.raises(ShapeError, match=r"max_error must be at least .*\(got 1e-07\)"):
@@ -177,7 +180,7 @@ def test_a_layer_beyond_the_workspace_is_cut_into_runs_of_images(layout):
     shape = ConvShape(10, 32, 9, 9, 40, 3, 3, 1, 1)
     whole = plan(shape, layout=layout, algorithm="winograd")
     most = whole.workspace_bytes // 3
-    cut = plan(shape, layout=layout, kernel=NAMES[3][2], max_workspace_bytes=most)
+    cut = plan(shape, layout=layout, kernel="winograd_4x4_3x3_128", max_workspace_bytes=most)
     runs = len(cut.passes)
     assert len(whole.passes) == 1 < runs and cut.workspace_bytes <= most
     assert f"{runs} runs of at most" in cut.explain()
@@ -208,7 +211,7 @@ def test_images_that_begin_anywhere_are_copied(layout):
 def test_maps_beyond_the_reach_of_a_texture_come_in_pieces(monkeypatch, limit, layout):
     monkeypatch.setattr(winograd, "MAX_TEXELS", limit)
     shape = ConvShape(5, 40, 13, 11, 8, 3, 3, 1, 1)
-    made = winograd.candidates(forward(shape, layout=layout))[NAMES[3][2]]()
+    made = winograd.candidates(forward(shape, layout=layout))["winograd_4x4_3x3_128"]()
     assert sum(x.spec.step == "maps" for x in made.launches if x.spec in winograd.KERNELS) > 1
     data = np.random.default_rng(5)
     arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
@@ -249,7 +252,7 @@ def test_conv_fprop_takes_what_is_asked_for():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kernel", [None, NAMES[3][2], "sconv_pixels_K64_J64_taps", "sconv_fprop_K64_N64"])
+@pytest.mark.parametrize("kernel", [None, "winograd_4x4_3x3_128", "sconv_pixels_K64_J64_taps", "sconv_fprop_K64_N64"])
 def test_prepared_filters_give_the_same_bits(kernel, layout):
     shape = ConvShape(6, 33, 7, 8, 10, 3, 3, 1, 1)
     plain = kernel == "sconv_fprop_K64_N64"  # has no fused bias
@@ -260,7 +263,7 @@ def test_prepared_filters_give_the_same_bits(kernel, layout):
     want = conv_fprop(arrays["images"], arrays["filters"], plan=made, out=arrays["out"].copy(), **asked)
     prepared = prepare_filters(arrays["filters"], made)
     assert prepared.nbytes == 4 * sum(np.prod(made.apart[1].problem.operand(n).shape) for n in prepared.arrays)
-    if kernel == NAMES[3][2]:
+    if kernel == "winograd_4x4_3x3_128":
         assert list(prepared.arrays) == ["filter_planes"]
         assert not any("filters" in x.spec.name for x in made.apart[1].launches)
         assert made.apart[1].workspace_bytes < made.workspace_bytes

@@ -6,7 +6,7 @@ Both layouts, any sizes, padding implicit; layers whose planes would take too mu
 A tile that holds a NaN, an infinity or sums beyond float32 may be lost as a whole, for all filters; nothing outside of
 it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +20,7 @@ from ..problem import LAYOUTS, Alignment, Problem
 from ..shape import ConvShape, ProductShape
 from . import product
 from .correlate import Correlation, correlations, maps_of
-from .family import Candidates, Family, Memory, finish, fused, refuses_strided, seen
+from .family import ADDS, Candidates, Family, Memory, finish, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad
 from .pixels import magic
 from .toomcook import TABLE, Points, matrices
@@ -29,6 +29,8 @@ THREADS = 128  # tiles of a block
 VECTOR = 4  # floats of the texels that products read
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _WHOLE = 4  # flag of the last transform: the width of a tile divides that of the results
+_HALF = 128  # channels whose planes begin where a texture may
+_HALVED = 0.75  # of the error, most of which comes from adding products to large sums, is left with two halves
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
 
 
@@ -50,9 +52,10 @@ def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKern
 
 
 _SLOTS = {  # issue slots of a warp: maps, filters, results in C,H,W,N and in N,C,H,W
-    (2, 3): (206, 147, 160, 160),
-    (4, 3): (436, 271, 400, 400),
-    (4, 5): (834, 608, 560, 560),
+    (2, 3): (208, 147, 169, 167),
+    (4, 3): (438, 271, 395, 361),
+    (3, 5): (662, 529, 414, 400),
+    (4, 5): (836, 608, 551, 517),
 }
 _KERNELS: Mapping[tuple[Points, str, str], TransformKernel] = {
     (points, step, layout): _kernel(points, step, layout, _SLOTS[points.outputs, points.taps][which + (layout == "NCHW")
@@ -78,12 +81,16 @@ def refuses(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem) -> Candidates:
-    layout = "tn" if problem.layout == "CHWN" else "nn"
-    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.tile}": partial(_plan, problem, p, spec)
-            for p in TABLE if p.taps == problem.shape.R for spec in product.KERNELS if spec.layout == layout}
+    (s,) = correlations(problem)
+    layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
+    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.tile}" + "_halves" * (half < c):
+            partial(_plan, problem, p, spec, half)
+            for p in TABLE if p.taps == s.R for spec in product.KERNELS if spec.layout == layout
+            for half in (c, -(-c // (2 * _HALF)) * _HALF) if half == c or c > _HALF}
 
 
-def _plan(problem: Problem, points: Points, spec: product.ProductKernel) -> Plan:
+def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channels: int) -> Plan:
+    """With sums of at most so many channels at a time."""
     layer = _Layer(problem, points)
     s = layer.s
     regions: dict[str, int] = {}
@@ -100,15 +107,18 @@ def _plan(problem: Problem, points: Points, spec: product.ProductKernel) -> Plan
     launches.append(layer.transform_filters())
     count = _images_at_once(problem, layer, sum(regions.values()))
     for first in range(0, s.N, count):
-        launches += layer.run(spec, images, first, min(count, s.N - first), region)
+        launches += layer.run(spec, channels, images, first, min(count, s.N - first), region)
     m, r = points.outputs, points.taps
     tiles = s.N * layer.rows * layer.columns
     saved = s.N * s.P * s.Q * r * r / (tiles * layer.planes)
     notes = [f"F({m}x{m}, {r}x{r}): {saved:.2f} times fewer multiplications than a direct convolution"]
     if count < s.N:
         notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
-    return make(problem, "winograd", spec, launches, regions, notes,
-                points.expected_error(s.C, min(r - s.pad_h, s.H), min(r - s.pad_w, s.W)))
+    error = _HALVED if channels < s.C else 1.0
+    if channels < s.C:
+        notes.append(f"sums of {channels} channels at a time are added, which makes smaller errors")
+    error *= points.expected_error(s.C, max(s.pad_h, s.pad_w, 0), min(r - s.pad_h, s.H), min(r - s.pad_w, s.W))
+    return make(problem, "winograd", spec, launches, regions, notes, error)
 
 
 def _copied(problem: Problem, s: Correlation, name: str) -> Launch:
@@ -170,30 +180,34 @@ class _Layer:
         return _launch(spec, inner, outer, values, nbytes, f"filters are transformed to {self.planes} planes",
                        "filter_planes")
 
-    def run(self, spec: product.ProductKernel, images: str, first: int, count: int, region: object) -> list[Launch]:
+    def run(self, spec: product.ProductKernel, channels: int, images: str, first: int, count: int,
+            region: Callable[[str, int], str]) -> list[Launch]:
         """The launches for some images."""
         s, points = self.s, self.points
         tiles = count * self.rows * self.columns
         row = _round_up(tiles)
         map_plane, out_plane = s.C * row, s.K * row
-        maps = region("map_planes", self.planes * map_plane)  # type: ignore[operator]
-        sums = region("out_planes", self.planes * out_plane)  # type: ignore[operator]
+        maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
         digits = (count, self.columns) if self.chwn else (self.columns, self.rows)
         tile = {"tiles": tiles, "row": row}
         for i, size in enumerate(digits):
             tile[f"d{i}"] = size
             tile[f"d{i}_magic"], tile[f"d{i}_shift"] = magic(size, tiles + THREADS)
         made = self._transform_maps(images, first, count, tile | {"plane": map_plane})
-        a = product.Matrices("filter_planes", self.filter_row, self.filter_plane, self.planes * self.filter_plane)
-        b = product.Matrices(maps, row, map_plane, self.planes * map_plane)
-        shape = ProductShape(s.K, row, s.C, self.planes)
-        made += product.multiply(spec, shape, a, b, product.Matrices(sums, row, out_plane), vectors=True)
+        for c in range(0, s.C, channels):
+            a_at, b_at = FLOAT_BYTES * c * (self.filter_row if self.chwn else 1), FLOAT_BYTES * c * row
+            a = product.Matrices(Part("filter_planes", a_at) if c else "filter_planes", self.filter_row,
+                                 self.filter_plane)
+            b = product.Matrices(Part(maps, b_at) if c else maps, row, map_plane)
+            ending: dict[str, Value] = {"flags": ADDS if c else 0, "alpha": 1.0, "beta": 1.0}
+            made += product.multiply(spec, ProductShape(s.K, row, min(channels, s.C - c), self.planes), a, b,
+                                     product.Matrices(sums, row, out_plane), vectors=True, ending=ending)
         steps = (1, s.P * s.Q * s.N, s.Q * s.N, s.N) if self.chwn else (s.K * s.P * s.Q, s.P * s.Q, s.Q, 1)
         at = FLOAT_BYTES * first * steps[0]
-        ending = fused(self.problem, 0)
-        values = tile | ending | {
+        last = fused(self.problem, 0)
+        values = tile | last | {
             "out": Part("out", at) if at else "out", "planes": sums, "plane": out_plane, "p": s.P, "q": s.Q,
-            "flags": ending["flags"] + _WHOLE * (s.Q % points.outputs == 0),  # type: ignore[operator]
+            "flags": last["flags"] + _WHOLE * (s.Q % points.outputs == 0),  # type: ignore[operator]
             **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"

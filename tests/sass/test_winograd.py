@@ -1,0 +1,128 @@
+"""The transforms as built: their slots, what they fetch and store, and how neighbouring threads do."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from maxdnn import ConvShape
+from maxdnn.choose import plan
+from maxdnn.cubins import cubin
+from maxdnn.devices.protocol import Texture
+from maxdnn.emu import VirtualGpu
+from maxdnn.families.toomcook import matrices
+from maxdnn.families.winograd import KERNELS, THREADS
+
+from .machine_code import accesses, built, issue_slots
+
+LINE = 128  # bytes of a warp's access to neighbouring floats
+
+
+@pytest.fixture(scope="module", params=KERNELS, ids=lambda spec: spec.name)
+def spec(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def traced(spec):
+    """The traces of one block in the middle of a layer, where every tile lies inside, and the launch."""
+    m, r = spec.points.outputs, spec.points.taps
+    side = 8 * m + r - 1
+    shape = ConvShape(32, 8, side, side, 128, r, r)
+    layout = spec.layout or "CHWN"
+    made = plan(shape, layout=layout, kernel=f"winograd_{m}x{m}_{r}x{r}_64")
+    launch = next(x for x in made.launches if x.spec is spec)
+    gpu = VirtualGpu()
+    sizes = {name: 4 * int(np.prod(size)) for name, size in made.array_shapes().items()}
+    sizes |= {name: region.nbytes for name, region in made.workspace.items()}
+    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
+    places = {name: (b.address, b.nbytes) for name, b in buffers.items()}
+    found = []
+    gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52")).function(spec.name).trace(
+        launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}),
+        blocks=[(launch.grid[0] // 2, 3, 0)], on_warp=found.append,
+        textures={name: Texture(*place) for name, place in launch.bound(places).items()})
+    assert len(found) == THREADS // 32
+    return found, launch
+
+
+def path(spec, trace):
+    code = built(spec).instructions
+    return [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
+
+
+def memory(spec, trace):
+    """What a warp accessed, where all lanes did."""
+    return [(inst, lanes) for inst, lanes in accesses(built(spec), trace) if None not in lanes]
+
+
+def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traced):
+    assert {issue_slots(path(spec, trace)) for trace in traced[0]} == {spec.slots}
+
+
+def test_the_arithmetic_is_that_of_the_matrices_with_common_parts_once(spec, traced):
+    """Rows (columns of A) of points p and -p: both parts once, then their sum and difference; a coefficient of 1 saves
+    the multiplication."""
+    name = {"maps": "B", "filters": "G", "out": "A"}[spec.step]
+    matrix = getattr(matrices(spec.points), name)
+    single, pairs = _line(matrix, columns=name == "A")
+    rows, columns = len(matrix), len(matrix[0])
+    lines = columns + rows
+    ending = spec.points.outputs**2 if spec.step == "out" else 0
+    kinds = Counter(inst.opcode for inst in path(spec, traced[0][0]))
+    assert sum(kinds[op] for op in ("FFMA", "FMUL", "FADD", "FFMA32I", "FMUL32I")) == lines * (single + pairs) + ending
+
+
+def _line(matrix, columns):
+    """Instructions for a line: of rows that stand alone, of pairs."""
+    rows = list(zip(*matrix, strict=True)) if columns else list(matrix)
+    twins = [(i, j) for i in range(len(rows)) for j in range(i + 1, len(rows))
+             if [abs(x) for x in rows[i]] == [abs(x) for x in rows[j]] and sum(x != 0 for x in rows[i]) > 1]
+    paired = {i for pair in twins for i in pair}
+    if columns:  # sums and differences, then for each result its terms, one of them free if its coefficient is 1
+        terms = [[rows[i][k] for i, _ in twins] + [rows[i][k] for i in range(len(rows)) if i not in paired]
+                 for k in range(len(rows[0]))]
+        return sum(_sum(row) for row in terms), 2 * len(twins)
+    alone = sum(_sum(rows[i]) for i in range(len(rows)) if i not in paired)
+    pairs = 0
+    for i, j in twins:
+        even = [x for x, y in zip(rows[i], rows[j], strict=True) if x and x == y]
+        odd = [x for x, y in zip(rows[i], rows[j], strict=True) if x and x != y]
+        factor = np.float32(float(odd[-1]))
+        fits = not factor.view(np.uint32) & 0xfff
+        pairs += _sum(even) + _sum([x / odd[-1] for x in odd] if fits else odd) + 2
+    return alone, pairs
+
+
+def _sum(coefficients):
+    left = [x for x in coefficients if x]
+    free = any(abs(x) == 1 for x in left)
+    return len(left) - free if len(left) > free else int(left[0] < 0)
+
+
+def test_a_thread_fetches_and_stores_each_value_once(spec, traced):
+    a, m, r = spec.points.inputs, spec.points.outputs, spec.points.taps
+    kinds = Counter(inst.opcode for inst, lanes in memory(spec, traced[0][0]))
+    vectors = spec.step == "out" and spec.layout == "NCHW" and m in (2, 4)
+    assert (kinds["TLD"], kinds["LDG"], kinds["STG"]) == {
+        "maps": (a * a, 0, a * a), "filters": (0, r * r, a * a), "out": (0, a * a, m if vectors else m * m)}[spec.step]
+
+
+def test_planes_are_accessed_by_whole_lines(spec, traced):
+    """And so are maps and results with images innermost, and filters."""
+    for trace in traced[0]:
+        for inst, lanes in memory(spec, trace):
+            plane = inst.opcode == ("LDG" if spec.step == "out" else "STG")
+            if plane or spec.layout != "NCHW":
+                size = 4
+                assert np.array_equal(np.diff(lanes), np.full(31, size)), inst.text()
+            if plane:
+                assert lanes[0] % 32 == 0
+            if spec.step == "out" and spec.layout == "NCHW" and inst.opcode == "STG":
+                assert set(np.diff(lanes)) <= {4 * spec.points.outputs, *np.diff(lanes)[7::8]}
+
+
+def test_registers_leave_warps_enough_to_wait_for_memory(spec):
+    """A quarter of an SM's warps at least."""
+    registers = -(-built(spec).registers // 8) * 8
+    assert 65536 // (registers * THREADS) * THREADS // 32 >= 16
