@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, conv_fprop
+from maxdnn import ConvShape, conv_bprop_filters, conv_fprop
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
 from maxdnn.errors import ShapeError
-from maxdnn.families import depthwise
-from maxdnn.problem import data, forward
+from maxdnn.families import depthwise, depthwise_filters
+from maxdnn.problem import data, filters, forward
 from tests import test_backward
 from tests.contract import run_plan
 from tests.test_families import LAYOUTS, check, judge, options
@@ -84,6 +84,49 @@ def test_gradients_of_images_are_one_launch_for_all_groups_and_each_remainder_of
         assert (made.spec.filter == (r, r)) is (stride == 1)
         arrays = test_backward.arrays_of(made, r)
         test_backward.judge(made, arrays, run_plan(made, arrays, alpha=1.0)["out"])
+
+
+def test_random_gradients_of_filters():
+    for number in range(3 * PROBLEMS):
+        rng = random.Random(f"filters {number}")
+        shape, layout = draw(rng, rng.choice(depthwise.KERNELS)), rng.choice(LAYOUTS)
+        names = test_backward.families_of(depthwise_filters.candidates(filters(shape, layout=layout)))
+        kernel = rng.choice(names[rng.choice(list(names))])
+        test_backward.check(shape, layout, "filters", rng, kernel=kernel, alpha=rng.choice([1.0, -0.75]),
+                            beta=rng.choice([0.0, 0.0, -1.5]))
+
+
+@pytest.mark.parametrize("spec", depthwise_filters.KERNELS, ids=lambda spec: spec.name)
+def test_gradients_of_filters_of_every_kernel_and_as_they_promise(spec):
+    for number, splits in enumerate((1, 2, 3)):
+        rng = random.Random(f"{spec.name} {number}")
+        r, s = spec.tile if spec.stride else (3, 6)
+        shape = ConvShape(47, 6, 4 * spec.stride + 11, 15, 6, r, s, (max(spec.stride, 1), 1 + number), 1, groups=3)
+        kernel, layout = spec.name + f"_split{splits}" * (splits > 1), "NCHW" if spec.adjacent else LAYOUTS[number % 2]
+        made = test_backward.check(shape, layout, "filters", rng, kernel=kernel, alpha=-2.0, beta=0.5)
+        arrays = test_backward.arrays_of(made, number)
+        test_backward.judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
+
+
+def test_infinity_reaches_only_the_gradients_of_filters_it_belongs_to():
+    """Rows of the map that no output meets by a tap must not be met as zero times something."""
+    shape = ConvShape(1, 2, 10, 4, 2, 3, 3, (2, 1), groups=2)  # row 9 of the map belongs to no output
+    for kernel in depthwise_filters.candidates(filters(shape, layout="NCHW")):
+        made = plan(shape, layout="NCHW", kind="filters", kernel=kernel)
+        images, gradients = (np.ones(made.array_shapes()[role], np.float32) for role in ("images", "gradients"))
+        images[0, 0, 9], images[0, 1, 8] = np.inf, np.inf
+        out = conv_bprop_filters(images, gradients, (3, 3), plan=made)
+        assert np.isfinite(out[0]).all() and np.isfinite(out[1, 0, :2]).all() and np.isinf(out[1, 0, 2]).all(), kernel
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients_of_filters_are_split_where_blocks_are_few(layout):
+    problem = filters(ConvShape(32, 32, 56, 56, 32, 3, 3, 1, 1, groups=32), layout=layout)
+    made = choose(problem, preset())
+    assert made.family == "depthwise_filters" and len(made.launches) == 2
+    assert "added in a fixed order" in made.explain()
+    few = choose(filters(ConvShape(1, 512, 7, 7, 512, 3, 3, 1, 1, groups=512), layout=layout), preset())
+    assert few.family == "depthwise_filters" and len(few.launches) == 1 and few.workspace_bytes == 0
 
 
 CORNERS = {

@@ -65,14 +65,19 @@ KERNELS = (
 )
 
 
-def refuses(problem: Problem) -> str | None:
+def few(problem: Problem) -> str | None:
+    """For `refuses`: what families of groups of few channels leave to others."""
     s: ConvShape = problem.shape
     if s.groups == 1:
         return "a single group"
-    x = correlations(problem)[0]
-    if x.C // x.groups > MOST_CHANNELS:
-        return f"groups of more than {MOST_CHANNELS} {'filters' if problem.kind == 'data' else 'channels'}"
-    return refuses_strided(problem)
+    what, count = ("filters", s.K) if problem.kind == "data" else ("channels", s.C)
+    if count // s.groups > MOST_CHANNELS:
+        return f"groups of more than {MOST_CHANNELS} {what}"
+    return None
+
+
+def refuses(problem: Problem) -> str | None:
+    return few(problem) or refuses_strided(problem)
 
 
 def candidates(problem: Problem) -> Candidates:
@@ -94,8 +99,8 @@ def _plan(problem: Problem, spec: GroupKernel) -> Plan:
 def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> Launch:
     chwn, c, (h, w) = problem.layout == "CHWN", x.C // x.groups, x.whole
     # elements from one image, channel, row, column to the next
-    image, channel, row, column = _strides(chwn, x.N, x.C, x.H, x.W)
-    o_image, o_k, o_row, o_column = _strides(chwn, x.N, x.K, h, w)
+    image, channel, row, column = strides(chwn, x.N, x.C, x.H, x.W)
+    o_image, o_k, o_row, o_column = strides(chwn, x.N, x.K, h, w)
     rows, columns = -(-x.P // spec.tile[0]), -(-x.Q // spec.tile[1])
     sizes = (x.N, columns, rows, x.K) if chwn else (columns, rows, x.K, x.N)
     count = x.N * columns * rows * x.K
@@ -132,19 +137,24 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
     return Launch(spec, (blocks, 1, 1), values, _work(problem, spec, x, blocks), doing, ("out",), flops=flops)
 
 
-def _strides(chwn: bool, n: int, c: int, h: int, w: int) -> tuple[int, int, int, int]:
+def strides(chwn: bool, n: int, c: int, h: int, w: int) -> tuple[int, int, int, int]:
     """Elements from one image, channel, row and column of an array to the next."""
     return (1, h * w * n, w * n, n) if chwn else (c * h * w, h * w, w, 1)
+
+
+def filter_strides(problem: Problem) -> tuple[int, int, int, int]:
+    """Elements from one filter, channel, row and column of a layer's filters to the next."""
+    s: ConvShape = problem.shape
+    if problem.layout == "CHWN":
+        return 1, s.R * s.S * s.K, s.S * s.K, s.K
+    return s.patch, s.R * s.S, s.S, 1
 
 
 def _filter_steps(problem: Problem, x: Correlation) -> dict[str, Value]:
     """Where the filters of a correlation lie in those of the layer."""
     s: ConvShape = problem.shape
     c, k = s.C // s.groups, s.K // s.groups
-    if problem.layout == "CHWN":
-        of_k, of_c, of_r, of_s = 1, s.R * s.S * s.K, s.S * s.K, s.K
-    else:
-        of_k, of_c, of_r, of_s = s.patch, s.R * s.S, s.S, 1
+    of_k, of_c, of_r, of_s = filter_strides(problem)
     (tap_h, step_h), (tap_w, step_w) = x.taps
     steps: dict[str, Value] = {"filter_start": tap_h * of_r + tap_w * of_s, "filter_row": step_h * of_r,
                                "filter_tap": step_w * of_s}

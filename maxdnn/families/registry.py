@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import depthwise, direct, filters, layout, pixels, product, sums, taps, winograd
+from . import depthwise, depthwise_filters, direct, filters, layout, pixels, product, sums, taps, winograd
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -11,6 +11,7 @@ FAMILIES: tuple[Family, ...] = (
     taps.FAMILY,
     pixels.FAMILY,
     depthwise.FAMILY,
+    depthwise_filters.FAMILY,
     filters.FAMILY,
     sums.FAMILY,
     winograd.FAMILY,
