@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from .plans import Plan
     from .prepared import PreparedFilters, prepare_filters
     from .shape import ConvShape
+    from .tune import tune
 
 _HOME = {"check_hazards": "check", "conv_bprop_bias": "backward", "conv_bprop_data": "backward",
          "conv_bprop_filters": "backward", "conv_fprop": "conv", "Plan": "plans", "plan": "choose",
          "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul",
-         "PreparedFilters": "prepared", "prepare_filters": "prepared"}
+         "PreparedFilters": "prepared", "prepare_filters": "prepared", "tune": "tune"}
 
 __all__ = [
     "LAYERS",
@@ -58,6 +59,7 @@ __all__ = [
     "matmul",
     "plan",
     "prepare_filters",
+    "tune",
 ]
 
 

@@ -115,6 +115,22 @@ def store(key: bytes, suffix: str, data: bytes) -> bool:
     return True
 
 
+def contents(suffix: str) -> Iterator[bytes]:
+    """What entries of a suffix hold, unchecked: only with its key can an entry be told from a damaged one."""
+    place = folder() if bound() else None
+    for _, _, path in _entries(place) if place is not None else ():
+        if path.suffix == suffix:
+            with contextlib.suppress(OSError):
+                yield path.read_bytes()[_HEAD:]
+
+
+def drop(key: bytes, suffix: str) -> None:
+    """Forget what was stored under the key, if anything was."""
+    place = folder()
+    if place is not None:
+        _remove(place / _name(key, suffix))
+
+
 def _name(key: bytes, suffix: str) -> str:
     return hashlib.sha256(key).hexdigest()[:40] + suffix
 

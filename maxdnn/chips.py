@@ -12,13 +12,15 @@ SCHEDULERS = 4  # of an SM, each one issue slot a clock
 @dataclass(frozen=True, slots=True)
 class Chip:
     """`dram_bytes_per_clock`: of an SM clock. `native`: whether it runs the cubins untranslated. `memory`: bytes of
-    DRAM, 0 if not known."""
+    DRAM, 0 if not known. `driver`: of a real GPU, with its capability: what measurements on it are remembered under
+    beside its name; "" for a simulated chip."""
 
     name: str
     sms: int
     dram_bytes_per_clock: float
     native: bool = True
     memory: int = 0
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Takes a plan for a problem: asks every family for its candidates and ranks them by their estimates for a chip. What
-is chosen says all of what will run; nothing after this decides."""
+"""Takes a plan for a problem: asks every family for its candidates and ranks them by what was measured on such a chip
+(tuned.py), or else by their estimates for it. What is chosen says all of what will run; nothing after this decides."""
 
 import functools
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from .families.family import Candidates, Family
 from .plans import Plan
 from .problem import Problem, data, filters, forward
 from .shape import ConvShape
+from .tuned import Record, recall
 
 REMEMBERED = 256  # plans
 
@@ -23,12 +24,43 @@ MAX_ERROR = 2e-6
 
 
 def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm: str = "auto",
-           max_error: float = MAX_ERROR, prepared: bool = False, families: tuple[Family, ...] | None = None) -> Plan:
-    """The plan that promises the fewest clocks on the chip, of those of an algorithm and of some families (all if None)
-    whose documented error is at most `max_error`, or the one called `kernel`, whatever its error. `prepared`: what is
-    done to the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not
-    served, or which limit it is beyond), or if there is no such candidate."""
-    return _choose(problem, chip, kernel, algorithm, max_error, prepared, families or registry.FAMILIES)
+           max_error: float = MAX_ERROR, prepared: bool = False, families: tuple[Family, ...] | None = None,
+           tuned: bool = True) -> Plan:
+    """The plan that was measured to be the fastest on such a chip (`maxdnn.tune`; not if `tuned` is False), else the
+    one that promises the fewest clocks there, of those of an algorithm and of some families (all if None) whose
+    documented error is at most `max_error`; or the one called `kernel`, whatever its error. `prepared`: what is done to
+    the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not served, or
+    which limit it is beyond), or if there is no such candidate."""
+    record = recall(chip, problem, prepared) if tuned and kernel is None else None
+    return _choose(problem, chip, kernel, algorithm, max_error, prepared, families or registry.FAMILIES, record)
+
+
+def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: float = MAX_ERROR,
+          families: tuple[Family, ...] | None = None) -> dict[str, Plan]:
+    """Every candidate that `choose` chooses from, by name. Raises ShapeError as `choose` does."""
+    most = problem.most_workspace
+    if most is None and chip.memory:
+        problem = replace(problem, most_workspace=chip.memory // 4)
+    made: dict[str, Plan] = {}
+    refused: ShapeError | None = None
+    for name, make in _candidates(problem, algorithm, families or registry.FAMILIES):
+        try:
+            made[name] = make()
+        except ShapeError as e:
+            refused = refused or e
+    if not made:
+        assert refused is not None
+        raise refused
+    exact = {name: p for name, p in made.items() if p.error <= max_error}
+    if not exact:
+        least = min(made.values(), key=lambda p: p.error)
+        raise ShapeError(f"max_error must be at least {least.error:.1e}, which is documented for algorithm "
+                         f"{least.algorithm!r} here (got {max_error})")
+    fitting = {name: p for name, p in exact.items() if most is None or p.workspace_bytes <= most}
+    if not fitting:
+        least_bytes = min(p.workspace_bytes for p in exact.values())
+        raise refused or ShapeError(f"max_workspace_bytes must be at least {least_bytes} here (got {most})")
+    return fitting
 
 
 def check_wanted(algorithm: Any, max_error: Any, max_workspace_bytes: Any) -> None:
@@ -47,24 +79,25 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
          copy_filters: bool = False, device: Any = None, bias: bool = False, activation: str | None = None,
          adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False, algorithm: str = "auto",
          max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None,
-         prepared_filters: bool = False) -> Plan:
+         prepared_filters: bool = False, tuned: bool = True) -> Plan:
     """Plan a layer for arrays of `layout` "CHWN" (images C,H,W,N, filters C/groups,R,S,K, out K,P,Q,N) or "NCHW"
-    (N,C,H,W, K,C/groups,R,S, N,K,P,Q). `kernel`: name of the convolution kernel; else the one estimated to be the
-    fastest on `device` (the virtual GTX 980 if None). `copy_images`, `copy_filters`: make the plan for arrays that may
-    begin at any float; it then copies those that a kernel reads as textures. `bias`, `activation`, `adds_out`: for
-    calls with a bias, with an activation (None or "relu"), with a beta other than 0. `kind`: "forward", or "data" or
-    "filters" for the gradients with respect to images and filters, which take gradients like the layer's output (and
-    `copy_gradients` for those that may begin anywhere), no bias and no activation. `algorithm`: "direct", "winograd",
-    or "auto" for the faster. `max_error`: takes none whose documented error, relative to the sum of an output's
-    |terms|, is larger. `max_workspace_bytes`: of extra memory (a quarter of the device's if None); a Winograd layer
-    that needs more is cut into runs of images. `prepared_filters`: for calls with filters that `prepare_filters` made
-    ready, so that the time of that does not count. Raises ShapeError if the layer is beyond what textures, grids or
-    32-bit counts reach, or if nothing serves it within the error and the workspace."""
+    (N,C,H,W, K,C/groups,R,S, N,K,P,Q). `kernel`: name of the candidate; else the one that `maxdnn.tune` measured to
+    be the fastest on `device` (the virtual GTX 980 if None), or that is estimated to be, always so without `tuned`.
+    `copy_images`, `copy_filters`: make the plan for arrays that may begin at any float; it then copies those that a
+    kernel reads as textures. `bias`, `activation`, `adds_out`: for calls with a bias, with an activation (None or
+    "relu"), with a beta other than 0. `kind`: "forward", or "data" or "filters" for the gradients with respect to
+    images and filters, which take gradients like the layer's output (and `copy_gradients` for those that may begin
+    anywhere), no bias and no activation. `algorithm`: "direct", "winograd", or "auto" for the faster. `max_error`:
+    takes none whose documented error, relative to the sum of an output's |terms|, is larger. `max_workspace_bytes`:
+    of extra memory (a quarter of the device's if None); a Winograd layer that needs more is cut into runs of
+    images. `prepared_filters`: for calls with filters that `prepare_filters` made ready, so that the time of that
+    does not count. Raises ShapeError if the layer is beyond what textures, grids or 32-bit counts reach, or if
+    nothing serves it within the error and the workspace."""
     if kernel is not None and not isinstance(kernel, str):
         raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
     for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters), ("bias", bias),
                         ("adds_out", adds_out), ("copy_gradients", copy_gradients),
-                        ("prepared_filters", prepared_filters)):
+                        ("prepared_filters", prepared_filters), ("tuned", tuned)):
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {value!r})")
     check_wanted(algorithm, max_error, max_workspace_bytes)
@@ -83,45 +116,30 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
                          f"{problem.roles[1]}")
     problem = replace(problem, most_workspace=max_workspace_bytes)
     return choose(problem, chip_of(device), kernel, algorithm=algorithm, max_error=max_error,
-                  prepared=prepared_filters)
+                  prepared=prepared_filters, tuned=tuned)
 
 
 def chip_of(device: Any) -> Chip:
     """The chip that plans for a device are estimated for."""
-    return getattr(device, "chip", None) or preset()
+    return getattr(device, "chip", None) or preset(getattr(device, "preset", "gm204"))
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _choose(problem: Problem, chip: Chip, kernel: str | None, algorithm: str, max_error: float,
-            prepared: bool, families: tuple[Family, ...]) -> Plan:
-    most = problem.most_workspace
-    if most is None and chip.memory:
-        problem = replace(problem, most_workspace=chip.memory // 4)
-    candidates = dict(_candidates(problem, algorithm, families))
+            prepared: bool, families: tuple[Family, ...], record: Record | None) -> Plan:
     if kernel is not None:
+        if problem.most_workspace is None and chip.memory:
+            problem = replace(problem, most_workspace=chip.memory // 4)
+        candidates = dict(_candidates(problem, algorithm, families))
         if kernel not in candidates:
             raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {kernel!r})")
-        return candidates[kernel]()
-    made: list[Plan] = []
-    refused: ShapeError | None = None
-    for make in candidates.values():
-        try:
-            made.append(make())
-        except ShapeError as e:
-            refused = refused or e
-    if not made:
-        assert refused is not None
-        raise refused
-    exact = [p for p in made if p.error <= max_error]
-    if not exact:
-        least = min(made, key=lambda p: p.error)
-        raise ShapeError(f"max_error must be at least {least.error:.1e}, which is documented for algorithm "
-                         f"{least.algorithm!r} here (got {max_error})")
-    fitting = exact if most is None else [p for p in exact if p.workspace_bytes <= most]
-    if not fitting:
-        raise refused or ShapeError(f"max_workspace_bytes must be at least {min(p.workspace_bytes for p in exact)} "
-                                    f"here (got {most})")
-    return min(fitting, key=lambda p: (p.apart[1] if prepared else p).clocks(chip))
+        return replace(candidates[kernel](), chosen="by its name")
+    made = plans(problem, chip, algorithm=algorithm, max_error=max_error, families=families)
+    for name, _ in record.results if record is not None else ():
+        if name in made:  # else there is no such candidate any more, or it is not wanted
+            return replace(made[name], chosen=record.why(name))  # type: ignore[union-attr]
+    best = min(made.values(), key=lambda p: (p.apart[1] if prepared else p).clocks(chip))
+    return replace(best, chosen=f"by estimate for {chip.name}")
 
 
 def _candidates(problem: Problem, algorithm: str, families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:

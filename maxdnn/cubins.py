@@ -37,8 +37,10 @@ def asset(folder: str) -> Path:
 
 
 def sources() -> list[str]:
-    """The kernel sources by name without suffix."""
-    return sorted(path.stem for path in asset("sass").glob("*.sass"))
+    """The kernel sources by name without suffix, those in folders with the folder ("probes/delay")."""
+    sass = asset("sass")
+    return sorted(path.relative_to(sass).with_suffix("").as_posix()
+                  for pattern in ("*.sass", "probes/*.sass") for path in sass.glob(pattern))
 
 
 @functools.cache

@@ -127,7 +127,8 @@ class Launch:
 class Plan:
     """A problem made ready; good for any number of calls. `family` made it, `spec` is the kernel that does the
     arithmetic. `launches` run in order. `workspace`: regions by name. `notes`: what else the user may want to know.
-    `error`: the largest that is documented for arrays uniform in [-1, 1], of the sum of an output's |terms|."""
+    `error`: the largest that is documented for arrays uniform in [-1, 1], of the sum of an output's |terms|.
+    `chosen`: why it was taken of all candidates, in words."""
 
     problem: Problem
     family: str
@@ -136,6 +137,7 @@ class Plan:
     workspace: Mapping[str, Region]
     notes: tuple[str, ...] = ()
     error: float = DIRECT_ERROR
+    chosen: str = ""
 
     @property
     def algorithm(self) -> str:
@@ -218,7 +220,7 @@ class Plan:
 
     def explain(self) -> str:
         """What a call does and what it costs, in words: the launches in order, equal ones in one line with their
-        number, then the notes."""
+        number, then the notes, and why this plan was chosen."""
         lines = [self.problem.describe()]
         same: dict[tuple[str, str], list[Launch]] = {}
         for launch in self.launches:
@@ -231,6 +233,8 @@ class Plan:
             lines.append(f"algorithm {self.algorithm}, error at most {self.error:.2g} of the sum of |terms|")
         lines += self.notes
         lines.append(f"workspace {self.workspace_bytes / 2**20:.1f} MiB")
+        if self.chosen:
+            lines.append(f"chosen {self.chosen}")
         return "\n".join(lines)
 
 

@@ -1,25 +1,5 @@
-"""Runs the launches of a plan by what the families promise for their kernels, in NumPy. It shows that a plan is right,
-whatever the kernels are; tests of the kernels show that they keep the promise."""
+"""Plans by what the families promise for their kernels."""
 
-import numpy as np
+from maxdnn.selftest.contract import run_plan
 
-from maxdnn.families import registry
-
-POISON = np.float32(np.nan)
-
-
-def run_plan(plan, given, **scalars):
-    """The operands of a plan after a call: `given` by role, those that are missing poisoned. Regions of the workspace
-    share memory as the plan says, and are poisoned where their life begins."""
-    workspace = np.full(plan.workspace_bytes // 4, POISON)
-    memory = {name: workspace[r.offset // 4:][:r.nbytes // 4] for name, r in plan.workspace.items()}
-    shapes = plan.array_shapes()
-    for role, shape in shapes.items():
-        memory[role] = given[role].ravel().copy() if role in given else np.full(int(np.prod(shape)), POISON)
-    contracts = {spec.name: family.contract for family in registry.FAMILIES for spec in family.kernels}
-    for number, launch in enumerate(plan.launches):
-        for name, region in plan.workspace.items():
-            if region.first == number:
-                memory[name][:] = POISON
-        contracts[launch.spec.name](launch, memory, scalars)
-    return {role: memory[role].reshape(shape) for role, shape in shapes.items()}
+__all__ = ["run_plan"]

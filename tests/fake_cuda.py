@@ -30,6 +30,7 @@ class Driver:
         fake = types.ModuleType("pycuda.driver")
         fake.Error, fake.LogicError, fake.MemoryError = Error, LogicError, type("MemoryError", (Error,), {})
         fake.init = lambda: None
+        fake.get_driver_version = lambda: 12040
         fake.event_flags = types.SimpleNamespace(DISABLE_TIMING=2)
         fake.device_attribute = types.SimpleNamespace(MULTIPROCESSOR_COUNT=16, CLOCK_RATE=39, TEXTURE_ALIGNMENT=512,
                                                       MEMORY_CLOCK_RATE=3500, GLOBAL_MEMORY_BUS_WIDTH=256)

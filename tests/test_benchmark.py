@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
+import maxdnn
+from maxdnn import tuned
+from maxdnn.chips import preset as chip
+from maxdnn.choose import plans
 from maxdnn.layers import LAYERS, Layer
+from maxdnn.problem import forward
 from maxdnn.shape import ConvShape
 from maxdnn.sim.machine import preset
 
@@ -156,3 +161,14 @@ def test_layers_and_network_that_exclude_each_other_are_refused(bench: Any, caps
 
 def test_the_ten_layers_are_the_tables() -> None:
     assert [x.name for x in LAYERS] == ["conv1", "conv2", "conv3", "conv4", "conv5", "L1", "L2", "L3", "L4", "L5"]
+
+
+def test_the_table_does_not_follow_what_somebody_measured(bench: Any, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAXDNN_TUNED", "1")
+    monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path))
+    shape, (other, *_) = TINY[1].shape, (name for name in plans(forward(TINY[1].shape), chip()) if "pixels" in name)
+    assert tuned.remember(tuned.measured(chip(), forward(shape), {other: 1e-6}, simulated=True, left_out=0))
+    assert maxdnn.plan(shape).spec.name == other
+    row = bench.simulated(TINY[1], bench.OURS, preset("gm204"), lambda share: None)
+    assert row["kernel"] == maxdnn.plan(shape, tuned=False).spec.name != other

@@ -92,9 +92,11 @@ def test_the_source_distribution_holds_what_building_and_testing_need(sdist):
 
 def test_the_wheel_holds_every_cubin_the_assembler_and_the_sources(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    kernels = sorted(p.stem for p in (ROOT / "sass").glob("*.sass"))
+    kernels = sorted(p.relative_to(ROOT / "sass").with_suffix("").as_posix()
+                     for pattern in ("*.sass", "probes/*.sass") for p in (ROOT / "sass").glob(pattern))
     built = sorted(n for n in names if n.startswith("maxdnn/kernels_bin/"))
-    assert built == [f"maxdnn/kernels_bin/{kernel}{suffix}" for kernel in kernels for suffix in (".cubin", ".json")]
+    assert built == sorted(f"maxdnn/kernels_bin/{kernel}{suffix}" for kernel in kernels
+                           for suffix in (".cubin", ".json"))
     for path in ("maxdnn/tools/maxas/maxas.pl", "maxdnn/sass/conv_fprop_64x64.sass"):
         assert path in names
     ours = [p.relative_to(ROOT) for p in (ROOT / "maxdnn").rglob("*")

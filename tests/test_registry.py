@@ -35,7 +35,8 @@ def binary(plan):
 
 def test_it_is_planned_and_explained(plan):
     assert plan.explain() == ("scale of x (1000,), y (1000,)\n"
-                              "sscale: 8 x 1 x 1 blocks of 128 threads, one element a thread\nworkspace 0.0 MiB")
+                              "sscale: 8 x 1 x 1 blocks of 128 threads, one element a thread\nworkspace 0.0 MiB\n"
+                              "chosen by estimate for gm204")
     assert registry.kernels()["sscale"] is scale.SCALE
     assert plan.clocks(preset()) > 0
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 
 def whole(text: str) -> int:
@@ -20,3 +21,25 @@ def at_least(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"must be at least {least} (got {text[:80]})")
         return value
     return number
+
+
+LAYER = "N,C,H,W,K,R,S[,stride[,padding]], or a layer of the paper such as alexnet-conv2"
+
+
+def layer(text: str) -> Any:
+    """The ConvShape of a layer of the paper or of N,C,H,W,K,R,S[,stride[,padding]]. Raises ShapeError for neither."""
+    from ..errors import ShapeError
+    from ..layers import LAYERS
+    from ..shape import ConvShape
+
+    named = {f"{x.network}-{x.name}": x.shape for x in LAYERS}
+    if text in named:
+        return named[text]
+    try:
+        numbers = [int(n) for n in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not 7 <= len(numbers) <= 9:
+        raise ShapeError(f"LAYER must be one of {', '.join(named)}, or N,C,H,W,K,R,S[,stride[,padding]] "
+                         f"(got {text[:200]!r})")
+    return ConvShape(*numbers)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ._sources import Source
-from ._types import at_least
+from ._types import at_least, layer
 
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
 PASSES = ("forward", "data", "filters")
@@ -141,7 +141,7 @@ def _plan(args: argparse.Namespace) -> Any:
     families = {f.name: f for f in FAMILIES if args.direction in f.kinds}
     if args.algorithm not in ("auto", *families):
         raise ShapeError(f"--algorithm must be one of auto, {', '.join(families)} (got {args.algorithm!r})")
-    problem = {"forward": forward, "data": data, "filters": filters}[args.direction](_shape(args.what),
+    problem = {"forward": forward, "data": data, "filters": filters}[args.direction](layer(args.what),
                                                                                      layout=args.layout)
     kernel, some = None if args.kernel == "best" else args.kernel, FAMILIES
     if args.algorithm != "auto":
@@ -151,23 +151,6 @@ def _plan(args: argparse.Namespace) -> Any:
             raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
                              f"(got {kernel!r})")
     return choose(problem, preset(args.machine), kernel, families=some)
-
-
-def _shape(what: str) -> Any:
-    from ..errors import ShapeError
-    from ..layers import LAYERS
-    from ..shape import ConvShape
-
-    named = {f"{x.network}-{x.name}": x.shape for x in LAYERS}
-    if what in named:
-        return named[what]
-    try:
-        numbers = [int(n) for n in what.split(",")]
-    except ValueError:
-        numbers = []
-    if not 7 <= len(numbers) <= 9:
-        raise ShapeError(f"LAYER must be one of {', '.join(named)}, or N,C,H,W,K,R,S[,stride[,padding]] (got {what!r})")
-    return ConvShape(*numbers)
 
 
 def _launch(args: argparse.Namespace, machine: Any,

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -309,11 +310,25 @@ class GpuDevice:
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
-                         device.total_memory())
+                         device.total_memory(), f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}")
         self.context = context  # its driver handle
         if not context:
             with self.active():
                 self.context = driver().current_context()
+
+    def facts(self) -> dict[str, Any]:
+        """What the driver says of the card: sizes, clocks (the highest, MHz), versions."""
+        attribute = cuda.device_attribute
+        with _driver_call(f"asking for facts of {self.name}"):
+            card = cuda.Device(self.ordinal)
+
+            def get(name: str) -> int:
+                return card.get_attribute(getattr(attribute, name))
+            return {"name": self.name, "capability": list(self.capability), "driver": driver_version(),
+                    "sms": self.sms, "clock_mhz": self.clock_khz // 1000,
+                    "memory_mhz": get("MEMORY_CLOCK_RATE") // 1000, "bus_bits": get("GLOBAL_MEMORY_BUS_WIDTH"),
+                    "l2_kib": get("L2_CACHE_SIZE") // 1024, "memory_mib": card.total_memory() >> 20,
+                    "texture_alignment": get("TEXTURE_ALIGNMENT")}
 
     @property
     def ptx_target(self) -> str:
@@ -383,11 +398,15 @@ class GpuDevice:
         with self.active(), _driver_call(f"waiting for {self.name}"):
             cuda.Context.synchronize()
 
-    def elapsed_seconds(self, work: Any, repeats: int = 1, stream: Any = None) -> list[float]:
-        """Run `work()` `repeats` times, timed by events on the stream (a pycuda stream or None)."""
+    def elapsed_seconds(self, work: Any, repeats: int = 1, stream: Any = None,
+                        before: Callable[[], None] | None = None) -> list[float]:
+        """Run `work()` `repeats` times, timed by events on the stream (a pycuda stream or None); `before()` is called
+        before each and not timed."""
         times = []
         with self.active(), _driver_call(f"timing on {self.name}"):
             for _ in range(repeats):
+                if before is not None:
+                    before()
                 start, end = cuda.Event(), cuda.Event()
                 start.record(stream)
                 work()
@@ -395,6 +414,25 @@ class GpuDevice:
                 end.synchronize()
                 times.append(end.time_since(start) * 1e-3)
         return times
+
+
+def driver_version() -> str:
+    """The driver's own version, where the system tells it, and that of its CUDA: "driver 580.159.04, CUDA 13.0"."""
+    version = cuda.get_driver_version()
+    found = f"CUDA {version // 1000}.{version % 1000 // 10}"
+    with suppress(OSError, IndexError):
+        own = Path("/proc/driver/nvidia/version").read_text().split("Kernel Module")[1].split()
+        numbers = [word for word in own if word[0].isdigit()]
+        found = f"driver {numbers[0]}, {found}"
+    return found
+
+
+def count() -> int:
+    """How many GPUs there are; 0 also where there is no driver."""
+    with suppress(cuda.Error):
+        cuda.init()
+        return cuda.Device.count()
+    return 0
 
 
 _finding = threading.RLock()  # of the three below: a GPU has one device, whichever thread asks first

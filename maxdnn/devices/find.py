@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..errors import DeviceError
 from ..forks import compiling
 from .protocol import Device
 
@@ -22,6 +23,15 @@ def gpu(ordinal: int) -> Device:
     from . import cuda
 
     return cast(Device, cuda.device(ordinal))
+
+
+def first_gpu() -> Device | None:
+    """The first GPU of this machine; None where there is none, or no pycuda."""
+    try:
+        from . import cuda
+    except DeviceError:
+        return None
+    return gpu(0) if cuda.count() else None
 
 
 def of_address(address: int) -> Device:

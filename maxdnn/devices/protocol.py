@@ -84,7 +84,9 @@ class Device(Protocol):
     0 if it runs.
     `is_current() -> bool` and `active()`, where launches that are prepared need a context: whether it is current, and
     what makes it that for the time of a `with`.
-    `chip`: the Chip to choose plans for; else the preset gm204."""
+    `chip`: the Chip to choose plans for; else that of `preset`, the timing model's name of what a virtual GPU is.
+    `elapsed_seconds(work, repeats, before=)`, where time can be measured: seconds of each of `repeats` runs of
+    `work()`, `before()` having been called before each."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...
     arch: str  # of the cubins `load` takes: "sm_52" ...

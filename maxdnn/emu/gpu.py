@@ -64,6 +64,7 @@ class VirtualGpu:
         if output is not None and not callable(output):
             raise LaunchError(f"output must be a function of a text, or None (got {output!r})")
         self.name = f"virtual {preset}"
+        self.preset = preset
         self.arch = _ARCHS[preset]
         self.instruction_budget = instruction_budget
         self.workers = workers or _cores()

@@ -1,0 +1,43 @@
+"""`maxdnn selftest`: run the library on a card and report what is not as expected."""
+
+import argparse
+from pathlib import Path
+
+from ._devices import add_argument, chosen
+
+HELP = "run every kernel on a GPU, compare with the virtual GPU and the timing model, write a report"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = ("Owners of Maxwell and Pascal cards: please attach the report to an issue; docs/selftest.md says "
+                     "what is learned from it. Exit status: 0 if everything is as expected, else 1.")
+    add_argument(parser)
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report there (text, then JSON)")
+    parser.add_argument("--quick", action="store_true", help="as few problems as use every kernel")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..files import check_writable
+    from ..selftest import report
+    from ..selftest.items import SAME, Stand
+    from ..selftest.run import apart, here
+    from ._progress import Progress
+
+    if args.report:
+        check_writable("--report", args.report)
+    stand = Stand(chosen(args.device))
+    around = report.about(stand)
+    print(report.heading(around))
+    results = []
+    with Progress("testing") as tell:
+        for result in (apart(stand.device.ordinal, args.quick, tell) if stand.card else here(stand, args.quick, tell)):
+            results.append(result)
+            if result.state != SAME or result.text:
+                print(f"{result.state}: {result.part}: {result.name}{': ' if result.text else ''}{result.text}",
+                      flush=True)
+    found = report.made(around, results)
+    if args.report:
+        report.write(args.report, found)
+        print(f"wrote {args.report}")
+    print(", ".join(f"{n} {state}" for state, n in found["counts"].items()))
+    return 0 if report.passed(found) else 1

@@ -1,0 +1,108 @@
+"""The report of a self-test: one file, to be read by people above and by programs below the line. It names the card,
+its driver and this library, and nothing of whose computer it is."""
+
+import getpass
+import json
+import platform
+import re
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import tuned
+from ..errors import MaxdnnError
+from ..files import write_whole
+from .items import DIFFERENT, FAILED, NOTED, SAME, Result
+
+FORMAT = "maxdnn selftest 1"
+TITLES = {"kernels": "Kernels: the same bits?", "questions": "Questions to silicon: is it as the virtual GPU says?",
+          "clocks": "Clocks of loops: measured and simulated", "times": "Seconds of plans: measured and simulated"}
+_FENCE = "```"
+
+
+def clean(text: str) -> str:
+    """A message without what is private: folders, the names of user and computer."""
+    names = [str(Path.home()), str(Path.cwd()), str(Path(__file__).parents[2])]
+    for find in (getpass.getuser, socket.gethostname):
+        with suppress(Exception):
+            names.append(find())
+    for name in sorted(filter(lambda n: len(n) > 2, names), key=len, reverse=True):
+        text = re.sub(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", "~", text)
+    return " ".join(text.split())[:500]
+
+
+def about(stand: Any) -> dict[str, Any]:
+    """The device and what stands around it."""
+    device = stand.device
+    facts = device.facts() if hasattr(device, "facts") else {"name": device.name}
+    how = ("virtual" if not stand.card else "native" if stand.native else "translated")
+    return {"device": facts, "how": how, "library": tuned.library(), "python": platform.python_version(),
+            "numpy": np.__version__, "system": f"{platform.system()} {platform.machine()}",
+            "date": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def made(around: dict[str, Any], results: Sequence[Result]) -> dict[str, Any]:
+    """The report as plain data."""
+    counts = Counter(r.state for r in results)
+    return {"format": FORMAT, **around, "counts": {state: counts[state] for state in (SAME, DIFFERENT, FAILED, NOTED)},
+            "results": [asdict(r) for r in results]}
+
+
+def passed(report: dict[str, Any]) -> bool:
+    """Whether nothing differed or failed."""
+    return not report["counts"][DIFFERENT] and not report["counts"][FAILED]
+
+
+def heading(around: dict[str, Any]) -> str:
+    device = around["device"]
+    if around["how"] == "virtual":
+        return (f"maxDNN self-test of the virtual GPU ({device['name']}, simulated: no GPU was tested), "
+                f"library {around['library']}")
+    how = "its own machine code" if around["how"] == "native" else "translated code, no test of the native kernels"
+    return (f"maxDNN self-test on {device['name']} (sm_{device['capability'][0]}{device['capability'][1]}, "
+            f"{device['driver']}): {how}, library {around['library']}")
+
+
+def text(report: dict[str, Any]) -> str:
+    """For people: the heading, what differed, then the figures."""
+    lines = [f"# {heading(report)}", ""]
+    counts = report["counts"]
+    lines += [", ".join(f"{n} {state}" for state, n in counts.items() if n) or "nothing was run",
+              ", ".join(f"{k} {v}" for k, v in report["device"].items() if k not in ("name", "capability", "driver")),
+              f"{report['date']}, Python {report['python']}, NumPy {report['numpy']}, {report['system']}"]
+    for part, title in TITLES.items():
+        found = [r for r in report["results"] if r["part"] == part]
+        if not found:
+            continue
+        same = sum(r["state"] == SAME for r in found)
+        lines += ["", f"## {title}", "", f"{same} of {len([r for r in found if r['state'] != NOTED])} as expected"
+                  if any(r["state"] != NOTED for r in found) else f"{len(found)} figures"]
+        lines += [f"- {r['state'].upper() + ': ' if r['state'] in (DIFFERENT, FAILED) else ''}{r['name']}"
+                  f"{': ' if r['text'] else ''}{r['text']}"
+                  for r in found if r["state"] != SAME or r["text"]]
+    return "\n".join(line for line in lines) + "\n"
+
+
+def write(path: Path, report: dict[str, Any]) -> None:
+    """One file, whole or not at all: the text, then everything as JSON between two fences."""
+    content = f"{text(report)}\n{_FENCE}json\n{json.dumps(report, indent=1, sort_keys=True)}\n{_FENCE}\n"
+    write_whole(path, lambda file: file.write(content.encode()))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The data of a report file. Raises MaxdnnError for anything else."""
+    try:
+        body = path.read_text(encoding="utf-8").split(f"{_FENCE}json\n")[1].split(f"\n{_FENCE}")[0]
+        found = json.loads(body)
+        if found["format"] == FORMAT:
+            return found
+    except (IndexError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise MaxdnnError(f"{path}: no report of maxdnn selftest")

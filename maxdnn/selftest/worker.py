@@ -1,0 +1,16 @@
+"""`python -m maxdnn.selftest.worker ORDINAL FIRST QUICK`: items of a self-test on a GPU, in a process of their own."""
+
+import sys
+
+from ..devices import cuda
+from .run import serve
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    ordinal, first, quick = map(int, sys.argv[1:])
+    sys.exit(serve(cuda.device(ordinal), first, bool(quick), _write))

@@ -1,0 +1,55 @@
+"""A stand-in for a GPU where there is none: the virtual GPU, seen as a card. What kernels take is said by the test, and
+a test may spoil what they compute."""
+
+from maxdnn.chips import Chip
+from maxdnn.emu import VirtualGpu
+
+
+class Card(VirtualGpu):
+    """`cost(kernel's name, grid) -> seconds`. `spoil(device, kernel's name, arguments)` is called after each launch.
+    `runs`: whether launches compute anything."""
+
+    def __init__(self, cost=lambda name, grid: 1e-6, spoil=None, driver="sm_52, driver 1", runs=False):
+        super().__init__()
+        self.name, self.native, self.capability, self.sms, self.clock_khz = "stand-in", True, (5, 2), 16, 1_216_000
+        self.chip = Chip(self.name, 16, 180.0, driver=driver)
+        self.cost, self.spoil, self.runs, self.ticks, self.launched = cost, spoil, runs, 0.0, []
+        del self.preset
+
+    def load(self, cubin):
+        return _Module(self, super().load(cubin))
+
+    def elapsed_seconds(self, work, repeats=1, stream=None, before=None):
+        times = []
+        for _ in range(repeats):
+            if before is not None:
+                before()
+            start = self.ticks
+            work()
+            times.append(self.ticks - start)
+        return times
+
+
+class _Module:
+    def __init__(self, card, module):
+        self._card, self._module = card, module
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+    def function(self, name):
+        return _Function(self._card, self._module.function(name))
+
+
+class _Function:
+    def __init__(self, card, function):
+        self._card, self._function, self.name = card, function, function.name
+
+    def launch(self, grid, block, args, **options):
+        card = self._card
+        if card.runs:
+            self._function.launch(grid, block, args, **options)
+        card.launched.append(self.name)
+        card.ticks += card.cost(self.name, grid)
+        if card.spoil is not None:
+            card.spoil(card, self.name, args)
