@@ -96,9 +96,9 @@ def maps_of(problem: Problem) -> str:
 
 @lru_cache(maxsize=64)
 def correlations(problem: Problem) -> tuple[Correlation, ...]:
-    """Those that a problem of kind "forward" or "data" consists of; the first of them has taps."""
+    """Those that a problem of kind "data" consists of, the first of them with taps; else the layer's own."""
     s: ConvShape = problem.shape
-    if problem.kind == "forward":
+    if problem.kind != "data":
         return (Correlation(s.N, s.C, s.H, s.W, s.K, s.R, s.S, s.P, s.Q, (s.str_h, s.str_w), (s.pad_h, s.pad_w),
                             (s.dil_h, s.dil_w), s.groups, (0, 0), (1, 1), (s.P, s.Q)),)
     found = []

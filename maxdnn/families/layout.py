@@ -62,7 +62,7 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
     return Launch(TRANSPOSE, grid, {"dst": dst, "src": src, "rows": rows, "cols": cols}, work, doing, (dst,))
 
 
-def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, int], k: int,
+def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, int, int], k: int,
            ending: Mapping[str, Value]) -> Launch:
     """out = the sum of `count` arrays of `size` elements, with the last step that `ending` says (`fused`). rows:
     (length, filters, images); `k` rows of an image."""
@@ -73,7 +73,7 @@ def reduce(parts: str, out: Value, count: int, size: int, rows: tuple[int, int, 
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
     slots = 4 * (90 + 5 * count)
     return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, slots, 1500 + 100 * count, nbytes),
-                  f"{count} parts of each sum are added", ("out",))
+                  f"{count} parts of each sum are added", (out.name if isinstance(out, Part) else out,))
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

@@ -123,13 +123,13 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         "b_row": b_row, "b_batch": b.batch // TEXEL_FLOATS, "b_step": GROUP * b_row if spec.layout[1] == "n" else 2,
         "out_row": out.row, "out_batch": out.batch, "out_split": shape.batch * out.batch if splits > 1 else 0}
     doing = f"{tile} x {tile} results each" + (", a part of each sum" if splits > 1 else "")
-    assert isinstance(out.place, str)
+    place = out.place.name if isinstance(out.place, Part) else out.place
     launches, most = [], MAX_GRID_YZ // splits
     for first in range(0, shape.batch, most):
         count = min(most, shape.batch - first)
         grid = (-(-shape.N // tile), -(-shape.M // tile), count * splits)
         part = ProductShape(shape.M, shape.N, shape.K, count)
-        launches.append(Launch(spec, grid, values | {"first": first}, _work(part, spec, splits), doing, (out.place,),
+        launches.append(Launch(spec, grid, values | {"first": first}, _work(part, spec, splits), doing, (place,),
                                {"tex_A": a.place, "tex_B": b.place}, flops=part.flops))
     return launches
 

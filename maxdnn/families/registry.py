@@ -3,7 +3,19 @@
 from collections.abc import Mapping
 
 from ..kernels import KernelSpec
-from . import depthwise, depthwise_filters, direct, filters, layout, pixels, product, sums, taps, winograd
+from . import (
+    depthwise,
+    depthwise_filters,
+    direct,
+    filters,
+    layout,
+    pixels,
+    product,
+    sums,
+    taps,
+    winograd,
+    winograd_gradients,
+)
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -15,6 +27,7 @@ FAMILIES: tuple[Family, ...] = (
     filters.FAMILY,
     sums.FAMILY,
     winograd.FAMILY,
+    winograd_gradients.FAMILY,
     product.FAMILY,
     layout.FAMILY,
 )

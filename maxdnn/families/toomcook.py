@@ -56,6 +56,11 @@ TABLE = (
 """Points p and -p share half of their arithmetic. Of small fractions those that make most of rounding errors vanish, in
 outputs at the border too, where with padding fewer terms are summed."""
 
+_ERRORS = {3: ((5e-7,), 3e-7), 5: ((2.5e-6,), 2.0e-6)}  # by outputs, documented and measured, of 32 tiles and more
+GRADIENTS = tuple(Points(p.taps, p.outputs, p.finite, *_ERRORS[p.taps]) for p in TABLE if p.outputs == 4)
+"""For gradients of filters: the taps are results then, and tiles of the layer's results the filter. The same points, so
+the same transform of maps."""
+
 
 class Matrices(NamedTuple):
     """A' (outputs x inputs), G (inputs x taps), B' (inputs x inputs)."""
@@ -95,7 +100,7 @@ def generated() -> str:
     """What sass/winograd_matrices.inc must hold."""
     lines = ["# Printed by `python -m maxdnn.families.toomcook`, which holds the interpolation points: do not edit.",
              "<CODE>", "    our %WINOGRAD = ("]
-    for points in TABLE:
+    for points in (*TABLE, *GRADIENTS):
         lines.append(f"        '{points.outputs} {points.taps}' => {{")
         for name, matrix in zip(Matrices._fields, matrices(points), strict=True):
             lines.append(f"            {name} => [")

@@ -23,7 +23,7 @@ from .correlate import Correlation, correlations, maps_of
 from .family import ADDS, Candidates, Family, Memory, finish, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad
 from .pixels import magic
-from .toomcook import TABLE, Points, matrices
+from .toomcook import GRADIENTS, TABLE, Points, matrices
 
 THREADS = 128  # tiles of a block
 VECTOR = 4  # floats of the texels that products read
@@ -36,7 +36,8 @@ _LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
 
 @dataclass(frozen=True)
 class TransformKernel(KernelSpec):
-    """`step`: "maps", "filters" or "out". `layout`: of the maps or results. `slots`: issue slots of a warp."""
+    """`step`: "maps", "gradients", "filters" or "out". `layout`: of the maps or results. `slots`: issue slots of a
+    warp."""
 
     points: Points
     step: str
@@ -47,8 +48,9 @@ class TransformKernel(KernelSpec):
 def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKernel:
     m, r = points.outputs, points.taps
     name = f"swinograd_{step}_{m}x{m}_{r}x{r}" + f"_{layout}" * bool(layout)
-    doc = f"Transform of a Winograd convolution: see winograd_{step}.inc."
-    return TransformKernel(name, f"winograd_{step}.sass", doc, points, step, layout, slots)
+    source = "maps" if step == "gradients" else step
+    doc = f"Transform of a Winograd convolution: see winograd_{source}.inc."
+    return TransformKernel(name, f"winograd_{source}.sass", doc, points, step, layout, slots)
 
 
 _SLOTS = {  # issue slots of a warp: maps, filters, results in C,H,W,N and in N,C,H,W
@@ -62,7 +64,13 @@ _KERNELS: Mapping[tuple[Points, str, str], TransformKernel] = {
                                                                                               * (step == "out")])
     for points in TABLE for which, step in enumerate(("maps", "filters", "out"))
     for layout in (("",) if step == "filters" else LAYOUTS)}
-KERNELS = tuple(_KERNELS.values())
+OF_GRADIENTS: Mapping[tuple[Points, str, str], TransformKernel] = {
+    (points, step, layout): _kernel(points, step, layout, slots[step == "out"])
+    for points, slots in zip(GRADIENTS, ((372, 330), (552, 670)), strict=True)
+    for step, layouts in (("gradients", LAYOUTS), ("out", ("",))) for layout in layouts}
+"""The kernels of winograd_gradients.py."""
+
+KERNELS = (*_KERNELS.values(), *OF_GRADIENTS.values())
 
 
 def refuses(problem: Problem) -> str | None:
@@ -91,7 +99,7 @@ def candidates(problem: Problem) -> Candidates:
 
 def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channels: int) -> Plan:
     """With sums of at most so many channels at a time."""
-    layer = _Layer(problem, points)
+    layer = Layer(problem, points)
     s = layer.s
     regions: dict[str, int] = {}
     launches: list[Launch] = []
@@ -102,10 +110,10 @@ def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channel
     images = maps_of(problem)
     if problem.operand(images).alignment < Alignment.TEXTURE:
         images = region("images_copy", s.N * s.C * s.H * s.W)
-        launches.append(_copied(problem, s, images))
+        launches.append(copied(problem, s, images))
     region("filter_planes", layer.planes * layer.filter_plane)
     launches.append(layer.transform_filters())
-    count = _images_at_once(problem, layer, sum(regions.values()))
+    count = images_at_once(problem, layer, sum(regions.values()))
     for first in range(0, s.N, count):
         launches += layer.run(spec, channels, images, first, min(count, s.N - first), region)
     m, r = points.outputs, points.taps
@@ -121,13 +129,13 @@ def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channel
     return make(problem, "winograd", spec, launches, regions, notes, error)
 
 
-def _copied(problem: Problem, s: Correlation, name: str) -> Launch:
+def copied(problem: Problem, s: Correlation, name: str) -> Launch:
     sizes = (s.C, s.H, s.W, s.N) if problem.layout == "CHWN" else (s.N * s.C, 1, s.H, s.W)
     maps = maps_of(problem)
     return pad(name, maps, sizes, sizes[1:], (0, 0), f"{maps} are copied: they begin where no texture may")
 
 
-def _images_at_once(problem: Problem, layer: "_Layer", other: int) -> int:
+def images_at_once(problem: Problem, layer: "Layer", other: int) -> int:
     """How many images a run may have: few enough for workspace, textures and counts of elements."""
     s = layer.s
     bytes_left = (problem.most_workspace or 2**63) - other - 3 * REGION_ALIGNMENT
@@ -144,7 +152,7 @@ def _images_at_once(problem: Problem, layer: "_Layer", other: int) -> int:
     return -(-s.N // runs)
 
 
-class _Layer:
+class Layer:
     """What the launches of a layer have in common."""
 
     def __init__(self, problem: Problem, points: Points) -> None:
@@ -177,23 +185,18 @@ class _Layer:
             "plane": self.filter_plane, "start": start,
             **dict(zip(("step_outer", "step_inner", "step_r", "step_s"), wrapped, strict=True))}
         nbytes = FLOAT_BYTES * outer * inner * (r + self.planes)
-        return _launch(spec, inner, outer, values, nbytes, f"filters are transformed to {self.planes} planes",
+        return transform(spec, inner, outer, values, nbytes, f"filters are transformed to {self.planes} planes",
                        "filter_planes")
 
     def run(self, spec: product.ProductKernel, channels: int, images: str, first: int, count: int,
             region: Callable[[str, int], str]) -> list[Launch]:
         """The launches for some images."""
         s, points = self.s, self.points
-        tiles = count * self.rows * self.columns
-        row = _round_up(tiles)
+        tile = self.tile(count)
+        tiles, row = tile["tiles"], tile["row"]
         map_plane, out_plane = s.C * row, s.K * row
         maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
-        digits = (count, self.columns) if self.chwn else (self.columns, self.rows)
-        tile = {"tiles": tiles, "row": row}
-        for i, size in enumerate(digits):
-            tile[f"d{i}"] = size
-            tile[f"d{i}_magic"], tile[f"d{i}_shift"] = magic(size, tiles + THREADS)
-        made = self._transform_maps(images, first, count, tile | {"plane": map_plane})
+        made = self.transform_maps(images, first, count, tile)
         for c in range(0, s.C, channels):
             a_at, b_at = FLOAT_BYTES * c * (self.filter_row if self.chwn else 1), FLOAT_BYTES * c * row
             a = product.Matrices(Part("filter_planes", a_at) if c else "filter_planes", self.filter_row,
@@ -211,34 +214,53 @@ class _Layer:
             **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"
-        return [*made, _launch(self.kernel("out"), tiles, s.K, values, nbytes, doing, "out")]
+        return [*made, transform(self.kernel("out"), tiles, s.K, values, nbytes, doing, "out")]
 
-    def _transform_maps(self, images: str, first: int, count: int, tile: dict[str, int]) -> list[Launch]:
+    def transform_maps(self, images: str, first: int, count: int, tile: Mapping[str, int]) -> list[Launch]:
+        """Of some images, to region `map_planes`."""
+        s, a = self.s, self.points.inputs
+        return self.transform_textures(
+            self.kernel("maps"), images, "map_planes", (s.C, s.H, s.W), (s.pad_h, s.pad_w), first, count, tile,
+            f"tiles of {a} x {a} of the maps are transformed to {self.planes} planes")
+
+    def transform_textures(self, spec: TransformKernel, source: str, planes: str, size: tuple[int, int, int],
+                           padding: tuple[int, int], first: int, count: int, tile: Mapping[str, int],
+                           doing: str) -> list[Launch]:
         """A launch, or, where a texture does not reach all of C,H,W,N, one for each run of channels."""
-        s, points = self.s, self.points
-        steps = (1, s.H * s.W * s.N, s.W * s.N, s.N) if self.chwn else (s.C * s.H * s.W, s.H * s.W, s.W, 1)
-        elements, most = s.N * s.C * s.H * s.W, s.C
+        (c, h, w), n = size, self.s.N
+        steps = (1, h * w * n, w * n, n) if self.chwn else (c * h * w, h * w, w, 1)
+        elements, most = n * c * h * w, c
         if self.chwn and elements > MAX_TEXELS:
             most = (MAX_TEXELS - REGION_ALIGNMENT) // steps[1]
         made = []
-        for channel in range(0, s.C, most):
-            channels = min(most, s.C - channel)
+        for channel in range(0, c, most):
+            channels = min(most, c - channel)
             start = FLOAT_BYTES * (first * steps[0] + channel * steps[1])
             base = start // REGION_ALIGNMENT * REGION_ALIGNMENT if elements > MAX_TEXELS else 0
             place = FLOAT_BYTES * channel * tile["row"]
-            values = tile | {
-                "planes": Part("map_planes", place) if place else "map_planes", "h": s.H, "w": s.W,
-                "pad_h": s.pad_h % 2**32, "pad_w": s.pad_w % 2**32, "map_start": (start - base) // FLOAT_BYTES,
+            values: dict[str, Value] = {
+                **tile, "planes": Part(planes, place) if place else planes, "h": h, "w": w,
+                "pad_h": padding[0] % 2**32, "pad_w": padding[1] % 2**32, "plane": c * tile["row"],
+                "map_start": (start - base) // FLOAT_BYTES,
                 **dict(zip(("map_image", "map_channel", "map_row", "map_col"), steps, strict=True))}
-            nbytes = FLOAT_BYTES * channels * (count * s.H * s.W + self.planes * tile["row"])
-            doing = f"tiles of {points.inputs} x {points.inputs} of the maps are transformed to {self.planes} planes"
-            made.append(_launch(self.kernel("maps"), tile["tiles"], channels, values, nbytes, doing, "map_planes",
-                                {"tex_I": Part(images, base) if base else images}))
+            nbytes = FLOAT_BYTES * channels * (count * h * w + self.planes * tile["row"])
+            made.append(transform(spec, tile["tiles"], channels, values, nbytes, doing, planes,
+                                  {"tex_I": Part(source, base) if base else source}))
         return made
 
+    def tile(self, count: int) -> dict[str, int]:
+        """The parameters that say where the tiles of so many images lie in planes."""
+        tiles = count * self.rows * self.columns
+        found = {"tiles": tiles, "row": _round_up(tiles)}
+        for i, size in enumerate((count, self.columns) if self.chwn else (self.columns, self.rows)):
+            found[f"d{i}"] = size
+            found[f"d{i}_magic"], found[f"d{i}_shift"] = magic(size, tiles + THREADS)
+        return found
 
-def _launch(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str, writes: str,
-            textures: Mapping[str, str | Part] | None = None) -> Launch:
+
+def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str, writes: str,
+              textures: Mapping[str, str | Part] | None = None) -> Launch:
+    """A launch of a transform for x inner and y outer indices."""
     grid = -(-x // THREADS), y, 1
     work = Work(grid[0] * y, THREADS // 32 * spec.slots, spec.slots + _LATENCY, nbytes)
     return Launch(spec, grid, values, work, doing, (writes,), textures or {})
@@ -248,7 +270,7 @@ def _round_up(n: int) -> int:
     return -(-n // VECTOR) * VECTOR
 
 
-def _check_limits(layer: _Layer) -> None:
+def _check_limits(layer: Layer) -> None:
     s = layer.s
     image = s.C * s.H * s.W if not layer.chwn else s.H * s.W * s.N
     for what, count, limit, reason in (
@@ -271,7 +293,8 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     """What the kernels of this family promise."""
     spec, v = launch.spec, launch.numbers
     assert isinstance(spec, TransformKernel)
-    {"maps": _maps_contract, "filters": _filters_contract, "out": _out_contract}[spec.step](launch, spec, v, memory,
+    {"maps": _maps_contract, "gradients": _maps_contract,
+     "filters": _filters_contract, "out": _out_contract}[spec.step](launch, spec, v, memory,
                                                                                           scalars)
 
 
@@ -288,7 +311,7 @@ def _digits(launch: Launch, spec: TransformKernel, v: Mapping[str, int]) -> tupl
     rest = (j + 1) * v["d0_magic"] >> 32 + v["d0_shift"]
     i2 = (rest + 1) * v["d1_magic"] >> 32 + v["d1_shift"]
     i0, i1 = j - rest * v["d0"], rest - i2 * v["d1"]
-    return (i0, i2, i1) if spec.layout == "CHWN" else (i2, i1, i0)
+    return (i2, i1, i0) if spec.layout == "NCHW" else (i0, i2, i1)
 
 
 def _planes(v: Mapping[str, int], outer: int, inner: int) -> np.ndarray:
@@ -297,18 +320,21 @@ def _planes(v: Mapping[str, int], outer: int, inner: int) -> np.ndarray:
 
 
 def _maps_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:
-    a, m = spec.points.inputs, spec.points.outputs
+    a, m, side, by = spec.points.inputs, spec.points.outputs, spec.points.inputs, matrices(spec.points).B
+    if spec.step == "gradients":
+        m = side = spec.points.taps
+        by = matrices(spec.points).G
     image, row, column = _digits(launch, spec, v)
     pad_h, pad_w = (v[name] - (v[name] >> 31 << 32) for name in ("pad_h", "pad_w"))
-    y = (row * m - pad_h)[:, None] + np.arange(a)
-    x = (column * m - pad_w)[:, None] + np.arange(a)
+    y = (row * m - pad_h)[:, None] + np.arange(side)
+    x = (column * m - pad_w)[:, None] + np.arange(side)
     inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
     texels = seen(memory, launch.textures["tex_I"])
     at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
         "map_col"]
     at = np.where(inside, at, 0) + (np.arange(launch.grid[1]) * v["map_channel"])[:, None, None, None]
     tiles = np.where(inside, texels[at], 0).astype(float)
-    found, out = _twice(matrices(spec.points).B, tiles), seen(memory, launch.values["planes"])
+    found, out = _twice(by, tiles), seen(memory, launch.values["planes"])
     for t in range(a * a):
         out[t * v["plane"] + _planes(v, launch.grid[1], v["tiles"])] = found[..., t // a, t % a]
 
