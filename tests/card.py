@@ -16,6 +16,10 @@ class Card(VirtualGpu):
         self.cost, self.spoil, self.runs, self.ticks, self.launched = cost, spoil, runs, 0.0, []
         del self.preset
 
+    def facts(self):
+        return {"name": self.name, "capability": [5, 2], "driver": "driver 1, CUDA 12.0", "sms": 16, "clock_mhz": 1216,
+                "memory_mhz": 3505, "bus_bits": 256, "l2_kib": 2048, "memory_mib": 4096, "texture_alignment": 512}
+
     def load(self, cubin):
         return _Module(self, super().load(cubin))
 

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..files import check_writable
     from ..selftest import report
-    from ..selftest.items import SAME, Stand
+    from ..selftest.items import Stand
     from ..selftest.run import apart, here
     from ._progress import Progress
 
@@ -32,9 +32,8 @@ def run(args: argparse.Namespace) -> int:
     with Progress("testing") as tell:
         for result in (apart(stand.device.ordinal, args.quick, tell) if stand.card else here(stand, args.quick, tell)):
             results.append(result)
-            if result.state != SAME or result.text:
-                print(f"{result.state}: {result.part}: {result.name}{': ' if result.text else ''}{result.text}",
-                      flush=True)
+            if report.worth_saying(result):
+                print(f"{result.part}: {report.line(result)}", flush=True)
     found = report.made(around, results)
     if args.report:
         report.write(args.report, found)

@@ -33,8 +33,8 @@ def clean(text: str) -> str:
     for find in (getpass.getuser, socket.gethostname):
         with suppress(Exception):
             names.append(find())
-    for name in sorted(filter(lambda n: len(n) > 2, names), key=len, reverse=True):
-        text = re.sub(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", "~", text)
+    for name in sorted(filter(lambda n: len(n) > 1, names), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "~", text)
     return " ".join(text.split())[:500]
 
 
@@ -70,24 +70,31 @@ def heading(around: dict[str, Any]) -> str:
             f"{device['driver']}): {how}, library {around['library']}")
 
 
+def worth_saying(result: Result) -> bool:
+    """Whether a line of text is made of it."""
+    return result.state in (DIFFERENT, FAILED) or bool(result.text)
+
+
+def line(result: Result) -> str:
+    bad = result.state in (DIFFERENT, FAILED)
+    return f"{result.state.upper() + ': ' if bad else ''}{result.name}{': ' if result.text else ''}{result.text}"
+
+
 def text(report: dict[str, Any]) -> str:
     """For people: the heading, what differed, then the figures."""
-    lines = [f"# {heading(report)}", ""]
-    counts = report["counts"]
-    lines += [", ".join(f"{n} {state}" for state, n in counts.items() if n) or "nothing was run",
-              ", ".join(f"{k} {v}" for k, v in report["device"].items() if k not in ("name", "capability", "driver")),
-              f"{report['date']}, Python {report['python']}, NumPy {report['numpy']}, {report['system']}"]
+    device = {k: v for k, v in report["device"].items() if k not in ("name", "capability", "driver")}
+    lines = [f"# {heading(report)}", "",
+             ", ".join(f"{n} {state}" for state, n in report["counts"].items() if n) or "nothing was run", "",
+             f"{report['date']}, Python {report['python']}, NumPy {report['numpy']}, {report['system']}"
+             + "".join(f", {k} {v}" for k, v in device.items())]
     for part, title in TITLES.items():
-        found = [r for r in report["results"] if r["part"] == part]
-        if not found:
-            continue
-        same = sum(r["state"] == SAME for r in found)
-        lines += ["", f"## {title}", "", f"{same} of {len([r for r in found if r['state'] != NOTED])} as expected"
-                  if any(r["state"] != NOTED for r in found) else f"{len(found)} figures"]
-        lines += [f"- {r['state'].upper() + ': ' if r['state'] in (DIFFERENT, FAILED) else ''}{r['name']}"
-                  f"{': ' if r['text'] else ''}{r['text']}"
-                  for r in found if r["state"] != SAME or r["text"]]
-    return "\n".join(line for line in lines) + "\n"
+        found = [Result(**r) for r in report["results"] if r["part"] == part]
+        judged = [r for r in found if r.state != NOTED]
+        if found:
+            lines += ["", f"## {title}", ""]
+            lines += [f"{sum(r.state == SAME for r in judged)} of {len(judged)} as expected"] * bool(judged)
+            lines += [f"- {line(r)}" for r in found if worth_saying(r)]
+    return "\n".join(lines) + "\n"
 
 
 def write(path: Path, report: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from .kernels import items as kernel_items
 from .report import clean
 
 Tell = Callable[[int, int], None]
+WORKER = (sys.executable, "-m", "maxdnn.selftest.worker")
 PATIENCE = 300.0  # seconds for an item, the driver's compiler and the simulation included
 _RESTARTS = 12  # after which a GPU is given up
 
@@ -71,9 +72,9 @@ class _Child:
     """A process that runs the items from number `first` on, until one fails."""
 
     def __init__(self, ordinal: int, first: int, quick: bool) -> None:
-        command = [sys.executable, "-m", "maxdnn.selftest.worker", str(ordinal), str(first), str(int(quick))]
+        command = [*WORKER, str(ordinal), str(first), str(int(quick))]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                         env={**os.environ, "PYTHONIOENCODING": "utf-8"})
+                                         encoding="utf-8", env={**os.environ, "PYTHONIOENCODING": "utf-8"})
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
