@@ -9,7 +9,7 @@ import functools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -23,6 +23,9 @@ from .problem import Problem
 
 _KEY = "maxdnn tuned 1"
 _SUFFIX = ".tuned"
+changed: list[Callable[[], None]] = []
+"""Functions that are called when this process remembers or forgets something: of those who keep what was chosen."""
+
 _REMEMBERED = 1024  # answers of the cache that a process keeps
 
 
@@ -76,7 +79,7 @@ def measured(chip: Chip, problem: Problem, results: Mapping[str, float], *, simu
 def remember(record: Record) -> bool:
     """Keep what was measured; whether there is a folder to keep it in."""
     kept = cache.store(_key_of(record), _SUFFIX, json.dumps(asdict(record)).encode())
-    _recalled.cache_clear()
+    _change()
     return kept
 
 
@@ -91,7 +94,13 @@ def records() -> Iterator[Record]:
 def forget(record: Record) -> None:
     """Remember it no longer."""
     cache.drop(_key_of(record), _SUFFIX)
+    _change()
+
+
+def _change() -> None:
     _recalled.cache_clear()
+    for tell in changed:
+        tell()
 
 
 @functools.cache

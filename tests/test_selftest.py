@@ -201,14 +201,17 @@ def test_an_error_nobody_thought_of_is_a_result_too():
 WORKER = """
     import json, sys, time
     first = int(sys.argv[2])
-    for n in range(first, 5):
+    for n in range(first, 6):
         if n == 1:
             sys.exit(139)        # dies
         if n == 3:
             time.sleep(60)       # hangs
         print("driver says something")
-        print("maxdnn selftest: " + json.dumps(dict(part="kernels", name=f"item {n}", state="same", text="", data={})),
+        state = "failed" if n == 4 else "same"
+        print("maxdnn selftest: " + json.dumps(dict(part="kernels", name=f"item {n}", state=state, text="", data={})),
               flush=True)
+        if state == "failed":
+            sys.exit(1)
 """
 
 
@@ -222,11 +225,14 @@ def test_an_item_that_kills_or_stops_its_process_costs_only_itself(tmp_path, mon
     script.write_text(textwrap.dedent(WORKER))
     monkeypatch.setattr(run, "WORKER", (sys.executable, str(script)))
     monkeypatch.setattr(run, "PATIENCE", 2.0)
-    monkeypatch.setattr(run, "every", lambda quick: [Named(f"item {n}") for n in range(5)])
+    monkeypatch.setattr(run, "every", lambda quick: [Named(f"item {n}") for n in range(6)])
     found = list(run.apart(0))
-    assert [r.name for r in found] == [f"item {n}" for n in range(5)]
-    assert [r.state for r in found] == [SAME, FAILED, SAME, FAILED, SAME]
-    assert "its process died" in found[1].text
+    assert [r.name for r in found] == [f"item {n}" for n in range(6)]
+    assert [r.state for r in found] == [SAME, FAILED, SAME, FAILED, FAILED, SAME]
+    assert "its process died" in found[1].text and found[4].text == ""
+    script.write_text("")  # nothing runs at all
+    monkeypatch.setattr(run, "_IN_A_ROW", 2)
+    assert [r.text[:12] for r in run.apart(0)] == ["no answer wi"] * 2 + ["not run: the"] * 4
 
 
 def test_the_worker_ends_at_a_failure_on_a_card_and_its_lines_are_results(monkeypatch):

@@ -102,6 +102,41 @@ def test_gradients_are_problems_of_their_own():
     assert maxdnn.plan(SHAPE, device=Card(), layout="NCHW").chosen.startswith("by estimate")
 
 
+def test_prepared_filters_are_measured_and_chosen_apart():
+    """Without the launches that transform filters another candidate may be the fastest."""
+    shape, costs = ConvShape(4, 16, 8, 8, 16, 3, 3, 1, 1), {"swinograd_filters_2x2_3x3": 1.0, "sproduct_64x64_tn": 1e-3}
+    card = Card(lambda kernel, grid: costs.get(kernel, 1e-6 if "winograd" in kernel or "product" in kernel else 1e-2))
+    (plain,), (ready,) = (tune(shape, device=card, seconds=30, prepared_filters=x) for x in (False, True))
+    assert plain.plan.algorithm == "direct" or "2x2" not in plain.record.results[0][0]
+    assert ready.plan.algorithm == "winograd" and "filters prepared" in ready.record.about
+    assert maxdnn.plan(shape, device=card, prepared_filters=True).chosen == ready.plan.chosen
+    assert maxdnn.plan(shape, device=card).chosen == plain.plan.chosen != ready.plan.chosen
+
+
+def test_what_is_less_exact_than_asked_is_neither_measured_nor_chosen():
+    shape, card = ConvShape(8, 16, 8, 8, 16, 3, 3, 1, 1), Card(lambda kernel, grid: 1e-6)
+    (found,) = tune(shape, device=card, seconds=30, max_error=1e-2)
+    errors = {name: p.error for name, p in plans(forward(shape), card.chip, max_error=1).items()}
+    assert {name for name, _ in found.record.results} == set(errors)
+    worst = max(errors, key=errors.__getitem__)
+    tuned.remember(record(forward(shape), {worst: 1e-9, DIRECT: 1e-6}, card.chip))
+    assert maxdnn.plan(shape, device=card).spec.name == DIRECT and errors[worst] > 2e-6
+    assert maxdnn.plan(shape, device=card, max_error=1e-2).error == errors[worst]
+    assert maxdnn.plan(shape, device=card, algorithm="winograd").chosen.startswith("by estimate")
+
+
+def test_those_who_keep_choices_are_told_of_every_change():
+    told = []
+    tuned.changed.append(lambda: told.append(1))
+    try:
+        tuned.remember(record(forward(SHAPE), {DIRECT: 1e-6}))
+        (one,) = tuned.records()
+        tuned.forget(one)
+    finally:
+        tuned.changed.pop()
+    assert len(told) == 2 and not list(tuned.records())
+
+
 def test_products_and_calls_follow_what_was_measured():
     card = Card(lambda kernel, grid: 1e-6 if "128" in kernel else 1e-3)
     problem = product((40, 64), (64, 48))

@@ -13,6 +13,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", default="CHWN", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="kinds", action="append", metavar="PASS",
                         help="forward (default), data or filters, the gradients; may be repeated")
+    parser.add_argument("--max-error", type=float, default=2e-6, metavar="E",
+                        help="measure no candidate whose documented error is larger (default 2e-6)")
+    parser.add_argument("--prepared-filters", action="store_true",
+                        help="for calls with filters that were made ready beforehand")
     add_argument(parser)
     parser.add_argument("--seconds", type=float, metavar="S",
                         help="how long for each layer (default 5; on the virtual GPU, which is simulated, 60)")
@@ -38,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"measuring on {device.name}" if hasattr(device, "elapsed_seconds") else
           f"no GPU: simulating the {device.preset} of the timing model; nothing here is measured")
     with Progress("tuning") as tell:
-        for found in tune(shapes, device=device, kind=args.kinds or "forward", layout=args.layout, seconds=args.seconds,
+        for found in tune(shapes, device=device, kind=args.kinds or "forward", layout=args.layout,
+                          max_error=args.max_error, prepared_filters=args.prepared_filters, seconds=args.seconds,
                           again=args.again, progress=tell):
             print(found if found.new else f"{found} (remembered since {found.record.measured[:10]})")
     return 0

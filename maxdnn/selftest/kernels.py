@@ -116,8 +116,9 @@ def outcome(device: Device, plan: Plan, given: Mapping[str, np.ndarray]) -> dict
               for role, x in given.items()}
     views: dict[str, ArrayView] = {role: view(role, x, rank=None) for role, x in placed.items()}
     scalars = {name: SCALARS[name] for name in plan.problem.scalars}
-    Engine(device).run(plan, views, scalars, None)
-    device.synchronize()
+    engine = Engine(device)
+    engine.run(plan, views, scalars, None)
+    device.synchronize()  # the engine's modules must live until then
     return {role: x.get(role) for role, x in placed.items()}
 
 

@@ -20,7 +20,7 @@ from .report import clean
 Tell = Callable[[int, int], None]
 WORKER = (sys.executable, "-m", "maxdnn.selftest.worker")
 PATIENCE = 300.0  # seconds for an item, the driver's compiler and the simulation included
-_RESTARTS = 12  # after which a GPU is given up
+_IN_A_ROW = 12  # failures after which a GPU is given up
 
 
 def every(quick: bool = False) -> list[Item]:
@@ -51,21 +51,24 @@ def here(stand: Stand, quick: bool = False, tell: Tell | None = None) -> Iterato
 
 
 def apart(ordinal: int, quick: bool = False, tell: Tell | None = None) -> Iterator[Result]:
-    """Run all items on a GPU in other processes: one until an item fails, then another for the rest."""
-    items, number = every(quick), 0
-    for _ in range(_RESTARTS):
+    """Run all items on a GPU in other processes: one until an item fails, then another for the rest. Of items that fail
+    one after the other so many are tried and no more."""
+    items, number, in_a_row = every(quick), 0, 0
+    while number < len(items) and in_a_row < _IN_A_ROW:
+        failed = False
         for result in _Child(ordinal, number, quick).results():
             if tell:
                 tell(number, len(items))
             yield result
             number += 1
-        if number == len(items):
-            return
-        item = items[number]
-        yield Result(item.part, item.name, FAILED, f"no answer within {PATIENCE:.0f} s, or its process died")
-        number += 1
+            failed = result.state == FAILED
+            in_a_row = in_a_row + 1 if failed else 0
+        if number < len(items) and not failed:  # it ended without a word of this one
+            item = items[number]
+            yield Result(item.part, item.name, FAILED, f"no answer within {PATIENCE:.0f} s, or its process died")
+            number, in_a_row = number + 1, in_a_row + 1
     for item in items[number:]:
-        yield Result(item.part, item.name, FAILED, "not run: too many items before it failed")
+        yield Result(item.part, item.name, FAILED, f"not run: the {_IN_A_ROW} items before it failed")
 
 
 class _Child:

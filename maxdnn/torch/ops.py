@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import engine, problem
+from .. import engine, problem, tuned
 from ..arguments import unaligned
 from ..arrays import FLOAT_BYTES, ArrayView
 from ..choose import chip_of, choose
@@ -232,6 +232,9 @@ def recording() -> Iterator[list[tuple[Problem, Any]]]:
 def _forget() -> None:
     _plans.clear()
     _eager.clear()
+
+
+tuned.changed.append(_forget)
 
 
 def device_of(where: int) -> tuple[Any, int]:
