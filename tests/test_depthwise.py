@@ -27,6 +27,7 @@ def draw(rng, spec):
     c, m = rng.choice([1, 1, 1, 2, rng.randint(1, depthwise.MOST_CHANNELS)]), rng.choice([1, 1, 2, rng.randint(1, 5)])
     groups = rng.choice([2, 3, rng.randint(2, 40)])
     r, s = spec.filter or (rng.randint(1, 7), rng.randint(1, 7))
+    s += r == s and not spec.filter  # square ones have kernels of their own
     dilation = rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3])
     stride = rng.randint(1, 3), rng.randint(1, 3)
     if spec.filter:
@@ -35,7 +36,7 @@ def draw(rng, spec):
     padding = rng.randint(0, 3), rng.randint(0, 3)
     h, w = (max(1, d * (taps - 1) + 1 - 2 * pad + rng.choice([0, 1, rng.randint(0, 20)]))
             for d, taps, pad in zip(dilation, (r, s), padding, strict=True))
-    n = rng.choice([1, 2, 4, rng.randint(1, 40)])
+    n = max(spec.tile[2], rng.choice([1, 2, 4, rng.randint(1, 40)]))
     return ConvShape(n, groups * c, h, w, groups * m, r, s, stride, padding, dilation, groups)
 
 
@@ -154,9 +155,9 @@ def test_corners(name, layout):
 def test_outputs_of_many_threads(spec):
     (r, s), stride = spec.filter or (4, 3), max(spec.stride, 1)
     for times in (2, 3):
-        rows, columns = (times * size + times - 2 for size in spec.tile)
+        rows, columns, n = (times * size + times - 2 for size in spec.tile)
         h, w = stride * (rows - 1) + r - 2, stride * (columns - 1) + s - 2
-        shape = ConvShape(2, 3, h, w, 6, r, s, stride, 1, groups=3)
+        shape = ConvShape(n, 3, h, w, 6, r, s, stride, 1, groups=3)
         assert (rows, columns) == (shape.P, shape.Q)
         check(shape, "NCHW" if spec.adjacent else LAYOUTS[times % 2], random.Random(rows), kernel=spec.name)
 
@@ -209,7 +210,7 @@ def test_what_other_families_are_better_at_is_refused():
 def test_arrays_beyond_the_counts_of_the_kernels_are_refused():
     shape = ConvShape(1, 2**15, 256, 256, 2**15, 3, 3, padding=1, groups=2**15)
     with pytest.raises(ShapeError, match="images C x H x W x N must be at most"):
-        plan(shape, kernel="sdepthwise_any")
+        plan(shape, kernel="sdepthwise_3x3_s1")
 
 
 def test_the_same_bits_in_every_run_and_in_both_layouts():

@@ -24,25 +24,28 @@ MOST_CHANNELS = 8
 THREADS = 128
 MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits and a sign
 _IMAGES_FIRST = 4  # flag of the kernels, beside those of the last step
+TRANSLATED = 1.7  # instructions of a translation for sm_90 (ptxas 12.9) for an issue slot: 1.5 to 1.8
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, filter, rows, stores
 
 
 @dataclass(frozen=True)
 class GroupKernel(KernelSpec):
     """`filter`: rows and columns of the filters it is for, None for any. `stride`: map elements from one output to the
-    next, in steps of the filter's own taps; 0 for any. `tile`: rows and columns of O that a thread computes.
+    next, in steps of the filter's own taps; 0 for any. `tile`: rows, columns and images of O that a thread computes.
     `adjacent`: taps of a row, and columns of O, are neighbours in memory. `slots`: issue slots of a warp for a tap, a
     row and a channel of a filter, and for all the rest."""
 
     filter: tuple[int, int] | None
     stride: int
-    tile: tuple[int, int]
+    tile: tuple[int, int, int]
     adjacent: bool
     slots: tuple[int, int, int, int]
 
     def serves(self, x: Correlation, chwn: bool) -> bool:
         if self.filter is None:
             return True
+        if self.tile[2] > x.N:
+            return False
         steps = x.dil_w * (x.N if chwn else 1), x.every[1] * (x.N if chwn else 1)
         return (self.filter == (x.R, x.S) and x.stride == (self.stride * x.dil_h, self.stride * x.dil_w)
                 and (steps == (1, 1) or not self.adjacent))
@@ -51,17 +54,22 @@ class GroupKernel(KernelSpec):
 _DOC = """Convolution in groups of few channels. Grid: x = ceil(count / 128)."""
 
 KERNELS = (
-    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 2), False, (0, 0, 360, 235)),
-    GroupKernel("sdepthwise_3x3_s1_row", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 2), True, (0, 0, 301, 220)),
-    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 2), False, (0, 0, 543, 238)),
-    GroupKernel("sdepthwise_3x3_s2_row", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 2), True, (0, 0, 416, 223)),
-    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 2), False, (0, 0, 774, 241)),
-    GroupKernel("sdepthwise_5x5_s1_row", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 2), True, (0, 0, 655, 226)),
-    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 2), False, (0, 0, 664, 202)),
-    GroupKernel("sdepthwise_5x5_s2_row", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 2), True, (0, 0, 520, 193)),
-    GroupKernel("sdepthwise_7x7_s1", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 2), False, (0, 0, 935, 205)),
-    GroupKernel("sdepthwise_7x7_s1_row", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 2), True, (0, 0, 781, 196)),
-    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, (4, 1), False, (38, 12, 8, 150)),
+    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 2, 1), False, (0, 0, 359, 235)),
+    GroupKernel("sdepthwise_3x3_s1_row", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 1, 1), True, (0, 0, 205, 174)),
+    GroupKernel("sdepthwise_3x3_s1_row2", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 1, 2), True, (0, 0, 340, 229)),
+    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 2, 1), False, (0, 0, 542, 238)),
+    GroupKernel("sdepthwise_3x3_s2_row", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 1, 1), True, (0, 0, 281, 174)),
+    GroupKernel("sdepthwise_3x3_s2_row2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 1, 2), True, (0, 0, 442, 229)),
+    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 2, 1), False, (0, 0, 773, 241)),
+    GroupKernel("sdepthwise_5x5_s1_row", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 1, 1), True, (0, 0, 437, 180)),
+    GroupKernel("sdepthwise_5x5_s1_row2", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 1, 2), True, (0, 0, 718, 235)),
+    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 2, 1), False, (0, 0, 663, 202)),
+    GroupKernel("sdepthwise_5x5_s2_row", "depthwise_5x5.sass", _DOC, (5, 5), 2, (7, 1, 1), True, (0, 0, 527, 180)),
+    GroupKernel("sdepthwise_5x5_s2_row2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 1, 2), True, (0, 0, 565, 193)),
+    GroupKernel("sdepthwise_7x7_s1", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 2, 1), False, (0, 0, 934, 205)),
+    GroupKernel("sdepthwise_7x7_s1_row", "depthwise_7x7.sass", _DOC, (7, 7), 1, (7, 1, 1), True, (0, 0, 765, 186)),
+    GroupKernel("sdepthwise_7x7_s1_row2", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 1, 2), True, (0, 0, 869, 199)),
+    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, (4, 1, 1), False, (38, 12, 8, 150)),
 )
 
 
@@ -81,8 +89,10 @@ def refuses(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem) -> Candidates:
-    return {spec.name: partial(_plan, problem, spec) for spec in KERNELS
-            if all(spec.serves(x, problem.layout == "CHWN") for x in correlations(problem))}
+    """The unrolled kernels that serve all of it, else the one with loops, which is slower everywhere."""
+    found = [spec for spec in KERNELS
+             if all(spec.serves(x, problem.layout == "CHWN") for x in correlations(problem))]
+    return {spec.name: partial(_plan, problem, spec) for spec in found if spec.filter or len(found) == 1}
 
 
 def _plan(problem: Problem, spec: GroupKernel) -> Plan:
@@ -101,9 +111,9 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
     # elements from one image, channel, row, column to the next
     image, channel, row, column = strides(chwn, x.N, x.C, x.H, x.W)
     o_image, o_k, o_row, o_column = strides(chwn, x.N, x.K, h, w)
-    rows, columns = -(-x.P // spec.tile[0]), -(-x.Q // spec.tile[1])
-    sizes = (x.N, columns, rows, x.K) if chwn else (columns, rows, x.K, x.N)
-    count = x.N * columns * rows * x.K
+    rows, columns, images = (-(-size // tile) for size, tile in zip((x.P, x.Q, x.N), spec.tile, strict=True))
+    sizes = (images, columns, rows, x.K) if chwn else (columns, rows, x.K, images)
+    count = images * columns * rows * x.K
     below = x.H + abs(x.pad_h) + x.str_h * (x.P + spec.tile[0]) + x.dil_h * x.R
     for what, size, reason in ((f"{maps_of(problem)} C x H x W x N", x.C * x.H * x.W * x.N, "elements"),
                                ("output K x P x Q x N", x.K * h * w * x.N, "elements"),
@@ -120,7 +130,8 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
         "filters": "filters", "count": count, "group": x.K // x.groups, "channels": c if x.patch else 0,
         "h": x.H, "w": x.W, "p": x.P, "q": x.Q, "start_h": -x.pad_h, "start_w": -x.pad_w, "stride_h": x.str_h,
         "stride_w": x.str_w, "dilation_h": x.dil_h, "dilation_w": x.dil_w,
-        "map_start": -(x.pad_h * row + x.pad_w * column), "map_image": image, "map_group": c * channel,
+        "map_start": -(x.pad_h * row + x.pad_w * column), "map_image": image, "n": x.N,
+        "second": images, "map_second": images * image, "out_second": images * o_image, "map_group": c * channel,
         "map_channel": channel, "map_row": x.str_h * row, "map_column": x.str_w * column,
         "tap_row": x.dil_h * row, "tap_column": x.dil_w * column, **_filter_steps(problem, x), "out_image": o_image,
         "out_k": o_k, "out_row": x.every[0] * o_row, "out_column": x.every[1] * o_column}
@@ -131,7 +142,7 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
         factor, shift = magic(size, THREADS * blocks)
         values |= {name: size, f"{name}_magic": factor, f"{name}_shift": shift}
     values = {name: value % 2**32 if isinstance(value, int) else value for name, value in values.items()}
-    doing = "{} x {} outputs a thread, all groups at once".format(*spec.tile)
+    doing = "{} x {} outputs of {} images a thread, all groups at once".format(*spec.tile)
     if x.every != (1, 1):
         doing += ", of every {}th row and {}th column".format(*x.every)
     return Launch(spec, (blocks, 1, 1), values, _work(problem, spec, x, blocks), doing, ("out",), flops=flops)
@@ -168,13 +179,14 @@ def _work(problem: Problem, spec: GroupKernel, x: Correlation, blocks: int) -> W
     c, (tap, row, channel, rest) = x.C // x.groups, spec.slots
     slots = ((tap * x.S + row) * x.R + channel) * c + rest
     once = x.C * x.H * x.W * x.N + x.K * x.patch + x.K * x.P * x.Q * x.N * (1 + problem.reads_out)
-    return Work(blocks, THREADS // 32 * slots, slots + _LATENCY, FLOAT_BYTES * once)
+    warps = THREADS // 32
+    return Work(blocks, warps * slots, slots + _LATENCY, FLOAT_BYTES * once, warps * TRANSLATED * slots)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernels of this family promise."""
     assert isinstance(launch.spec, GroupKernel)
-    v, (rows, columns) = launch.numbers, launch.spec.tile
+    v, (rows, columns, images) = launch.numbers, launch.spec.tile
     assert launch.grid == (-(-v["count"] // THREADS), 1, 1)
     j = np.arange(v["count"])
     quotients = [j // v["d0"], j // v["d0"] // v["d1"], j // v["d0"] // v["d1"] // v["d2"]]
@@ -183,9 +195,10 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
         assert ((value + 1) * v[f"{name}_magic"] >> 32 + v[f"{name}_shift"] == quotients[at]).all()
     n, q, p, k = i if v["flags"] & _IMAGES_FIRST else (i[3], i[0], i[1], i[2])
     n, k, p, q = (x.ravel() for x in np.broadcast_arrays(
-        n[:, None, None], k[:, None, None], rows * p[:, None, None] + np.arange(rows)[:, None],
-        columns * q[:, None, None] + np.arange(columns)))
-    n, k, p, q = (x[(p < v["p"]) & (q < v["q"])] for x in (n, k, p, q))
+        n[:, None, None, None] + v["second"] * np.arange(images)[:, None, None], k[:, None, None, None],
+        rows * p[:, None, None, None] + np.arange(rows)[:, None],
+        columns * q[:, None, None, None] + np.arange(columns)))
+    n, k, p, q = (x[(n < v["n"]) & (p < v["p"]) & (q < v["q"])] for x in (n, k, p, q))
     group = k // v["group"]
     assert ((k + 1) * v["group_magic"] >> 32 + v["group_shift"] == group).all()
     signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("map_start", "start_h", "start_w", "filter_group",

@@ -14,7 +14,7 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, Launch, Plan, Value, make
 from ..problem import Problem
 from ..shape import ConvShape
-from .depthwise import MAX_ELEMENTS, THREADS, few, filter_strides, strides
+from .depthwise import MAX_ELEMENTS, THREADS, TRANSLATED, few, filter_strides, strides
 from .family import SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name
 from .layout import MAX_GRID_YZ, reduce
 from .pixels import magic
@@ -139,7 +139,8 @@ def _work(s: ConvShape, spec: GroupFiltersKernel, grid: tuple[int, int, int], ro
     tiles = grid[2] * s.groups // s.C
     once = tiles * (s.C * s.H * s.W * s.N + s.K * s.P * s.Q * s.N) + s.K * s.patch * grid[1]
     alone = slots + rounds * _ROUND + _LATENCY
-    return Work(grid[0] * grid[1] * grid[2], THREADS // 32 * slots, alone, FLOAT_BYTES * once)
+    warps = THREADS // 32
+    return Work(grid[0] * grid[1] * grid[2], warps * slots, alone, FLOAT_BYTES * once, warps * TRANSLATED * slots)
 
 
 def _check_limits(s: ConvShape, splits: int) -> None:

@@ -29,8 +29,8 @@ def path(spec, made):
 
 def forward_path(spec, channels, r, s):
     """For filters of r x s and groups of so many channels."""
-    return path(spec, plan(ConvShape(1, 2 * channels, r, s, 2, r, s, stride=max(spec.stride, 1), groups=2),
-                           kernel=spec.name))
+    shape = ConvShape(spec.tile[2], 2 * channels, r, s, 2, r, s, stride=max(spec.stride, 1), groups=2)
+    return path(spec, plan(shape, layout="NCHW", kernel=spec.name))
 
 
 def filters_path(spec, rounds):
