@@ -2,6 +2,7 @@
 and of values that are no numbers, how it is chosen and cut into runs. MAXDNN_PROBLEMS and MAXDNN_LAYERS set how much is
 run (CI takes a sample)."""
 
+import json
 import os
 import random
 from fractions import Fraction
@@ -9,9 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, ShapeError, conv_fprop, prepare_filters
+from maxdnn import ConvShape, ShapeError, conv_fprop, prepare_filters, timing
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
+from maxdnn.cli import main
 from maxdnn.cubins import asset
 from maxdnn.families import winograd
 from maxdnn.families.toomcook import TABLE, generated, matrices
@@ -306,3 +308,33 @@ def test_prepared_filters_count_nothing_when_plans_are_ranked():
     assert rest.algorithm == "winograd"
     assert rest.apart[1].clocks(preset()) < whole.apart[1].clocks(preset())
     assert whole.clocks(preset()) <= rest.clocks(preset())
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_transforms_run_near_the_rate_of_memory(layout):
+    """At least at three quarters of it in simulation, where their maps do not fit the cache: a plain copy reaches less
+    than all of it."""
+    shape = ConvShape(64, 32, 24, 24, 64, 3, 3, 1, 1)
+    timed = timing.call(plan(shape, layout=layout, kernel="winograd_4x4_3x3_64"))
+    for one, launch in zip(timed.launches, timed.plan.launches, strict=True):
+        step = getattr(launch.spec, "step", None)
+        if step in ("maps", "out"):
+            rate = launch.work.nbytes / one.clocks
+            assert rate > 0.75 * preset().dram_bytes_per_clock, f"{one.kernel}: {rate:.1f} bytes a clock"
+            assert launch.work.clocks(preset()) == pytest.approx(one.clocks, rel=0.25)
+
+
+def test_simulate_shows_every_kernel_of_the_plan(capsys):
+    assert main(["simulate", "8,32,8,8,32,3,3,1,1", "--algorithm", "winograd", "--kernel", "winograd_4x4_3x3_64",
+                 "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [x["kernel"] for x in found["launches"]] == ["swinograd_filters_4x4_3x3", "swinograd_maps_4x4_3x3_CHWN",
+                                                        "sproduct_64x64_tn", "swinograd_out_4x4_3x3_CHWN"]
+    assert found["algorithm"] == "winograd" and found["clocks"] == sum(x["clocks"] for x in found["launches"])
+    assert main(["simulate", "8,32,8,8,32,7,7", "--algorithm", "winograd"]) == 1
+    assert "not served: filters of 7x7 by winograd" in capsys.readouterr().err
+    assert main(["simulate", "8,32,8,8,32,3,3", "--algorithm", "winograd", "--kernel", "sconv_taps_K64_N64"]) == 1
+    assert "--kernel must be one of winograd_2x2_3x3_128, " in capsys.readouterr().err

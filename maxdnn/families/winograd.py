@@ -54,10 +54,10 @@ def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKern
 
 
 _SLOTS = {  # issue slots of a warp: maps, filters, results in C,H,W,N and in N,C,H,W
-    (2, 3): (208, 147, 169, 167),
-    (4, 3): (438, 271, 395, 361),
-    (3, 5): (662, 529, 414, 400),
-    (4, 5): (836, 608, 551, 517),
+    (2, 3): (208, 147, 169, 172),
+    (4, 3): (438, 271, 395, 366),
+    (3, 5): (662, 529, 414, 492),
+    (4, 5): (836, 608, 551, 522),
 }
 _KERNELS: Mapping[tuple[Points, str, str], TransformKernel] = {
     (points, step, layout): _kernel(points, step, layout, _SLOTS[points.outputs, points.taps][which + (layout == "NCHW")

@@ -26,13 +26,16 @@ def spec(request):
 @pytest.fixture(scope="module")
 def traced(spec):
     """The traces of one block in the middle of a layer, where every tile lies inside, and the launch."""
+    return trace(spec, 8 * spec.points.outputs)
+
+
+def trace(spec, side):
     m, r = spec.points.outputs, spec.points.taps
-    side = 8 * m + r - 1
-    shape = ConvShape(32, 8, side, side, 128, r, r)
+    shape = ConvShape(32, 8, side + r - 1, side + r - 1, 128, r, r)
     layout = spec.layout or "CHWN"
     made = plan(shape, layout=layout, kernel=f"winograd_{m}x{m}_{r}x{r}_64")
     launch = next(x for x in made.launches if x.spec is spec)
-    gpu = VirtualGpu()
+    gpu = VirtualGpu(race=True)
     sizes = {name: 4 * int(np.prod(size)) for name, size in made.array_shapes().items()}
     sizes |= {name: region.nbytes for name, region in made.workspace.items()}
     buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
@@ -118,8 +121,23 @@ def test_planes_are_accessed_by_whole_lines(spec, traced):
                 assert np.array_equal(np.diff(lanes), np.full(31, size)), inst.text()
             if plane:
                 assert lanes[0] % 32 == 0
-            if spec.step == "out" and spec.layout == "NCHW" and inst.opcode == "STG":
-                assert set(np.diff(lanes)) <= {4 * spec.points.outputs, *np.diff(lanes)[7::8]}
+
+
+@pytest.mark.parametrize("spec", [x for x in KERNELS if x.step == "out" and x.layout == "NCHW"], ids=lambda x: x.name)
+def test_rows_of_any_length_are_stored_by_neighbours(spec):
+    """Threads whose numbers follow each other store pixels that do, up to the end of a row."""
+    m = spec.points.outputs
+    found, _ = trace(spec, 8 * m + 1)
+    apart = set()
+    for one in found:
+        stores = [lanes for inst, lanes in accesses(built(spec), one) if inst.opcode == "STG"]
+        assert len(stores) == m * m
+        for n, lanes in enumerate(stores):
+            # the column that a thread stores of its tile; the last tile of a row has one
+            column = [(32 * (n % m) + i) % m for i in range(32)]
+            apart |= {lanes[i + 1] - lanes[i] for i in range(31)
+                     if None not in (lanes[i], lanes[i + 1]) and column[i + 1] == column[i] + 1}
+    assert apart == {4}
 
 
 def test_registers_leave_warps_enough_to_wait_for_memory(spec):
