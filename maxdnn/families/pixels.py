@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from ..chips import Work
+from ..chips import SCHEDULERS, Work
 from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
@@ -39,6 +39,7 @@ _MOST_WASTE = 1.05  # products with channels that do not exist, before elements 
 _PIXELS_FIRST, _TESTS = 4, 8  # flags of the kernel, beside those of the last step
 _ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in; simulated
 _ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block that has an SM for itself, by warps; simulated
+_SCHEDULER_REGISTERS, _SHARED_BYTES = 16384, 98304  # of Maxwell (CUDA C Programming Guide, compute capability 5.2)
 _FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work; simulated
 _SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
 _TEXEL_FLOATS = 4
@@ -55,7 +56,7 @@ class PixelKernel(TileKernel):
 
     @property
     def warps(self) -> int:
-        return self.tile[0] * self.tile[1] // 64 // 32
+        return self.threads // 32
 
     @cached_property
     def record(self) -> np.dtype:
@@ -64,10 +65,11 @@ class PixelKernel(TileKernel):
         masks = [("masks", "<u4", share)] if self.tests == "each" else []
         return np.dtype([("offsets", "<u4", share), *masks, ("taps", "<u4"), ("row", "<i4")])
 
-    @property
+    @cached_property
     def resident(self) -> int:
-        """Blocks of an SM at a time, by registers: 16 warps, or 12 of the small tile's."""
-        return 12 if self.warps == 1 else 16 // self.warps
+        """Blocks of an SM at a time, by registers, which belong to a scheduler, and shared memory."""
+        warps = _SCHEDULER_REGISTERS // (32 * self.max_registers) * SCHEDULERS
+        return min(warps // self.warps, _SHARED_BYTES // self.shared_bytes)
 
     @property
     def halves(self) -> int:
@@ -88,19 +90,20 @@ part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k /
                        translated, turned, tests)
 
 
-PIXELS_64X64 = _kernel((64, 64), (527, 635), 652)
+PIXELS_64X64 = _kernel((64, 64), (527, 636), 645)
 
 KERNELS = (
     PIXELS_64X64,
-    _kernel((64, 64), (534, 646), 652, tests="each"),
-    _kernel((64, 64), (526, 597), 652, turned=True, tests="none"),
-    _kernel((64, 64), (534, 657), 652, turned=True, tests="each"),
-    _kernel((32, 64), (528, 644), 652),
-    _kernel((32, 64), (527, 611), 652, turned=True, tests="none"),
-    _kernel((32, 64), (535, 671), 652, turned=True, tests="each"),
-    _kernel((128, 128), (523, 628), 600),
-    _kernel((128, 128), (522, 586), 600, turned=True, tests="none"),
-    _kernel((128, 128), (526, 640), 600, turned=True, tests="each"),
+    _kernel((64, 64), (534, 647), 665, tests="each"),
+    _kernel((64, 64), (526, 596), 642, turned=True, tests="none"),
+    _kernel((64, 64), (534, 656), 671, turned=True, tests="each"),
+    _kernel((32, 64), (528, 643), 656),
+    _kernel((32, 64), (527, 610), 663, turned=True, tests="none"),
+    _kernel((32, 64), (535, 670), 696, turned=True, tests="each"),
+    _kernel((64, 32), (534, 660), 681, tests="none"),
+    _kernel((128, 128), (523, 627), 616),
+    _kernel((128, 128), (522, 584), 616, turned=True, tests="none"),
+    _kernel((128, 128), (526, 639), 627, turned=True, tests="each"),
 )
 
 
@@ -123,8 +126,10 @@ def _suits(problem: Problem, steps: "list[tuple[Correlation, _Maps]]", spec: Pix
         aligned = problem.operand("filters").alignment == Alignment.TEXTURE
         return (problem.kind == "forward" and problem.layout == "NCHW" and aligned and s.patch % _TEXEL_FLOATS == 0
                 and spec.tests == ("each" if tests else "none"))
+    if spec.tests == "none" and tests:
+        return False
     few = _round_up(s.C // s.groups, TILE_ELEMENTS) > _MOST_WASTE * (s.C // s.groups)
-    return spec.tests == ("each" if tests and few else "one")
+    return (spec.tests == "each") == (tests and few)
 
 
 @dataclass(frozen=True)
@@ -380,12 +385,12 @@ def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, 
     bound: dict[str, str | Part] = {"tex_I": Part(images, base) if base else images, "tex_F": bank.place}
     if spec.turned:
         row = s.patch // _TEXEL_FLOATS
-        geometry |= {"filter_texels": row, "filter_row": row, "filter_group": k * row}
+        geometry |= {"filter_texels": row, "filter_row": row, "filter_group": k * row, "filter_more": 16 * row}
         further = _SECOND_FILTERS * row if s.K > _SECOND_FILTERS else 0  # what does not exist may be anything
     else:
         row = _row_step(s, maps, spec) * bank.row // _TEXEL_FLOATS
         geometry |= {"filter_texels": -(-k // _TEXEL_FLOATS), "filter_row": row,
-                     "filter_group": bank.row // s.groups // _TEXEL_FLOATS}
+                     "filter_group": bank.row // s.groups // _TEXEL_FLOATS, "filter_more": 2 * row}
         further = 4 * row
     if "tex_G" in spec.textures:
         bound["tex_G"] = Part(bank.place, further * _TEXEL_FLOATS * FLOAT_BYTES)
