@@ -10,7 +10,7 @@ import pytest
 from maxdnn import ConvShape, conv_fprop
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
-from maxdnn.families import pixels, registry, taps
+from maxdnn.families import pixels, pointwise, registry, taps
 from maxdnn.problem import forward
 from maxdnn.reference import conv_reference
 from tests.contract import run_plan
@@ -96,6 +96,18 @@ def test_random_problems_by_a_random_candidate(chunk):
         family = rng.choice(families)  # a family first: pixels has many candidates
         kernel = rng.choice([name for name in names if name.split("_split")[0] == family])
         check(shape, layout, rng, kernel=kernel, **asked)
+
+
+@pytest.mark.parametrize("spec", pixels.KERNELS, ids=lambda spec: spec.name)
+def test_random_problems_by_every_pixel_kernel(spec):
+    """Each as often, its splits evenly."""
+    for number in range(max(2, PROBLEMS // len(pixels.KERNELS))):
+        rng = random.Random(f"{spec.name} {number}")
+        names = []
+        while not names:
+            shape, layout, asked = draw(rng), rng.choice(LAYOUTS), options(rng)
+            names = [name for name in served(shape, layout, **asked) if name.split("_split")[0] == spec.name]
+        check(shape, layout, rng, kernel=rng.choice(names), **asked)
 
 
 CORNERS = {
@@ -188,3 +200,15 @@ def test_an_image_is_split_over_the_chip_and_explain_says_why():
 def test_images_beyond_the_reach_of_a_texture_of_floats_come_in_runs():
     made = plan(ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), layout="NCHW", kernel=pixels.PIXELS_64X64.name)
     assert len(made.passes) == 2 and sum(x.numbers["j"] for x in made.passes) == 128 * 224 * 224
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_filters_of_one_tap_are_matrix_products(layout):
+    rng = random.Random(5)
+    shape = ConvShape(4, 20, 6, 6, 72, 1, 1)
+    for asked in (dict(bias=False, activation=None, beta=0.5), dict(bias=True, activation="relu", beta=0.0)):
+        names = list(pointwise.candidates(forward(shape, layout=layout, bias=asked["bias"],
+                                                  activation=asked["activation"])))
+        assert all(asked["beta"] or "_split" in name for name in names)
+        for name in names:
+            assert check(shape, layout, rng, kernel=name, **asked).family == "pointwise"

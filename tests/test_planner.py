@@ -197,7 +197,8 @@ def test_what_no_family_serves_is_refused_by_name(change, words):
     with pytest.raises(ShapeError) as error:
         choose(dataclasses.replace(asked, operands=(strided, *asked.operands[1:])), preset())
     assert str(error.value) == (f"not served: {words} by direct; N=6, no multiple of 4 by taps; "
-                                "arrays that are not C-contiguous by pixels; a single group by depthwise; "
+                                "arrays that are not C-contiguous by pixels; other filters than 1 x 1, or stride, "
+                                "padding or groups by pointwise; a single group by depthwise; "
                                 "stride 2x1 by winograd")
 
 
