@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, conv_fprop
+from maxdnn import ConvShape, ShapeError, conv_fprop
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
 from maxdnn.families import pixels, pointwise, registry, taps
@@ -212,3 +212,52 @@ def test_filters_of_one_tap_are_matrix_products(layout):
         assert all(asked["beta"] or "_split" in name for name in names)
         for name in names:
             assert check(shape, layout, rng, kernel=name, **asked).family == "pointwise"
+
+
+VIEWS = {
+    "some images": lambda x: x[1:3], "some channels": lambda x: x[:, 4:16], "every second row": lambda x: x[:, :, ::2],
+    "every third column": lambda x: x[..., ::3], "rows and columns": lambda x: x[:, :, 1:-1, 1:-1],
+    "axes in another order": lambda x: x.transpose(0, 2, 3, 1), "one channel": lambda x: x[:, 5:6],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_read_where_they_lie(name, layout):
+    """By every kernel that serves them; with guards of NaN around what belongs to the view."""
+    data = np.random.default_rng(3)
+    # where a texture may begin, whatever the view leaves out in front
+    memory = np.full(4 * 16 * 16 * 16 + 4096, np.nan, np.float32)
+    whole = np.lib.stride_tricks.as_strided(memory, (4, 16, 16, 16), [4 * x for x in (4096, 256, 16, 1)])
+    first = VIEWS[name](whole).ctypes.data
+    memory = np.full(len(memory) + 128, np.nan, np.float32)
+    skip = -(first - whole.ctypes.data + memory.ctypes.data) % 512 // 4
+    whole = np.lib.stride_tricks.as_strided(memory[skip:], (4, 16, 16, 16), [4 * x for x in (4096, 256, 16, 1)])
+    images = VIEWS[name](whole)
+    images[...] = data.uniform(-1, 1, images.shape)
+    axes = (0, 1, 2, 3) if layout == "CHWN" else (3, 0, 1, 2)
+    c, h, w, n = np.transpose(images, axes).shape if layout == "CHWN" else [images.shape[i] for i in (1, 2, 3, 0)]
+    shape = ConvShape(n, c, h, w, 40, 3, 2, padding=1)
+    problem = forward(shape, layout=layout)
+    filters = data.uniform(-1, 1, problem.operand("filters").shape).astype(np.float32)
+    want = conv_fprop(np.ascontiguousarray(images), filters, padding=1, layout=layout)
+    assert np.isfinite(want).all()
+    found = conv_fprop(images, filters, padding=1, layout=layout)
+    assert abs(found - want).max() < 1e-4
+    walking = problem.walking("images", tuple(x // 4 for x in images.strides))
+    assert pixels.FAMILY.refuses(walking) is None and set(served_by(walking)) == {"pixels"}
+
+
+def served_by(problem):
+    return [f.name for f in registry.FAMILIES if problem.kind in f.kinds and f.refuses(problem) is None]
+
+
+def test_views_that_no_kernel_walks_over_are_refused_before_anything_runs():
+    images, filters = np.ones((2, 16, 16, 16), np.float32), np.ones((4, 16, 3, 3), np.float32)
+    for wrong, words in ((images[:, :, ::-1], "strides that are multiples of 4 and not negative"),
+                         (images[..., 1:], "begin where no texture may by pixels")):
+        with pytest.raises(ShapeError, match=words):
+            conv_fprop(wrong, filters, layout="NCHW")
+    made = plan(ConvShape(2, 16, 16, 8, 4, 3, 3), layout="NCHW")
+    with pytest.raises(ShapeError, match="images must be C-contiguous"):
+        conv_fprop(images[..., ::2], filters, plan=made)

@@ -13,7 +13,7 @@ from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
-from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
+from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, seen, split_name
 from .layout import MAX_GRID_YZ, pad, reduce, transpose
 
 TILE_ELEMENTS = 8
@@ -48,9 +48,11 @@ _SECOND_FILTERS = 32  # texture tex_G of turned filters begins so many further
 
 @dataclass(frozen=True)
 class PixelKernel(TileKernel):
-    """`turned`: reads filters K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none",
+    """`translated_resident`: blocks of an SM at a time by the registers that ptxas 12.9 takes of the translation for
+    sm_90. `turned`: reads filters K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none",
     "one" for all elements of an iteration, "each"."""
 
+    translated_resident: int
     turned: bool = False
     tests: str = "one"
 
@@ -81,30 +83,47 @@ class PixelKernel(TileKernel):
         return TABLE_BYTES // (self.halves * self.record.itemsize)
 
 
-def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: int, *, turned: bool = False,
+def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: tuple[int, int], *, turned: bool = False,
             tests: str = "one") -> PixelKernel:
     j, k = tile
     name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * turned + "_taps" * (tests == "each")
     return PixelKernel(name, f"pixels_{j}x{k}.sass", f"""Forward convolution of {j} pixels and {k} filters a block, or a
 part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""", tile, slots,
-                       translated, turned, tests)
+                       *translated, turned, tests)
 
 
-PIXELS_64X64 = _kernel((64, 64), (527, 636), 645)
+PIXELS_64X64 = _kernel((64, 64), (527, 636), (645, 7))
 
 KERNELS = (
     PIXELS_64X64,
-    _kernel((64, 64), (534, 647), 665, tests="each"),
-    _kernel((64, 64), (526, 596), 642, turned=True, tests="none"),
-    _kernel((64, 64), (534, 656), 671, turned=True, tests="each"),
-    _kernel((32, 64), (528, 643), 656),
-    _kernel((32, 64), (527, 610), 663, turned=True, tests="none"),
-    _kernel((32, 64), (535, 670), 696, turned=True, tests="each"),
-    _kernel((64, 32), (534, 660), 681, tests="none"),
-    _kernel((128, 128), (523, 627), 616),
-    _kernel((128, 128), (522, 584), 616, turned=True, tests="none"),
-    _kernel((128, 128), (526, 639), 627, turned=True, tests="each"),
+    _kernel((64, 64), (534, 647), (665, 6), tests="each"),
+    _kernel((64, 64), (526, 596), (642, 7), turned=True, tests="none"),
+    _kernel((64, 64), (534, 656), (671, 6), turned=True, tests="each"),
+    _kernel((32, 64), (528, 643), (656, 14)),
+    _kernel((32, 64), (527, 610), (663, 12), turned=True, tests="none"),
+    _kernel((32, 64), (535, 670), (696, 12), turned=True, tests="each"),
+    _kernel((64, 32), (534, 660), (681, 12), tests="none"),
+    _kernel((128, 128), (523, 627), (625, 2)),
+    _kernel((128, 128), (522, 584), (622, 2), turned=True, tests="none"),
+    _kernel((128, 128), (526, 639), (626, 2), turned=True, tests="each"),
 )
+
+
+def refuses(problem: Problem) -> str | None:
+    """Maps may have any strides; what needs a copy of them may not."""
+    maps = problem.operand(maps_of(problem))
+    for operand in problem.operands:
+        if operand.strides and operand is not maps:
+            return f"{operand.role} that are not C-contiguous"
+    if maps.strides and maps.alignment < Alignment.TEXTURE:
+        return f"{maps.role} that are not C-contiguous and begin where no texture may"
+    if maps.strides and any(map(any, (x.margins for x in correlations(problem)))) and _most_taps(problem) > MOST_TAPS:
+        return f"{maps.role} that are not C-contiguous with padding and filters of more than {MOST_TAPS} taps in a line"
+    return None
+
+
+def _most_taps(problem: Problem) -> int:
+    return max(max(x.R, x.S) for x in correlations(problem))
 
 
 def candidates(problem: Problem) -> Candidates:
@@ -158,17 +177,22 @@ def _steps(problem: Problem) -> list[tuple[Correlation, _Maps]]:
     chwn = problem.layout == "CHWN"
     reach = [max(margin) for margin in zip(*(x.margins for x in steps), strict=True)]
     odd = problem.operand(maps_of(problem)).alignment < Alignment.TEXTURE
-    copied = odd or (any(reach) and max(max(x.R, x.S) for x in steps) > MOST_TAPS)
+    copied = odd or (any(reach) and _most_taps(problem) > MOST_TAPS)
     above, below, left, right = reach if copied else (0, 0, 0, 0)
     h = s.H + above + below
+    operand = problem.operand(maps_of(problem))
     # The copy of N,C,H,W has zeroes to the right alone: left of a row lie those of the row above.
     w = s.W + (left + right if chwn else max(left, right))
     strides = (1, h * w * s.N, w * s.N, s.N) if chwn else (s.C * h * w, h * w, w, 1)
+    elements = s.N * s.C * h * w
+    if operand.strides:
+        channel, row, column, image = operand.strides if chwn else (*operand.strides[1:], operand.strides[0])
+        strides, elements = (image, channel, row, column), operand.extent
     _, _, row, column = strides
     found = []
     for x in steps:
         start = (above - x.pad_h) * row + ((left if chwn else 0) - x.pad_w) * column
-        found.append((x, _Maps(*strides, start, any(x.margins) and not copied, copied, s.N * s.C * h * w, (h, w),
+        found.append((x, _Maps(*strides, start, any(x.margins) and not copied, copied, elements, (h, w),
                                (above, left))))
     return found
 
@@ -435,7 +459,7 @@ def _work(s: Correlation, spec: PixelKernel, grid: tuple[int, int, int], iterati
     once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * pixels * s.K
     alone = _ALONE[spec.warps] * iterations + rest + _ENDS
     return Work(grid[0] * grid[1] * grid[2], spec.warps * slots, alone, FLOAT_BYTES * once, spec.warps * translated,
-                spec.resident, spec.warps, LATENCY)
+                spec.resident, spec.warps, spec.translated_resident, LATENCY)
 
 
 def magic(divisor: int, limit: int) -> tuple[int, int]:
@@ -532,4 +556,4 @@ def _dilation(v: Mapping[str, int], axis: str) -> int:
     return v[f"dil_{axis}_round"] // v[f"dil_{axis}_magic"] + 1
 
 
-FAMILY = Family("pixels", KERNELS, contract, ("forward", "data"), refuses_strided, candidates)
+FAMILY = Family("pixels", KERNELS, contract, ("forward", "data"), refuses, candidates)
