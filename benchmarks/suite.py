@@ -125,8 +125,14 @@ class Suite:
                "gpu": self.device.name, "seconds": self.seconds_of(run(plan)),
                "plan": f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}", "algorithm": plan.algorithm,
                "notes": list(plan.notes)}
-        row["error"] = self._error(x, w, out if layout == "NCHW" else out.permute(3, 0, 1, 2), s)
+        row["error"] = row["direct_error"] = self._error(x, w, out if layout == "NCHW" else out.permute(3, 0, 1, 2), s)
         row["correct"] = bool(row["error"] < 2e-6)
+        row |= {"direct_seconds": row["seconds"], "direct_plan": row["plan"]}
+        if plan.algorithm != "direct":  # the direct kernels beside it
+            direct_plan = choose(problem, self.device.chip, algorithm="direct")
+            row["direct_seconds"] = self.seconds_of(run(direct_plan))
+            row["direct_plan"] = f"{direct_plan.spec.name} {'x'.join(map(str, direct_plan.passes[0].grid))}"
+            row["direct_error"] = self._error(x, w, out if layout == "NCHW" else out.permute(3, 0, 1, 2), s)
         if every:
             row["candidates"] = {}
             for family in registry.FAMILIES:

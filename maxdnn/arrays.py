@@ -14,9 +14,9 @@ _TYPES = {"torch.float32": "<f4"}
 
 
 class ArrayView(NamedTuple):
-    """A C-contiguous float32 array: where it is and how large. `name` is the argument it came in as. `stream`: the
-    handle of the stream whose work so far must be done before the array is used (1: the legacy default stream, 2: the
-    per-thread one); None if it may be used at once."""
+    """A float32 array: where it is and how much memory it spans. `strides`: in elements, None for C-contiguous. `name`
+    is the argument it came in as. `stream`: the handle of the stream whose work so far must be done before the array is
+    used (1: the legacy default stream, 2: the per-thread one); None if it may be used at once."""
 
     name: str
     array: Any
@@ -26,15 +26,24 @@ class ArrayView(NamedTuple):
     on_host: bool
     writable: bool
     stream: int | None = None
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def memory(self) -> Any:
+        """Of a host array: all it spans, C-contiguous."""
+        if self.strides is None:
+            return self.array
+        return np.lib.stride_tricks.as_strided(self.array, (self.nbytes // FLOAT_BYTES,), (FLOAT_BYTES,),
+                                               writeable=self.writable)
 
     def overlaps(self, other: "ArrayView") -> bool:
         return (self.on_host == other.on_host and self.address < other.address + other.nbytes
                 and other.address < self.address + self.nbytes)
 
 
-def view(name: str, array: Any, rank: int | None = 4) -> ArrayView:
+def view(name: str, array: Any, rank: int | None = 4, strided: bool = False) -> ArrayView:
     """Describe argument `name`. Raises ShapeError unless it is a C-contiguous float32 array without empty axes, with
-    `rank` axes (None: any number)."""
+    `rank` axes (None: any number); with `strided`, strides may be any number of elements but negative ones."""
     stream = None
     if isinstance(array, np.ma.MaskedArray):
         raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
@@ -62,11 +71,18 @@ def view(name: str, array: Any, rank: int | None = 4) -> ArrayView:
         raise ShapeError(f"{name} must be float32 (got {array.dtype if on_host else _dtype(typestr)})")
     if 0 in shape:
         raise ShapeError(f"{name} must have no axis of size zero (got shape {shape})")
+    steps = None
     if strides is not None and not _contiguous(shape, strides):
-        raise ShapeError(f"{name} must be C-contiguous (got shape {shape} with strides {tuple(strides)} bytes)")
+        if not strided:
+            raise ShapeError(f"{name} must be C-contiguous (got shape {shape} with strides {tuple(strides)} bytes)")
+        if any(stride < 0 or stride % FLOAT_BYTES for stride in strides):
+            raise ShapeError(f"{name} must have strides that are multiples of {FLOAT_BYTES} and not negative "
+                             f"(got {tuple(strides)} bytes)")
+        steps = tuple(stride // FLOAT_BYTES if size > 1 else 0 for size, stride in zip(shape, strides, strict=True))
     if address % FLOAT_BYTES:
         raise ShapeError(f"{name} must begin at a multiple of {FLOAT_BYTES} bytes (got address 0x{address:x})")
-    return ArrayView(name, array, shape, address, math.prod(shape) * FLOAT_BYTES, on_host, writable, stream)
+    count = math.prod(shape) if steps is None else 1 + sum((n - 1) * d for n, d in zip(shape, steps, strict=True))
+    return ArrayView(name, array, shape, address, count * FLOAT_BYTES, on_host, writable, stream, steps)
 
 
 def _interface(name: str, interface: Any) -> tuple[tuple[int, ...], Any, tuple[int, ...] | None, int, bool]:

@@ -29,7 +29,7 @@ class Work:
     block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once. `translated`: issue slots
     of a translation, if they are known to be others. `resident`: blocks of an SM at a time, where a block is so large a
     part of the work that whole waves of them must be told from begun ones; `warps` of such a block, `ends`: clocks of
-    the launch that issue nothing."""
+    the launch that issue nothing. `translated_resident`: those of a translation, if they are others."""
 
     blocks: int
     slots: float
@@ -38,6 +38,7 @@ class Work:
     translated: float | None = None
     resident: int = 0
     warps: int = SCHEDULERS
+    translated_resident: int = 0
     ends: float = 0
 
     def clocks(self, chip: Chip) -> float:
@@ -47,10 +48,11 @@ class Work:
         one block's time."""
         slots = self.slots if chip.native or self.translated is None else self.translated
         if self.resident:
-            waves, rest = divmod(self.blocks, chip.sms * self.resident)
+            resident = self.resident if chip.native else self.translated_resident or self.resident
+            waves, rest = divmod(self.blocks, chip.sms * resident)
             warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
             fullest = max(self.alone, warps * slots / self.warps) if rest else 0
-            issue = waves * self.resident * slots / SCHEDULERS + fullest
+            issue = waves * resident * slots / SCHEDULERS + fullest
             return self.ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
         issue = self.blocks * slots / (SCHEDULERS * chip.sms)
         return self.alone + max(issue, self.nbytes / chip.dram_bytes_per_clock)

@@ -34,10 +34,12 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
 
     images: (C, H, W, N), filters: (C/groups, R, S, K), returns out: (K, P, Q, N), where P = (H + 2 padding - (R - 1)
     dilation - 1) // stride + 1 and Q likewise; with layout="NCHW" (N, C, H, W), (K, C/groups, R, S) and (N, K, P, Q).
-    All float32 and C-contiguous. `stride`, `padding` (zeros), `dilation` (map pixels from one filter tap to the next):
-    one integer or (rows, columns). `groups`: channels and filters fall into that many runs; filters of a run see its
-    channels only. `alpha`, `beta`: any float, infinities and NaN too, rounded to float32; with beta 0 what `out` held
-    does not matter. `bias`: (K,) float32. `activation`: None or "relu", which makes negative results 0 and leaves NaN.
+    All float32 and C-contiguous, but that images may be any view without negative strides, such as some channels, rows
+    or images of larger ones, if it begins where a texture may and no plan is given: it is read where it lies.
+    `stride`, `padding` (zeros), `dilation` (map pixels from one filter tap to the next): one integer or (rows,
+    columns). `groups`: channels and filters fall into that many runs; filters of a run see its channels only. `alpha`,
+    `beta`: any float, infinities and NaN too, rounded to float32; with beta 0 what `out` held does not matter. `bias`:
+    (K,) float32. `activation`: None or "relu", which makes negative results 0 and leaves NaN.
 
     NumPy arrays run on the virtual GPU, or on `device`; arrays with `__cuda_array_interface__` on the GPU they are on,
     in the order of `stream`, after what the arrays' own streams still do, without waiting for the result. `out`: an
@@ -58,7 +60,7 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     Raises ShapeError for arrays or numbers that fit no kernel or not each other, or not the given plan (one that was
     made for arrays at aligned addresses asks for them), DeviceError if there is no such device; in both cases before
     anything runs."""
-    given = {"images": view("images", images)}
+    given = {"images": view("images", images, strided=plan is None)}
     prepared = filters if isinstance(filters, PreparedFilters) else None
     if prepared is None:
         given["filters"] = view("filters", filters)
@@ -90,6 +92,7 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     target = device_of(given, device)
     if plan is None:
         named = replace(problem(shape, unaligned=unaligned(given, target)), most_workspace=max_workspace_bytes)
+        named = named.walking("images", given["images"].strides)
         plan = choose(named, chip_of(target), algorithm=algorithm, max_error=max_error)
     if out is None:
         out = find.empty_like(images, wanted["out"])

@@ -4,7 +4,6 @@ What two plans, or two streams, run at the same time shares nothing that is writ
 with its tables in them from the first call on, and every stream a workspace of its own. So a call with a plan that has
 run on a stream before uploads nothing and allocates nothing."""
 
-import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -162,7 +161,7 @@ class _Loaded:
     def _prepare(self) -> None:
         functions = self._load()
         sizes = {name: (0, region.nbytes) for name, region in self._plan.workspace.items()}
-        sizes |= {role: (0, FLOAT_BYTES * math.prod(shape)) for role, shape in self._plan.array_shapes().items()}
+        sizes |= {operand.role: (0, FLOAT_BYTES * operand.extent) for operand in self._plan.problem.operands}
         every = []
         for launch, function in zip(self._plan.launches, functions, strict=True):
             kinds = [param.type for param in launch.spec.params]
@@ -289,10 +288,10 @@ class _HostArrays:
 
     def _place(self, role: str, array: ArrayView) -> Buffer:
         if self._adopt:
-            return self._adopt(array.array)
+            return self._adopt(array.memory)
         buffer = self._device.alloc(array.nbytes)
         if role not in self._plan.written or self._plan.problem.reads_out:
-            self._device.upload(buffer, array.array, self._stream)
+            self._device.upload(buffer, array.memory, self._stream)
         return buffer
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:

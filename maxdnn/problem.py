@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -31,6 +31,13 @@ class Operand:
     shape: tuple[int, ...]
     alignment: Alignment = Alignment.TEXTURE
     strides: tuple[int, ...] | None = None
+
+    @property
+    def extent(self) -> int:
+        """Elements of memory from the first to the last one, both included."""
+        if self.strides is None:
+            return math.prod(self.shape)
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,13 @@ class Problem:
 
     def operand(self, role: str) -> Operand:
         return next(o for o in self.operands if o.role == role)
+
+    def walking(self, role: str, strides: tuple[int, ...] | None) -> "Problem":
+        """The same for an operand with strides."""
+        if strides is None:
+            return self
+        return replace(self, operands=tuple(replace(o, strides=strides) if o.role == role else o
+                                            for o in self.operands))
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from .cubins import cubin
 from .devices.protocol import Dim3, Texture
 from .families.direct import CONV_64X64
 from .launchfile import Description, place
-from .plans import Launch, Plan
+from .plans import FLOAT_BYTES, Launch, Plan
 from .shape import ConvShape
 from .sim.blocks import Learner, every_block
 from .sim.machine import Machine, preset
@@ -183,7 +183,7 @@ def _workloads(plan: Plan, steps: Sequence[_Step], machine: Machine,
                progress: Progress | None = None) -> Iterator[tuple[Workload, Any]]:
     from .emu.gpu import VirtualGpu
     gpu = VirtualGpu()
-    sizes = {name: 4 * int(np.prod(shape)) for name, shape in plan.array_shapes().items()}
+    sizes = {operand.role: FLOAT_BYTES * operand.extent for operand in plan.problem.operands}
     sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
     buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
     places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}

@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, conv_fprop
+from maxdnn import ConvShape, ShapeError, conv_fprop
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
-from maxdnn.families import pixels, registry, taps
+from maxdnn.families import pixels, pointwise, registry, taps
 from maxdnn.problem import forward
 from maxdnn.reference import conv_reference
 from tests.contract import run_plan
@@ -96,6 +96,18 @@ def test_random_problems_by_a_random_candidate(chunk):
         family = rng.choice(families)  # a family first: pixels has many candidates
         kernel = rng.choice([name for name in names if name.split("_split")[0] == family])
         check(shape, layout, rng, kernel=kernel, **asked)
+
+
+@pytest.mark.parametrize("spec", pixels.KERNELS, ids=lambda spec: spec.name)
+def test_random_problems_by_every_pixel_kernel(spec):
+    """Each as often, its splits evenly."""
+    for number in range(max(2, PROBLEMS // len(pixels.KERNELS))):
+        rng = random.Random(f"{spec.name} {number}")
+        names = []
+        while not names:
+            shape, layout, asked = draw(rng), rng.choice(LAYOUTS), options(rng)
+            names = [name for name in served(shape, layout, **asked) if name.split("_split")[0] == spec.name]
+        check(shape, layout, rng, kernel=rng.choice(names), **asked)
 
 
 CORNERS = {
@@ -188,3 +200,64 @@ def test_an_image_is_split_over_the_chip_and_explain_says_why():
 def test_images_beyond_the_reach_of_a_texture_of_floats_come_in_runs():
     made = plan(ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), layout="NCHW", kernel=pixels.PIXELS_64X64.name)
     assert len(made.passes) == 2 and sum(x.numbers["j"] for x in made.passes) == 128 * 224 * 224
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_filters_of_one_tap_are_matrix_products(layout):
+    rng = random.Random(5)
+    shape = ConvShape(4, 20, 6, 6, 72, 1, 1)
+    for asked in (dict(bias=False, activation=None, beta=0.5), dict(bias=True, activation="relu", beta=0.0)):
+        names = list(pointwise.candidates(forward(shape, layout=layout, bias=asked["bias"],
+                                                  activation=asked["activation"])))
+        assert all(asked["beta"] or "_split" in name for name in names)
+        for name in names:
+            assert check(shape, layout, rng, kernel=name, **asked).family == "pointwise"
+
+
+VIEWS = {
+    "some images": lambda x: x[1:3], "some channels": lambda x: x[:, 4:16], "every second row": lambda x: x[:, :, ::2],
+    "every third column": lambda x: x[..., ::3], "rows and columns": lambda x: x[:, :, 1:-1, 1:-1],
+    "axes in another order": lambda x: x.transpose(0, 2, 3, 1), "one channel": lambda x: x[:, 5:6],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_read_where_they_lie(name, layout):
+    """By every kernel that serves them; with guards of NaN around what belongs to the view."""
+    data = np.random.default_rng(3)
+    # where a texture may begin, whatever the view leaves out in front
+    memory = np.full(4 * 16 * 16 * 16 + 4096, np.nan, np.float32)
+    whole = np.lib.stride_tricks.as_strided(memory, (4, 16, 16, 16), [4 * x for x in (4096, 256, 16, 1)])
+    first = VIEWS[name](whole).ctypes.data
+    memory = np.full(len(memory) + 128, np.nan, np.float32)
+    skip = -(first - whole.ctypes.data + memory.ctypes.data) % 512 // 4
+    whole = np.lib.stride_tricks.as_strided(memory[skip:], (4, 16, 16, 16), [4 * x for x in (4096, 256, 16, 1)])
+    images = VIEWS[name](whole)
+    images[...] = data.uniform(-1, 1, images.shape)
+    axes = (0, 1, 2, 3) if layout == "CHWN" else (3, 0, 1, 2)
+    c, h, w, n = np.transpose(images, axes).shape if layout == "CHWN" else [images.shape[i] for i in (1, 2, 3, 0)]
+    shape = ConvShape(n, c, h, w, 40, 3, 2, padding=1)
+    problem = forward(shape, layout=layout)
+    filters = data.uniform(-1, 1, problem.operand("filters").shape).astype(np.float32)
+    want = conv_fprop(np.ascontiguousarray(images), filters, padding=1, layout=layout)
+    assert np.isfinite(want).all()
+    found = conv_fprop(images, filters, padding=1, layout=layout)
+    assert abs(found - want).max() < 1e-4
+    walking = problem.walking("images", tuple(x // 4 for x in images.strides))
+    assert pixels.FAMILY.refuses(walking) is None and set(served_by(walking)) == {"pixels"}
+
+
+def served_by(problem):
+    return [f.name for f in registry.FAMILIES if problem.kind in f.kinds and f.refuses(problem) is None]
+
+
+def test_views_that_no_kernel_walks_over_are_refused_before_anything_runs():
+    images, filters = np.ones((2, 16, 16, 16), np.float32), np.ones((4, 16, 3, 3), np.float32)
+    for wrong, words in ((images[:, :, ::-1], "strides that are multiples of 4 and not negative"),
+                         (images[..., 1:], "begin where no texture may by pixels")):
+        with pytest.raises(ShapeError, match=words):
+            conv_fprop(wrong, filters, layout="NCHW")
+    made = plan(ConvShape(2, 16, 16, 8, 4, 3, 3), layout="NCHW")
+    with pytest.raises(ShapeError, match="images must be C-contiguous"):
+        conv_fprop(images[..., ::2], filters, plan=made)

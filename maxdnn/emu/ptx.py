@@ -7,6 +7,7 @@ their offsets; maxdnn_bank4 is for the loader to fill with their addresses, as t
 of a texture object is a row of the constant array maxdnn_textures: address (8 bytes), number of texels and floats in a
 texel (4 bytes each)."""
 
+import math
 import re
 
 import llvmlite.binding as llvm
@@ -27,6 +28,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 TEXTURE_OBJECTS = "maxdnn_textures"
 GLOBAL_ADDRESSES = "maxdnn_bank4"
 MAX_PARAM_BYTES = 4096  # before PTX 8.1 (PTX ISA, kernel function parameters); no cubin of these chips has more
+_LARGE_BLOCK, _SM_REGISTERS = 256, 65536
 GLOBAL_ARRAYS = {".nv.global.init": "maxdnn_global_init", ".nv.global": "maxdnn_global"}
 
 
@@ -143,9 +145,20 @@ class _ByValue(ArgumentAttributes):
         return [f"byval([{self._nbytes} x i8])", "align 8"]
 
 
+def _bound_registers(fn: ir.Function, kernel: CubinKernel) -> None:
+    """Of large blocks as many must fit an SM as natively: with 1 of 256 threads in place of 2, nothing is left to do at
+    barriers. Smaller blocks lose a part of their number at most, which costs less than registers in memory."""
+    threads = math.prod(kernel.reqntid) if kernel.reqntid else 0
+    if threads >= _LARGE_BLOCK:
+        blocks = _SM_REGISTERS // (threads * -(-kernel.registers // 8) * 8)
+        most = ir.IntType(32)(_SM_REGISTERS // (max(1, blocks) * threads) // 8 * 8)
+        fn.module.add_named_metadata("nvvm.annotations", [fn, "maxnreg", most])
+
+
 def _kernel(module: ir.Module, kernel: CubinKernel, arrays: dict[str, ir.GlobalVariable]) -> None:
     fn = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.PointerType()]), kernel.name)
     fn.calling_convention = "ptx_kernel"
+    _bound_registers(fn, kernel)
     fn.args[0].attributes = _ByValue(max(texture_base(kernel) + 16 * len(kernel.textures), 8))
     builder = ir.IRBuilder(fn.append_basic_block("entry"))
     banks = {number: arrays[f"bank{number}"] for number in (3, 4) if f"bank{number}" in arrays}

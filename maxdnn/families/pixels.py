@@ -8,12 +8,12 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from ..chips import Work
+from ..chips import SCHEDULERS, Work
 from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
-from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
+from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, seen, split_name
 from .layout import MAX_GRID_YZ, pad, reduce, transpose
 
 TILE_ELEMENTS = 8
@@ -39,6 +39,7 @@ _MOST_WASTE = 1.05  # products with channels that do not exist, before elements 
 _PIXELS_FIRST, _TESTS = 4, 8  # flags of the kernel, beside those of the last step
 _ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in; simulated
 _ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block that has an SM for itself, by warps; simulated
+_SCHEDULER_REGISTERS, _SHARED_BYTES = 16384, 98304  # of Maxwell (CUDA C Programming Guide, compute capability 5.2)
 _FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work; simulated
 _SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
 _TEXEL_FLOATS = 4
@@ -47,15 +48,17 @@ _SECOND_FILTERS = 32  # texture tex_G of turned filters begins so many further
 
 @dataclass(frozen=True)
 class PixelKernel(TileKernel):
-    """`turned`: reads filters K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none",
+    """`translated_resident`: blocks of an SM at a time by the registers that ptxas 12.9 takes of the translation for
+    sm_90. `turned`: reads filters K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none",
     "one" for all elements of an iteration, "each"."""
 
+    translated_resident: int
     turned: bool = False
     tests: str = "one"
 
     @property
     def warps(self) -> int:
-        return self.tile[0] * self.tile[1] // 64 // 32
+        return self.threads // 32
 
     @cached_property
     def record(self) -> np.dtype:
@@ -64,10 +67,11 @@ class PixelKernel(TileKernel):
         masks = [("masks", "<u4", share)] if self.tests == "each" else []
         return np.dtype([("offsets", "<u4", share), *masks, ("taps", "<u4"), ("row", "<i4")])
 
-    @property
+    @cached_property
     def resident(self) -> int:
-        """Blocks of an SM at a time, by registers: 16 warps, or 12 of the small tile's."""
-        return 12 if self.warps == 1 else 16 // self.warps
+        """Blocks of an SM at a time, by registers, which belong to a scheduler, and shared memory."""
+        warps = _SCHEDULER_REGISTERS // (32 * self.max_registers) * SCHEDULERS
+        return min(warps // self.warps, _SHARED_BYTES // self.shared_bytes)
 
     @property
     def halves(self) -> int:
@@ -79,29 +83,47 @@ class PixelKernel(TileKernel):
         return TABLE_BYTES // (self.halves * self.record.itemsize)
 
 
-def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: int, *, turned: bool = False,
+def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: tuple[int, int], *, turned: bool = False,
             tests: str = "one") -> PixelKernel:
     j, k = tile
     name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * turned + "_taps" * (tests == "each")
     return PixelKernel(name, f"pixels_{j}x{k}.sass", f"""Forward convolution of {j} pixels and {k} filters a block, or a
 part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""", tile, slots,
-                       translated, turned, tests)
+                       *translated, turned, tests)
 
 
-PIXELS_64X64 = _kernel((64, 64), (527, 635), 652)
+PIXELS_64X64 = _kernel((64, 64), (527, 636), (645, 7))
 
 KERNELS = (
     PIXELS_64X64,
-    _kernel((64, 64), (534, 646), 652, tests="each"),
-    _kernel((64, 64), (526, 597), 652, turned=True, tests="none"),
-    _kernel((64, 64), (534, 657), 652, turned=True, tests="each"),
-    _kernel((32, 64), (528, 644), 652),
-    _kernel((32, 64), (527, 611), 652, turned=True, tests="none"),
-    _kernel((32, 64), (535, 671), 652, turned=True, tests="each"),
-    _kernel((128, 128), (523, 628), 600),
-    _kernel((128, 128), (522, 586), 600, turned=True, tests="none"),
-    _kernel((128, 128), (526, 640), 600, turned=True, tests="each"),
+    _kernel((64, 64), (534, 647), (665, 6), tests="each"),
+    _kernel((64, 64), (526, 596), (642, 7), turned=True, tests="none"),
+    _kernel((64, 64), (534, 656), (671, 6), turned=True, tests="each"),
+    _kernel((32, 64), (528, 643), (656, 14)),
+    _kernel((32, 64), (527, 610), (663, 12), turned=True, tests="none"),
+    _kernel((32, 64), (535, 670), (696, 12), turned=True, tests="each"),
+    _kernel((64, 32), (534, 660), (681, 12), tests="none"),
+    _kernel((128, 128), (523, 627), (625, 2)),
+    _kernel((128, 128), (522, 584), (622, 2), turned=True, tests="none"),
+    _kernel((128, 128), (526, 639), (626, 2), turned=True, tests="each"),
 )
+
+
+def refuses(problem: Problem) -> str | None:
+    """Maps may have any strides; what needs a copy of them may not."""
+    maps = problem.operand(maps_of(problem))
+    for operand in problem.operands:
+        if operand.strides and operand is not maps:
+            return f"{operand.role} that are not C-contiguous"
+    if maps.strides and maps.alignment < Alignment.TEXTURE:
+        return f"{maps.role} that are not C-contiguous and begin where no texture may"
+    if maps.strides and any(map(any, (x.margins for x in correlations(problem)))) and _most_taps(problem) > MOST_TAPS:
+        return f"{maps.role} that are not C-contiguous with padding and filters of more than {MOST_TAPS} taps in a line"
+    return None
+
+
+def _most_taps(problem: Problem) -> int:
+    return max(max(x.R, x.S) for x in correlations(problem))
 
 
 def candidates(problem: Problem) -> Candidates:
@@ -123,8 +145,10 @@ def _suits(problem: Problem, steps: "list[tuple[Correlation, _Maps]]", spec: Pix
         aligned = problem.operand("filters").alignment == Alignment.TEXTURE
         return (problem.kind == "forward" and problem.layout == "NCHW" and aligned and s.patch % _TEXEL_FLOATS == 0
                 and spec.tests == ("each" if tests else "none"))
+    if spec.tests == "none" and tests:
+        return False
     few = _round_up(s.C // s.groups, TILE_ELEMENTS) > _MOST_WASTE * (s.C // s.groups)
-    return spec.tests == ("each" if tests and few else "one")
+    return (spec.tests == "each") == (tests and few)
 
 
 @dataclass(frozen=True)
@@ -153,17 +177,22 @@ def _steps(problem: Problem) -> list[tuple[Correlation, _Maps]]:
     chwn = problem.layout == "CHWN"
     reach = [max(margin) for margin in zip(*(x.margins for x in steps), strict=True)]
     odd = problem.operand(maps_of(problem)).alignment < Alignment.TEXTURE
-    copied = odd or (any(reach) and max(max(x.R, x.S) for x in steps) > MOST_TAPS)
+    copied = odd or (any(reach) and _most_taps(problem) > MOST_TAPS)
     above, below, left, right = reach if copied else (0, 0, 0, 0)
     h = s.H + above + below
+    operand = problem.operand(maps_of(problem))
     # The copy of N,C,H,W has zeroes to the right alone: left of a row lie those of the row above.
     w = s.W + (left + right if chwn else max(left, right))
     strides = (1, h * w * s.N, w * s.N, s.N) if chwn else (s.C * h * w, h * w, w, 1)
+    elements = s.N * s.C * h * w
+    if operand.strides:
+        channel, row, column, image = operand.strides if chwn else (*operand.strides[1:], operand.strides[0])
+        strides, elements = (image, channel, row, column), operand.extent
     _, _, row, column = strides
     found = []
     for x in steps:
         start = (above - x.pad_h) * row + ((left if chwn else 0) - x.pad_w) * column
-        found.append((x, _Maps(*strides, start, any(x.margins) and not copied, copied, s.N * s.C * h * w, (h, w),
+        found.append((x, _Maps(*strides, start, any(x.margins) and not copied, copied, elements, (h, w),
                                (above, left))))
     return found
 
@@ -380,12 +409,12 @@ def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, 
     bound: dict[str, str | Part] = {"tex_I": Part(images, base) if base else images, "tex_F": bank.place}
     if spec.turned:
         row = s.patch // _TEXEL_FLOATS
-        geometry |= {"filter_texels": row, "filter_row": row, "filter_group": k * row}
+        geometry |= {"filter_texels": row, "filter_row": row, "filter_group": k * row, "filter_more": 16 * row}
         further = _SECOND_FILTERS * row if s.K > _SECOND_FILTERS else 0  # what does not exist may be anything
     else:
         row = _row_step(s, maps, spec) * bank.row // _TEXEL_FLOATS
         geometry |= {"filter_texels": -(-k // _TEXEL_FLOATS), "filter_row": row,
-                     "filter_group": bank.row // s.groups // _TEXEL_FLOATS}
+                     "filter_group": bank.row // s.groups // _TEXEL_FLOATS, "filter_more": 2 * row}
         further = 4 * row
     if "tex_G" in spec.textures:
         bound["tex_G"] = Part(bank.place, further * _TEXEL_FLOATS * FLOAT_BYTES)
@@ -430,7 +459,7 @@ def _work(s: Correlation, spec: PixelKernel, grid: tuple[int, int, int], iterati
     once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * pixels * s.K
     alone = _ALONE[spec.warps] * iterations + rest + _ENDS
     return Work(grid[0] * grid[1] * grid[2], spec.warps * slots, alone, FLOAT_BYTES * once, spec.warps * translated,
-                spec.resident, spec.warps, LATENCY)
+                spec.resident, spec.warps, spec.translated_resident, LATENCY)
 
 
 def magic(divisor: int, limit: int) -> tuple[int, int]:
@@ -527,4 +556,4 @@ def _dilation(v: Mapping[str, int], axis: str) -> int:
     return v[f"dil_{axis}_round"] // v[f"dil_{axis}_magic"] + 1
 
 
-FAMILY = Family("pixels", KERNELS, contract, ("forward", "data"), refuses_strided, candidates)
+FAMILY = Family("pixels", KERNELS, contract, ("forward", "data"), refuses, candidates)

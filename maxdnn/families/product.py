@@ -22,6 +22,7 @@ GROUP = 8
 
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of C in 32 bits
 _VECTORS = 4  # flag of the kernels: rows of C begin at multiples of 16 bytes
+_TRANSLATED_RESIDENT = {64: 7, 128: 2}  # blocks, by the registers that ptxas 12.9 takes for sm_90
 _WARPS = 16  # of an SM at a time: the kernels have 128 registers
 _LATENCY = 9000  # clocks of a block alone beside its iterations: instructions and first texels from DRAM, last stores
 
@@ -170,7 +171,8 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int) -> Work:
     warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
     once = s.batch * (s.M * s.K + s.K * s.N + splits * s.M * s.N)
     return Work(tiles * splits, warps * (loop * share + rest), spec.alone * share + _LATENCY, FLOAT_BYTES * once,
-                translated=warps * (spec.translated * share + rest), resident=_WARPS // warps)
+                translated=warps * (spec.translated * share + rest), resident=_WARPS // warps,
+                translated_resident=_TRANSLATED_RESIDENT[spec.tile])
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

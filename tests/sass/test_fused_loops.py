@@ -67,9 +67,11 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
 
 
 def test_floating_point_takes_97_percent_of_the_issue_slots(spec, loop):
-    """Where the taps of each element are tested, and where two coordinates of filters are needed, a little less."""
+    """Where the taps of each element are tested, and where two coordinates of filters are needed, a little less; least
+    where a thread fetches for two pixels."""
     assert Counter(inst.opcode for inst in loop)["FFMA"] == 512
-    assert 512 / issue_slots(loop) >= (0.955 if each_tap(spec) else 0.969 if spec.tile == (32, 64) else 0.97)
+    least = 0.955 if each_tap(spec) or spec.tile == (64, 32) else 0.969 if spec.tile == (32, 64) else 0.97
+    assert 512 / issue_slots(loop) >= least
 
 
 @pytest.mark.parametrize("spec", pixels.KERNELS, ids=lambda spec: spec.name)
@@ -78,7 +80,7 @@ def test_the_loop_of_the_pixel_kernels_is_512_multiplications_and_what_a_tile_ne
     threads = 32 * spec.warps
     texels, filters = spec.tile[0] * 8 // threads, 2 * spec.tile[1] // threads
     tests = {"none": 0, "one": 1, "each": texels}[spec.tests]
-    words = texels // 2 + (texels // 2 if spec.tests == "each" else 0) + 1
+    words = min(8, texels) // 2 * (2 if spec.tests == "each" else 1) + 1
     stores = texels + filters * (4 if spec.turned else 1)
     assert mix == Counter({"FFMA": 512, "LDS": 32, "TLD": texels + filters, "LDC": words, "BAR": 1, "BRA": 1,
                            "STS": stores, "IADD": texels + max(1, filters // 2) + 1, "LOP": 4 + tests})
