@@ -12,6 +12,7 @@ import maxdnn
 from maxdnn import ConvShape, ShapeError, conv_bprop_bias, conv_bprop_data, conv_bprop_filters, conv_fprop, plan
 from maxdnn.emu import VirtualGpu
 from maxdnn.families import registry
+from maxdnn.layers import LAYERS
 from maxdnn.problem import data, filters
 from tests.contract import run_plan
 from tests.gradients import gradient
@@ -261,6 +262,14 @@ def test_gradients_that_begin_anywhere_are_copied_if_a_plan_says_so():
         memory = np.ones(G.size + 1, np.float32)
         arrays = {"gradients": memory[1:].reshape(G.shape), "images": X, "filters": F}
         judge(made, {role: arrays[role] for role in KINDS[kind]}, call(made, arrays))
+
+
+def test_first_layers_are_computed_by_blocks_of_pixels():
+    for layer in LAYERS:
+        if layer.name in ("conv1", "L1"):
+            for layout in LAYOUTS:
+                made = plan(layer.shape, layout=layout, kind="data")
+                assert made.family == "blocks" and "of their taps are the layer's" in made.explain()
 
 
 def test_terms_of_long_sums_are_added_in_parts():

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ..kernels import KernelSpec
 from . import (
+    blocks,
     depthwise,
     depthwise_filters,
     direct,
@@ -24,6 +25,7 @@ FAMILIES: tuple[Family, ...] = (
     pixels.FAMILY,
     depthwise.FAMILY,
     depthwise_filters.FAMILY,
+    blocks.FAMILY,
     filters.FAMILY,
     sums.FAMILY,
     winograd.FAMILY,
