@@ -3,7 +3,8 @@ own search, in one run. Whole calls on N,C,H,W arrays (ours on C,H,W,N ones, if 
 distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured into CUDA graphs, all libraries
 alike, so that the host's share is in none; medians of event times. Outputs are compared with float64 on the same GPU.
 
-Needs pycuda, nvidia-ml-py, PyTorch and cuDNN 9. Writes rows as they come; rows of other passes in the file are kept."""
+Needs pycuda, nvidia-ml-py, PyTorch and cuDNN 9. Writes rows as they come; rows of other measurements in the file are
+kept."""
 
 import argparse
 import dataclasses
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, EVERY_ALGORITHM, ClockSampler, Cudnn, CudnnError
+from suite_gradients import gradient_row
 
 import maxdnn
 from maxdnn import ConvShape
@@ -41,6 +43,10 @@ RESNET_50 = ((3, 224, 64, 7, 2, 3), (64, 56, 64, 1, 1, 0), (64, 56, 64, 3, 1, 1)
              (256, 14, 256, 3, 1, 1), (1024, 14, 512, 1, 1, 0), (512, 14, 512, 3, 2, 1), (512, 7, 2048, 1, 1, 0),
              (1024, 14, 2048, 1, 2, 0), (2048, 7, 512, 1, 1, 0), (512, 7, 512, 3, 1, 1))
 CALLS = 10  # in a graph
+
+
+KEYS = ("layer", "n", "pass", "layout")
+"""What tells rows of the results apart."""
 
 
 def shapes(n: int) -> Iterator[tuple[str, ConvShape]]:
@@ -102,7 +108,15 @@ class Suite:
         source, target = self.torch.zeros((2, nbytes // 4), device="cuda")
         return 2 * nbytes / self.seconds_of(lambda: target.copy_(source))
 
-    def row(self, name: str, s: ConvShape, every: bool, layout: str, launches: bool) -> dict[str, Any]:
+    def row(self, name: str, s: ConvShape, every: bool, layout: str, launches: bool, direction: str) -> dict[str, Any]:
+        about = {"network": name.rsplit("-", 1)[0] if name.startswith(("alex", "over")) else name.split("-")[0],
+                 "layer": name, "n": s.N, "pass": direction, "layout": layout, "kind": "measured",
+                 "gpu": self.device.name}
+        if direction != "forward":
+            return about | gradient_row(self, direction, s, every, layout)
+        return about | self._forward(s, every, layout, launches)
+
+    def _forward(self, s: ConvShape, every: bool, layout: str, launches: bool) -> dict[str, Any]:
         torch = self.torch
         generator = torch.Generator("cuda").manual_seed(1)
 
@@ -120,9 +134,7 @@ class Suite:
 
         def run(plan: Any) -> Callable[[], Any]:
             return lambda: maxdnn.conv_fprop(ours, bank, plan=plan, out=out, stream=self.queue)
-        row = {"network": name.rsplit("-", 1)[0] if name.startswith(("alex", "over")) else name.split("-")[0],
-               "layer": name, "n": s.N, "pass": "forward", "layout": layout, "kind": "measured",
-               "gpu": self.device.name, "seconds": self.seconds_of(run(plan)),
+        row = {"seconds": self.seconds_of(run(plan)),
                "plan": f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}", "algorithm": plan.algorithm,
                "notes": list(plan.notes)}
         row["error"] = row["direct_error"] = self._error(x, w, out if layout == "NCHW" else out.permute(3, 0, 1, 2), s)
@@ -186,6 +198,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--n", type=int, nargs="+", default=[1, 8, 32, 128], help="minibatches")
     parser.add_argument("--match", nargs="+", default=[""], help="only layers whose name holds one of these")
     parser.add_argument("--every", action="store_true", help="time every candidate plan, too")
+    parser.add_argument("--pass", dest="passes", nargs="+", default=["forward"], choices=["forward", "data", "filters"],
+                        help="the layers themselves, or gradients of their images or filters")
     parser.add_argument("--layout", nargs="+", default=["NCHW"], help="of our arrays: NCHW, CHWN or both")
     parser.add_argument("--launches", action="store_true", help="time every launch of our plan alone, too")
     parser.add_argument("--seconds", type=float, default=0.03, help="how long to repeat each measurement")
@@ -195,18 +209,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     kept = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
     results = {"gpu": suite.device.name, "driver": suite.clock.driver_version, "cudnn": suite.cudnn.version,
                "sm_mhz": suite.clock.read(), "copy_bytes_per_second": suite.copy_rate(),
-               "rows": [r for r in kept if r["pass"] != "forward"]}
+               "rows": kept}
     wrong = 0
-    for n, layout in itertools.product(args.n, args.layout):
+    for direction, n, layout in itertools.product(args.passes, args.n, args.layout):
         for name, shape in shapes(n):
             if not any(part in name for part in args.match):
                 continue
-            row = suite.row(name, shape, args.every, layout, args.launches)
-            results["rows"].append(row)
+            row = suite.row(name, shape, args.every, layout, args.launches, direction)
+            results["rows"] = [r for r in results["rows"] if any(r[key] != row[key] for key in KEYS)] + [row]
             wrong += not row["correct"]
             ratios = " ".join(f"{who.replace('_', ' ')} {row[f'{who}_seconds'] / row['seconds']:5.2f}"
                               for who in ("cudnn_direct", "cudnn_fastest", "pytorch"))
-            print(f"{name:32} {layout} N={n:<4}{1e6 * row['seconds']:10.1f} us  {ratios} "
+            print(f"{direction:8}{name:32} {layout} N={n:<4}{1e6 * row['seconds']:10.1f} us  {ratios} "
                   f"{row['cudnn_fastest_algorithm']:22}{row['error']:9.1e}  {row['plan']}", flush=True)
             args.json.write_text(json.dumps(results, indent=1) + "\n")
             suite.torch.cuda.empty_cache()

@@ -33,6 +33,8 @@ def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stri
     and Q do not tell where the stride is more than 1; returns (C, H, W, N). With layout="NCHW": (N, K, P, Q),
     (K, C/groups, R, S) and (N, C, H, W). The other arguments say what the layer is, or where and how to compute, as for
     `conv_fprop`; `plan`: of `maxdnn.plan(.., kind="data")`. The same bits in every run, with deterministic=False too.
+    Images of few channels may be computed by blocks of pixels: a NaN or an infinity among the gradients may then be met
+    by all pixels of the blocks that it reaches.
 
     Peak extra memory beside the result: the plan's `workspace_bytes`. Raises ShapeError and DeviceError as `conv_fprop`
     does, before anything runs; also for a size that the gradients and filters do not come from."""

@@ -12,6 +12,7 @@ import maxdnn
 from maxdnn import ConvShape, ShapeError, conv_bprop_bias, conv_bprop_data, conv_bprop_filters, conv_fprop, plan
 from maxdnn.emu import VirtualGpu
 from maxdnn.families import registry
+from maxdnn.layers import LAYERS
 from maxdnn.problem import data, filters
 from tests.contract import run_plan
 from tests.gradients import gradient
@@ -201,8 +202,8 @@ def test_nan_and_infinity_reach_only_what_they_belong_to(kind):
     """What does not exist must not be met as zero times something."""
     s = ConvShape(2, 9, 5, 5, 5, 3, 3, 1, 1)
     for kernel in served(s, "CHWN", kind):
-        if kernel.startswith("winograd"):
-            continue  # promises less: tests/test_winograd.py
+        if kernel.startswith(("winograd", "blocks")):
+            continue  # promise less: tests/test_winograd.py and below
         made = plan(s, kernel=kernel, kind=kind)
         arrays = {role: np.ones(size, np.float32) for role, size in made.array_shapes().items()}
         arrays["gradients"][2, 0, 0, 0] = np.nan
@@ -261,6 +262,26 @@ def test_gradients_that_begin_anywhere_are_copied_if_a_plan_says_so():
         memory = np.ones(G.size + 1, np.float32)
         arrays = {"gradients": memory[1:].reshape(G.shape), "images": X, "filters": F}
         judge(made, {role: arrays[role] for role in KINDS[kind]}, call(made, arrays))
+
+
+def test_nan_stays_in_the_blocks_whose_windows_it_lies_in():
+    s = ConvShape(2, 3, 40, 40, 5, 3, 3, 1, 1)
+    name = next(x for x in served(s, "CHWN", "data") if x.startswith("blocks_4x4"))
+    gradients = np.ones((5, 40, 40, 2), np.float32)
+    gradients[2, 20, 20, 0] = np.nan
+    made = plan(s, kernel=name, kind="data")
+    out = conv_bprop_data(gradients, np.ones((3, 3, 3, 5), np.float32), (40, 40), plan=made)
+    assert np.isnan(out[:, 19:22, 19:22, 0]).all() and np.isfinite(out[..., 1]).all()
+    lost = np.argwhere(np.isnan(out[0, :, :, 0]))
+    assert lost.min() >= 20 - 5 and lost.max() <= 20 + 5
+
+
+def test_first_layers_are_computed_by_blocks_of_pixels():
+    for layer in LAYERS:
+        if layer.name in ("conv1", "L1"):
+            for layout in LAYOUTS:
+                made = plan(layer.shape, layout=layout, kind="data")
+                assert made.family == "blocks" and "of their taps are the layer's" in made.explain()
 
 
 def test_terms_of_long_sums_are_added_in_parts():

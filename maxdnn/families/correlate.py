@@ -98,6 +98,8 @@ def maps_of(problem: Problem) -> str:
 def correlations(problem: Problem) -> tuple[Correlation, ...]:
     """Those that a problem of kind "data" consists of, the first of them with taps; else the layer's own."""
     s: ConvShape = problem.shape
+    if isinstance(s, Correlation):
+        return (s,)
     if problem.kind != "data":
         return (Correlation(s.N, s.C, s.H, s.W, s.K, s.R, s.S, s.P, s.Q, (s.str_h, s.str_w), (s.pad_h, s.pad_w),
                             (s.dil_h, s.dil_w), s.groups, (0, 0), (1, 1), (s.P, s.Q)),)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ..kernels import KernelSpec
 from . import (
+    blocks,
     depthwise,
     depthwise_filters,
     direct,
@@ -26,6 +27,7 @@ FAMILIES: tuple[Family, ...] = (
     pointwise.FAMILY,
     depthwise.FAMILY,
     depthwise_filters.FAMILY,
+    blocks.FAMILY,
     filters.FAMILY,
     sums.FAMILY,
     winograd.FAMILY,
