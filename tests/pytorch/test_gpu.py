@@ -17,6 +17,7 @@ import maxdnn.torch as mt
 from maxdnn import choose, problem
 from maxdnn.devices import find
 from maxdnn.torch import kept_filters, ops
+from maxdnn.torch.networks import Network
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)
@@ -247,6 +248,13 @@ def test_a_compiled_model_has_no_breaks():
     close(out, stock.double()(x.double()).detach())
     out.sum().backward()
     assert all(p.grad is not None for p in own.parameters())
+
+
+def test_resnet50_compiles_and_computes_the_same():
+    model = mt.replace(Network("resnet50").to(CUDA).eval())
+    x = torch.rand(2, 3, 224, 224, device=CUDA)
+    with torch.no_grad():
+        close(torch.compile(model, fullgraph=True)(x), model(x).double(), 1e-4)
 
 
 @pytest.mark.parametrize("operator, shapes, numbers", [
