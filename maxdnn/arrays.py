@@ -10,7 +10,7 @@ import numpy as np
 from .errors import ShapeError
 
 FLOAT_BYTES = 4
-_TYPES = {"torch.float32": "<f4"}
+_TYPES: dict[Any, str] = {}  # of PyTorch's dtypes that were met
 
 
 class ArrayView(NamedTuple):
@@ -53,7 +53,7 @@ def view(name: str, array: Any, rank: int | None = 4, strided: bool = False) -> 
         address, on_host, writable = array.ctypes.data, True, array.flags.writeable
     elif type(array).__module__ == "torch" and array.is_cuda and array.is_contiguous() and not array.requires_grad:
         # The interface of a tensor takes longer than all the rest of a call.
-        shape, typestr, strides = tuple(array.shape), _TYPES.get(str(array.dtype), str(array.dtype)), None
+        shape, typestr, strides = tuple(array.shape), _TYPES.get(array.dtype) or _torch_type(array.dtype), None
         address, on_host, writable = array.data_ptr(), False, True
     else:
         interface = getattr(array, "__cuda_array_interface__", None)
@@ -100,6 +100,11 @@ def _interface(name: str, interface: Any) -> tuple[tuple[int, ...], Any, tuple[i
                          f"(got {interface!r})") from None
     if interface.get("mask") is not None:
         raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
+    return found
+
+
+def _torch_type(dtype: Any) -> str:
+    found = _TYPES[dtype] = "<f4" if str(dtype) == "torch.float32" else str(dtype)
     return found
 
 

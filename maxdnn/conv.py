@@ -70,13 +70,13 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
         plan = prepared.plan
     if bias is not None:
         given["bias"] = view("bias", bias, rank=1)
-    check_wanted(algorithm, max_error, max_workspace_bytes)
     scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     reads_out = bool(scalars["beta"] != 0)
     if reads_out and out is None:
         raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
-    problem = partial(forward, layout=layout, bias=bias is not None, reads_out=reads_out, activation=activation)
     if plan is None:
+        check_wanted(algorithm, max_error, max_workspace_bytes)
+        problem = partial(forward, layout=layout, bias=bias is not None, reads_out=reads_out, activation=activation)
         shape = _shape(given["images"], given["filters"], stride, padding, dilation, groups, layout)
         wanted: Mapping[str, tuple[int, ...]] = problem(shape).shapes
         check_shapes(given, wanted, "")

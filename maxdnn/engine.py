@@ -53,12 +53,13 @@ class Engine:
     def run(self, plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], stream: Any,
             workspace: int | None = None) -> None:
         handle, loaded = self._stream_handle(stream), self.loaded(plan)
-        if workspace is not None:
-            loaded.run(self._places(given, stream), workspace, scalars, handle)
+        on_host = next(iter(given.values())).on_host
+        if workspace is not None or not (on_host or plan.workspace):
+            loaded.run(self._places(given, stream), workspace or 0, scalars, handle)
             return
         lane = self._lane(handle)
         with lane.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
-            if next(iter(given.values())).on_host:
+            if on_host:
                 with _HostArrays(self.device, plan, given, stream) as places:
                     loaded.run(places, lane.place(plan, handle), scalars, handle)
             else:

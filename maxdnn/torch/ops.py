@@ -4,8 +4,8 @@ shapes for tracing (torch.compile, torch.export) and derivatives; a call finds i
 tensors to the engine where they are."""
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,6 @@ _ROLES = "images", "filters", "bias"
 
 _plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
 _eager: dict[tuple[Any, ...], tuple[Plan, Any, int, int, torch.Size]] = {}  # see `eager`
-_asked: list[tuple[Problem, Any]] | None = None  # what is asked for, while that is recorded
 _devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
 
 
@@ -188,10 +187,7 @@ def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
 
 def _find(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf, device: Any) -> Plan:
     """The plan of a call that is new. Raises ShapeError for what is no convolution."""
-    asked = problem_of(kind, given, images, filters, conf, device)
-    if _asked is not None:
-        _asked.append((asked, device))
-    return choose(asked, chip_of(device))
+    return choose(problem_of(kind, given, images, filters, conf, device), chip_of(device))
 
 
 def problem_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf,
@@ -212,21 +208,6 @@ def problem_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Nu
         if view.shape != wanted and (n or role in ("filters", "bias")):
             raise ShapeError(f"{role} must have shape {wanted} (got {tuple(view.shape)})")
     return asked
-
-
-@contextmanager
-def recording() -> Iterator[list[tuple[Problem, Any]]]:
-    """Fills the list with the problem and the device of every call that is made until the end of the `with`, and
-    chooses every plan anew: to tune what a model asks for, and to forget what was chosen before that."""
-    global _asked
-    asked: list[tuple[Problem, Any]] = []
-    _forget()
-    _asked = asked
-    try:
-        yield asked
-    finally:
-        _asked = None
-        _forget()
 
 
 def _forget() -> None:

@@ -10,6 +10,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import maxdnn.torch as mt
 from maxdnn.torch import kept_filters
+from maxdnn.torch.networks import Network
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run")]
 
@@ -171,6 +172,19 @@ def test_a_compiled_model_has_no_graph_break_and_the_same_results():
     wanted = torch.autograd.grad(model(x).sum(), [x, *model.parameters()])
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_resnet50_compiles_as_one_graph_of_our_operators():
+    """On tensors without memory: what matters is what is traced."""
+    seen = []
+
+    def look(graph, example):
+        seen.append(sum(node.target in (torch.ops.maxdnn.conv2d, torch.ops.maxdnn.conv2d.default)
+                        for node in graph.graph.nodes))
+        return graph.forward
+    model = mt.replace(Network("resnet50").eval()).to("meta")
+    out = torch.compile(model, backend=look, fullgraph=True)(torch.zeros(2, 3, 224, 224, device="meta"))
+    assert seen == [53] and out.shape == (2, 1000)
 
 
 def test_an_exported_model_takes_any_batch():
