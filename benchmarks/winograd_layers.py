@@ -1,7 +1,7 @@
 """Simulated whole calls of what the planner takes, every launch counted: the ten layers of the paper's table at 128
-images on gm204, and all convolutions of VGG-E on gm200 at the 1126 MHz of Lavin and Gray's measurements (Fast Algorithms
-for Convolutional Neural Networks, 2015, table 5: a Titan X). Their figures are measured, these simulated. About ten
-minutes of a core and 4 GiB of memory."""
+images on gm204, and all convolutions of VGG-E on gm200 at the 1126 MHz of Lavin and Gray's measurements (Fast
+Algorithms for Convolutional Neural Networks, 2015, table 5: a Titan X). Their figures are measured, these simulated.
+About ten minutes of a core and 4 GiB of memory."""
 
 import argparse
 import sys
