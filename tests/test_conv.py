@@ -359,7 +359,7 @@ def read_only(array):
     (dict(images=np.zeros((3, 6, 5, 4))), "images must be float32 (got float64)"),
     (dict(filters=np.zeros((3, 3, 2, 8), np.int32)), "filters must be float32 (got int32)"),
     (dict(images=[1, 2]), "images must be a NumPy array or have __cuda_array_interface__ (got list)"),
-    (dict(images=np.zeros((3, 6, 5, 8), np.float32)[..., ::2]), "images must be C-contiguous"),
+    (dict(images=np.zeros((3, 6, 5, 4), np.float32)[:, ::-1]), "images must have strides that are"),
     (dict(filters=np.zeros((3, 3, 2, 8), np.float32, order="F")), "filters must be C-contiguous"),
     (dict(images=np.zeros((3, 6, 5, 0), np.float32)), "images must have no axis of size zero"),
     (dict(filters=np.zeros((3, 0, 2, 8), np.float32)), "filters must have no axis of size zero"),
@@ -420,7 +420,7 @@ def test_what_is_no_device_is_refused(device):
 def test_a_map_beyond_the_reach_of_a_texture_is_refused(monkeypatch):
     monkeypatch.setattr(find, "of_address", lambda address: find.host())
     images = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1, 2**15, 2**15, 4), (0, 0, 0, 0))
-    with pytest.raises(ShapeError, match="C-contiguous"):
+    with pytest.raises(ShapeError, match="output K x P x Q x N must be at most 4294967295 elements"):
         conv_fprop(images, np.zeros((1, 1, 1, 4), np.float32))
     images = OnGpu((1, 2**15, 2**15, 4))  # 16 GiB that exist only by name
     with pytest.raises(ShapeError, match="4 GiB reach of a texture"):
