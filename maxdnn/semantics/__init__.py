@@ -15,6 +15,7 @@ from . import (  # noqa: F401  (importing registers the functions)
     video,
     warp,
 )
+from . import hopper, hopper_convert  # noqa: F401  (after those they share)
 from .machine import Machine, V
 from .registry import SEMANTICS, meaning
 
