@@ -47,7 +47,6 @@ class ConvergenceLowering(Lowering):
         return inst.guard.index == PT and not inst.guard.negated and (ps is None or (ps.value == PT and not ps.inv))
 
     def _branch(self, inst: Instruction) -> None:
-        b = self.b
         target, after = static_target(inst) or 0, self.at.following(inst.address)
         if ".DIV" in inst.text() or ".CONV" in inst.text():
             self._divergent(inst, target, after)

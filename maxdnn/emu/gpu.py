@@ -289,6 +289,7 @@ class VirtualFunction:
             words[0:3], words[3:6] = block, grid
             words[8:10] = LOCAL_WINDOW << 24, 0
             words[0x28 // 4], words[0x2C // 4] = self.local_bytes, shared_bytes
+            words[0x10C // 4] = 1  # SMs
             return
         words[0], words[1] = SHARED_WINDOW << 24, LOCAL_WINDOW << 24
         words[2:5], words[5:8] = block, grid

@@ -38,7 +38,8 @@ WARP: Mapping[str, tuple[int, str]] = _fields(0, f"""
     pc:i32 active:i32 alive:i32 state:i32 depth:i32 index:i32 fuel:i64 issued:i64
     bar_id:i32 bar_count:i32 bar_kind:i32 bar_bits:i32 bar_result:i32 trace_runs:i32 trace_rows:i32
     initial:i32 synced:i32
-    parked:i32 blocked:i32 masks:{VECTOR_BYTES * CONVERGENCE} where:{VECTOR_BYTES} waits:{VECTOR_BYTES} uniform:{VECTOR_BYTES * UNIFORMS}
+    blocked:i32 masks:{VECTOR_BYTES * CONVERGENCE} where:{VECTOR_BYTES} waits:{VECTOR_BYTES}
+    uniform:{VECTOR_BYTES * UNIFORMS}
     preds:64 flags:64 tid:{3 * VECTOR_BYTES} stack:{STACK_DEPTH * STACK_ENTRY} written:1024""")
 REGS_OFFSET = WARP["_end"][0]
 

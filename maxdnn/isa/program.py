@@ -138,7 +138,8 @@ def tests_predicate(inst: Instruction) -> bool:
     ps = inst.operand("ps")
     if inst.row.table.word_bits == 64:
         return False
-    return (ps is not None and (ps.value != PT or ps.inv)) or bool(inst.mods.get("mod_conv") or inst.mods.get("mod_div"))
+    told = ps is not None and (ps.value != PT or ps.inv)
+    return told or bool(inst.mods.get("mod_conv") or inst.mods.get("mod_div"))
 
 
 def tests_flags(inst: Instruction) -> bool:

@@ -7,6 +7,8 @@ from . import (  # noqa: F401  (importing registers the functions)
     convert,
     double,
     half,
+    hopper,
+    hopper_convert,
     integer,
     logic,
     memory,
@@ -15,7 +17,6 @@ from . import (  # noqa: F401  (importing registers the functions)
     video,
     warp,
 )
-from . import hopper, hopper_convert  # noqa: F401  (after those they share)
 from .machine import Machine, V
 from .registry import SEMANTICS, meaning
 

@@ -1,15 +1,16 @@
-"""Hopper's instructions where they are not Maxwell's: carries in predicates, 64-bit products, uniform registers, addresses
-with descriptors. What means the same has the same function (`same`). Sources: the PTX ISA, compiled code, and an H200."""
+"""Hopper's instructions where they are not Maxwell's: carries in predicates, 64-bit products, uniform registers,
+addresses with descriptors. What means the same has the same function (`same`). Sources: the PTX ISA, compiled code."""
 
 import math
 
 from ..isa import RZ, URZ, Instruction, Operand
 from ..isa.text import format_opcode
+from . import double, move, warp  # noqa: F401  (what they register is shared below)
 from .integer import compare, set_predicates
 from .logic import permute
 from .machine import UNIFORM, WINDOWS, Machine, V
 from .operands import combine, extend, f32, f64, i64, pair, pred, raw, set32, set64, set_pred
-from .registry import SEMANTICS, hopper, same
+from .registry import hopper, same
 from .single import _signed_word, canonical, flush, relation
 
 same("FFMA", "FADD", "FMUL", "FMNMX", "FSETP", "FCHK", "DADD", "DMUL", "DFMA", "SEL", "PRMT", "SHFL", "VOTE",
@@ -232,7 +233,7 @@ def fset(m: Machine, i: Instruction) -> None:
 
 @hopper("DSETP")
 def dsetp(m: Machine, i: Instruction) -> None:
-    """.MIN and .MAX: whether a is the result, and whether b is no number."""
+    """.MIN and .MAX: whether a is the result, and whether neither is a number."""
     how, a, b = i.mods["cmp"], f64(m, i["a"]), f64(m, i["b"])
     if how not in ("MIN", "MAX"):
         set_predicates(m, i, relation(m, how, a, b))
@@ -242,7 +243,7 @@ def dsetp(m: Machine, i: Instruction) -> None:
     wins = m.not_(below) if how == "MAX" else below
     number, nan = m.fcmp("ord", a, a), m.fcmp("uno", b, b)
     set_pred(m, i["pd"], m.and_(number, m.or_(wins, nan)))
-    set_pred(m, i["pq"], nan)
+    set_pred(m, i["pq"], m.and_(nan, m.not_(number)))
 
 
 @hopper("VIADDMNMX")

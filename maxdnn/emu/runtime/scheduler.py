@@ -68,7 +68,7 @@ def build_start_block(module: ir.Module) -> None:
         put(b, warp, WARP, "pc", get(b, ctx, CTX, "first_pc"))
         put(b, warp, WARP, "active", lanes)
         put(b, warp, WARP, "alive", lanes)
-        for name in ("parked", "blocked", "state", "depth", "bar_result", "trace_runs", "trace_rows"):
+        for name in ("blocked", "state", "depth", "bar_result", "trace_runs", "trace_rows"):
             put(b, warp, WARP, name, 0)
         put(b, warp, WARP, "issued", 0)
         put(b, warp, WARP, "synced", 1)
