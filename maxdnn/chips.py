@@ -13,7 +13,8 @@ SCHEDULERS = 4  # of an SM, each one issue slot a clock
 class Chip:
     """`dram_bytes_per_clock`: of an SM clock. `native`: whether it runs the cubins untranslated. `memory`: bytes of
     DRAM, 0 if not known. `driver`: of a real GPU, with its capability: what measurements on it are remembered under
-    beside its name; "" for a simulated chip."""
+    beside its name; "" for a simulated chip. `arch`: whose machine code it runs, beside what is translated; "" for a
+    simulated chip."""
 
     name: str
     sms: int
@@ -21,6 +22,7 @@ class Chip:
     native: bool = True
     memory: int = 0
     driver: str = ""
+    arch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,12 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
     refused: ShapeError | None = None
     for name, make in _candidates(problem, algorithm, families or registry.FAMILIES):
         try:
-            made[name] = make()
+            one = make()
         except ShapeError as e:
             refused = refused or e
+        else:
+            if _runs(one, chip):
+                made[name] = one
     if not made:
         assert refused is not None
         raise refused
@@ -133,13 +136,21 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, algorithm: str, ma
         candidates = dict(_candidates(problem, algorithm, families))
         if kernel not in candidates:
             raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {kernel!r})")
-        return replace(candidates[kernel](), chosen="by its name")
+        plan = candidates[kernel]()
+        if chip.arch and not _runs(plan, chip):
+            raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
+        return replace(plan, chosen="by its name")
     made = plans(problem, chip, algorithm=algorithm, max_error=max_error, families=families)
     for name, _ in record.results if record is not None else ():
         if name in made:  # else there is no such candidate any more, or it is not wanted
             return replace(made[name], chosen=record.why(name))  # type: ignore[union-attr]
     best = min(made.values(), key=lambda p: (p.apart[1] if prepared else p).clocks(chip))
     return replace(best, chosen=f"by estimate for {chip.name}")
+
+
+def _runs(plan: Plan, chip: Chip) -> bool:
+    """Whether the chip has the instruction sets that some of the plan's kernels are written in alone."""
+    return all(arch == chip.arch for arch in plan.archs)
 
 
 def _candidates(problem: Problem, algorithm: str, families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:

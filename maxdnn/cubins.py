@@ -1,9 +1,11 @@
-"""The kernels in machine code, kept inside the package: one cubin per source, which serves every architecture.
+"""The kernels in machine code, kept inside the package: one cubin per source, which serves every architecture of its
+instruction set.
 
-Code does not depend on the architecture (nothing in a cubin does but its label), so a source is assembled and checked
-once, for the oldest architecture that has its instructions, and relabelled for the others. What is kept is used as long
-as nothing it was made of has changed: the files of the source, the assembler, the instruction table, the rules it was
-checked by. A wheel brings all of it; in a source tree what is missing or out of date is made at first use."""
+Code of Maxwell and Pascal does not depend on the architecture (nothing in a cubin does but its label), so a source is
+assembled and checked once, for the oldest architecture that has its instructions, and relabelled for the others. What
+is kept is used as long as nothing it was made of has changed: the files of the source, the assembler, the instruction
+table, the rules it was checked by. A wheel brings all of it; in a source tree what is missing or out of date is made
+at first use."""
 
 import contextlib
 import functools
@@ -21,6 +23,8 @@ from pathlib import Path
 from .errors import AssemblyError
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
+HOPPER = "sm_90"
+HOPPER_FOLDER = "hopper"  # of the sources for it, inside sass/
 PACKAGE = Path(__file__).parent
 BINARIES = PACKAGE / "kernels_bin"
 RULES = ("check", "isa", "semantics", "cubin.py", "errors.py")
@@ -40,7 +44,12 @@ def sources() -> list[str]:
     """The kernel sources by name without suffix, those in folders with the folder ("probes/delay")."""
     sass = asset("sass")
     return sorted(path.relative_to(sass).with_suffix("").as_posix()
-                  for pattern in ("*.sass", "probes/*.sass") for path in sass.glob(pattern))
+                  for pattern in ("*.sass", "probes/*.sass", f"{HOPPER_FOLDER}/*.sass") for path in sass.glob(pattern))
+
+
+def architectures(source: str) -> tuple[str, ...]:
+    """Those a source is for."""
+    return (HOPPER,) if source.startswith(f"{HOPPER_FOLDER}/") else ARCHS
 
 
 @functools.cache
@@ -48,8 +57,8 @@ def cubin(source: str, arch: str) -> bytes:
     """The cubin of `sass/<source>.sass` for `arch`, assembled now if there is none; a source elsewhere is given as an
     absolute path without its suffix. Raises AssemblyError if it cannot be made: unknown source or architecture, no
     Perl, an error in the source, a hazard in the kernel."""
-    if arch not in ARCHS:
-        raise AssemblyError(f"arch must be one of {', '.join(ARCHS)} (got {arch!r})")
+    if arch not in architectures(source):
+        raise AssemblyError(f"arch must be one of {', '.join(architectures(source))} (got {arch!r})")
     return relabelled(_code(source), arch)
 
 
@@ -148,7 +157,8 @@ def _build(source: str, path: Path) -> bytes:
     origin = _origin(source)
     with tempfile.TemporaryDirectory(prefix="maxdnn-build-") as folder:
         made = Path(folder) / path.name
-        _assembled(origin, made)
+        made.parent.mkdir(exist_ok=True)
+        _assembled(origin, made, architectures(source))
         _check(made)
         data = made.read_bytes()
     names = [os.path.relpath(file, origin.parent) for file in files(origin)]
@@ -158,15 +168,15 @@ def _build(source: str, path: Path) -> bytes:
     return data
 
 
-def _assembled(origin: Path, made: Path) -> None:
+def _assembled(origin: Path, made: Path, archs: tuple[str, ...]) -> None:
     """Assemble for the oldest architecture that has the kernel's instructions."""
     from .assemble import assemble
 
-    for arch in ARCHS:
+    for arch in archs:
         try:
             assemble(origin, made, arch=arch)
         except AssemblyError as e:
-            if f"this kernel is for {arch}" not in str(e) or arch == ARCHS[-1]:
+            if f"this kernel is for {arch}" not in str(e) or arch == archs[-1]:
                 raise
         else:
             return

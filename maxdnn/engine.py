@@ -233,7 +233,7 @@ class _Plain:
 
 def load(device: Device, spec: KernelSpec) -> Module:
     """A new module of a kernel's cubin."""
-    return device.load(cubin(spec.source.removesuffix(".sass"), device.arch))
+    return device.load(cubin(spec.source.removesuffix(".sass"), spec.arch or device.arch))
 
 
 class _Lane:

@@ -8,13 +8,13 @@ from typing import Any
 
 from .assemble import interface as declared
 from .cubin import interface
-from .cubins import asset, cubin
+from .cubins import HOPPER, architectures, asset, cubin
 from .errors import AssemblyError
 
 
 @dataclass(frozen=True, slots=True)
 class KernelParam:
-    """One kernel parameter: name, byte offset from the parameter base (0x140 of constant bank 0), bytes, type ("ptr"
+    """One kernel parameter: name, byte offset from the first parameter, bytes, type ("ptr"
     for a device address, "f32", "u32" ...), meaning."""
 
     name: str
@@ -45,10 +45,16 @@ class KernelSpec:
     source: str
     doc: str
 
+    @property
+    def arch(self) -> str | None:
+        """The one architecture it is for; None for one that runs, translated if need be, on every GPU."""
+        archs = architectures(self.source)
+        return HOPPER if archs == (HOPPER,) else None
+
     @functools.cached_property
     def _declared(self) -> Mapping[str, Any]:
         stem = self.source.removesuffix(".sass")
-        every = interface(cubin(stem, "sm_52")) or declared(asset("sass") / f"{stem}.sass")
+        every = interface(cubin(stem, self.arch or "sm_52")) or declared(asset("sass") / f"{stem}.sass")
         for kernel in every:
             if kernel["name"] == self.name:
                 return kernel

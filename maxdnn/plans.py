@@ -173,6 +173,11 @@ class Plan:
         return frozenset(n for x in self.launches for n in x.writes) - self.workspace.keys()
 
     @functools.cached_property
+    def archs(self) -> tuple[str, ...]:
+        """The architectures that some of its kernels are for alone."""
+        return tuple(dict.fromkeys(x.spec.arch for x in self.launches if x.spec.arch))
+
+    @functools.cached_property
     def textured(self) -> tuple[str, ...]:
         """The operands that are read as textures where they are."""
         found = {p.name if isinstance(p, Part) else p for x in self.launches for p in x.textures.values()}

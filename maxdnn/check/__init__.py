@@ -3,12 +3,14 @@ known of predicates leaves open; shared memory along sampled paths. Reports erro
 and advice. Knows instructions, control flow and, for addresses, what instructions compute; not how long a memory access
 takes."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from .. import cubin
 from ..cubin import CubinKernel
 from ..errors import CubinError
 from ..isa.program import Graph
+from . import hopper
 from .advice import advice
 from .effects import all_effects
 from .hazards import Hazards
@@ -25,11 +27,17 @@ def check_hazards(kernel: CubinKernel) -> Report:
     CubinError for anything but a kernel that `maxdnn.cubin.read` gave."""
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
+    if kernel.arch == "sm_90":
+        return _report(kernel, hopper.findings(kernel))
     timing = _timing(kernel)
     found = [*_control_findings(timing), *shared_findings(kernel, timing), *_not_followed(timing.graph)]
+    return _report(kernel, found, advice(timing))
+
+
+def _report(kernel: CubinKernel, found: list[Finding], advised: Iterable[Finding] = ()) -> Report:
     found.sort(key=lambda finding: finding.consumer.address)
     errors, warnings = (tuple(f for f in found if f.level == level) for level in (ERROR, WARNING))
-    return Report(kernel.name, len(kernel.instructions), errors, warnings, tuple(advice(timing)))
+    return Report(kernel.name, len(kernel.instructions), errors, warnings, tuple(advised))
 
 
 def control_findings(kernel: CubinKernel) -> list[Finding]:

@@ -29,6 +29,7 @@ except ImportError as e:
     raise DeviceError("GPU arrays need pycuda: pip install 'maxdnn[cuda]'") from e
 
 NATIVE = {(5, 0): "sm_50", (5, 2): "sm_52", (5, 3): "sm_53", (6, 0): "sm_60", (6, 1): "sm_61", (6, 2): "sm_62"}
+HOPPER = {(9, 0): "sm_90"}  # which runs kernels written for it, and translations of the others
 TRANSLATED_FROM = "sm_52"  # the architecture whose cubins are translated for other GPUs
 
 
@@ -82,7 +83,7 @@ class GpuFunction:
     def __init__(self, module: "GpuModule", name: str) -> None:
         self.module, self.device = module, module.device
         self.kernel = module.cubin.kernel(name)
-        self.dynamic = 0 if module.device.native else self.kernel.shared_bytes  # a translated kernel's is all dynamic
+        self.dynamic = 0 if module.native else self.kernel.shared_bytes  # a translated kernel's is all dynamic
         self.name = name
         self.pack = ArgumentPacker(self.kernel)
         self.launching = f"launching {name} on {module.device.name}"
@@ -119,7 +120,7 @@ class PreparedLaunch:
         self._bound: list[tuple[str, int, int]] = []  # references, bytes, channels; their addresses come with a launch
         self._addresses = [0] * len(textures)
         data = function.pack(args)
-        if function.device.native:
+        if module.native:
             for number, (name, _) in enumerate(kernel.textures):
                 self._slots[name] = self._addresses, number
                 self._bound.append((name, textures[name], kernel.texture_channels(number)))
@@ -131,7 +132,7 @@ class PreparedLaunch:
         room = bytearray(-(-len(data) // 8) * 8)
         room[:len(data)] = data
         self._words, self._floats = memoryview(room).cast("Q"), memoryview(room).cast("f")
-        if not function.device.native:
+        if not module.native:
             self._slots |= {name: (self._words, first + 2 * number) for number, (name, _) in enumerate(kernel.textures)}
         self._go = driver().launcher(function.handle, grid, block, function.dynamic,
                                      (ctypes.c_char * len(data)).from_buffer(room), function.launching)
@@ -159,13 +160,16 @@ class GpuModule:
     def __init__(self, device: "GpuDevice", data: bytes) -> None:
         self.device = device
         self.cubin: Cubin = read(data)
-        image = data if device.native else self._translate(data)
+        if self.cubin.arch == "sm_90" and device.capability not in HOPPER:
+            raise DeviceError(f"this cubin is machine code of sm_90, which {device.name} does not run")
+        self.native = device.native or self.cubin.arch in HOPPER.values()
+        image = data if self.native else self._translate(data)
         with device.active(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
             self.handle = driver().load(image)
             weakref.finalize(self, _unload, driver(), device.active(), self.handle).atexit = False
-            self._places = {} if device.native else self._translated_places()
+            self._places = {} if self.native else self._translated_places()
         self._textures: dict[str, Texture] = {}
-        self.uses_objects = not device.native and b"maxdnn_textures" in image
+        self.uses_objects = not self.native and b"maxdnn_textures" in image
         self._objects_sent = 0
 
     def _translate(self, data: bytes) -> bytes:
@@ -235,7 +239,7 @@ class GpuModule:
         names = [name for name, _ in kernel.textures]
         if len(names) != len(given) or any(name not in given for name in names):
             raise LaunchError(f"textures must name {names or 'none'} (got {sorted(given)})")
-        if not self.device.native:
+        if not self.native:
             return self._texture_block(kernel, given, at)
         for name in names:
             self.bind_native(name, given[name])
@@ -310,7 +314,8 @@ class GpuDevice:
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
-                         device.total_memory(), f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}")
+                         device.total_memory(), f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}",
+                         HOPPER.get(self.capability, self.arch))
         self.context = context  # its driver handle
         if not context:
             with self.active():

@@ -9,8 +9,8 @@ from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..forks import compiling
-from ..isa.program import WORD, normal
 from . import helpers
+from .converge import ConvergenceLowering
 from .lower import Lowering
 from .native import Code, cached_object
 from .program import Program
@@ -56,7 +56,8 @@ class CompiledKernel:
         was known already."""
         with compiling:
             program = Program(self.kernel, self._entries)
-            if address % WORD or normal(address) not in program.words:
+            at = self.kernel.addressing
+            if address % at.word or at.normal(address) not in program.words:
                 return False
             if address in self._entries:
                 return True
@@ -66,13 +67,14 @@ class CompiledKernel:
             return True
 
     def _compile(self, full: bool, checks: frozenset[str]) -> Code:
-        content = hashlib.sha256(self.kernel.code)
+        content = hashlib.sha256(self.kernel.arch.encode() + self.kernel.code)
         content.update(repr((full, sorted(checks), sorted(self._entries), self.bank_bytes,
                              self.kernel.attributes)).encode())
 
         def make() -> ir.Module:
             with _uncollected():
-                return Lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
+                lowering = Lowering if self.kernel.addressing.group else ConvergenceLowering
+                return lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
 
         return Code(cached_object(content.digest(), make))
 

@@ -3,7 +3,6 @@
 from ..cubin import CubinKernel
 from ..errors import DecodeError, EmulationFault
 from ..isa import decode
-from ..isa.program import index_of
 from . import layout
 from .memory import GlobalMemory
 from .worker import Worker
@@ -14,7 +13,7 @@ _WHAT = {
     "stack overflow": f"more than {layout.STACK_DEPTH} nested divergences or calls",
     "unmatched": "SYNC, BRK, CONT or RET without a matching SSY, PBK, PCNT or CAL",
     "bad target": "jump to an address outside the kernel",
-    "undecodable": "word that is no Maxwell instruction",
+    "undecodable": "word that is no instruction",
     "unsupported": "instruction whose meaning is not emulated",
     "undefined register": "read of a register that was never written",
     "race": "shared-memory race",
@@ -26,12 +25,12 @@ _WHAT = {
 
 def _instruction(kernel: CubinKernel, pc: int) -> str:
     words = kernel.words()
-    index = index_of(pc)
+    index = kernel.addressing.index_of(pc)
     if not 0 <= index < len(words) or words[index][0] != pc:
         return f"0x{pc:04x}"
     address, word, control = words[index]
     try:
-        return f"0x{pc:04x}: {decode(word, control, address).text()}"
+        return f"0x{pc:04x}: {decode(word, control, address, kernel.table).text()}"
     except DecodeError:
         return f"0x{pc:04x}: word 0x{word:016x}"
 

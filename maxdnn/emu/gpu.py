@@ -11,7 +11,6 @@ import numpy as np
 from ..cubin import (
     ADDRESSES,
     CODE_ADDRESS,
-    PARAM_BASE,
     Cubin,
     CubinKernel,
     external_functions,
@@ -223,7 +222,7 @@ class VirtualModule:
     def banks(self, kernel: CubinKernel) -> list[np.ndarray]:
         """Constant banks 0.. as they are before a launch. Those that change are fresh copies: bank 0 is the launch's
         own, and bank 3 may be written by another thread."""
-        first = bytearray(max(len(kernel.constants.get(0, b"")), PARAM_BASE + kernel.param_bytes))
+        first = bytearray(max(len(kernel.constants.get(0, b"")), kernel.param_base + kernel.param_bytes))
         banks = [aligned_bytes(0)] * layout.BANKS
         for number, data in {**kernel.constants, 0: bytes(first)}.items():
             banks[number] = aligned_bytes(len(data))
@@ -282,13 +281,20 @@ class VirtualFunction:
         return [textures[name] for name in names]
 
     def _fill_bank0(self, bank: np.ndarray, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int) -> None:
-        words = bank[:PARAM_BASE].view(np.uint32)
+        base = self.kernel.param_base
+        words = bank[:base].view(np.uint32)
+        data = ArgumentPacker(self.kernel)(args)
+        bank[base:base + len(data)] = np.frombuffer(bytes(data), np.uint8)
+        if self.kernel.arch == "sm_90":
+            words[0:3], words[3:6] = block, grid
+            words[8:10] = LOCAL_WINDOW << 24, 0
+            words[0x28 // 4], words[0x2C // 4] = self.local_bytes, shared_bytes
+            words[0x10C // 4] = 1  # SMs
+            return
         words[0], words[1] = SHARED_WINDOW << 24, LOCAL_WINDOW << 24
         words[2:5], words[5:8] = block, grid
         words[8] = self.local_bytes
         words[0xFC // 4] = shared_bytes
-        data = ArgumentPacker(self.kernel)(args)
-        bank[PARAM_BASE:PARAM_BASE + len(data)] = np.frombuffer(bytes(data), np.uint8)
 
     def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:

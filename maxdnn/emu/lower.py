@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from ..isa import PT, Instruction
-from ..isa.program import following, index_of, normal
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
@@ -33,6 +32,7 @@ class Lowering:
     def __init__(self, program: Program, full: bool, bank_bytes: Sequence[int],
                  checks: frozenset[str] = frozenset()) -> None:
         self.program = program
+        self.at = program.at
         self.full = full
         self.module = ir.Module(name="kernel")
         self.fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, PTR]), "run")
@@ -67,8 +67,8 @@ class Lowering:
         choice = b.switch(get(b, self.warp, WARP, "pc"), unknown)
         for start, head in self.heads.items():
             choice.add_case(c32(start), head)
-            if start % 32 == 8:
-                choice.add_case(c32(start - 8), head)
+            if self.at.group and start % self.at.group == self.at.word:
+                choice.add_case(c32(start - self.at.word), head)
         b.position_at_end(unknown)
         b.ret(c32(layout.BAD_PC))
 
@@ -103,7 +103,7 @@ class Lowering:
             else:
                 t.unsupported(f"{item.mnemonic} is not emulated")
         t.end_block()
-        self._go(following(block.last.address), block.last.address)
+        self._go(self.at.following(block.last.address), block.last.address)
 
     def _record_run(self, block: Block) -> None:
         """Note that this block runs, after making sure that its run and its addresses find room."""
@@ -118,7 +118,7 @@ class Lowering:
         b.position_at_end(on)
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "runs_room")), runs)
         where = at(b, get(b, self.ctx, CTX, "runs"), b.shl(b.zext(row, I64), c64(3)))
-        b.store(c64(index_of(block.start) | len(block.items) << 32), where)
+        b.store(c64(self.at.index_of(block.start) | len(block.items) << 32), where)
         put(b, self.warp, WARP, "trace_runs", b.add(runs, c32(1)))
 
     def _give_up(self, kind: str, address: int) -> None:
@@ -130,7 +130,7 @@ class Lowering:
     def _go(self, target: int, source: int) -> None:
         """Continue at a fixed address; a jump backwards lets the others run when the slice is used up."""
         b = self.b
-        target = normal(target)
+        target = self.at.normal(target)
         if target not in self.heads:
             self._give_up("bad target", source)
             return
@@ -157,9 +157,9 @@ class Lowering:
             self._indirect(inst)
         elif op in _PUSHES and target is not None:
             self._push(_PUSHES[op], target)
-            self._go(following(inst.address), inst.address)
+            self._go(self.at.following(inst.address), inst.address)
         elif op in ("CAL", "JCAL") and target is not None:
-            self._push(CALL, following(inst.address))
+            self._push(CALL, self.at.following(inst.address))
             self._go(target, inst.address)
         elif op in _LEAVES:
             self._leave(inst, _LEAVES[op])
@@ -170,7 +170,7 @@ class Lowering:
 
     def _unsupported(self, inst: Instruction) -> None:
         self.t.fault("trap" if inst.opcode == "BPT" else "unsupported")
-        self._go(following(inst.address), inst.address)
+        self._go(self.at.following(inst.address), inst.address)
 
     def _taken(self, inst: Instruction) -> ir.Value:
         """i32 mask of the lanes that are active, guarded and whose condition test holds."""
@@ -189,7 +189,7 @@ class Lowering:
 
     def _branch(self, inst: Instruction) -> None:
         b = self.b
-        target, after = static_target(inst) or 0, following(inst.address)
+        target, after = static_target(inst) or 0, self.at.following(inst.address)
         if self._unconditional(inst):
             self._go(target, inst.address)
             return
@@ -213,7 +213,7 @@ class Lowering:
     def _push(self, kind: int, target: int, lanes: ir.Value | None = None) -> None:
         callee = self.t.declare("rt_push", I32, [PTR, PTR, I32, I32, I32])
         lanes = self.t.active_bits if lanes is None else lanes
-        self.t.check(self.b.call(callee, [self.ctx, self.warp, c32(kind), c32(normal(target)), lanes]))
+        self.t.check(self.b.call(callee, [self.ctx, self.warp, c32(kind), c32(self.at.normal(target)), lanes]))
 
     def _leave(self, inst: Instruction, kind: int) -> None:
         b = self.b
@@ -234,11 +234,11 @@ class Lowering:
         b.ret(c32(layout.EXITED))
         b.position_at_end(rest)
         if self.full:
-            self._return(following(inst.address), layout.SWITCH)
+            self._return(self.at.following(inst.address), layout.SWITCH)
         else:
-            self._go(following(inst.address), inst.address)
+            self._go(self.at.following(inst.address), inst.address)
         b.position_at_end(stay)
-        self._go(following(inst.address), inst.address)
+        self._go(self.at.following(inst.address), inst.address)
 
     def _indirect(self, inst: Instruction) -> None:
         """A target per lane: register plus offset; BRX relative to the next word, JMX absolute."""
@@ -256,14 +256,14 @@ class Lowering:
         some, ready = self.fn.append_basic_block("others"), self.fn.append_basic_block("ready")
         b.cbranch(b.icmp_unsigned("!=", others, c32(0)), some, ready)
         b.position_at_end(some)
-        self._push(DIV, following(inst.address), others)
+        self._push(DIV, self.at.following(inst.address), others)
         b.branch(ready)
         b.position_at_end(ready)
         callee = t.declare("rt_indirect", I32, [PTR, PTR, VI32, I32])
         t.check(b.call(callee, [self.ctx, self.warp, targets, lanes]))
         b.branch(self._dispatch)
         b.position_at_end(stay)
-        self._go(following(inst.address), inst.address)
+        self._go(self.at.following(inst.address), inst.address)
 
     # -- barriers ----------------------------------------------------------------------------------------------
 
@@ -286,9 +286,9 @@ class Lowering:
             bits = b.ctpop(b.and_(holds, t.mask_bits))
         put(b, self.warp, WARP, "bar_kind", kind)
         put(b, self.warp, WARP, "bar_bits", bits)
-        self._return(following(inst.address), layout.BARRIER)
+        self._return(self.at.following(inst.address), layout.BARRIER)
         b.position_at_end(stay)
-        self._go(following(inst.address), inst.address)
+        self._go(self.at.following(inst.address), inst.address)
 
     def _uniform(self, inst: Instruction, name: str) -> ir.Value:
         """A barrier operand: immediate, or the register's value in the first executing lane."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from ..cubin import CubinKernel
 from ..errors import DecodeError
 from ..isa import Instruction, decode
-from ..isa.program import address_of, conditional, following, normal, noted_targets
+from ..isa.program import conditional, noted_targets
 from ..isa.program import static_target as named_target
 
-ENTRY = address_of(0)
-_JUMPS = ("BRA", "JMP", "SSY", "PBK", "PCNT", "PRET", "PLONGJMP", "CAL", "JCAL", "PEXIT")
-_ENDS = (*_JUMPS, "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "BAR", "LONGJMP", "BPT")
+_JUMPS = ("BRA", "JMP", "SSY", "PBK", "PCNT", "PRET", "PLONGJMP", "CAL", "JCAL", "PEXIT", "CALL")
+_ENDS = (*_JUMPS, "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "BAR", "LONGJMP", "BPT",
+         "BSSY", "BSYNC", "BREAK", "WARPSYNC", "BMOV")
 _NEVER_FALL_THROUGH = ("BRA", "JMP", "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "LONGJMP")
 
 
@@ -50,23 +50,25 @@ class Program:
 
     def __init__(self, kernel: CubinKernel, extra: Iterable[int] = ()) -> None:
         self.kernel = kernel
+        self.at = kernel.addressing
         self.words = {address: (word, control) for address, word, control in kernel.words()}
         self._items: dict[int, Instruction | Undecodable] = {}
-        leaders = self._leaders([ENTRY, *(normal(a) for a in extra), *self._listed_targets()])
+        leaders = self._leaders([self.at.address_of(0), *(self.at.normal(a) for a in extra),
+                                 *self._listed_targets()])
         self.blocks = {start: self._block(start, leaders) for start in sorted(leaders) if start in self.words}
 
     def item(self, address: int) -> Instruction | Undecodable:
         if address not in self._items:
             word, control = self.words[address]
             try:
-                self._items[address] = decode(word, control, address)
+                self._items[address] = decode(word, control, address, self.kernel.table)
             except DecodeError as e:
                 self._items[address] = Undecodable(address, str(e))
         return self._items[address]
 
     def _listed_targets(self) -> list[int]:
         """Addresses of everything the compiler noted as a target."""
-        found = {address_of(t) for targets in noted_targets(self.kernel).values() for t in targets}
+        found = {self.at.address_of(t) for targets in noted_targets(self.kernel).values() for t in targets}
         return sorted(found & self.words.keys())
 
     def _leaders(self, roots: list[int]) -> set[int]:
@@ -87,7 +89,7 @@ class Program:
                     if isinstance(item, Instruction):
                         work += self._successors(item)
                     break
-                address = following(address)
+                address = self.at.following(address)
         return leaders
 
     def _successors(self, inst: Instruction) -> list[int]:
@@ -96,7 +98,7 @@ class Program:
         if target is not None:
             out.append(target)
         if inst.opcode not in _NEVER_FALL_THROUGH or conditional(inst):
-            out.append(following(inst.address))
+            out.append(self.at.following(inst.address))
         return out
 
     def _block(self, start: int, leaders: set[int]) -> Block:
@@ -105,7 +107,7 @@ class Program:
         while address in self.words:
             item = self.item(address)
             items.append(item)
-            address = following(address)
+            address = self.at.following(address)
             if ends_block(item) or address in leaders:
                 break
         return Block(start, tuple(items))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from ..isa import PT, RZ, Instruction
-from ..isa.program import index_of
-from ..semantics.machine import FLAGS
+from ..isa.program import addressing_of
+from ..semantics.machine import FLAGS, UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
 from .lanes import ELEMENTS, Lanes, V
@@ -64,7 +64,14 @@ class WarpTracer(Lanes):
         self.position += 1
         guard = inst.guard
         self.mask, self.mask_bits = self.active, self.active_bits
+        if inst.row.uniform_guard:  # acts once for the warp, whichever lanes are active
+            self.mask, self.mask_bits = None, c32(-1)
         if guard.index == PT and not guard.negated:
+            return
+        if inst.row.uniform_guard:
+            self.mask = self.pred(UNIFORM_PREDICATE + guard.index)
+            self.mask = self.not_(self.mask) if guard.negated else self.mask
+            self.mask_bits = self.b.bitcast(self.mask, I32)
             return
         chosen = self.const("i1", 0) if guard.index == PT else self.pred(guard.index)
         chosen = self.not_(chosen) if guard.negated and guard.index != PT else chosen
@@ -89,6 +96,8 @@ class WarpTracer(Lanes):
     # -- registers ---------------------------------------------------------------------------------------------
 
     def slot(self, index: int) -> V:
+        if index >= UNIFORM:
+            return at(self.b, field(self.b, self.warp, WARP, "uniform"), VECTOR_BYTES * (index - UNIFORM))
         return at(self.b, self.warp, REGS_OFFSET + VECTOR_BYTES * index)
 
     def _remember(self, index: int, value: V) -> V:
@@ -107,7 +116,7 @@ class WarpTracer(Lanes):
         return self._reg(index)
 
     def _reg(self, index: int) -> V:
-        if index == RZ:
+        if index in (RZ, UNIFORM_ZERO):
             return self.const("i32", 0)
         known = self._regs.get(index)
         if known is None:
@@ -115,7 +124,7 @@ class WarpTracer(Lanes):
         return self._remember(index, known)
 
     def set_reg(self, index: int, value: V) -> None:
-        if index == RZ:
+        if index in (RZ, UNIFORM_ZERO):
             return
         merged = self._merge(value, lambda: self._reg(index))
         self._note_written(index, 1)
@@ -127,7 +136,7 @@ class WarpTracer(Lanes):
 
     def _must_be_written(self, first: int, count: int) -> None:
         """With the check on: fault if an executing lane never wrote one of these registers, and the value matters."""
-        if not self.undefined or first == RZ:
+        if not self.undefined or first == RZ or first >= UNIFORM:
             return
         caring = self._caring()
         for index in range(first, min(first + count, RZ)):
@@ -149,7 +158,7 @@ class WarpTracer(Lanes):
         return self.b.and_(self.mask_bits, open_)
 
     def _note_written(self, first: int, count: int) -> None:
-        if not self.undefined or first == RZ:
+        if not self.undefined or first == RZ or first >= UNIFORM:
             return
         for index in range(first, min(first + count, RZ)):
             slot_ = self._written_slot(index)
@@ -159,14 +168,14 @@ class WarpTracer(Lanes):
         return at(self.b, field(self.b, self.warp, WARP, "preds"), 4 * index)
 
     def pred(self, index: int) -> V:
-        if index == PT:
+        if index in (PT, UNIFORM_PREDICATE + PT):
             return self.const("i1", 1)
         if index not in self._preds:
             self._preds[index] = self.b.bitcast(self.b.load(self._pred_slot(index), typ=I32), VI1)
         return self._preds[index]
 
     def set_pred(self, index: int, value: V) -> None:
-        if index == PT:
+        if index in (PT, UNIFORM_PREDICATE + PT):
             return
         merged = self._merge_bits(value, lambda: self.pred(index))
         self._preds[index] = merged
@@ -230,6 +239,12 @@ class WarpTracer(Lanes):
         b = self.b
         if name.startswith("CTAID."):
             return self.broadcast(get(b, self.ctx, CTX, f"ctaid_{name[6].lower()}"))
+        if name == "CgaCtaId":  # where the block's window of shared memory lies, as generic addresses see it
+            return self.const("i32", layout.SHARED_WINDOW)
+        if name == "VIRTUALSMID":
+            return self.const("i32", 0)
+        if name == "SWINHI":
+            return self.const("i32", 0)
         if name == "VIRTID":
             return self.broadcast(b.shl(get(b, self.warp, WARP, "index"), c32(8)))
         if name == "VIRTCFG":
@@ -298,7 +313,7 @@ class WarpTracer(Lanes):
 
     def _site(self) -> V:
         """This instruction's memory of the allocation it touched last."""
-        index = index_of(self.inst.address) if self.inst else 0
+        index = addressing_of(self.inst).index_of(self.inst.address) if self.inst else 0
         return at(self.b, get(self.b, self.ctx, CTX, "sites"), layout.SITE_BYTES * index)
 
     def _spare(self, index: int) -> V:

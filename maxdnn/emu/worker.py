@@ -71,7 +71,7 @@ class Worker:
         self.shared = aligned_bytes(plan.shared_bytes + 16)
         self._stride = (plan.local_bytes + 15) // 16 * 16  # every lane's local memory is as aligned as its address
         self._local = aligned_bytes(self._stride * LANES * self.warps)
-        self._sites = aligned_bytes(layout.SITE_BYTES * (len(plan.compiled.kernel.code) // 32 * 3 + 1))
+        self._sites = aligned_bytes(layout.SITE_BYTES * (len(plan.compiled.kernel.code) // 8 + 1))
         self._shadow = aligned_bytes(layout.SHADOW_BYTES * plan.shared_bytes) if "race" in plan.checks else None
         self._scratch = aligned_bytes(layout.SCRATCH_BYTES)
         self._fill()
@@ -85,6 +85,7 @@ class Worker:
                             ("local_base", self._local), ("sites", self._sites), ("scratch", self._scratch)):
             c[name] = where.ctypes.data
         c["shadow"] = 0 if self._shadow is None else self._shadow.ctypes.data
+        c["first_pc"] = plan.compiled.kernel.addressing.address_of(0)
         c["warp_bytes"], c["warp_count"] = _WARP_BYTES, self.warps
         c["register_bytes"] = VECTOR_BYTES * min(plan.compiled.kernel.registers, _REGISTERS)
         c["local_stride"], c["local_bytes"] = self._stride, plan.local_bytes

@@ -35,13 +35,15 @@ class ProductKernel(KernelSpec):
     """`tile`: rows and columns of C of a block. `layout`: "n" or "t" for A and for B, as they lie or transposed.
     `slots`: issue slots of a warp for one loop iteration and for the rest. `alone`: clocks of an iteration of a block
     that has an SM for itself and waits for its texels, simulated on gm204. `translated`: slots of the loop as ptxas
-    12.9 makes it of the translation for sm_90; a few more or less by what is transposed."""
+    12.9 makes it of the translation for sm_90; a few more or less by what is transposed. `warps`: of an SM at a
+    time."""
 
     tile: int
     layout: str
     slots: tuple[int, int]
     alone: int
     translated: int
+    warps: int = _WARPS
 
 
 def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> ProductKernel:
@@ -55,6 +57,19 @@ def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> Pro
 LAYOUTS = ("nn", "nt", "tn", "tt")
 KERNELS = (*(_kernel(128, layout, (519, 261), 11) for layout in LAYOUTS),
            *(_kernel(64, layout, (521, 275), 20) for layout in LAYOUTS))
+
+
+def _native(layout: str) -> ProductKernel:
+    """Machine code of sm_90, 128 x 128 by 128 threads. `alone` as timed on an H200. An operand with k innermost takes
+    six stores more."""
+    turning = (layout[0] == "n") + (layout[1] == "t")
+    loop = 1096 + 6 * turning
+    return ProductKernel(f"sm90_product_128x128_{layout}", "hopper/product_128x128.sass", _DOC, 128, layout,
+                         (loop, 422 + 22 * turning), 1400, loop, 8)
+
+
+NATIVE = tuple(_native(layout) for layout in LAYOUTS)
+"""For compute capability 9.0 alone: operands by address instead of textures."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +86,7 @@ class Matrices:
 def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     groups = -(-problem.shape.K // GROUP)
-    for spec in KERNELS:
+    for spec in (*KERNELS, *NATIVE):
         if spec.layout == problem.layout:
             for splits in SPLITS:
                 if -(-groups // -(-groups // splits)) == splits:
@@ -124,6 +139,8 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         "b_row": b_row, "b_batch": b.batch // TEXEL_FLOATS, "b_step": GROUP * b_row if spec.layout[1] == "n" else 2,
         "out_row": out.row, "out_batch": out.batch, "out_split": shape.batch * out.batch if splits > 1 else 0}
     doing = f"{tile} x {tile} results each" + (", a part of each sum" if splits > 1 else "")
+    if spec.arch:
+        values |= {"a": a.place, "b": b.place}
     place = out.place.name if isinstance(out.place, Part) else out.place
     launches, most = [], MAX_GRID_YZ // splits
     for first in range(0, shape.batch, most):
@@ -131,7 +148,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         grid = (-(-shape.N // tile), -(-shape.M // tile), count * splits)
         part = ProductShape(shape.M, shape.N, shape.K, count)
         launches.append(Launch(spec, grid, values | {"first": first}, _work(part, spec, splits), doing, (place,),
-                               {"tex_A": a.place, "tex_B": b.place}, flops=part.flops))
+                               {} if spec.arch else {"tex_A": a.place, "tex_B": b.place}, flops=part.flops))
     return launches
 
 
@@ -171,8 +188,8 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int) -> Work:
     warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
     once = s.batch * (s.M * s.K + s.K * s.N + splits * s.M * s.N)
     return Work(tiles * splits, warps * (loop * share + rest), spec.alone * share + _LATENCY, FLOAT_BYTES * once,
-                translated=warps * (spec.translated * share + rest), resident=_WARPS // warps,
-                translated_resident=_TRANSLATED_RESIDENT[spec.tile])
+                translated=warps * (spec.translated * share + rest), resident=spec.warps // warps,
+                translated_resident=spec.warps // warps if spec.arch else _TRANSLATED_RESIDENT[spec.tile])
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
@@ -197,7 +214,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
 def _values(launch: Launch, memory: Memory, name: str, matrix: int, lines: np.ndarray, k: np.ndarray,
             turned: bool) -> np.ndarray:
     """Rows of A or columns of B, for some values of k."""
-    v = launch.numbers
+    v, spec = launch.numbers, launch.spec
     row, step = v[f"{name}_row"], v[f"{name}_step"]
     assert step == (2 if turned else GROUP * row)
     start = TEXEL_FLOATS * matrix * v[f"{name}_batch"]
@@ -205,7 +222,8 @@ def _values(launch: Launch, memory: Memory, name: str, matrix: int, lines: np.nd
         at = TEXEL_FLOATS * row * lines[:, None] + k
     else:
         at = TEXEL_FLOATS * row * k + lines[:, None]
-    return seen(memory, launch.textures[f"tex_{name.upper()}"])[start + at].astype(float)
+    place = launch.values[name] if spec.arch else launch.textures[f"tex_{name.upper()}"]
+    return seen(memory, place)[start + at].astype(float)
 
 
-FAMILY = Family("product", KERNELS, contract, ("product",), refuses_strided, candidates)
+FAMILY = Family("product", (*KERNELS, *NATIVE), contract, ("product",), refuses_strided, candidates)

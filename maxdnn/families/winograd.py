@@ -91,9 +91,9 @@ def refuses(problem: Problem) -> str | None:
 def candidates(problem: Problem) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
-    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.tile}" + "_halves" * (half < c):
-            partial(_plan, problem, p, spec, half)
-            for p in TABLE if p.taps == s.R for spec in product.KERNELS if spec.layout == layout
+    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.tile}" + "_sm90" * bool(spec.arch)
+            + "_halves" * (half < c): partial(_plan, problem, p, spec, half)
+            for p in TABLE if p.taps == s.R for spec in (*product.KERNELS, *product.NATIVE) if spec.layout == layout
             for half in (c, -(-c // (2 * _HALF)) * _HALF) if half == c or c > _HALF}
 
 

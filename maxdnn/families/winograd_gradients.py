@@ -44,10 +44,11 @@ def candidates(problem: Problem) -> Candidates:
         if points.taps == s.R:
             m, r = backward.outputs, backward.taps
             groups = -(-s.N * -(-s.P // r) * -(-s.Q // r) // product.GROUP)
-            for spec in product.KERNELS:
+            for spec in (*product.KERNELS, *product.NATIVE):
                 for splits in SPLITS if spec.layout == "nt" else ():
                     if splits <= max(1, groups // 8):
-                        name = f"winograd_{m}x{m}_{r}x{r}_{spec.tile}" + f"_split{splits}" * (splits > 1)
+                        name = f"winograd_{m}x{m}_{r}x{r}_{spec.tile}" + "_sm90" * bool(spec.arch)
+                        name += f"_split{splits}" * (splits > 1)
                         found[name] = partial(_plan, problem, points, backward, spec, splits)
     return found
 

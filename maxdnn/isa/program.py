@@ -136,7 +136,10 @@ def conditional(inst: Instruction) -> bool:
 def tests_predicate(inst: Instruction) -> bool:
     """Whether a jump of Hopper has a predicate beside its guard."""
     ps = inst.operand("ps")
-    return ps is not None and inst.row.table.word_bits > 64 and (ps.value != PT or ps.inv)
+    if inst.row.table.word_bits == 64:
+        return False
+    told = ps is not None and (ps.value != PT or ps.inv)
+    return told or bool(inst.mods.get("mod_conv") or inst.mods.get("mod_div"))
 
 
 def tests_flags(inst: Instruction) -> bool:

@@ -7,6 +7,8 @@ from . import (  # noqa: F401  (importing registers the functions)
     convert,
     double,
     half,
+    hopper,
+    hopper_convert,
     integer,
     logic,
     memory,

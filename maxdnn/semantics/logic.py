@@ -167,10 +167,13 @@ def bfi(m: Machine, i: Instruction) -> None:
 
 @semantics("PRMT")
 def prmt(m: Machine, i: Instruction) -> None:
+    permute(m, i, i.mods["mode"])
+
+
+def permute(m: Machine, i: Instruction, mode: str) -> None:
     """Bytes of c:a chosen by selector b."""
     wide = pair(m, i32(m, i["a"]), i32(m, i["c"]))
     selector = i32(m, i["b"])
-    mode = i.mods["mode"]
     value = m.const("i32", 0)
     for place in range(4):
         byte = _permuted_byte(m, wide, selector, mode, place)

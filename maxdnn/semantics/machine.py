@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 V = Any
+UNIFORM, UNIFORM_ZERO = 256, 319  # numbers of uniform registers begin here; the last one reads zero
+UNIFORM_PREDICATE = 8  # so do those of uniform predicates
+WINDOWS = {"S": 0x01, "L": 0x02}  # top byte of the low word of a generic address that means shared or local memory
 FLAGS = "ZSCOK"  # zero, sign, carry, overflow of the condition register; K counts twice as a carry (three addends)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ..isa import PT, RZ, Instruction, Operand
-from .machine import FLAGS, Machine, V
+from .machine import FLAGS, UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO, Machine, V
 
 CONSTANTS = ("cbank", "cbank36")
 
@@ -14,6 +14,8 @@ def raw(m: Machine, op: Operand) -> V:
         return m.const("i32", 0) if op.value == RZ else m.reg(op.value)
     if op.type in CONSTANTS:
         return m.constant(op.bank, op.value)
+    if op.type == "ugpr":
+        return m.reg(UNIFORM + op.value)
     return m.const("i32", op.value)
 
 
@@ -64,6 +66,11 @@ def i64(m: Machine, op: Operand) -> V:
     """A register pair, a constant of 8 bytes or a 64-bit immediate."""
     if op.type == "f64_top20_split":
         return m.const("i64", op.value)
+    if op.type == "f64_high":
+        return m.const("i64", op.value << 32)
+    if op.type == "ugpr":
+        first = UNIFORM + op.value
+        return m.const("i64", 0) if first == UNIFORM_ZERO else pair(m, m.reg(first), m.reg(first + 1))
     if op.type in CONSTANTS:
         return pair(m, m.constant(op.bank, op.value), m.constant(op.bank, op.value + 4))
     if op.type == "gpr":
@@ -88,25 +95,28 @@ def pred(m: Machine, op: Operand) -> V:
     """A predicate operand; !P inverts it."""
     if op.value == PT:
         return m.const("i1", 0 if op.inv else 1)
-    value = m.pred(op.value)
+    value = m.pred(op.value + (UNIFORM_PREDICATE if op.type == "upred" else 0))
     return m.not_(value) if op.inv else value
 
 
 def set_pred(m: Machine, op: Operand | None, value: V) -> None:
     if op is not None and op.value != PT:
-        m.set_pred(op.value, value)
+        m.set_pred(op.value + (UNIFORM_PREDICATE if op.type == "upred" else 0), value)
 
 
 def set32(m: Machine, op: Operand, value: V) -> None:
-    if op.value != RZ:
+    if op.type == "ugpr":
+        m.set_reg(UNIFORM + op.value, value)
+    elif op.value != RZ:
         m.set_reg(op.value, value)
 
 
 def set64(m: Machine, op: Operand, value: V) -> None:
-    if op.value != RZ:
+    first = op.value + (UNIFORM if op.type == "ugpr" else 0)
+    if first not in (RZ, UNIFORM_ZERO):
         low, high = halves(m, value)
-        m.set_reg(op.value, low)
-        m.set_reg(op.value + 1, high)
+        m.set_reg(first, low)
+        m.set_reg(first + 1, high)
 
 
 def set_zs(m: Machine, op: Operand, value: V) -> None:

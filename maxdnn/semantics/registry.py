@@ -7,6 +7,7 @@ from .machine import Machine
 
 Semantic = Callable[[Machine, Instruction], None]
 SEMANTICS: dict[str, Semantic] = {}
+HOPPER: dict[str, Semantic] = {}
 
 
 def semantics(*mnemonics: str) -> Callable[[Semantic], Semantic]:
@@ -20,6 +21,25 @@ def semantics(*mnemonics: str) -> Callable[[Semantic], Semantic]:
     return register
 
 
+def hopper(*opcodes: str) -> Callable[[Semantic], Semantic]:
+    """Register a function for opcodes of Hopper; those it shares with Maxwell are named by `same`."""
+    def register(function: Semantic) -> Semantic:
+        for name in opcodes:
+            if name in HOPPER:
+                raise ValueError(f"{name} has two meanings")
+            HOPPER[name] = function
+        return function
+    return register
+
+
+def same(*opcodes: str) -> None:
+    """Opcodes of Hopper that mean what they mean on Maxwell."""
+    for name in opcodes:
+        hopper(name)(SEMANTICS[name])
+
+
 def meaning(inst: Instruction) -> Semantic | None:
     """The function of an instruction: by mnemonic, else by opcode; None for control flow and what has none here."""
+    if inst.row.table.word_bits > 64:
+        return HOPPER.get(inst.opcode)
     return SEMANTICS.get(inst.mnemonic) or SEMANTICS.get(inst.opcode)

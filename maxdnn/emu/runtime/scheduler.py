@@ -36,7 +36,6 @@ from ..layout import (
 )
 from .memory import declare
 
-FIRST_PC = 8
 POISON = 0xFF  # shared memory and registers are undefined when a block starts: every byte reads 0xff
 
 
@@ -66,16 +65,16 @@ def build_start_block(module: ir.Module) -> None:
     with f.for_(c32(0), count) as index:
         warp = _warp_at(b, ctx, index)
         lanes = get(b, warp, WARP, "initial")
-        put(b, warp, WARP, "pc", FIRST_PC)
+        put(b, warp, WARP, "pc", get(b, ctx, CTX, "first_pc"))
         put(b, warp, WARP, "active", lanes)
         put(b, warp, WARP, "alive", lanes)
-        for name in ("state", "depth", "bar_result", "trace_runs", "trace_rows"):
+        for name in ("blocked", "state", "depth", "bar_result", "trace_runs", "trace_rows"):
             put(b, warp, WARP, name, 0)
         put(b, warp, WARP, "issued", 0)
         put(b, warp, WARP, "synced", 1)
         put(b, warp, WARP, "fuel", get(b, ctx, CTX, "slice"))
         _memset(b, module, field(b, warp, WARP, "written"), 0, c64(1024))
-        _memset(b, module, field(b, warp, WARP, "preds"), 0, c64(32))
+        _memset(b, module, field(b, warp, WARP, "preds"), 0, c64(64))
         _memset(b, module, field(b, warp, WARP, "flags"), 0, c64(32))
         _memset(b, module, at(b, warp, REGS_OFFSET), POISON, get(b, ctx, CTX, "register_bytes"))
     shadow = get(b, ctx, CTX, "shadow")

@@ -4,10 +4,11 @@ use strict;
 use warnings;
 use Exporter 'import';
 use List::Util qw(sum0);
-use MaxAs::Fail qw(fail warn_at);
+use MaxAs::Fail qw(fail fail_plain warn_at);
 our @EXPORT_OK = qw(gpr_operands register_count predicates carry check_controls resources reads_constant is_store);
 
 use constant { RZ => 255, PT => 7, NONE => 7 };
+my $RESERVED = 2;    # registers beyond a kernel's own that newer architectures want counted
 
 # How many consecutive registers an operand covers (0: it is not looked at). The table's rule is a number, a list to be
 # added up, the count of bits of another operand, or a choice by a modifier or operand.
@@ -135,7 +136,10 @@ sub resources {
         $kernel->{ctaidz} = 1 if $sr == 0x27;
     }
     my $least = $kernel->{min_registers} // 0;
-    $kernel->{registers_used} = $top + 1 > $least ? $top + 1 : $least;
+    my $used = $top + 1 + $RESERVED * ($kernel->{sm} >= 70);
+    fail_plain("kernel $kernel->{name} has registers up to R$top: with the $RESERVED that the system takes more than 255")
+        if $used > 255;
+    $kernel->{registers_used} = $used > $least ? $used : $least;
     $kernel->{barriers} = $bars > ($kernel->{min_barriers} // 0) ? $bars : $kernel->{min_barriers} // 0;
     $kernel->{exits}  = \@exits;
     $kernel->{ctaids} = \@ctaids;

@@ -7,8 +7,9 @@ use strict;
 use warnings;
 no warnings 'portable';    # 64-bit words are meant
 use Exporter 'import';
-use MaxAs::Fail qw(warn_at);
-use MaxAs::Immediate qw(integer float_bits double_bits half_bits hex_text);
+use MaxAs::Attempt qw(soft hard register_number ureg_number constant_offset signed_field ranged label);
+use MaxAs::Immediate qw(integer);
+use MaxAs::Numbers qw(number_handlers);
 use MaxAs::Table qw(field_put);
 use MaxAs::Word qw(put put_field);
 our @EXPORT_OK = qw(operand_bits);
@@ -16,11 +17,10 @@ our @EXPORT_OK = qw(operand_bits);
 use constant { RZ => 255, PT => 7, URZ => 63 };
 my %HANDLER = (
     gpr => \&_gpr, pred => \&_pred, cbank => \&_cbank, addr => \&_addr, cbank_indexed => \&_cbank_indexed,
-    simm20_split => \&_simm20, simm => \&_simm, uimm => \&_uimm, f32_top20_split => \&_float20, f32 => \&_float32,
-    f64_top20_split => \&_double20, f16_pair_split => \&_half_pair, rel_target => \&_rel_target,
+    number_handlers(), rel_target => \&_rel_target,
     special_reg => \&_special_reg, scoreboard => \&_scoreboard, scoreboard_mask => \&_scoreboard_mask,
     cc_test => \&_cc_test, cbank36 => \&_cbank36, gpr_plus_simm => \&_gpr_plus_simm,
-    ugpr => \&_ugpr, upred => \&_upred, convergence => \&_convergence, f16 => \&_half, f64_high => \&_double_high,
+    ugpr => \&_ugpr, upred => \&_upred, convergence => \&_convergence,
     rel_register => \&_rel_register,
     implied_next_gpr => \&_implied, enum => \&_enum, enum_from_modifier => \&_enum_from_modifier, literal => \&_literal,
 );
@@ -38,7 +38,7 @@ sub operand_bits {
     return unless defined $bits;
     if ($NAMED{ $spec->{type} }) {
         my ($sign) = grep { $operand[0]{$_} } qw(neg abs inv not);
-        return $sign ? _hard($try, "$SIGN{$sign} is not available here") : $bits;
+        return $sign ? hard($try, "$SIGN{$sign} is not available here") : $bits;
     }
     my $flags = _flags($try, $spec, $operand[0]);
     return unless defined $flags;
@@ -53,59 +53,44 @@ sub _complemented {
     return defined $value ? { %$o, text => -1 - $value, inv => 0 } : $o;
 }
 
-sub _soft { my ($try, $why) = @_; @{$try}{qw(why hard)} = ($why, 0); return }
-sub _hard { my ($try, $why) = @_; @{$try}{qw(why hard)} = ($why, 1); return }
-
 sub _flags {
     my ($try, $spec, $operand) = @_;
     my $bits = 0;
     for my $flag (qw(neg abs inv not cc)) {
         next unless $operand->{$flag};
         my $bit = $spec->{"${flag}_bit"} // ($operand->{kind} eq 'num' ? $spec->{"${flag}_bit_suffix"} : undef);
-        return _hard($try, ($SIGN{$flag} // '.CC') . ' is not available here') unless defined $bit;
+        return hard($try, ($SIGN{$flag} // '.CC') . ' is not available here') unless defined $bit;
         $bits |= put(1, $bit);
         $try->{args}{ $spec->{name} }{$flag} = 1;
     }
     if ($operand->{reuse}) {
-        return _hard($try, '.reuse is not available here') unless defined $spec->{slot};
+        return hard($try, '.reuse is not available here') unless defined $spec->{slot};
         $try->{reuse} |= 1 << $spec->{slot};
     }
     return $bits if $spec->{type} eq 'addr';    # its own parts: _sum_address
     my $parts = $operand->{parts} // '';
-    $parts =~ s/\Q$spec->{suffix}\E$// or return _soft($try, "'$spec->{suffix}' wanted") if defined $spec->{suffix};
+    $parts =~ s/\Q$spec->{suffix}\E$// or return soft($try, "'$spec->{suffix}' wanted") if defined $spec->{suffix};
     if ($spec->{part}) {
         my $raw = $spec->{part}{raw}{$parts};
         # The low half or byte may be named where it is what no name means.
         $raw //= $spec->{part}{raw}{''} if $parts =~ /^\.([HB])0$/ && $spec->{part}{raw}{".${1}1"};
-        return _hard($try, "'$parts' is not available here") unless $raw;
+        return hard($try, "'$parts' is not available here") unless $raw;
         $bits |= field_put($spec->{part}, $raw->[0]);
     }
-    elsif (length $parts) { return _soft($try, "'$parts' is not available here") }
+    elsif (length $parts) { return soft($try, "'$parts' is not available here") }
     return $bits;
-}
-
-sub _register_number {
-    my ($try, $name) = @_;
-    return RZ if $name eq 'RZ';
-    if ($name =~ /^R(\d+)$/) {
-        return $1 if $1 <= 254 && $1 eq 0 + $1;
-        return _hard($try, "'$name' is not a register (R0..R254, RZ)");
-    }
-    my $n = $try->{env}{register}->($name);
-    return $n if defined $n;
-    return _hard($try, "undefined register '$name'");
 }
 
 sub _gpr {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a register is wanted') unless $o->{kind} eq 'reg' || $o->{kind} eq 'word';
-    return _soft($try, 'a register is wanted') if $o->{kind} eq 'word' && $o->{whole} =~ /^(?:SR_|CC\b|SB\d|PR$|UR(?:Z|\d+)\b)/;
-    my $n = _register_number($try, $o->{name});
+    return soft($try, 'a register is wanted') unless $o->{kind} eq 'reg' || $o->{kind} eq 'word';
+    return soft($try, 'a register is wanted') if $o->{kind} eq 'word' && $o->{whole} =~ /^(?:SR_|CC\b|SB\d|PR$|UR(?:Z|\d+)\b)/;
+    my $n = register_number($try, $o->{name});
     return unless defined $n;
-    return _soft($try, 'RZ has another form here')
+    return soft($try, 'RZ has another form here')
         if $n == RZ && ($spec->{rz_not_allowed} || grep { $_ eq $spec->{name} } @{ $try->{row}{reg_not_rz} // [] });
     if (($spec->{note} // '') =~ /same register as (\w+)/) {
-        return _hard($try, "must be the destination register, R$try->{args}{$1}{value}") if $n != $try->{args}{$1}{value};
+        return hard($try, "must be the destination register, R$try->{args}{$1}{value}") if $n != $try->{args}{$1}{value};
     }
     $try->{args}{ $spec->{name} } = { value => $n, name => $o->{name} };
     return put($n, $spec->{lsb});
@@ -113,26 +98,17 @@ sub _gpr {
 
 sub _pred {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a predicate P0..P6 or PT is wanted') unless $o->{kind} eq 'pred';
-    my ($n) = $o->{name} =~ /^P([0-6]|T)$/ or return _hard($try, "'$o->{name}' is not a predicate (P0..P6, PT)");
+    return soft($try, 'a predicate P0..P6 or PT is wanted') unless $o->{kind} eq 'pred';
+    my ($n) = $o->{name} =~ /^P([0-6]|T)$/ or return hard($try, "'$o->{name}' is not a predicate (P0..P6, PT)");
     $n = PT if $n eq 'T';
     $try->{args}{ $spec->{name} } = { value => $n };
     return put($spec->{complement} ? 7 - $n : $n, $spec->{lsb});
 }
 
-# U is a uniform register or predicate; they have no names but their numbers.
-sub _ureg_number {
-    my ($try, $name) = @_;
-    my ($n) = ($name // '') =~ /^UR(Z|\d{1,2})$/ or return _soft($try, 'a uniform register is wanted');
-    return URZ if $n eq 'Z';
-    return $n if $n <= 62;
-    return _hard($try, "'$name' is not a uniform register (UR0..UR62, URZ)");
-}
-
 sub _ugpr {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a uniform register is wanted') unless $o->{kind} eq 'word';
-    my $n = _ureg_number($try, $o->{name});
+    return soft($try, 'a uniform register is wanted') unless $o->{kind} eq 'word';
+    my $n = ureg_number($try, $o->{name});
     return unless defined $n;
     $try->{args}{ $spec->{name} } = { value => $n };
     return put($n, $spec->{lsb});
@@ -140,8 +116,8 @@ sub _ugpr {
 
 sub _upred {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a uniform predicate UP0..UP6 or UPT is wanted') unless $o->{kind} eq 'upred';
-    my ($n) = $o->{name} =~ /^UP([0-6]|T)$/ or return _hard($try, "'$o->{name}' is not a uniform predicate (UP0..UP6, UPT)");
+    return soft($try, 'a uniform predicate UP0..UP6 or UPT is wanted') unless $o->{kind} eq 'upred';
+    my ($n) = $o->{name} =~ /^UP([0-6]|T)$/ or return hard($try, "'$o->{name}' is not a uniform predicate (UP0..UP6, UPT)");
     $n = PT if $n eq 'T';
     $try->{args}{ $spec->{name} } = { value => $n };
     return put($n, $spec->{lsb});
@@ -149,30 +125,23 @@ sub _upred {
 
 sub _convergence {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a convergence barrier B0..B15 is wanted') unless ($o->{name} // '') =~ /^B(\d|1[0-5])$/;
+    return soft($try, 'a convergence barrier B0..B15 is wanted') unless ($o->{name} // '') =~ /^B(\d|1[0-5])$/;
     $try->{args}{ $spec->{name} } = { value => $1 };
     return put($1, $spec->{lsb});
 }
 
 sub _bank {
     my ($try, $bank) = @_;
-    return _hard($try, "constant bank $bank is out of range 0..17") if $bank < 0 || $bank > 17;
+    return hard($try, "constant bank $bank is out of range 0..17") if $bank < 0 || $bank > 17;
     return $bank;
-}
-
-# Offsets are 16 bits; the vendor's disassembler prints those from 0x8000 on as negative numbers.
-sub _constant_offset {
-    my ($try, $off, $scale) = @_;
-    return $off & 0xffff if $off >= -0x8000 && $off <= 0xffff && $off % $scale == 0;
-    return _hard($try, sprintf 'constant offset %s must be a multiple of %d in 0..0x%x', hex_text($off), $scale, 0x10000 - $scale);
 }
 
 sub _cbank {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
-    return _hard($try, 'an indexed constant is read with LDC only') if defined $o->{reg};
+    return soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
+    return hard($try, 'an indexed constant is read with LDC only') if defined $o->{reg};
     return unless defined _bank($try, $o->{bank});
-    my $off = _constant_offset($try, $o->{off}, $spec->{scale});
+    my $off = constant_offset($try, $o->{off}, $spec->{scale});
     return unless defined $off;
     $try->{args}{ $spec->{name} } = { bank => $o->{bank}, offset => $off, value => 0 };
     return put($off / $spec->{scale}, $spec->{lsb}) | put($o->{bank}, $spec->{bank_lsb});
@@ -180,64 +149,52 @@ sub _cbank {
 
 sub _cbank36 {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
+    return soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
     return unless defined _bank($try, $o->{bank});
-    my $off = _constant_offset($try, $o->{off}, 1);
+    my $off = constant_offset($try, $o->{off}, 1);
     return unless defined $off;
     return $off << $spec->{lsb} | $o->{bank} << $spec->{bank};
 }
 
 sub _cbank_indexed {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a constant c[bank][R+offset] is wanted') unless $o->{kind} eq 'const';
+    return soft($try, 'a constant c[bank][R+offset] is wanted') unless $o->{kind} eq 'const';
     return unless defined _bank($try, $o->{bank});
-    my $n = defined $o->{reg} ? _register_number($try, $o->{reg}) : RZ;
+    my $n = defined $o->{reg} ? register_number($try, $o->{reg}) : RZ;
     return unless defined $n;
-    my $off = _signed_field($try, $o->{off}, $spec->{off}, $n);
+    my $off = signed_field($try, $o->{off}, $spec->{off}, $n);
     return unless defined $off;
     $try->{args}{ $spec->{name} } = { value => $n, name => $o->{reg}, bank => $o->{bank} };
     return $n << $spec->{reg} | $off | $o->{bank} << $spec->{bank}{lsb};
-}
-
-# Offsets: signed, or unsigned absolute addresses when the base is RZ.
-sub _signed_field {
-    my ($try, $value, $off, $base) = @_;
-    my ($scale, $w) = ($off->{scale} // 1, $off->{w});
-    return _hard($try, "offset must be a multiple of $scale") if $value % $scale;
-    my ($low, $high) = $w ? (-(1 << $w - 1), (1 << ($base == RZ ? $w : $w - 1)) - 1) : (0, 0);
-    my $units = int($value / $scale);
-    return _hard($try, sprintf 'offset %s is out of range %s..%s', hex_text($value), hex_text($low * $scale), hex_text($high * $scale))
-        if $units < $low || $units > $high;
-    return ($units & (1 << $w) - 1) << $off->{lsb};
 }
 
 # An address that has a uniform register, a descriptor, a scale or a suffix in it, or may have.
 sub _sum_address {
     my ($try, $spec, $o) = @_;
     my $word = 0;
-    return _soft($try, $spec->{desc} ? 'an address with a descriptor desc[UR][R] is wanted' : 'a descriptor is not available here')
+    return soft($try, $spec->{desc} ? 'an address with a descriptor desc[UR][R] is wanted' : 'a descriptor is not available here')
         if !$spec->{desc} != !defined $o->{desc};
     my $ureg = $spec->{desc} ? $o->{desc} : $o->{ureg};
-    return _soft($try, 'a uniform register is not available here') if defined $o->{ureg} && ($spec->{desc} || !defined $spec->{ureg});
-    return _soft($try, 'a uniform register is wanted') if defined $spec->{ureg} && !defined $ureg && !$spec->{quiet};
+    return soft($try, 'a uniform register is not available here') if defined $o->{ureg} && ($spec->{desc} || !defined $spec->{ureg});
+    return soft($try, 'a uniform register is wanted') if defined $spec->{ureg} && !defined $ureg && !$spec->{quiet};
     if (defined $spec->{ureg}) {
-        my $n = _ureg_number($try, $ureg // 'URZ');
+        my $n = ureg_number($try, $ureg // 'URZ');
         return unless defined $n;
         $word |= put($n, $spec->{ureg});
         $try->{args}{"$spec->{name}.uniform"} = { value => $n };
     }
     my $suffix = $o->{suffix} // '';
     if (ref $spec->{scale}) {
-        my $raw = $spec->{scale}{raw}{$suffix} or return _soft($try, "'$suffix' is not available here");
+        my $raw = $spec->{scale}{raw}{$suffix} or return soft($try, "'$suffix' is not available here");
         $word |= field_put($spec->{scale}, $raw->[0]);
     }
     elsif (defined $o->{reg} && $suffix ne ($spec->{suffix} // '')) {
-        return _soft($try, "'" . ($spec->{suffix} // 'no suffix') . "' is wanted behind the register");
+        return soft($try, "'" . ($spec->{suffix} // 'no suffix') . "' is wanted behind the register");
     }
-    my $n = defined $o->{reg} ? _register_number($try, $o->{reg}) : RZ;
+    my $n = defined $o->{reg} ? register_number($try, $o->{reg}) : RZ;
     return unless defined $n;
-    return _soft($try, 'a register is not available here') if $n != RZ && !defined $spec->{reg};
-    my $off = $spec->{off} ? _signed_field($try, $o->{off}, $spec->{off}, $n) : $o->{off} ? _soft($try, 'no offset here') : 0;
+    return soft($try, 'a register is not available here') if $n != RZ && !defined $spec->{reg};
+    my $off = $spec->{off} ? signed_field($try, $o->{off}, $spec->{off}, $n) : $o->{off} ? soft($try, 'no offset here') : 0;
     return unless defined $off;
     $try->{args}{ $spec->{name} } = { value => $n, name => $o->{reg}, offset => undef };
     return $word | $off | (defined $spec->{reg} ? put($n, $spec->{reg}) : 0);
@@ -245,11 +202,11 @@ sub _sum_address {
 
 sub _addr {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'an address [R+offset] is wanted') unless $o->{kind} eq 'addr';
+    return soft($try, 'an address [R+offset] is wanted') unless $o->{kind} eq 'addr';
     return _sum_address($try, $spec, $o) if $try->{env}{table}{word_bits} > 64;
-    my $n = defined $o->{reg} ? _register_number($try, $o->{reg}) : RZ;
+    my $n = defined $o->{reg} ? register_number($try, $o->{reg}) : RZ;
     return unless defined $n;
-    my $off = _signed_field($try, $o->{off}, $spec->{off}, $n);
+    my $off = signed_field($try, $o->{off}, $spec->{off}, $n);
     return unless defined $off;
     $try->{args}{ $spec->{name} } = { value => $n, name => $o->{reg} };
     return $n << $spec->{reg} | $off;
@@ -257,10 +214,10 @@ sub _addr {
 
 sub _gpr_plus_simm {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a register with offset is wanted') unless $o->{kind} =~ /^(?:reg|word|regoff)$/;
-    my $n = _register_number($try, $o->{reg} // $o->{name});
+    return soft($try, 'a register with offset is wanted') unless $o->{kind} =~ /^(?:reg|word|regoff)$/;
+    my $n = register_number($try, $o->{reg} // $o->{name});
     return unless defined $n;
-    my $off = _signed_field($try, $o->{off} // 0, { lsb => $spec->{lsb}, w => $spec->{width} }, 0);
+    my $off = signed_field($try, $o->{off} // 0, { lsb => $spec->{lsb}, w => $spec->{width} }, 0);
     return unless defined $off;
     $try->{args}{ $spec->{name} } = { value => $n };
     return $n << $spec->{reg} | $off;
@@ -268,167 +225,17 @@ sub _gpr_plus_simm {
 
 # -- immediates -------------------------------------------------------------------------------------------------
 
-sub _read_number {
-    my ($try, $o, $reader) = @_;
-    return _soft($try, 'an immediate is wanted') unless $o->{kind} eq 'num';
-    my $value = eval { $reader->($o->{text}) };
-    return $value if defined $value;
-    chomp(my $why = $@);
-    return _hard($try, $why);
-}
-
-sub _ranged {
-    my ($try, $o, $low, $high) = @_;
-    my $value = _read_number($try, $o, \&integer);
-    return unless defined $value;
-    return $value if $value >= $low && $value <= $high;
-    return _hard($try, sprintf 'immediate %s is out of range %s..%s%s', $o->{text}, hex_text($low), hex_text($high),
-        _wider($try));
-}
-
-sub _wider {
-    my ($try) = @_;
-    my $op = $try->{row}{op};
-    my $wide = ($op eq 'LOP3' ? 'LOP' : $op) . '32I';
-    return $try->{env}{table}{by_op}{$wide} ? " ($wide takes 32 bits)" : '';
-}
-
-sub _simm20 {
-    my ($try, $spec, $o) = @_;
-    # Where the vendor prints the field unsigned, its 20-bit patterns are accepted as such, in hex only.
-    my $pattern = ($spec->{print} // '') eq 'unsigned' && ($o->{text} // '') =~ /^0x/i;
-    my $value = _ranged($try, $o, -0x80000, $pattern ? 0xfffff : 0x7ffff);
-    return unless defined $value;
-    $value -= 0x100000 if $value > 0x7ffff;
-    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
-    return ($value & 0x7ffff) << $spec->{lsb} | ($value < 0 ? 1 << $spec->{sign_bit} : 0);
-}
-
-sub _simm {
-    my ($try, $spec, $o) = @_;
-    my $w = $spec->{width};
-    my $value = $o->{kind} eq 'num' && $w == 32 && $o->{text} =~ /[.eE]\d|INF|NAN/ && $o->{text} !~ /^-?0x/i
-        ? _read_number($try, $o, \&float_bits)
-        : _ranged($try, $o, -(1 << $w - 1), (1 << $w) - 1);
-    return unless defined $value;
-    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
-    return put($value & (1 << $w) - 1, $spec->{lsb});
-}
-
-sub _uimm {
-    my ($try, $spec, $o) = @_;
-    my ($w, $low) = ($spec->{width}, 0);
-    return _scattered($try, $spec, $o) if $spec->{pieces};
-    if (defined $spec->{neg_bit} && $o->{kind} eq 'num' && $o->{text} =~ /^-(.+)/) {    # VADD: the sign is a bit
-        my $bits = _uimm($try, $spec, { %$o, text => $1 });
-        return defined $bits ? $bits | 1 << $spec->{neg_bit} : undef;
-    }
-    return _simm($try, $spec, $o) if $w == 32 && $spec->{name} =~ /^(?:b|imm)$/;
-    if ($o->{kind} eq 'word' && $spec->{name} eq 'target') {
-        my $address = _label($try, $o);
-        return defined $address ? $address << $spec->{lsb} : undef;
-    }
-    $o = _slot($try, $o) if $spec->{name} eq 'slot';
-    $low = -(1 << $w - 1) if $spec->{signed_if};
-    my $value = _ranged($try, $o, $low, (1 << $w) - 1);
-    return unless defined $value;
-    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
-    return put($value & (1 << $w) - 1, $spec->{lsb});
-}
-
-# A texture's name stands for its slot, a word index into constant bank 0.
-sub _slot {
-    my ($try, $o) = @_;
-    return $o unless $o->{kind} eq 'word' || $o->{kind} eq 'reg';
-    my $slot = $try->{env}{texture} ? $try->{env}{texture}->($o->{name}) : undef;
-    return defined $slot ? { kind => 'num', text => $slot } : $o;
-}
-
-sub _float20 {
-    my ($try, $spec, $o) = @_;
-    my $bits = _read_number($try, $o, \&float_bits);
-    return unless defined $bits;
-    _warn_cut($try, $o) if $bits & 0xfff;
-    return ($bits >> 12 & 0x7ffff) << $spec->{lsb} | ($bits >> 31) << $spec->{sign_bit};
-}
-
-sub _double20 {
-    my ($try, $spec, $o) = @_;
-    my $bits = _read_number($try, $o, \&double_bits);
-    return unless defined $bits;
-    _warn_cut($try, $o) if $bits & 0xfffffffffff;
-    return ($bits >> 44 & 0x7ffff) << $spec->{lsb} | ($bits >> 63) << $spec->{sign_bit};
-}
-
-sub _warn_cut {
-    my ($try, $o) = @_;
-    warn_at($try->{inst}{at}, "$try->{inst}{opcode}: immediate $o->{text} is cut to 20 bits" . _wider($try))
-        unless $try->{inst}{warned}++;
-    return;
-}
-
-sub _float32 {
-    my ($try, $spec, $o) = @_;
-    my $bits = _read_number($try, $o, \&float_bits);
-    return defined $bits ? $bits << $spec->{lsb} : undef;
-}
-
-sub _scattered {
-    my ($try, $spec, $o) = @_;
-    my $value = _ranged($try, $o, 0, (1 << $spec->{width}) - 1);
-    return unless defined $value;
-    $try->{args}{ $spec->{name} } = { imm => $value, value => RZ };
-    return put_field($spec, $value);
-}
-
-sub _half {
-    my ($try, $spec, $o) = @_;
-    my $bits = _read_number($try, $o, \&half_bits);
-    return defined $bits ? put($bits, $spec->{lsb}) : undef;
-}
-
-sub _double_high {
-    my ($try, $spec, $o) = @_;
-    my $bits = _read_number($try, $o, \&double_bits);
-    return unless defined $bits;
-    return _hard($try, "immediate $o->{text} does not fit the upper half of a double") if $bits & 0xffffffff;
-    return put($bits >> 32, $spec->{lsb});
-}
-
-sub _half_pair {
-    my ($try, $spec, @o) = @_;
-    my $word = 0;
-    for my $field ([$spec->{hi}, $o[0]], [$spec->{lo}, $o[1]]) {
-        my ($f, $o) = @$field;
-        my $bits = _read_number($try, $o, \&half_bits);
-        return unless defined $bits;
-        my $w = $f->{w} // 9;
-        _warn_cut($try, $o) if $bits & (1 << 15 - $w) - 1;
-        $word |= ($bits >> 15 - $w & (1 << $w) - 1) << $f->{lsb} | ($bits >> 15) << $f->{sign};
-    }
-    return $word;
-}
-
-# -- names ------------------------------------------------------------------------------------------------------
-
-sub _label {
-    my ($try, $o) = @_;
-    my $address = $try->{env}{label}->($o->{name});
-    return $address if defined $address;
-    return _hard($try, "undefined label '$o->{name}'");
-}
-
 sub _rel_target {
     my ($try, $spec, $o) = @_;
     my $target;
-    if ($o->{kind} eq 'num') { $target = _ranged($try, $o, -0x80000000, 0x7fffffff) }
-    elsif ($o->{kind} eq 'word' || $o->{kind} eq 'reg') { $target = _label($try, $o) }
-    else { return _soft($try, 'a label is wanted') }
+    if ($o->{kind} eq 'num') { $target = ranged($try, $o, -0x80000000, 0x7fffffff) }
+    elsif ($o->{kind} eq 'word' || $o->{kind} eq 'reg') { $target = label($try, $o) }
+    else { return soft($try, 'a label is wanted') }
     return unless defined $target;
     return _scaled_distance($try, $spec, $target, $o) if $spec->{scale};
     my $distance = $target - $try->{env}{address} - 8;
     my $half = 1 << $spec->{width} - 1;
-    return _hard($try, sprintf "label '%s' is too far: %d bytes, at most %d", $o->{name} // $o->{text}, $distance, $half - 1)
+    return hard($try, sprintf "label '%s' is too far: %d bytes, at most %d", $o->{name} // $o->{text}, $distance, $half - 1)
         if $distance < -$half || $distance >= $half;
     return ($distance & 2 * $half - 1) << $spec->{lsb};
 }
@@ -437,15 +244,15 @@ sub _rel_target {
 sub _scaled_distance {
     my ($try, $spec, $target, $o) = @_;
     my $distance = $target - ($spec->{absolute} ? 0 : $try->{env}{address} + 16);
-    return _hard($try, "target must be a multiple of $spec->{scale}") if $distance % $spec->{scale};
+    return hard($try, "target must be a multiple of $spec->{scale}") if $distance % $spec->{scale};
     use integer;
     return put_field($spec, ($distance / $spec->{scale}) & (1 << $spec->{width}) - 1);
 }
 
 sub _rel_register {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a register and an address are wanted') unless $o->{kind} =~ /^(?:reg|word|regoff)$/;
-    my $n = _register_number($try, $o->{reg} // $o->{name});
+    return soft($try, 'a register and an address are wanted') unless $o->{kind} =~ /^(?:reg|word|regoff)$/;
+    my $n = register_number($try, $o->{reg} // $o->{name});
     return unless defined $n;
     my $distance = _scaled_distance($try, $spec, $o->{off} // 0, $o);
     return unless defined $distance;
@@ -456,32 +263,32 @@ sub _rel_register {
 sub _special_reg {
     my ($try, $spec, $o) = @_;
     my $name = $o->{whole} // '';
-    return _soft($try, 'a special register SR_.. is wanted') unless $o->{kind} eq 'word' && $name =~ /^S[RM]/;
+    return soft($try, 'a special register SR_.. is wanted') unless $o->{kind} eq 'word' && $name =~ /^S[RM]/;
     my $n = $try->{env}{table}{sr_number}{$name};
     $n = $1 if !defined $n && $name =~ /^SR_?(\d{1,3})$/ && $1 < 256;
     my $near = defined $n ? undef : MaxAs::Table::nearest($name, keys %{ $try->{env}{table}{sr_number} });
-    return _hard($try, "unknown special register '$name'" . (defined $near ? "; did you mean $near?" : '')) unless defined $n;
+    return hard($try, "unknown special register '$name'" . (defined $near ? "; did you mean $near?" : '')) unless defined $n;
     $try->{args}{ $spec->{name} } = { value => $n };
     return put($n, $spec->{lsb});
 }
 
 sub _scoreboard {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a scoreboard SB0..SB5 is wanted') unless ($o->{name} // '') =~ /^SB([0-5])$/;
+    return soft($try, 'a scoreboard SB0..SB5 is wanted') unless ($o->{name} // '') =~ /^SB([0-5])$/;
     return $1 << $spec->{lsb};
 }
 
 sub _scoreboard_mask {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a set of scoreboards {5,0} is wanted') unless $o->{kind} eq 'mask';
+    return soft($try, 'a set of scoreboards {5,0} is wanted') unless $o->{kind} eq 'mask';
     return $o->{value} << $spec->{lsb};
 }
 
 sub _cc_test {
     my ($try, $spec, $o) = @_;
-    my ($test) = ($o->{whole} // '') =~ /^CC\.(\w+)$/ or return _soft($try, 'a test CC.xx is wanted');
+    my ($test) = ($o->{whole} // '') =~ /^CC\.(\w+)$/ or return soft($try, 'a test CC.xx is wanted');
     my $n = $try->{env}{table}{cc_number}{$test};
-    return _hard($try, "unknown test CC.$test") unless defined $n;
+    return hard($try, "unknown test CC.$test") unless defined $n;
     $try->{args}{ $spec->{name} } = { value => $n };
     return $n << $spec->{lsb};
 }
@@ -489,13 +296,13 @@ sub _cc_test {
 # The register after another one: checked, not encoded.
 sub _implied {
     my ($try, $spec, $o) = @_;
-    return _soft($try, 'a register is wanted') unless $o->{kind} eq 'reg' || $o->{kind} eq 'word';
-    my $n = _register_number($try, $o->{name});
+    return soft($try, 'a register is wanted') unless $o->{kind} eq 'reg' || $o->{kind} eq 'word';
+    my $n = register_number($try, $o->{name});
     return unless defined $n;
     my $of = $try->{args}{ $spec->{of} }{value};
     my $step = $spec->{step}{map}{ $try->{raw}{ $spec->{step}{sel} }[0] } // 1;
     my $want = $of == RZ ? RZ : $of + $step;
-    return _hard($try, "must be R$want, the register after operand $spec->{of}") if $n != $want;
+    return hard($try, "must be R$want, the register after operand $spec->{of}") if $n != $want;
     return 0;
 }
 
@@ -503,7 +310,7 @@ sub _enum {
     my ($try, $spec, $o) = @_;
     my $text = $o->{whole} // $o->{name} // $o->{text} // '';
     my $raw = $spec->{raw}{$text};
-    return _soft($try, 'one of ' . join(' ', sort keys %{ $spec->{raw} }) . ' is wanted') unless defined $raw;
+    return soft($try, 'one of ' . join(' ', sort keys %{ $spec->{raw} }) . ' is wanted') unless defined $raw;
     $try->{args}{ $spec->{name} } = { value => $raw, text => $text };
     return $raw << $spec->{lsb};
 }
@@ -513,7 +320,7 @@ sub _enum_from_modifier {
     my ($try, $spec, $o) = @_;
     my $text = $o->{whole} // $o->{name} // $o->{text} // '';
     my @fit = grep { ($spec->{values}{$_} // '') eq $text } @{ $try->{raw}{ $spec->{of} } };
-    return _soft($try, "'$text' does not go with these modifiers") unless @fit;
+    return soft($try, "'$text' does not go with these modifiers") unless @fit;
     $try->{raw}{ $spec->{of} } = \@fit;
     return 0;
 }
@@ -522,7 +329,7 @@ sub _literal {
     my ($try, $spec, $o) = @_;
     my $text = $o->{whole} // $o->{name} // $o->{text} // '';
     return 0 if $text eq $spec->{text} || $spec->{text} =~ /^0x/ && $o->{kind} eq 'num' && eval { integer($text) == hex $spec->{text} };
-    return _soft($try, "'$spec->{text}' is wanted");
+    return soft($try, "'$spec->{text}' is wanted");
 }
 
 1;

@@ -103,7 +103,9 @@ sub _address {
     if ($text =~ /^(UR(?:Z|\d+))\s*(?:\+\s*(.*))?$/) { return { kind => 'addr', ureg => $1, off => defined $2 ? _integer($2) : 0 } }
     if ($text =~ /^([A-Za-z_]\w*)(\.(?:64|U32|X4|X8|X16))?\s*(?:\+\s*(UR(?:Z|\d+)))?\s*(?:([-+])\s*(.*))?$/) {
         my ($reg, $suffix, $ureg, $sign, $rest) = ($1, $2, $3, $4, $5);
-        my %found = (kind => 'addr', reg => $reg, suffix => $suffix, ureg => $ureg);
+        my %found = (kind => 'addr', reg => $reg);
+        $found{suffix} = $suffix if defined $suffix;
+        $found{ureg} = $ureg if defined $ureg;
         return { %found, off => 0 } unless defined $sign;
         my $off = _integer($rest);
         return { %found, off => $sign eq '-' ? -$off : $off };

@@ -1,0 +1,249 @@
+"""The control codes of sm_90: results of fixed latency are read late enough, all else behind a wait for a barrier
+that tells of it. A state of what is under way flows over all paths; where paths meet the worse of two is kept."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..cubin import CubinKernel
+from ..isa import PT, URZ, Instruction, Operand
+from ..isa.program import conditional, static_target
+from .report import WARNING, Finding, Place
+
+FIGURES = json.loads(Path(__file__).with_name("hopper.json").read_text())
+_CLASSES = FIGURES["classes"]
+_UNIFORM = ("umove", "ualu", "r2ur")
+_ENDS = ("EXIT", "RET")
+Key = tuple[str, int]
+
+
+@dataclass
+class State:
+    """`ready`: by register of a fixed-latency producer, its place, class and the cycles since its issue. `written`,
+    `read`: registers that something of variable latency will write or still reads: by place of that, its queue and the
+    barriers that tell of it. `set`: cycles since each barrier was set."""
+
+    ready: dict[Key, dict[int, int]] = field(default_factory=dict)
+    written: dict[Key, dict[int, frozenset[int]]] = field(default_factory=dict)
+    read: dict[Key, dict[int, frozenset[int]]] = field(default_factory=dict)
+    set: dict[int, int] = field(default_factory=dict)
+
+    def copy(self) -> "State":
+        return State({k: dict(v) for k, v in self.ready.items()}, {k: dict(v) for k, v in self.written.items()},
+                     {k: dict(v) for k, v in self.read.items()}, dict(self.set))
+
+    def join(self, other: "State") -> bool:
+        """Take in what may also be under way; whether that is new."""
+        new = False
+        for key, since in other.ready.items():
+            mine = self.ready.setdefault(key, {})
+            for at, cycles in since.items():
+                if mine.get(at, cycles + 1) > cycles:
+                    mine[at], new = cycles, True
+        for ours, theirs in ((self.written, other.written), (self.read, other.read)):
+            for key, pending in theirs.items():
+                here = ours.setdefault(key, {})
+                for at, boards in pending.items():
+                    both = here[at] & boards if at in here else boards
+                    if here.get(at) != both:
+                        here[at], new = both, True
+        for board, cycles in other.set.items():
+            if self.set.get(board, cycles + 1) > cycles:
+                self.set[board], new = cycles, True
+        return new
+
+
+def _class(inst: Instruction) -> str:
+    return str(_CLASSES[inst.cls.name])
+
+
+def _fixed(inst: Instruction) -> bool:
+    return inst.cls.latency == "fixed"
+
+
+def _reads(inst: Instruction) -> Iterator[tuple[Key, str, int]]:
+    """(register, role, cycles it is read late) of an instruction's sources."""
+    if inst.guard.index != PT:
+        yield ("UP" if inst.guard.uniform else "P", inst.guard.index), "guard", 0
+    sources = [op for op in inst.operands if "r" in op.field.access and op.type not in ("pred", "upred")]
+    for op in inst.operands:
+        if op.type in ("pred", "upred") and "r" in op.field.access and op.value != PT:
+            yield ("UP" if op.type == "upred" else "P", op.value), "pred", 0
+        elif op.type == "ugpr" and "r" in op.field.access:
+            yield from ((("U", r), "source", 0) for r in _uniform(op.value, op.regs))
+        elif op.type == "addr" and op.ubase != URZ:
+            yield from ((("U", r), "source", 0) for r in _uniform(op.ubase, 2 if op.field.spec.get("desc") else 1))
+        if op.type != "ugpr" and "r" in op.field.access:
+            for n, register in enumerate(op.registers()):
+                late = n == 1 and op is sources[-1] and inst.cls.name == "wide"
+                yield ("R", register), "source", FIGURES["late_addend"] if late else 0
+
+
+def _uniform(first: int, count: int) -> range:
+    return range(first, min(first + count, URZ)) if first != URZ else range(0)
+
+
+def _writes(inst: Instruction) -> Iterator[tuple[Key, Operand]]:
+    for op in inst.operands:
+        if "w" not in op.field.access:
+            continue
+        if op.type in ("pred", "upred"):
+            if op.value != PT:
+                yield ("UP" if op.type == "upred" else "P", op.value), op
+        elif op.type == "ugpr":
+            yield from ((("U", r), op) for r in _uniform(op.value, op.regs))
+        elif op.type == "literal":
+            yield from ((("P", n), op) for n in range(7) if inst["b"].value >> n & 1)
+        else:
+            yield from ((("R", r), op) for r in op.registers())
+
+
+def _required(producer: Instruction, key: Key, consumer: Instruction, role: str) -> int:
+    made, used = _class(producer), _class(consumer)
+    uniform = used in _UNIFORM
+    if key[0] == "P":
+        by = FIGURES["predicates"].get(made, FIGURES["predicates"]["half"])
+        return int(by["guard"] if role == "guard" else by.get(used, by["other"]))
+    if key[0] in ("U", "UP"):
+        by = FIGURES["uniform"].get(made, FIGURES["uniform"]["r2ur"])
+        return int(by["uniform" if uniform else "mio" if used in ("mio", "branch") else "vector"])
+    by = FIGURES["registers"].get(made, FIGURES["registers"]["mma16"])
+    if producer.cls.name == "wide" and used == "alu" and key[1] == producer["d"].value and producer["d"].regs == 2:
+        return int(FIGURES["early_pair"])
+    return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
+
+
+_QUEUES = {"mio": "mio", "xu": "xu"}
+
+
+class Checker:
+    def __init__(self, kernel: CubinKernel) -> None:
+        self.code = kernel.instructions
+        self.at = kernel.addressing
+        self.found: dict[tuple[str, int, Key], Finding] = {}
+
+    def find(self) -> list[Finding]:
+        """All hazards, by address."""
+        states: dict[int, State] = {0: State()}
+        work = [0]
+        leaders = self._leaders()
+        while work:
+            index = work.pop()
+            state = states[index].copy()
+            while True:
+                inst = self.code[index]
+                self._step(index, inst, state)
+                for target in self._jumps(index, inst):
+                    self._flow(target, state, states, work)
+                index += 1
+                if index >= len(self.code) or (inst.opcode in (*_ENDS, "BRA") and not conditional(inst)):
+                    break
+                if index in leaders:
+                    self._flow(index, state, states, work)
+                    break
+        return sorted(self.found.values(), key=lambda f: f.consumer.address)
+
+    def _leaders(self) -> set[int]:
+        return {t for i, inst in enumerate(self.code) for t in self._jumps(i, inst)}
+
+    def _jumps(self, index: int, inst: Instruction) -> list[int]:
+        target = static_target(inst) if inst.opcode in ("BRA", "CALL") else None
+        return [] if target is None else [self.at.index_of(target)]
+
+    @staticmethod
+    def _flow(target: int, state: State, states: dict[int, State], work: list[int]) -> None:
+        if target not in states:
+            states[target] = state.copy()
+            work.append(target)
+        elif states[target].join(state):
+            work.append(target)
+
+    # -- one instruction -------------------------------------------------------------------------------------------
+
+    def _step(self, index: int, inst: Instruction, state: State) -> None:
+        self._wait(index, inst, state)
+        for key, role, late in _reads(inst):
+            for at, since in state.ready.get(key, {}).items():
+                need = _required(self.code[at], key, inst, role) - late
+                if since < need:
+                    self._report("fixed-latency", key, at, index, need, since, "is read before it is there",
+                                 "stall longer in between")
+            for at in state.written.get(key, ()):
+                self._report("not-awaited", key, at, index, None, None,
+                             "is read, and no wait tells that it is there", "set a write barrier and wait for it")
+        queue = _QUEUES.get(_class(inst), "")
+        for key, _ in _writes(inst):
+            for at in state.written.get(key, ()):
+                if not queue or _QUEUES.get(_class(self.code[at]), "") != queue:
+                    self._report("overtaken", key, at, index, None, None,
+                                 "is written, and something under way will write it later", "wait for that")
+            for at in state.read.get(key, ()):
+                if at != index and (not queue or _QUEUES.get(_class(self.code[at]), "") != queue):
+                    self._report("still-read", key, at, index, None, None,
+                                 "is written, and something under way may not have read it",
+                                 "set a read barrier and wait for it")
+        self._issue(index, inst, state, queue)
+
+    def _wait(self, index: int, inst: Instruction, state: State) -> None:
+        mask = inst.control.wait_mask
+        for board in (n for n in range(6) if mask >> n & 1):
+            since = state.set.get(board)
+            if since is not None and since < FIGURES["barrier_visible"]:
+                self._report("barrier", ("barrier", board + 1), index, index, FIGURES["barrier_visible"], since,
+                             "is awaited before it is seen to be set", "stall longer behind what sets it")
+            for pending in (state.written, state.read):
+                for key in list(pending):
+                    pending[key] = {at: boards for at, boards in pending[key].items() if board not in boards}
+                    if not pending[key]:
+                        del pending[key]
+
+    def _issue(self, index: int, inst: Instruction, state: State, queue: str) -> None:
+        control = inst.control
+        boards = {n for n in (control.write_barrier, control.read_barrier) if n is not None}
+        written = [key for key, _ in _writes(inst)]
+        for key in written:
+            if inst.guard.index == PT and not inst.guard.negated:
+                state.ready.pop(key, None)
+            if _fixed(inst):
+                state.ready.setdefault(key, {})[index] = 0
+        if not _fixed(inst) and queue:
+            telling = frozenset(n for n in (control.write_barrier,) if n is not None)
+            for key in written:
+                state.written.setdefault(key, {})[index] = telling
+            for key, role, _ in _reads(inst):
+                if key[0] == "R" and role == "source":
+                    state.read.setdefault(key, {})[index] = frozenset(boards)
+            for pending, told in ((state.written, telling), (state.read, frozenset(boards))):
+                for by in pending.values():  # a later one of the queue tells of those before it
+                    for at in by:
+                        if told and self.code[at].opcode == inst.opcode:
+                            by[at] = by[at] | told
+        for board in boards:
+            state.set[board] = 0
+        stall = control.stall
+        for since in state.ready.values():
+            for at in list(since):
+                since[at] += stall
+                if since[at] > 24:
+                    del since[at]
+        state.ready = {k: v for k, v in state.ready.items() if v}
+        state.set = {n: c + stall for n, c in state.set.items() if c + stall < 8}
+
+    def _report(self, kind: str, key: Key, producer: int, consumer: int, need: int | None, have: int | None, what: str,
+                fix: str) -> None:
+        name = f"{'UR' if key[0] == 'U' else key[0]}{key[1]}"
+        known = self.found.get((kind, consumer, key))
+        if known is None or (have is not None and known.guaranteed is not None and have < known.guaranteed):
+            self.found[kind, consumer, key] = Finding(kind, name, Place.of(self.code[producer]),
+                                                      Place.of(self.code[consumer]), need, have, what, fix)
+
+
+def findings(kernel: CubinKernel) -> list[Finding]:
+    """All that was found in a kernel of sm_90."""
+    found = Checker(kernel).find()
+    odd = [inst for inst in kernel.instructions if inst.opcode in ("CALL", "BRX") and static_target(inst) is None]
+    return found + [Finding("not-followed", "control flow", None, Place.of(inst), None, None,
+                            "where it goes was not checked", "check that part by hand", WARNING) for inst in odd]
+
+

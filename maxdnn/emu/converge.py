@@ -1,0 +1,200 @@
+"""Control flow of Hopper: every lane has a place of its own, and convergence barriers bring lanes together (see
+runtime/convergence.py)."""
+
+from llvmlite import ir
+
+from ..isa import PT, Instruction
+from ..semantics.operands import pred
+from . import layout
+from .irkit import I32, PTR, at, c32, field, get, put
+from .layout import BAR_ARRIVE, BAR_SYNC, VECTOR_BYTES, WARP
+from .lower import _REDUCTIONS, Lowering
+from .program import static_target
+from .runtime.memory import VI1, VI32
+
+_WARP_BARRIER = 16
+_VOID = ir.VoidType()
+
+
+class ConvergenceLowering(Lowering):
+    def _control(self, inst: Instruction) -> None:
+        op = inst.opcode
+        if op in ("BRA", "CALL") and static_target(inst) is not None:
+            self._branch(inst)
+        elif op in ("RET", "CALL"):
+            self._scatter(inst)
+        elif op == "EXIT":
+            self._exit(inst)
+        elif op == "BAR":
+            self._barrier(inst)
+        elif op in ("BSYNC", "WARPSYNC"):
+            self._come(inst)
+        elif op in ("BSSY", "BREAK", "BMOV"):
+            self._masks(inst)
+            self._go(self.at.following(inst.address), inst.address)
+        else:
+            self._unsupported(inst)
+
+    def _taken(self, inst: Instruction) -> ir.Value:
+        """i32 mask of the lanes that are active, guarded and whose predicate holds."""
+        ps = inst.operand("ps")
+        if ps is None or (ps.value == PT and not ps.inv):
+            return self.t.mask_bits
+        return self.b.and_(self.b.bitcast(pred(self.t, ps), I32), self.t.mask_bits)
+
+    def _unconditional(self, inst: Instruction) -> bool:
+        ps = inst.operand("ps")
+        return inst.guard.index == PT and not inst.guard.negated and (ps is None or (ps.value == PT and not ps.inv))
+
+    def _branch(self, inst: Instruction) -> None:
+        target, after = static_target(inst) or 0, self.at.following(inst.address)
+        if ".DIV" in inst.text() or ".CONV" in inst.text():
+            self._divergent(inst, target, after)
+            return
+        if self._unconditional(inst):
+            self._go(target, inst.address)
+            return
+        self._split(self._taken(inst), target, after, inst)
+
+    def _divergent(self, inst: Instruction, target: int, after: int) -> None:
+        """BRA.DIV goes where not all lanes of the mask are together; BRA.CONV where they are."""
+        mask = self.t.reg(256 + inst["a"].value) if inst.operand("a") is not None else self.t.reg(256 + inst["b"].value)
+        wanted = self.b.and_(self.b.extract_element(mask, c32(0)), get(self.b, self.warp, WARP, "alive"))
+        missing = self.b.and_(wanted, self.b.not_(self.t.active_bits))
+        apart = self.b.icmp_unsigned("!=", missing, c32(0))
+        divides = ".DIV" in inst.text()
+        goes, stays = self.fn.append_basic_block("goes"), self.fn.append_basic_block("stays")
+        self.b.cbranch(apart, *((goes, stays) if divides else (stays, goes)))
+        self.b.position_at_end(goes)
+        self._go(target, inst.address)
+        self.b.position_at_end(stays)
+        self._go(after, inst.address)
+
+    def _split(self, taken: ir.Value, target: int, after: int, inst: Instruction) -> None:
+        b = self.b
+        none, some, all_, split = (self.fn.append_basic_block(n) for n in ("none", "some", "all", "split"))
+        b.cbranch(b.icmp_unsigned("==", taken, c32(0)), none, some)
+        b.position_at_end(some)
+        b.cbranch(b.icmp_unsigned("==", taken, self.t.active_bits), all_, split)
+        b.position_at_end(none)
+        self._go(after, inst.address)
+        b.position_at_end(all_)
+        self._go(target, inst.address)
+        b.position_at_end(split)
+        self._park(b.and_(self.t.active_bits, b.not_(taken)), after)
+        self._park(taken, target)
+        self._settle(inst)
+
+    def _park(self, lanes: ir.Value, target: int) -> None:
+        callee = self.t.declare("rt_park", _VOID, [PTR, I32, I32])
+        self.b.call(callee, [self.warp, lanes, c32(target)])
+
+    def _settle(self, inst: Instruction) -> None:
+        """Whoever can go on does; nobody else may be running."""
+        b = self.b
+        callee = self.t.declare("rt_settle", I32, [PTR, PTR])
+        how = b.call(callee, [self.ctx, self.warp])
+        over, rest = self.fn.append_basic_block("over"), self.fn.append_basic_block("rest")
+        choice = b.switch(how, self.t.failed)
+        self.t.fails_at(inst.address)
+        choice.add_case(c32(0), rest)
+        choice.add_case(c32(1), self._dispatch)
+        choice.add_case(c32(2), over)
+        b.position_at_end(over)
+        b.ret(c32(layout.EXITED))
+        b.position_at_end(rest)
+        put(b, self.warp, WARP, "pc", self.at.following(inst.address))
+        b.branch(self._dispatch)
+
+    def _some(self, lanes: ir.Value, inst: Instruction) -> None:
+        """Go on behind the instruction if no lane takes it; else write here what those do that take it."""
+        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("take")
+        self.b.cbranch(self.b.icmp_unsigned("==", lanes, c32(0)), stay, go)
+        self.b.position_at_end(stay)
+        self._go(self.at.following(inst.address), inst.address)
+        self.b.position_at_end(go)
+
+    def _exit(self, inst: Instruction) -> None:
+        lanes = self._taken(inst)
+        self._some(lanes, inst)
+        self.b.call(self.t.declare("rt_gone", _VOID, [PTR, I32]), [self.warp, lanes])
+        self._settle(inst)
+
+    def _scatter(self, inst: Instruction) -> None:
+        lanes = self._taken(inst)
+        self._some(lanes, inst)
+        op = inst["target"]
+        targets = self.t.add(self.t.reg(op.base), self.t.const("i32", op.value))
+        self.b.call(self.t.declare("rt_scatter", _VOID, [PTR, VI32, I32]), [self.warp, targets, lanes])
+        self._settle(inst)
+
+    def _come(self, inst: Instruction) -> None:
+        """BSYNC waits for the lanes of a barrier, WARPSYNC for those of a mask."""
+        b, t = self.b, self.t
+        lanes = self._taken(inst)
+        self._some(lanes, inst)
+        number = _WARP_BARRIER
+        if inst.opcode == "BSYNC":
+            number = inst["bar"].value
+        else:
+            a = inst.operand("a")
+            self._set_masks(_WARP_BARRIER, lanes, t.const("i32", -1) if a is None else t.reg(a.value))
+        callee = t.declare("rt_come", _VOID, [PTR, I32, I32, I32])
+        b.call(callee, [self.warp, c32(number), c32(self.at.following(inst.address)), lanes])
+        self._settle(inst)
+
+    def _row(self, number: int) -> ir.Value:
+        return at(self.b, field(self.b, self.warp, WARP, "masks"), VECTOR_BYTES * number)
+
+    def _waited(self, number: int) -> ir.Value:
+        """Which lanes each lane waits for at a barrier."""
+        return self.b.load(self._row(number), typ=VI32, align=64)
+
+    def _set_masks(self, number: int, lanes: ir.Value, value: ir.Value) -> None:
+        chosen = self.b.select(self.b.bitcast(lanes, VI1), value, self._waited(number))
+        self.b.store(chosen, self._row(number), align=64)
+
+    def _masks(self, inst: Instruction) -> None:
+        """BSSY makes the running lanes those of a barrier, BREAK takes them out of it, BMOV saves and restores."""
+        b, t = self.b, self.t
+        lanes = self._taken(inst)
+        if inst.opcode == "BSSY":
+            self._set_masks(inst["bar"].value, lanes, t.broadcast(lanes))
+        elif inst.opcode == "BREAK":
+            number = inst["bar"].value
+            b.store(b.and_(self._waited(number), t.broadcast(b.not_(lanes))), self._row(number), align=64)
+        else:
+            d, source = inst.operand("d"), inst.operand("src")
+            label = source.label if source is not None else ""
+            if not label.startswith("B") or not label[1:].isdigit():
+                t.unsupported("a thread state")
+                return
+            number = int(label[1:])
+            if d is None:
+                self._set_masks(number, lanes, t.reg(inst["b"].value))
+                return
+            t.set_reg(d.value, self._waited(number))
+            if "CLEAR" in inst.text():
+                self._set_masks(number, lanes, t.const("i32", 0))
+
+    def _barrier(self, inst: Instruction) -> None:
+        b, t = self.b, self.t
+        self._some(t.mask_bits, inst)
+        number = self._uniform(inst, "bar") if inst.operand("bar") is not None else c32(0)
+        count = self._uniform(inst, "cnt") if inst.operand("cnt") is not None else c32(0)
+        t.check(b.call(t.declare("rt_check_barrier", I32, [PTR, I32, I32]), [self.ctx, number, count]))
+        put(b, self.warp, WARP, "bar_id", number)
+        put(b, self.warp, WARP, "bar_count", count)
+        kind, bits = BAR_SYNC, c32(0)
+        words = inst.text().split(" ")
+        name = next(word for word in words if word.startswith("BAR"))
+        if ".ARV" in name:
+            kind = BAR_ARRIVE
+        elif ".RED" in name:
+            kind = _REDUCTIONS[inst.mods["op"]]
+            holds = b.bitcast(pred(t, inst["ps"]), I32)
+            holds = b.not_(holds) if inst.mods["op"] == "AND" else holds
+            bits = b.ctpop(b.and_(holds, t.mask_bits))
+        put(b, self.warp, WARP, "bar_kind", kind)
+        put(b, self.warp, WARP, "bar_bits", bits)
+        self._return(self.at.following(inst.address), layout.BARRIER)

@@ -1,0 +1,130 @@
+"""The native products of sm_90 on the virtual GPU: right at any edge, batch, transposition and split, nothing written
+outside; and what the machine code promises."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from maxdnn import cubin, engine
+from maxdnn.arrays import view
+from maxdnn.check import check_cubin
+from maxdnn.chips import Chip, preset
+from maxdnn.choose import choose
+from maxdnn.cubins import cubin as built
+from maxdnn.devices import find
+from maxdnn.errors import ShapeError
+from maxdnn.families.product import NATIVE
+from maxdnn.isa import hopper
+from maxdnn.problem import product
+from tests.contract import run_plan
+from tests.corpus import compiler
+
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
+H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
+GUARD = np.float32(-7.25)
+SOURCE = "hopper/product_128x128"
+
+
+def _random(seed: int):
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.integers(1, most)) for most in (300, 300, 70))
+    spec = NATIVE[seed % 4]
+    ta, tb = (letter == "t" for letter in spec.layout)
+    batch = (int(rng.integers(1, 4)),) if seed % 3 == 0 else ()
+    a = rng.uniform(-1, 1, (*batch, *((k, m) if ta else (m, k)))).astype(np.float32)
+    b = rng.uniform(-1, 1, (*batch, *((n, k) if tb else (k, n)))).astype(np.float32)
+    splits = 1 if seed % 2 else int(rng.choice([1, 2, 3]))
+    groups = (k + 7) // 8
+    share = (groups + splits - 1) // splits
+    splits = splits if (groups + share - 1) // share == splits else 1
+    problem = product(a.shape, b.shape, transpose_a=ta, transpose_b=tb, reads_out=bool(seed % 5 == 1))
+    return spec, splits, problem, a, b, rng
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_random_products_are_right_and_write_nothing_else(seed: int) -> None:
+    spec, splits, problem, a, b, rng = _random(seed)
+    name = spec.name if splits == 1 else f"{spec.name}_split{splits}"
+    plan = choose(problem, preset(), name)
+    assert plan.archs == ("sm_90",) and spec.name in plan.explain()
+    shape = problem.shapes["out"]
+    size = int(np.prod(shape))
+    memory = np.full(size + 64, GUARD)
+    out = memory[32:32 + size].reshape(shape)
+    if problem.reads_out:
+        out[:] = rng.uniform(-1, 1, shape).astype(np.float32)
+    before = out.copy()
+    given = {name: view(name, array, rank=array.ndim) for name, array in (("a", a), ("b", b), ("out", out))}
+    scalars = {"alpha": np.float32(1.5), "beta": np.float32(0.5)}
+    engine.run(plan, given, scalars, find.host())
+    ta, tb = (letter == "t" for letter in spec.layout)
+    x, y = (np.swapaxes(v, -1, -2) if t else v for v, t in ((a.astype(float), ta), (b.astype(float), tb)))
+    want = 1.5 * (x @ y) + (0.5 * before if problem.reads_out else 0)
+    magnitude = 1.5 * (abs(x) @ abs(y)) + abs(before if problem.reads_out else 0)
+    assert (abs(out - want) <= 2e-6 * magnitude + 1e-12).all()
+    assert (memory[:32] == GUARD).all() and (memory[32 + size:] == GUARD).all()
+    told = run_plan(plan, {"a": a, "b": b} | ({"out": before} if problem.reads_out else {}), alpha=1.5, beta=0.5)["out"]
+    assert np.allclose(told.reshape(shape), want, rtol=0, atol=1e-5)
+
+
+def test_the_choice_takes_machine_code_where_it_runs_and_nowhere_else() -> None:
+    large = product((2048, 2048), (2048, 2048))
+    assert choose(large, H200).spec in NATIVE
+    assert "sm90_product_128x128_nn" in choose(large, H200).explain()
+    assert not choose(large, preset()).archs
+    ampere = Chip("another", 108, 1000.0, native=False, arch="sm_52")
+    assert not choose(large, ampere).archs
+    with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
+        choose(large, ampere, "sm90_product_128x128_nn")
+
+
+def test_the_machine_code_is_checked_and_a_weaker_code_is_found() -> None:
+    image = built(SOURCE, "sm_90")
+    assert all(report.clean for report in check_cubin(image))
+    kernel = cubin.read(image).kernel(NATIVE[0].name)
+    at = image.index(kernel.code)
+    code = bytearray(kernel.code)
+    mutants = {
+        "a wait less": next(i for i, inst in enumerate(kernel.instructions) if inst.opcode == "FFMA"
+                            and inst.control.wait_mask),
+        "a stall shorter": next(i for i, inst in enumerate(kernel.instructions) if inst.opcode == "ISETP"
+                                and kernel.instructions[i + 1].guard.index == inst["pd"].value),
+        "a barrier less": next(i for i, inst in enumerate(kernel.instructions) if inst.opcode == "LDC"),
+    }
+    for what, index in mutants.items():
+        word = int.from_bytes(code[16 * index:16 * index + 16], "little")
+        if what == "a wait less":
+            word &= ~(63 << 116)
+        elif what == "a stall shorter":
+            word = word & ~(15 << 105) | 5 << 105
+        else:
+            word |= 7 << 110
+        changed = image[:at + 16 * index] + word.to_bytes(16, "little") + image[at + 16 * index + 16:]
+        assert not next(r for r in check_cubin(changed) if r.kernel == kernel.name).ok, what
+
+
+def test_the_code_has_only_words_that_compiled_code_has() -> None:
+    """Of other words nobody has seen that the chip takes them."""
+    compiled = {kernel.table.find(word) for name in ("memory.cu", "int_arith.cu", "f32.cu", "integer_programs.cu",
+                                                     "float_programs.cu", "barrier.cu", "warp.cu", "int_bits.cu")
+                for kernel in cubin.read(compiler.compile_source(name, "sm_90")).kernels.values()
+                for _, word, _ in kernel.words()}
+    for kernel in cubin.read(built(SOURCE, "sm_90")).kernels.values():
+        assert {inst.row.spec["name"] for inst in kernel.instructions if inst.row not in compiled} == set()
+
+
+def test_the_loop_spends_its_slots_on_ffma() -> None:
+    for kernel in cubin.read(built(SOURCE, "sm_90")).kernels.values():
+        code = kernel.instructions
+        end = next(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
+        start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
+        loop = code[start:end + 1]
+        assert sum(inst.opcode == "FFMA" for inst in loop) == 1024
+        assert sum(inst.opcode == "LDS" for inst in loop) == 48
+        spec = next(spec for spec in NATIVE if spec.name == kernel.name)
+        assert len(loop) == spec.slots[0]
+        flagged = re.findall(r"\.reuse", " ".join(inst.text() for inst in loop))
+        assert len(flagged) >= 1016
+    assert hopper().reuse_entries == 1
