@@ -67,9 +67,9 @@ class GpuTable:
         with self.device.active():
             x, f, p = (gpuarray.to_gpu(a) for a in (maps, filters, padded))
             out = gpuarray.empty((s.K, s.P, s.Q, s.N), np.float32)
-        plan = maxdnn.plan(s, device=self.device, tuned=False)
+        plan = maxdnn.plan(s, device=self.device, tuned=False, algorithm="direct")
         kernel_plan = maxdnn.plan(maxdnn.ConvShape(s.N, s.C, *padded.shape[1:3], s.K, s.R, s.S, s.stride),
-                                  device=self.device, tuned=False)
+                                  device=self.device, tuned=False, algorithm="direct")
         call = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan), self.clock)
         with self.device.active():
             result = out.get()
