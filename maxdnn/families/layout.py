@@ -1,6 +1,6 @@
 """What other families do before and after their own work: zero padding, transposes, the sum of split reductions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -13,6 +13,7 @@ MAX_GRID_YZ = 65535  # CUDA C Programming Guide, technical specifications
 PAD_PIXELS = 4  # of a block: one a warp
 TRANSPOSE_TILE = 32  # rows and columns of a block
 _PAD_SLOTS, _TRANSPOSE_SLOTS = 50, 60  # issue slots of a warp for 128 values, counted in the sources
+_SHORT = 200_000  # elements, whose blocks do not fill a chip
 _LATENCY = 1000  # clocks of a block that waits for DRAM once, with launch and stores
 
 PAD = KernelSpec(
@@ -74,6 +75,19 @@ def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, 
     slots = 4 * (90 + 5 * count)
     return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, slots, 1500 + 100 * count, nbytes),
                   f"{count} parts of each sum are added", (out.name if isinstance(out, Part) else out,))
+
+
+def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Mapping[str, Value],
+                region: Callable[[str, int], str]) -> list[Launch]:
+    """As `reduce`, of arrays of one row; of many short ones in two steps, the first of which adds every so many-th.
+    `region` makes room for so many elements."""
+    groups = next((g for g in (16, 12, 8, 6, 4) if count % g == 0 and count >= 4 * g), 0)
+    if not groups or size > _SHORT:
+        return [reduce(parts, out, count, size, (size, 1, 1), 1, ending)]
+    some = region(f"some_{parts}", groups * size)
+    whole: dict[str, Value] = {"flags": 0, "alpha": 1.0, "beta": 0.0, "bias": 0}
+    return [reduce(parts, some, count // groups, groups * size, (size, groups, 1), groups, whole),
+            reduce(some, out, groups, size, (size, 1, 1), 1, ending)]
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

@@ -12,7 +12,7 @@ from ..problem import Alignment, Problem
 from ..shape import ConvShape, ProductShape
 from . import product, winograd
 from .family import SPLITS, Candidates, Family, fused, refuses_strided
-from .layout import pad, reduce
+from .layout import pad, reduce_many
 from .pixels import magic
 from .toomcook import GRADIENTS, TABLE, Points
 
@@ -87,8 +87,8 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: product.Prod
         launches += _run(layer, backward, spec, images, gradients, (first, number), share, out, region)
         done += share
     if parts > 1:
-        launches.append(reduce("parts", region("sums", every), parts, every, (every, 1, 1), 1,
-                               {"flags": 0, "alpha": 1.0, "beta": 0.0, "bias": 0}))
+        launches += reduce_many("parts", region("sums", every), parts, every,
+                                {"flags": 0, "alpha": 1.0, "beta": 0.0, "bias": 0}, region)
     launches.append(_taps(problem, layer, backward, outer, inner))
     m, r = backward.outputs, backward.taps
     tiles = s.N * layer.rows * layer.columns
