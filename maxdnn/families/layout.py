@@ -39,6 +39,9 @@ order, zero where a row or column does not exist. Grid: x = taps, y = tiles of 3
 TURN_TILE = 32  # filters and channels of a block
 
 
+FILL = KernelSpec("sfill", "fill.sass", """Zeroes. Grid: x = ceil(count / 512).""")
+
+
 REDUCE = KernelSpec("sreduce", "reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
 y = filters, z = images (1 if O has them innermost).""")
 
@@ -77,6 +80,14 @@ def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, 
                   f"{count} parts of each sum are added", (out.name if isinstance(out, Part) else out,))
 
 
+def fill(dst: str | Part, count: int, doing: str) -> Launch:
+    """Set `count` elements to zero."""
+    blocks = -(-count // 512)
+    values: dict[str, Value] = {"dst": dst, "count": count}
+    return Launch(FILL, (blocks, 1, 1), values, Work(blocks, 4 * 22, _LATENCY, FLOAT_BYTES * count), doing,
+                  (dst.name if isinstance(dst, Part) else dst,))
+
+
 def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Mapping[str, Value],
                 region: Callable[[str, int], str]) -> list[Launch]:
     """As `reduce`, of arrays of one row; of many short ones in two steps, the first of which adds every so many-th.
@@ -94,6 +105,9 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     """What the kernels of this family promise."""
     if launch.spec is REDUCE:
         _reduce_contract(launch, memory, scalars)
+        return
+    if launch.spec is FILL:
+        seen(memory, launch.values["dst"])[:launch.numbers["count"]] = 0
         return
     if launch.spec is TURN:
         _turn_contract(launch, memory)
@@ -137,4 +151,4 @@ def _turn_contract(launch: Launch, memory: Memory) -> None:
     dst[:at.size] = np.where(exists, src[np.where(exists, at, 0)], 0).ravel()
 
 
-FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN), contract)
+FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN, FILL), contract)
