@@ -19,8 +19,6 @@ from .toomcook import GRADIENTS, TABLE, Points
 _WAYS = tuple((points, backward) for backward in GRADIENTS for points in TABLE
               if (points.taps, points.outputs) == (backward.outputs, backward.taps))
 
-_USUAL_EDGES = 1.5  # terms of a tap in the middle for each of one at a corner: the documented error holds up to here
-
 
 def refuses(problem: Problem) -> str | None:
     s: ConvShape = problem.shape
@@ -96,7 +94,7 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: product.Prod
              "direct sums of products"]
     if parts > 1:
         notes.append(f"the sums of {tiles} tiles come in {parts} parts, which are added in a fixed order")
-    edges = max(1, s.P / (s.P - s.pad_h) * s.Q / (s.Q - s.pad_w) / _USUAL_EDGES)
+    edges = s.P / (s.P - s.pad_h) * s.Q / (s.Q - s.pad_w)  # terms of a tap in the middle for each of one at a corner
     # Most of the error is that of long sums of large numbers, which parts shorten.
     error = backward.expected_error(tiles, 0, r, r) * edges / parts**0.5
     return make(problem, "winograd", spec, launches, regions, notes, error)
