@@ -101,6 +101,7 @@ CORNERS = {
     "pixels behind the last patch": ConvShape(2, 8, 9, 8, 9, 3, 3, stride=4, padding=1),
     "more padding than filter": ConvShape(2, 8, 4, 4, 9, 2, 2, padding=3),
     "first layer": ConvShape(8, 3, 27, 27, 16, 11, 11, stride=4),
+    "first layer with padding": ConvShape(8, 3, 26, 27, 16, 11, 11, stride=4, padding=2),
     "dilation that strides divide": ConvShape(2, 8, 11, 12, 9, 3, 3, stride=2, padding=1, dilation=2),
     "dilation beside strides": ConvShape(2, 8, 11, 12, 9, 3, 3, stride=(2, 3), padding=2, dilation=(3, 2)),
     "one pixel": ConvShape(70, 30, 1, 1, 65, 1, 1),

@@ -56,6 +56,11 @@ def candidates(problem: Problem) -> Candidates:
     return found
 
 
+def _origin(taps: int, stride: int, padding: int, block: int) -> int:
+    """Pixels in front of the first one that the first block begins with, so that windows are small."""
+    return min(range(stride), key=lambda origin: _window(taps, stride, padding - origin, block)[1])
+
+
 def _window(taps: int, stride: int, padding: int, block: int) -> tuple[int, int]:
     """Of one axis: the first gradient that reaches a block, from the one the block begins under, and how many do."""
     reach = [(pixel + padding - tap) // stride for pixel in range(block) for tap in range(taps)
@@ -63,12 +68,17 @@ def _window(taps: int, stride: int, padding: int, block: int) -> tuple[int, int]
     return min(reach), max(reach) - min(reach) + 1
 
 
+def _origins(s: ConvShape, block: tuple[int, int]) -> tuple[int, int]:
+    return (_origin(s.R, s.str_h, s.pad_h, block[0]), _origin(s.S, s.str_w, s.pad_w, block[1]))
+
+
 def _inner(problem: Problem, block: tuple[int, int]) -> Problem:
     """The correlation that computes blocks."""
     s: ConvShape = problem.shape
-    (top, high), (left, wide) = (_window(*axis) for axis in ((s.R, s.str_h, s.pad_h, block[0]),
-                                                            (s.S, s.str_w, s.pad_w, block[1])))
-    rows, columns = -(-s.H // block[0]), -(-s.W // block[1])
+    origin = _origins(s, block)
+    (top, high), (left, wide) = (_window(*axis) for axis in ((s.R, s.str_h, s.pad_h - origin[0], block[0]),
+                                                            (s.S, s.str_w, s.pad_w - origin[1], block[1])))
+    rows, columns = -(-(s.H + origin[0]) // block[0]), -(-(s.W + origin[1]) // block[1])
     k = s.C * block[0] * block[1]
     shape = Correlation(s.N, s.K, s.P, s.Q, k, high, wide, rows, columns, (block[0] // s.str_h, block[1] // s.str_w),
                         (-top, -left), (1, 1), 1, (0, 0), (1, 1), (rows, columns))
@@ -114,7 +124,7 @@ def _renamed(launch: Launch, names: Mapping[str, str | float]) -> Launch:
 
 def _filters(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
     s: ConvShape = problem.shape
-    taps, area = x.R * x.S, block[0] * block[1]
+    taps, area, origin = x.R * x.S, block[0] * block[1], _origins(s, block)
     if problem.layout == "CHWN":
         source = {"src_c": s.R * s.S * s.K, "src_r": s.S * s.K, "src_s": s.K, "src_k": 1}
         target = {"dst_k": taps * x.K, "dst_tap": x.K, "dst_column": 1}
@@ -122,8 +132,10 @@ def _filters(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch
         source = {"src_c": s.R * s.S, "src_r": s.S, "src_s": 1, "src_k": s.C * s.R * s.S}
         target = {"dst_k": taps, "dst_tap": 1, "dst_column": s.K * taps}
     values: dict[str, Value] = {
-        "dst": "block_filters", "src": "filters", "columns": x.K, "start_h": (s.pad_h + x.pad_h * s.str_h) % 2**32,
-        "start_w": (s.pad_w + x.pad_w * s.str_w) % 2**32, "stride_h": s.str_h, "stride_w": s.str_w, "r": s.R, "s": s.S,
+        "dst": "block_filters", "src": "filters", "columns": x.K,
+        "start_h": (s.pad_h - origin[0] + x.pad_h * s.str_h) % 2**32,
+        "start_w": (s.pad_w - origin[1] + x.pad_w * s.str_w) % 2**32, "stride_h": s.str_h, "stride_w": s.str_w,
+        "r": s.R, "s": s.S,
         **source, **target}
     for name, divisor in (("taps", taps), ("taps_w", x.S), ("block", area), ("block_w", block[1])):
         values |= {name: divisor, f"{name}_magic": -(-2**31 // divisor)}
@@ -136,13 +148,14 @@ def _filters(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch
 def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
     s: ConvShape = problem.shape
     images, maps = (s.N, s.C) if problem.layout == "CHWN" else (1, s.N * s.C)
-    ending = fused(problem, 0)
+    ending, origin = fused(problem, 0), _origins(s, block)
     factor, shift = magic(images, s.W * images + _THREADS)
     values: dict[str, Value] = {
         "out": "out", "blocks": "blocks", "alpha": ending["alpha"], "beta": ending["beta"], "flags": ending["flags"],
         "h": s.H, "inner": s.W * images, "images": images, "images_magic": factor, "images_shift": shift,
         "block_h": block[0], "block_h_magic": -(-2**31 // block[0]), "block_w": block[1],
-        "block_w_magic": -(-2**31 // block[1]), "rows": x.P, "columns": x.Q}
+        "block_w_magic": -(-2**31 // block[1]), "origin_h": origin[0], "origin_w": origin[1], "rows": x.P,
+        "columns": x.Q}
     grid = -(-s.W * images // _THREADS), s.H, maps
     work = Work(grid[0] * s.H * maps, 4 * 60, 1500, FLOAT_BYTES * s.N * s.C * s.H * s.W * (2 + problem.reads_out))
     return Launch(_BLOCKS, grid, values, work, "the pixels of blocks go where they belong", ("out",))
@@ -150,7 +163,7 @@ def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
 
 def _check_limits(s: ConvShape, x: Correlation, block: tuple[int, int], layout: str) -> None:
     for what, count, limit in (("filters x taps of a window", s.K * x.R * x.S, _DIVISORS),
-                               ("rows and columns of images", max(s.H, s.W), _DIVISORS - 1),
+                               ("rows and columns of images", max(s.H + s.str_h, s.W + s.str_w), _DIVISORS - 1),
                                ("images x channels" if layout == "NCHW" else "channels",
                                 s.N * s.C if layout == "NCHW" else s.C, MAX_GRID_YZ),
                                ("images C x H x W x N", s.C * s.H * s.W * s.N, 2**31 - 1)):
@@ -179,7 +192,8 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     shape = maps, v["block_h"], v["block_w"], v["rows"], v["columns"], v["images"]
     turned = blocks.reshape(shape).transpose(0, 3, 1, 4, 2, 5)
     whole = turned.reshape(maps, v["rows"] * v["block_h"], -1, v["images"])
-    wanted = whole[:, :h, :v["inner"] // v["images"]].ravel()
+    top, left = v["origin_h"], v["origin_w"]
+    wanted = whole[:, top:top + h, left:left + v["inner"] // v["images"]].ravel()
     out = seen(memory, launch.values["out"])
     result = scalars["alpha"] * wanted
     if v["flags"] & 2:

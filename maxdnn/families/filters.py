@@ -14,7 +14,7 @@ from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ConvShape
 from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
-from .layout import MAX_GRID_YZ, pad, reduce, transpose
+from .layout import MAX_GRID_YZ, pad, reduce_many, transpose
 from .pixels import magic
 
 GROUP = 8
@@ -107,11 +107,15 @@ def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
     if splits == 1:
         launches = _passes(s, terms, spec, images, gradients, "out", 1, ending)
         return make(problem, "filters", spec, (*before, *launches), regions)
-    regions["parts"] = FLOAT_BYTES * splits * size
-    launches = _passes(s, terms, spec, images, gradients, "parts", splits, {"flags": 0, "alpha": 1.0, "beta": 0.0})
-    adding = reduce("parts", "out", splits, size, (size, 1, 1), 1, ending)
+
+    def region(name: str, elements: int) -> str:
+        regions[name] = FLOAT_BYTES * elements
+        return name
+    launches = _passes(s, terms, spec, images, gradients, region("parts", splits * size), splits,
+                       {"flags": 0, "alpha": 1.0, "beta": 0.0})
+    adding = reduce_many("parts", "out", splits, size, ending, region)
     why = f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a fixed order"
-    return make(problem, "filters", spec, (*before, *launches, adding), regions, (why,))
+    return make(problem, "filters", spec, (*before, *launches, *adding), regions, (why,))
 
 
 def _readable(problem: Problem, terms: _Terms, operand: Operand, size: tuple[int, int, int], regions: dict[str, int],

@@ -1,6 +1,6 @@
 """What other families do before and after their own work: zero padding, transposes, the sum of split reductions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -13,6 +13,7 @@ MAX_GRID_YZ = 65535  # CUDA C Programming Guide, technical specifications
 PAD_PIXELS = 4  # of a block: one a warp
 TRANSPOSE_TILE = 32  # rows and columns of a block
 _PAD_SLOTS, _TRANSPOSE_SLOTS = 50, 60  # issue slots of a warp for 128 values, counted in the sources
+_SHORT = 200_000  # elements, whose blocks do not fill a chip
 _LATENCY = 1000  # clocks of a block that waits for DRAM once, with launch and stores
 
 PAD = KernelSpec(
@@ -36,6 +37,9 @@ y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gri
 TURN = KernelSpec("sturn", "turn.sass", """Filters with channels and filters exchanged and any of their taps in any
 order, zero where a row or column does not exist. Grid: x = taps, y = tiles of 32 filters, z = tiles of 32 channels.""")
 TURN_TILE = 32  # filters and channels of a block
+
+
+FILL = KernelSpec("sfill", "fill.sass", """Zeroes. Grid: x = ceil(count / 512).""")
 
 
 REDUCE = KernelSpec("sreduce", "reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
@@ -76,10 +80,34 @@ def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, 
                   f"{count} parts of each sum are added", (out.name if isinstance(out, Part) else out,))
 
 
+def fill(dst: str | Part, count: int, doing: str) -> Launch:
+    """Set `count` elements to zero."""
+    blocks = -(-count // 512)
+    values: dict[str, Value] = {"dst": dst, "count": count}
+    return Launch(FILL, (blocks, 1, 1), values, Work(blocks, 4 * 22, _LATENCY, FLOAT_BYTES * count), doing,
+                  (dst.name if isinstance(dst, Part) else dst,))
+
+
+def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Mapping[str, Value],
+                region: Callable[[str, int], str]) -> list[Launch]:
+    """As `reduce`, of arrays of one row; of many short ones in two steps, the first of which adds every so many-th.
+    `region` makes room for so many elements."""
+    groups = next((g for g in (16, 12, 8, 6, 4) if count % g == 0 and count >= 4 * g), 0)
+    if not groups or size > _SHORT:
+        return [reduce(parts, out, count, size, (size, 1, 1), 1, ending)]
+    some = region(f"some_{parts}", groups * size)
+    whole: dict[str, Value] = {"flags": 0, "alpha": 1.0, "beta": 0.0, "bias": 0}
+    return [reduce(parts, some, count // groups, groups * size, (size, groups, 1), groups, whole),
+            reduce(some, out, groups, size, (size, 1, 1), 1, ending)]
+
+
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernels of this family promise."""
     if launch.spec is REDUCE:
         _reduce_contract(launch, memory, scalars)
+        return
+    if launch.spec is FILL:
+        seen(memory, launch.values["dst"])[:launch.numbers["count"]] = 0
         return
     if launch.spec is TURN:
         _turn_contract(launch, memory)
@@ -123,4 +151,4 @@ def _turn_contract(launch: Launch, memory: Memory) -> None:
     dst[:at.size] = np.where(exists, src[np.where(exists, at, 0)], 0).ravel()
 
 
-FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN), contract)
+FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN, FILL), contract)

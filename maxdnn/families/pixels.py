@@ -14,7 +14,7 @@ from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Pla
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
 from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, seen, split_name
-from .layout import MAX_GRID_YZ, pad, reduce, transpose
+from .layout import MAX_GRID_YZ, fill, pad, reduce, transpose
 
 TILE_ELEMENTS = 8
 """Patch elements that one loop iteration consumes."""
@@ -356,7 +356,12 @@ def _sums(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, _M
     if parts > 1:
         # A part looks like the piece of O it belongs to.
         region("parts", parts * size)
+    filled = parts == 1 and not problem.reads_out and len({bool(s.patch) for s, _ in steps}) == 2
+    if filled:
+        yield fill(_part("out", out_at), size, "pixels that no tap reaches are zero")
     for (s, maps), bank in zip(steps, banks, strict=True):
+        if filled and not s.patch:
+            continue
         geometry, bound = _geometry(problem, spec, s, maps, bank, run, images)
         pixels, start = count * s.P * s.Q, s.start * (count if chwn else 1)
         grid_xy = -(-pixels // spec.tile[0]), s.groups * -(-s.K // s.groups // spec.tile[1])

@@ -12,14 +12,12 @@ from ..problem import Alignment, Problem
 from ..shape import ConvShape, ProductShape
 from . import product, winograd
 from .family import SPLITS, Candidates, Family, fused, refuses_strided
-from .layout import pad, reduce
+from .layout import pad, reduce_many
 from .pixels import magic
 from .toomcook import GRADIENTS, TABLE, Points
 
 _WAYS = tuple((points, backward) for backward in GRADIENTS for points in TABLE
               if (points.taps, points.outputs) == (backward.outputs, backward.taps))
-
-_USUAL_EDGES = 1.5  # terms of a tap in the middle for each of one at a corner: the documented error holds up to here
 
 
 def refuses(problem: Problem) -> str | None:
@@ -88,8 +86,8 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: product.Prod
         launches += _run(layer, backward, spec, images, gradients, (first, number), share, out, region)
         done += share
     if parts > 1:
-        launches.append(reduce("parts", region("sums", every), parts, every, (every, 1, 1), 1,
-                               {"flags": 0, "alpha": 1.0, "beta": 0.0, "bias": 0}))
+        launches += reduce_many("parts", region("sums", every), parts, every,
+                                {"flags": 0, "alpha": 1.0, "beta": 0.0, "bias": 0}, region)
     launches.append(_taps(problem, layer, backward, outer, inner))
     m, r = backward.outputs, backward.taps
     tiles = s.N * layer.rows * layer.columns
@@ -97,7 +95,7 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: product.Prod
              "direct sums of products"]
     if parts > 1:
         notes.append(f"the sums of {tiles} tiles come in {parts} parts, which are added in a fixed order")
-    edges = max(1, s.P / (s.P - s.pad_h) * s.Q / (s.Q - s.pad_w) / _USUAL_EDGES)
+    edges = s.P / (s.P - s.pad_h) * s.Q / (s.Q - s.pad_w)  # terms of a tap in the middle for each of one at a corner
     # Most of the error is that of long sums of large numbers, which parts shorten.
     error = backward.expected_error(tiles, 0, r, r) * edges / parts**0.5
     return make(problem, "winograd", spec, launches, regions, notes, error)
