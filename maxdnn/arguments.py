@@ -102,7 +102,8 @@ def device_of(given: dict[str, ArrayView], asked: Device | None) -> Device:
     reference = next(iter(given))
     if given[reference].on_host:
         return find.host() if asked is None else asked
-    found = {name: find.of_address(array.address) for name, array in given.items()}
+    found = {name: find.of_address(array.address) if array.ordinal is None else find.gpu(array.ordinal)
+             for name, array in given.items()}
     first = asked or found[reference]
     for name, place in found.items():
         if place is not first:

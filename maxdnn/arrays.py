@@ -16,7 +16,8 @@ _TYPES: dict[Any, str] = {}  # of PyTorch's dtypes that were met
 class ArrayView(NamedTuple):
     """A float32 array: where it is and how much memory it spans. `strides`: in elements, None for C-contiguous. `name`
     is the argument it came in as. `stream`: the handle of the stream whose work so far must be done before the array is
-    used (1: the legacy default stream, 2: the per-thread one); None if it may be used at once."""
+    used (1: the legacy default stream, 2: the per-thread one); None if it may be used at once. `ordinal`: of the GPU in
+    whose primary context it lies, if that is known."""
 
     name: str
     array: Any
@@ -27,6 +28,7 @@ class ArrayView(NamedTuple):
     writable: bool
     stream: int | None = None
     strides: tuple[int, ...] | None = None
+    ordinal: int | None = None
 
     @property
     def memory(self) -> Any:
@@ -44,7 +46,7 @@ class ArrayView(NamedTuple):
 def view(name: str, array: Any, rank: int | None = 4, strided: bool = False) -> ArrayView:
     """Describe argument `name`. Raises ShapeError unless it is a C-contiguous float32 array without empty axes, with
     `rank` axes (None: any number); with `strided`, strides may be any number of elements but negative ones."""
-    stream = None
+    stream = ordinal = None
     if isinstance(array, np.ma.MaskedArray):
         raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
     if isinstance(array, np.ndarray):
@@ -54,7 +56,7 @@ def view(name: str, array: Any, rank: int | None = 4, strided: bool = False) -> 
     elif type(array).__module__ == "torch" and array.is_cuda and array.is_contiguous() and not array.requires_grad:
         # The interface of a tensor takes longer than all the rest of a call.
         shape, typestr, strides = tuple(array.shape), _TYPES.get(array.dtype) or _torch_type(array.dtype), None
-        address, on_host, writable = array.data_ptr(), False, True
+        address, on_host, writable, ordinal = array.data_ptr(), False, True, array.get_device()
     else:
         interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
@@ -82,7 +84,7 @@ def view(name: str, array: Any, rank: int | None = 4, strided: bool = False) -> 
     if address % FLOAT_BYTES:
         raise ShapeError(f"{name} must begin at a multiple of {FLOAT_BYTES} bytes (got address 0x{address:x})")
     count = math.prod(shape) if steps is None else 1 + sum((n - 1) * d for n, d in zip(shape, steps, strict=True))
-    return ArrayView(name, array, shape, address, count * FLOAT_BYTES, on_host, writable, stream, steps)
+    return ArrayView(name, array, shape, address, count * FLOAT_BYTES, on_host, writable, stream, steps, ordinal)
 
 
 def _interface(name: str, interface: Any) -> tuple[tuple[int, ...], Any, tuple[int, ...] | None, int, bool]:

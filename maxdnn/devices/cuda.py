@@ -55,9 +55,10 @@ def stream_handle(stream: Any) -> int:
     """The driver handle of a stream of pycuda, CuPy, PyTorch, or an int; 0 for the default stream."""
     if stream is None:
         return 0
-    for attribute in ("handle", "cuda_stream", "ptr"):
-        if hasattr(stream, attribute):
-            stream = getattr(stream, attribute)
+    for attribute in ("cuda_stream", "ptr", "handle"):
+        handle = getattr(stream, attribute, None)
+        if handle is not None:
+            stream = handle
             break
     if not isinstance(stream, int):
         raise LaunchError(f"stream must be a pycuda, CuPy or PyTorch stream or a handle (got {type(stream).__name__})")
@@ -457,6 +458,9 @@ def driver() -> Driver:
 
 def device(ordinal: int = 0) -> GpuDevice:
     """The primary context of a GPU, made once."""
+    found = _primary.get(ordinal)
+    if found is not None:
+        return found
     with _finding:
         if ordinal not in _primary:
             made = _primary[ordinal] = GpuDevice(ordinal)

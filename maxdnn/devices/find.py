@@ -9,6 +9,8 @@ from ..errors import DeviceError
 from ..forks import compiling
 from .protocol import Device
 
+_CUDA = f"{__package__}.cuda"
+
 
 def host() -> Device:
     """The device that NumPy arrays run on: the virtual GPU, made at first use."""
@@ -20,9 +22,7 @@ def host() -> Device:
 
 def gpu(ordinal: int) -> Device:
     """The primary context of a GPU. Raises DeviceError if there is no such GPU or no pycuda."""
-    from . import cuda
-
-    return cast(Device, cuda.device(ordinal))
+    return cast(Device, _cuda().device(ordinal))
 
 
 def first_gpu() -> Device | None:
@@ -37,10 +37,14 @@ def first_gpu() -> Device | None:
 def of_address(address: int) -> Device:
     """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
     that is not current)."""
-    cuda: Any = sys.modules.get(f"{__package__}.cuda")  # an import costs more than the rest
-    if cuda is None:
-        from . import cuda
-    return cast(Device, cuda.for_pointer(address))
+    return cast(Device, _cuda().for_pointer(address))
+
+
+def _cuda() -> Any:
+    found: Any = sys.modules.get(_CUDA)
+    if found is None:  # an import that finds a module costs more than the rest
+        from . import cuda as found
+    return found
 
 
 def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
