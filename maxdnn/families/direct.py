@@ -12,6 +12,7 @@ from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
+from .correlate import Correlation
 from .family import LATENCY, Candidates, Family, Memory, TileKernel, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad, transpose
 
@@ -141,7 +142,6 @@ def _padded_map(s: ConvShape, source: str | Part, region: Callable[[str, int], s
 
 
 def _check_limits(s: ConvShape, spec: ConvKernel, copies: bool) -> None:
-    tile_n, tile_k = spec.tile
     hp, wp, k = s.H + 2 * s.pad_h, s.W + 2 * s.pad_w, s.K // s.groups
     groups = "" if s.groups == 1 else "/groups"
     for what, count, limit, reason in (
@@ -152,27 +152,40 @@ def _check_limits(s: ConvShape, spec: ConvKernel, copies: bool) -> None:
         ("output K x P x Q x N", s.K * s.P * s.Q * s.N, MAX_ELEMENTS, "elements"),
         ("output rows P", s.P, MAX_GRID_YZ, "blocks along y of the grid"),
         ("padded map rows H + 2 padding", hp if copies else 0, MAX_GRID_YZ, "blocks along y of the grid"),
-        (f"image tiles N/{tile_n}", -(-s.N // tile_n), MAX_IMAGE_TILES, "tiles"),
-        (f"tiles N/{tile_n} x K{groups}/{tile_k}", -(-s.N // tile_n) * -(-k // tile_k), MAX_GRID_YZ,
-         "blocks along z of the grid"),
+        *tile_limits(s, spec),
     ):
         if count > limit:
             raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+
+
+def tiles(s: ConvShape | Correlation, spec: TileKernel) -> tuple[tuple[int, int, int], dict[str, Value]]:
+    """Grid and parameters of kernels whose blocks compute one output pixel for a tile of images and filters of a group:
+    tiles lie along z, those of images fastest."""
+    k = s.K // s.groups
+    images, filters = (-(-size // tile) for size, tile in zip((s.N, k), spec.tile, strict=True))
+    placed: dict[str, Value] = {"k": k, "n": s.N, "image_tiles": images, "tile_magic": -(-2**31 // images)}
+    return (s.Q, s.P, filters * images), placed
+
+
+def tile_limits(s: ConvShape | Correlation, spec: TileKernel) -> tuple[tuple[str, int, int, str], ...]:
+    """(what, how many, how many there may be, of what) for that grid."""
+    (tile_n, tile_k), groups = spec.tile, "" if s.groups == 1 else "/groups"
+    images, filters = -(-s.N // tile_n), -(-s.K // s.groups // tile_k)
+    return ((f"image tiles N/{tile_n}", images, MAX_IMAGE_TILES, "tiles"),
+            (f"tiles N/{tile_n} x K{groups}/{tile_k}", images * filters, MAX_GRID_YZ, "blocks along z of the grid"))
 
 
 def _passes(s: ConvShape, spec: ConvKernel, group: int, images: str | Part, filters: str, out: str) -> Iterator[Launch]:
     """The convolution of a group, cut into runs of patch elements that constant memory has room for."""
     tile_n, tile_k = spec.tile
     k, filter_texels = s.K // s.groups, s.groups * _texels(s.K // s.groups)
-    image_tiles, filter_tiles = -(-s.N // tile_n), -(-k // tile_k)
+    grid, placed = tiles(s, spec)
     fixed: dict[str, Value] = {
         "out": Part(out, FLOAT_BYTES * group * k * s.P * s.Q * s.N) if group else out, "alpha": "alpha",
         "map_row": s.str_h * (s.W + 2 * s.pad_w) * _texels(s.N) if s.P > 1 else 0,
         "map_col": s.str_w * _texels(s.N) if s.Q > 1 else 0,
-        "map_texels": _texels(s.N), "filter_texels": filter_texels, "k": k, "n": s.N,
-        "out_plane": s.P * s.Q * s.N, "out_row": s.Q * s.N, "image_tiles": image_tiles,
-        "tile_magic": -(-2**31 // image_tiles)}
-    grid = (s.Q, s.P, filter_tiles * image_tiles)
+        "map_texels": _texels(s.N), "filter_texels": filter_texels,
+        "out_plane": s.P * s.Q * s.N, "out_row": s.Q * s.N, **placed}
     doing = f"one output pixel and {tile_n} images x {tile_k} filters each"
     if s.groups > 1:
         doing += f", a launch for each of {s.groups} groups"

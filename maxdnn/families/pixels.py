@@ -41,6 +41,7 @@ _ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in
 _ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block that has an SM for itself, by warps; simulated
 _SCHEDULER_REGISTERS, _SHARED_BYTES = 16384, 98304  # of Maxwell (CUDA C Programming Guide, compute capability 5.2)
 _FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work; simulated
+_SCATTERED = 1.9  # with images innermost neighbouring taps share no line: AlexNet's conv1 on an H200, N = 128
 _SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
 _TEXEL_FLOATS = 4
 _SECOND_FILTERS = 32  # texture tex_G of turned filters begins so many further
@@ -383,7 +384,7 @@ def _sums(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, _M
                 "last_split": last, "step": spec.halves * spec.record.itemsize * share,
                 "out_split": size if parts > 1 else 0}
             grid = (*grid_xy, share)
-            yield Launch(spec, grid, values, _work(s, spec, grid, len(records), pixels), _doing(s, spec, parts),
+            yield Launch(spec, grid, values, _work(s, spec, maps, grid, len(records), pixels), _doing(s, spec, parts),
                          ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()},
                          2 * pixels * s.K * (elements + (number == last_one)))  # the last one scales by alpha
             done += share
@@ -456,11 +457,14 @@ def _why(s: Correlation, spec: PixelKernel, splits: int, iterations: int) -> str
     return why + "; the parts are added in a fixed order"
 
 
-def _work(s: Correlation, spec: PixelKernel, grid: tuple[int, int, int], iterations: float, pixels: int) -> Work:
+def _work(s: Correlation, spec: PixelKernel, maps: _Maps, grid: tuple[int, int, int], iterations: float,
+          pixels: int) -> Work:
     """All slots of all warps; maps, filters and outputs once."""
     loop, rest = spec.slots
     iterations /= grid[2]
     slots, translated = ((per * iterations + rest + _ENDS) / _FILLED[spec.warps] for per in (loop, spec.translated))
+    if spec.tests == "each" and maps.image == 1:
+        translated *= _SCATTERED
     once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * pixels * s.K
     alone = _ALONE[spec.warps] * iterations + rest + _ENDS
     return Work(grid[0] * grid[1] * grid[2], spec.warps * slots, alone, FLOAT_BYTES * once, spec.warps * translated,

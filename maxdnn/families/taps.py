@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
-from .direct import MAX_ELEMENTS, MAX_IMAGE_TILES, TEXEL_FLOATS, TILE_ELEMENTS
+from .direct import MAX_ELEMENTS, TEXEL_FLOATS, TILE_ELEMENTS, tile_limits, tiles
 from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ, pad
 
@@ -125,20 +125,19 @@ def _filters(problem: Problem, s: Correlation, regions: dict[str, int], before: 
 def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int, filters: str,
             row_texels: int) -> Iterator[Launch]:
     (tile_n, tile_k), k, c, texels = spec.tile, s.K // s.groups, s.C // s.groups, s.N // TEXEL_FLOATS
-    image_tiles, filter_tiles = -(-s.N // tile_n), -(-k // tile_k)
+    grid, placed = tiles(s, spec)
     skipped = FLOAT_BYTES * group * c * s.H * s.W * s.N
     base = skipped // REGION_ALIGNMENT * REGION_ALIGNMENT
     maps, whole = maps_of(problem), s.whole[0] * s.whole[1]
     images: str | Part = Part(maps, base) if base else maps
     fixed: dict[str, Value] = {
-        "k": k, "n": s.N, "rows_at": _RECORD * s.Q,
+        "rows_at": _RECORD * s.Q,
         "map_row": s.str_h * s.W * texels if s.P > 1 else 0, "map_col": s.str_w * texels if s.Q > 1 else 0,
         "map_start": ((skipped - base) // 16 - (s.pad_h * s.W + s.pad_w) * texels) % 2**32,
         "map_channel": s.H * s.W * texels, "map_texels": texels, "filter_start": group * (row_texels // s.groups),
         "filter_channel": s.R * s.S * row_texels, "filter_texels": -(-k // TEXEL_FLOATS),
         "out_k": whole * s.N, "out_row": s.every[0] * s.whole[1] * s.N, "out_col": s.every[1] * s.N,
-        "image_tiles": image_tiles, "tile_magic": -(-2**31 // image_tiles)}
-    grid = (s.Q, s.P, filter_tiles * image_tiles)
+        **placed}
     doing = f"one output pixel and {tile_n} images x {tile_k} filters each, over the taps inside the map"
     if s.groups > 1:
         doing += f", a launch for each of {s.groups} groups"
@@ -167,7 +166,6 @@ def _work(s: Correlation, spec: TileKernel, grid: tuple[int, int, int], steps: f
 
 
 def _check_limits(s: Correlation, spec: TileKernel) -> None:
-    tile_n, tile_k = spec.tile
     k = s.K // s.groups
     for what, count, limit, reason in (
         ("maps C x H x W x N/4", s.C // s.groups * s.H * s.W * s.N // 4, MAX_TEXELS - REGION_ALIGNMENT // 16,
@@ -176,9 +174,7 @@ def _check_limits(s: Correlation, spec: TileKernel) -> None:
          "texels, the 4 GiB reach of a texture"),
         ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
         ("output rows P", s.P, MAX_GRID_YZ, "blocks along y of the grid"),
-        (f"image tiles N/{tile_n}", -(-s.N // tile_n), MAX_IMAGE_TILES, "tiles"),
-        (f"tiles N/{tile_n} x K/{tile_k}", -(-s.N // tile_n) * -(-k // tile_k), MAX_GRID_YZ,
-         "blocks along z of the grid"),
+        *tile_limits(s, spec),
     ):
         if count > limit:
             raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
