@@ -66,8 +66,8 @@ def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual)
 
 def test_the_report_has_its_schema(virtual):
     found = report.read(virtual[2])
-    assert set(found) == {"format", "device", "how", "library", "python", "numpy", "system", "date", "counts",
-                          "results"}
+    assert set(found) == {"format", "device", "how", "library", "python", "numpy", "system", "date", "complete",
+                          "counts", "results"}
     assert found["format"] == report.FORMAT and found["how"] == "virtual"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", found["date"])
     assert found["counts"] == {s: sum(r["state"] == s for r in found["results"])
@@ -244,6 +244,22 @@ def test_the_worker_ends_at_a_failure_on_a_card_and_its_lines_are_results(monkey
     lines.clear()
     assert run.serve(card(), 1, True, lines.append) == 0
     assert [json.loads(x.removeprefix(run.MARK))["name"] for x in lines] == [some[1].name]
+
+
+def test_a_test_that_is_stopped_leaves_what_it_had(tmp_path, monkeypatch, capsys):
+    from maxdnn.commands import selftest
+
+    def stopped(stand, quick, tell):
+        yield Result("kernels", "one", SAME, "")
+        yield Result("kernels", "two", SAME, "")
+        raise KeyboardInterrupt
+    monkeypatch.setattr(run, "here", stopped)
+    monkeypatch.setattr(selftest, "_EVERY", 0.0)
+    path = tmp_path / "report.md"
+    assert main(["selftest", "--device", "virtual", "--report", str(path)]) == 130
+    found = report.read(path)
+    assert found["counts"][SAME] == 2 and not found["complete"] and not report.passed(found)
+    assert "stopped before its end" in path.read_text()
 
 
 @pytest.mark.parametrize("content", ["", "# maxDNN", "```json\n{}\n```", "```json\n[1]\n```", "```json\n{\n```",

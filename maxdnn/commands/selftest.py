@@ -1,11 +1,18 @@
 """`maxdnn selftest`: run the library on a card and report what is not as expected."""
 
 import argparse
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ._devices import add_argument, chosen
 
+if TYPE_CHECKING:
+    from ..selftest.items import Result
+
 HELP = "run every kernel on a GPU, compare with the virtual GPU and the timing model, write a report"
+
+_EVERY = 10.0  # seconds after which a report of what there is so far is written
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +35,16 @@ def run(args: argparse.Namespace) -> int:
     stand = Stand(chosen(args.device))
     around = report.about(stand)
     print(report.heading(around))
-    results = []
+    results: list[Result] = []
+    written = time.monotonic()
     with Progress("testing") as tell:
         for result in (apart(stand.device.ordinal, args.quick, tell) if stand.card else here(stand, args.quick, tell)):
             results.append(result)
             if report.worth_saying(result):
                 print(f"{result.part}: {report.line(result)}", flush=True)
+            if args.report and time.monotonic() - written > _EVERY:
+                report.write(args.report, report.made(around, results, complete=False))
+                written = time.monotonic()
     found = report.made(around, results)
     if args.report:
         report.write(args.report, found)

@@ -48,16 +48,17 @@ def about(stand: Any) -> dict[str, Any]:
             "date": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
-def made(around: dict[str, Any], results: Sequence[Result]) -> dict[str, Any]:
-    """The report as plain data."""
+def made(around: dict[str, Any], results: Sequence[Result], complete: bool = True) -> dict[str, Any]:
+    """The report as plain data; of a test that has not come to its end unless `complete`."""
     counts = Counter(r.state for r in results)
-    return {"format": FORMAT, **around, "counts": {state: counts[state] for state in (SAME, DIFFERENT, FAILED, NOTED)},
+    return {"format": FORMAT, **around, "complete": complete,
+            "counts": {state: counts[state] for state in (SAME, DIFFERENT, FAILED, NOTED)},
             "results": [asdict(r) for r in results]}
 
 
 def passed(report: dict[str, Any]) -> bool:
-    """Whether nothing differed or failed."""
-    return not report["counts"][DIFFERENT] and not report["counts"][FAILED]
+    """Whether everything was run and nothing differed or failed."""
+    return report["complete"] and not report["counts"][DIFFERENT] and not report["counts"][FAILED]
 
 
 def heading(around: dict[str, Any]) -> str:
@@ -85,6 +86,7 @@ def text(report: dict[str, Any]) -> str:
     device = {k: v for k, v in report["device"].items() if k not in ("name", "capability", "driver")}
     lines = [f"# {heading(report)}", "",
              ", ".join(f"{n} {state}" for state, n in report["counts"].items() if n) or "nothing was run", "",
+             *([] if report["complete"] else ["The test was stopped before its end.", ""]),
              f"{report['date']}, Python {report['python']}, NumPy {report['numpy']}, {report['system']}"
              + "".join(f", {k} {v}" for k, v in device.items())]
     for part, title in TITLES.items():
