@@ -47,11 +47,11 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     `images`. `plan`: of `maxdnn.plan`, instead of stride, padding, dilation, groups, layout, activation and what
     follows. `filters` may come from `maxdnn.prepare_filters`, with its plan or none.
 
-    `algorithm`: "direct", "winograd" (the sums of tiles are transformed, so a NaN, an infinity or a sum beyond float32
-    may be lost to all outputs of the tiles it is in), or "auto" for the faster. `max_error`: none is taken whose
-    documented error, relative to the sum of an output's |terms| for arrays uniform in [-1, 1], is larger.
-    `max_workspace_bytes`: of extra memory, a quarter of the device's if None; a Winograd layer that needs more is cut
-    into runs of images.
+    `algorithm`: "direct", "winograd" (the sum is then that of transformed tiles, transformed back, so a NaN, an
+    infinity or a value beyond float32 may be lost to all outputs of the tiles it is in), or "auto" for the faster.
+    `max_error`: none is taken whose documented error, relative to the sum of an output's |terms| for arrays uniform in
+    [-1, 1], is larger. `max_workspace_bytes`: of extra memory, a quarter of the device's if None; a Winograd layer that
+    needs more is cut into runs of images.
 
     Peak extra memory beside the result: the plan's `workspace_bytes`. It is kept with the device, for each stream, and
     reused by later calls. On a real GPU the arrays of NumPy are copied there, on the virtual one they are used where
