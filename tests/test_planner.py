@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn.chips import preset
+from maxdnn.chips import Chip, preset
 from maxdnn.choose import choose, plan
 from maxdnn.errors import LaunchError, ShapeError
 from maxdnn.families import direct, registry
@@ -358,3 +358,11 @@ def test_the_launches_compute_the_convolution_by_the_kernels_documentation(shape
     made = plan(shape, layout=layout, kernel=kernel.name)
     out = run_plan(made, {"images": images, "filters": filters}, alpha=0.5)["out"]
     assert relative_error(out, want, magnitude) < 1e-6
+
+
+def test_a_first_layer_of_many_images_goes_where_it_is_fast():
+    """With images innermost neighbouring taps share no line. Natively that costs less than a padded copy of the map, in
+    a translation, whose copies are cheap, more."""
+    layer = next(x.shape for x in LAYERS if x.network == "alexnet" and x.name == "conv1")
+    assert choose(forward(layer), preset(), algorithm="direct").family == "pixels"
+    assert choose(forward(layer), Chip("translated", 132, 2400.0, native=False), algorithm="direct").family == "direct"
