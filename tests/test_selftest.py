@@ -59,7 +59,7 @@ def test_without_a_gpu_the_virtual_one_is_held_to_the_contracts_and_the_heading_
 def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual):
     found = report.read(virtual[2])
     used = {name for r in found["results"] if r["part"] == "kernels" for name in r["data"]["kernels"]}
-    assert used == set(kernels())
+    assert used == {name for name, spec in kernels().items() if spec.arch is None}  # what the virtual GPU runs, too
     assert {i.name for i in kernel_items(True)} < {i.name for i in kernel_items()}
     assert {i.plan.problem.kind for i in kernel_items(True)} == {"forward", "data", "filters", "bias", "product"}
 

@@ -30,6 +30,7 @@ SHAPES = {
     "one image": ConvShape(1, 20, 7, 6, 33, 3, 3, 1, 1),
     "3 images, stride, dilation": ConvShape(3, 9, 9, 8, 10, 3, 2, (2, 1), (1, 2), (1, 2)),
     "1x1": ConvShape(5, 40, 4, 4, 65, 1, 1),
+    "1x1, stride 2": ConvShape(5, 24, 6, 6, 33, 1, 1, 2),
     "5x5": ConvShape(4, 24, 8, 8, 32, 5, 5, 1, 2),
     "130 images, few filters": ConvShape(132, 8, 4, 4, 20, 3, 3, 1, 1),
     "groups": ConvShape(8, 16, 5, 5, 24, 3, 3, 1, 1, 1, 2),
@@ -157,8 +158,8 @@ class _Guarded:
 
 
 def items(quick: bool = False) -> list[KernelItem]:
-    """Every problem by every candidate, but of split reductions only two splits; `quick`: as few as use every kernel in
-    every kind."""
+    """Every problem by every candidate of kernels for Maxwell, but of split reductions only two splits; `quick`: as few
+    as use every kernel in every kind."""
     every: list[KernelItem] = []
     for title, problem in problems():
         splits: dict[str, int] = {}

@@ -16,5 +16,5 @@ def test_the_quick_self_test_finds_nothing_and_runs_every_kernel(tmp_path, capsy
     found = report.read(path)
     assert status == 0 and report.passed(found)
     used = {name for r in found["results"] if r["part"] == "kernels" for name in r["data"]["kernels"]}
-    assert used == set(kernels())
+    assert used == {name for name, spec in kernels().items() if spec.arch is None}  # what the virtual GPU runs, too
     assert found["how"] in ("native", "translated") and found["device"]["driver"]
