@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Write the efficiency table of README.md from the results in benchmarks/results/.
+"""Write the efficiency table and the networks' table of README.md from the results in benchmarks/results/.
 
     python tools/readme_table.py [--check]
 
@@ -7,6 +7,7 @@
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+NETWORKS = {"alexnet": "AlexNet", "vgg16": "VGG-16", "resnet50": "ResNet-50", "inception": "Inception-like",
+            "unet": "U-Net, dilated"}
 HEAD = ("| layer | paper: cuDNN v2 | paper: maxDNN | simulated gm204 | measured H200: maxDNN | H200: cuDNN, direct and "
         "implicit GEMM | H200: cuDNN, fastest |")
 
@@ -37,15 +39,50 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def networks() -> str:
+    """Speed relative to cuDNN of a network's convolutions, and what all rows say."""
+    every = json.loads((RESULTS / "networks.h200.json").read_text())["rows"]
+
+    def ratio(row: dict[str, Any], part: str = "") -> float:
+        return row[f"cudnn_{part}seconds"] / row[f"{part}seconds"]
+
+    def cell(network: str, kind: str, n: int) -> str:
+        graph, eager = (next(ratio(row) for row in every if (row["network"], row["kind"], row["n"], row["mode"])
+                             == (network, kind, n, mode)) for mode in ("graph", "eager"))
+        return f"{graph:.2f} ({eager:.2f})"
+    lines = ["| convolutions of | inference, N = 1 | N = 8 | N = 32 | training, N = 32 |", "|---|---|---|---|---|"]
+    for network, name in NETWORKS.items():
+        cells = [cell(network, "inference", n) for n in (1, 8, 32)] + [cell(network, "training", 32)]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines.append("")
+    for kind in ("inference", "training"):
+        rows = [row for row in every if row["kind"] == kind]
+        parts = []
+        for part, what in (("", "convolutions"), ("whole_", "whole networks")):
+            ratios = [ratio(row, part) for row in rows]
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            parts.append(f"{what} ahead in {sum(r > 1 for r in ratios)} of {len(ratios)}, geometric mean {mean:.2f}, "
+                         f"least {min(ratios):.2f}")
+        lines.append(f"{kind.capitalize()}: {'; '.join(parts)}." + "  " * (kind == "inference"))
+    return "\n".join(lines)
+
+
+def written(text: str) -> str:
+    """The README with its tables as the results say."""
+    for name, content in (("table", table()), ("networks", networks())):
+        before, rest = text.split(f"<!-- {name} -->")
+        _, after = rest.split(f"<!-- end of {name} -->")
+        text = f"{before}<!-- {name} -->\n{content}\n<!-- end of {name} -->{after}"
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only; exit status 1 if they differ")
     args = parser.parse_args(argv)
     readme = ROOT / "README.md"
     text = readme.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    wanted = f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    wanted = written(text)
     if args.check:
         return int(text != wanted)
     part = readme.with_suffix(".part")
