@@ -106,15 +106,17 @@ def _required(producer: Instruction, key: Key, consumer: Instruction, role: str)
         by = FIGURES["predicates"].get(made, FIGURES["predicates"]["half"])
         return int(by["guard"] if role == "guard" else by.get(used, by["other"]))
     if key[0] in ("U", "UP"):
+        if producer.opcode == "VOTEU" and used not in ("mio", "ldc", "branch"):
+            return int(FIGURES["votes"])
         by = FIGURES["uniform"].get(made, FIGURES["uniform"]["r2ur"])
-        return int(by["uniform" if uniform else "mio" if used in ("mio", "branch") else "vector"])
+        return int(by["uniform" if uniform else "mio" if used in ("mio", "ldc", "branch") else "vector"])
     by = FIGURES["registers"].get(made, FIGURES["registers"]["mma16"])
     if producer.cls.name == "wide" and used == "alu" and key[1] == producer["d"].value and producer["d"].regs == 2:
         return int(FIGURES["early_pair"])
     return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
 
 
-_QUEUES = {"mio": "mio", "xu": "xu"}
+_QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu"}  # which read operands in order
 
 
 class Checker:
@@ -215,9 +217,9 @@ class Checker:
                 if key[0] == "R" and role == "source":
                     state.read.setdefault(key, {})[index] = frozenset(boards)
             for pending, told in ((state.written, telling), (state.read, frozenset(boards))):
-                for by in pending.values():  # a later one of the queue tells of those before it
+                for by in pending.values():
                     for at in by:
-                        if told and self.code[at].opcode == inst.opcode:
+                        if told and self._tells(inst, queue, self.code[at], pending is state.read):
                             by[at] = by[at] | told
         for board in boards:
             state.set[board] = 0
@@ -229,6 +231,13 @@ class Checker:
                     del since[at]
         state.ready = {k: v for k, v in state.ready.items() if v}
         state.set = {n: c + stall for n, c in state.set.items() if c + stall < 8}
+
+    @staticmethod
+    def _tells(later: Instruction, queue: str, earlier: Instruction, read: bool) -> bool:
+        """Whether the later of two tells of the earlier one: a queue reads in order, and results of one kind come in
+        order, those of the slow unit all."""
+        same = _QUEUES.get(_class(earlier), "") == queue
+        return same and (read or queue == "xu" or earlier.opcode == later.opcode)
 
     def _report(self, kind: str, key: Key, producer: int, consumer: int, need: int | None, have: int | None, what: str,
                 fix: str) -> None:
