@@ -35,7 +35,8 @@ class Result:
 
 
 def verify(layer: Layer, *kernels: str | None) -> list[Result]:
-    """Run one layer by each of the kernels (None: the planner's choice); the reference is computed once for all."""
+    """Run one layer by each of the kernels (None: the planner's choice of direct kernel); the reference is computed
+    once for all."""
     s = layer.shape
     rng = np.random.default_rng(SEED)
     images = rng.uniform(-1, 1, (s.C, s.H, s.W, s.N)).astype(np.float32)
@@ -44,7 +45,8 @@ def verify(layer: Layer, *kernels: str | None) -> list[Result]:
     for kernel in kernels:
         outs.append(np.full((s.K, s.P, s.Q, s.N), np.nan, np.float32))
         start = time.perf_counter()
-        maxdnn.conv_fprop(images, filters, plan=maxdnn.plan(s, kernel=kernel, tuned=False), out=outs[-1])
+        maxdnn.conv_fprop(images, filters, plan=maxdnn.plan(s, kernel=kernel, algorithm="direct", tuned=False),
+                          out=outs[-1])
         seconds.append(time.perf_counter() - start)
     start = time.perf_counter()
     rows = reference_rows(images, filters, s)
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", nargs="+", choices=names, default=names, metavar="LAYER", help=", ".join(names))
     parser.add_argument("--kernel", choices=[*(spec.name for spec in KERNELS), "best"], default=CONV_64X64.name,
-                        help="'best': the planner's choice (default: %(default)s)")
+                        help="'best': the planner's choice of direct kernel (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     args = parser.parse_args(argv)
     chosen = [x for x in LAYERS if f"{x.network}-{x.name}" in args.layers]

@@ -139,6 +139,7 @@ def test_the_tables_hold_the_figures_of_the_json(opened: Browser, layer: tuple[P
             for name, share in sorted(launch["limits_percent"].items(), key=lambda x: -x[1])]
         assert {name: blocks for name, blocks, _ in rows(opened, "occupancy-table")} == {
             name: f"{blocks:,}" for name, blocks in launch["occupancy"]["blocks_by_limit"].items()}
+        assert [row[1] for row in rows(opened, "executed-table")] == [f"{n:,}" for n in launch["executed"].values()]
         hits = {row[0]: row[4] for row in rows(opened, "memory-table")}
         assert all(hits[name] == ("–" if share is None else f"{share:.2f}")
                    for name, share in launch["hit_percent"].items())

@@ -33,7 +33,7 @@ def _stalls(timing: Timing) -> Iterator[Finding]:
     for i, spare in sorted(room.items()):
         inst = timing.code[i]
         control = inst.control
-        if control.stall > 11 and not control.yield_hint:
+        if not control.counts_cycles:
             continue  # a long wait is expected here; the number means something else
         least = max(control.stall - spare, _floor(timing.code, i))
         waits = i + 1 < len(timing.code) and timing.code[i + 1].control.wait_mask

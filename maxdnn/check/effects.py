@@ -4,10 +4,11 @@ Python int, so that "does this read what that writes" is one AND. Derived from t
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..isa import Guard, Instruction, Operand
+from ..isa import PT, RZ, Guard, Instruction, Operand
+from ..isa.operands import queue_and_order, slots
 
-PREDICATE = 256  # bit of P0
-CC = 264
+PREDICATE = RZ + 1  # bit of P0
+CC = PREDICATE + PT + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,10 @@ def _role(inst: Instruction, op: Operand) -> str:
 
 def _predicates(inst: Instruction) -> tuple[int, int, int]:
     """Masks of predicates read as operands, read as guard, and written."""
-    guard = 0 if inst.guard.index == 7 else 1 << PREDICATE + inst.guard.index
+    guard = 0 if inst.guard.index == PT else 1 << PREDICATE + inst.guard.index
     reads = sum(1 << PREDICATE + p for p in inst.pred_reads())
     operands = sum(1 << PREDICATE + op.value for op in inst.operands
-                   if op.type == "pred" and "r" in op.field.access and op.value != 7
+                   if op.type == "pred" and "r" in op.field.access and op.value != PT
                    and op.value != inst.guard.index)
     own = (reads & ~guard) | operands
     if any(op.type == "pred" and "r" in op.field.access and op.value == inst.guard.index for op in inst.operands):
@@ -80,50 +81,14 @@ def effects(inst: Instruction) -> Effects:
                 writes |= mask
     general = roles.get("addr", 0) | roles.get("data", 0) | roles.get("src", 0)
     roles["pred"], roles["guard"], predicates = _predicates(inst)
-    extends = bool(inst.mods.get("x") or inst.mods.get("cmode") == "X" or inst.mods.get("hi") in ("X", "XHI"))
-    roles["x" if extends else "cc"] = int(inst.cc_reads()) << CC
+    roles["x" if inst.extends() else "cc"] = int(inst.cc_reads()) << CC
     fixed = inst.cls.latency == "fixed"
     by_role = tuple((role, mask) for role, mask in roles.items() if mask)
     reads = 0
     for _, mask in by_role:
         reads |= mask
     return Effects(reads, by_role, writes | predicates | int(inst.cc_writes()) << CC, 0 if fixed else general, fixed,
-                   inst.guard, any(op.type == "cbank" for op in inst.operands), *_queue(inst), _slots(inst))
-
-
-# Operations that complete in the order of their issue, by the evidence of the vendor's compiler, which sets a
-# scoreboard on the last of a row only. S2R and B2R are not among them.
-_IN_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shared"}
-
-
-def _queue(inst: Instruction) -> tuple[str, str]:
-    pipe = inst.cls.pipe
-    if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
-        return "", "bar"
-    if pipe == "lsu":
-        return pipe, _IN_ORDER.get(inst.opcode, "")
-    if pipe == "tex":
-        return pipe, "global"  # texture and global loads come back through one unit
-    if pipe == "fp64" or (pipe == "sfu" and inst.opcode not in ("S2R", "B2R")):
-        return pipe, pipe
-    return "", ""
-
-
-_SLOT_OF_BIT = {8: 0, 20: 1, 39: 2}
-
-
-def _slots(inst: Instruction) -> tuple[tuple[int, int], ...]:
-    """Operand slots read: the table's where it names one, else (forms without reuse flags, such as LOP32I, which still
-    read through the cache) that of the register field."""
-    if inst.cls.pipe not in ("alu", "fp64"):
-        return ()
-    found = []
-    for op in inst.operands:
-        if op.type == "gpr" and "r" in op.field.access and op.registers():
-            slot = op.field.slot if op.field.slot is not None else _SLOT_OF_BIT.get(op.field.spec["lsb"])
-            if slot is not None:
-                found.append((slot, op.value))
-    return tuple(found)
+                   inst.guard, any(op.type == "cbank" for op in inst.operands), *queue_and_order(inst), slots(inst))
 
 
 def all_effects(instructions: Sequence[Instruction]) -> tuple[Effects, ...]:

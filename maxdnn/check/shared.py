@@ -10,6 +10,7 @@ import numpy as np
 
 from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
+from ..isa.operands import waits_for_block, waits_for_whole_block
 from ..isa.program import Node, conditional, tests_flags
 from .effects import Effects
 from .facts import Facts, both
@@ -38,12 +39,12 @@ def shared_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
     """Errors and warnings about shared memory."""
     code = timing.code
     block = kernel.reqntid or (None if any(_second_dimension(inst) for inst in code) else kernel.maxntid)
-    stores = [inst for inst in code if inst.opcode == "STS"]
+    stores = [inst for inst in code if _accesses(inst) and _does(inst, "store")]
     if not stores:
         return []
     if block is None:
         return [_not_judged(stores[0], "the kernel does not say its block size")]
-    partial = [inst for inst in code if inst.mnemonic.startswith("BAR.") and not _whole_block(inst)]
+    partial = [inst for inst in code if inst.mnemonic.startswith("BAR.") and not waits_for_whole_block(inst)]
     if partial:
         return [_not_judged(partial[0], "a barrier for part of the block")]
     return _Paths(timing, block).find()
@@ -54,22 +55,25 @@ def _not_judged(inst: Instruction, why: str) -> Finding:
                    f"{why}: shared memory was not judged", "check it by hand", WARNING)
 
 
-def _whole_block(inst: Instruction) -> bool:
-    """BAR.SYNC or BAR.RED with a constant id and no thread count."""
-    count = inst.operand("cnt")
-    return inst.mnemonic != "BAR.ARV" and inst["bar"].type == "uimm" and (count is None or count.value in (0, RZ))
-
-
 def _second_dimension(inst: Instruction) -> bool:
     """Whether the instruction reads TID.Y or TID.Z: a bound on the block's size then says nothing of its shape."""
     return inst.opcode == "S2R" and inst.operands[1].value in (0x22, 0x23)
+
+
+def _accesses(inst: Instruction) -> bool:
+    """Whether it loads from shared memory or stores there, and nowhere else."""
+    return inst.access is not None and inst.access.spaces == {"shared"} and not inst.access.atomic
+
+
+def _does(inst: Instruction, what: str) -> bool:
+    return inst.access is not None and inst.access.does == what
 
 
 def _relevant(code: Sequence[Instruction], effects: Sequence[Effects]) -> set[int]:
     """Instructions that may decide a shared address, a guard or a branch: the rest need no values."""
     needed = 0
     for inst, eff in zip(code, effects, strict=True):
-        shared = inst.opcode in ("LDS", "STS")
+        shared = _accesses(inst)
         for role, mask in eff.by_role:
             if (shared and role == "addr") or role == "guard":
                 needed |= mask
@@ -119,7 +123,7 @@ class _Paths:
         if self.cut is not None:
             yield _not_judged(self.code[self.cut], f"a path of more than {_STEPS} instructions")
         missed = [node for node in self.timing.entry_states if node not in self.entered
-                  and any(self.code[i].opcode in ("LDS", "STS", "BAR") for i in range(node.first, node.last + 1))]
+                  and any(_accesses(inst) or inst.opcode == "BAR" for inst in self.code[node.first:node.last + 1])]
         if missed:
             yield _not_judged(self.code[min(node.first for node in missed)], "code that no sampled path reached")
         elif not complete:
@@ -131,9 +135,9 @@ class _Paths:
             self.entered.add(node)
             for i in range(node.first, node.last + 1):
                 inst = self.code[i]
-                if inst.mnemonic in ("BAR.SYNC", "BAR.RED"):
+                if waits_for_block(inst):
                     words.barrier()
-                elif inst.opcode in ("LDS", "STS"):
+                elif _accesses(inst):
                     known = self._access(i, values, words, known)
                 if i in self.relevant:
                     values.step(inst)
@@ -195,7 +199,7 @@ class _Paths:
         count = _SIZES.get(inst.mods.get("size", "").removeprefix("U."))
         if base is None or count is None:
             self.unknown[i] = None
-            words.unknown_store |= inst.opcode == "STS"
+            words.unknown_store |= _does(inst, "store")
             return
         if not guard.any():
             return
@@ -204,7 +208,7 @@ class _Paths:
         threads = np.repeat(values.thread[guard].astype(np.int64), count)
         inside = where < WORDS
         where, threads = where[inside], threads[inside]
-        if inst.opcode == "LDS":
+        if _does(inst, "load"):
             clashes = words.load(where, threads, i)
         else:
             zero = np.zeros(len(where)) if inst["d"].value == RZ else None

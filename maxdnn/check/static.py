@@ -3,15 +3,16 @@ Errors are those that give a wrong value or may hang; what the hardware does oth
 
 from collections.abc import Iterator, Sequence
 
-from ..isa import Instruction
-from ..isa.program import Graph
+from ..isa import PT, Instruction
+from ..isa.operands import waits_for_block
+from ..isa.program import JUMPS, Graph
 from .effects import Effects, names
 from .report import ERROR, WARNING, Finding, Place
 from .rules import dual_pair_known
 
 FLOW_STALL = 5  # least stall of a taken control transfer or block barrier [maxas wiki; the vendor's compiler: 5 to 15]
-TRANSFERS = {"BRA", "BRX", "JMP", "JMX", "CAL", "JCAL", "RET", "SYNC", "BRK", "CONT", "EXIT"}
-_ENDS_REUSE = TRANSFERS | {"KIL", "LONGJMP"}
+_ENDS_REUSE = JUMPS - {"BPT"}
+TRANSFERS = _ENDS_REUSE - {"KIL", "LONGJMP"}
 
 
 def static_findings(graph: Graph, effects: Sequence[Effects]) -> Iterator[Finding]:
@@ -58,13 +59,13 @@ def _no_pair(first: Instruction, second: Instruction, a: Effects, b: Effects) ->
 
 def _clash(a: Effects, b: Effects) -> int:
     """What the second of two instructions issued together needs or overwrites of the first one's results."""
-    opposite = a.guard.index == b.guard.index != 7 and a.guard.negated != b.guard.negated
+    opposite = a.guard.index == b.guard.index != PT and a.guard.negated != b.guard.negated
     return 0 if opposite else a.writes & (b.reads | (b.writes if b.fixed else 0))  # other results come later anyway
 
 
 def _stall(inst: Instruction) -> Iterator[Finding]:
     stall = inst.control.stall
-    if (inst.opcode in TRANSFERS or inst.mnemonic in ("BAR.SYNC", "BAR.RED")) and stall < FLOW_STALL:
+    if (inst.opcode in TRANSFERS or waits_for_block(inst)) and stall < FLOW_STALL:
         yield _one("flow-stall", "issue slot", inst, f"{inst.opcode} needs time before the next instruction",
                    f"stall at least {FLOW_STALL}", need=FLOW_STALL, have=stall)
 

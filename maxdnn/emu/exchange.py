@@ -15,12 +15,12 @@ import numpy as np
 
 from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
+from ..isa.operands import waits_for_whole_block
 from ..isa.program import conditional
 from .known import Bits, KnownBits, may_meet, widen
 from .paths import Paths, Position, Stretch
 
-_SPACES = {"LDS": "s", "STS": "s", "ATOMS": "s", "LDG": "g", "STG": "g", "LD": "sg", "ST": "sg", "ATOM": "sg",
-           "RED": "sg"}
+_SPACES = {"shared": "s", "global": "g"}  # what lanes share
 _STATES = 4  # of one place within a time, before they are joined
 _TIMES = 24  # before states of different times are joined
 _EFFORT = 40_000  # instructions to go through before nothing is taken for proved
@@ -38,15 +38,16 @@ class _TooMuch(Exception):
 def _space(inst: Instruction) -> str:
     if inst.opcode == "LDG" and inst.mods["cache"] == "CI":
         return ""  # through the cache for what no kernel writes
-    return _SPACES.get(inst.opcode, "")
+    return "".join(letter for space, letter in _SPACES.items() if inst.touches(space))
 
 
 def _kind(inst: Instruction) -> str:
-    return {"LD": "load", "ST": "store"}.get(inst.opcode[:2], "atomic")
+    assert inst.access is not None
+    return "atomic" if inst.access.atomic else inst.access.does
 
 
 def _size(inst: Instruction) -> int:
-    if inst.opcode == "ATOMS":
+    if _kind(inst) == "atomic":
         return 8
     name = inst.mods["size"].removeprefix("U.")
     return int(name) // 8 if name.isdecimal() else int(name[1:]) // 8 if name else 4
@@ -54,10 +55,7 @@ def _size(inst: Instruction) -> int:
 
 def whole_block(inst: Instruction) -> bool:
     """Whether an instruction lets no thread of the block past until all are there."""
-    if inst.mnemonic not in ("BAR.SYNC", "BAR.RED") or conditional(inst) or inst["bar"].type != "uimm":
-        return False
-    count = inst.operand("cnt")
-    return count is None or (count.type == "uimm" and count.value == 0) or (count.type == "gpr" and count.value == RZ)
+    return waits_for_whole_block(inst) and not conditional(inst)
 
 
 class Exchange:
@@ -70,7 +68,7 @@ class Exchange:
         code = [i for s in stretches.values() for i in s.body]
         shared = [i for i in code if "s" in _space(i)]
         self._clashes: set[Pair] | None = None
-        if shared and all(i.opcode in ("LDS", "STS", "ATOMS") for i in shared):
+        if shared and all(_space(i) == "s" for i in shared):
             with contextlib.suppress(_TooMuch):
                 self._clashes = _Times(kernel, stretches, self._following).clashes(start)
         self._meetings: dict[Position, set[int]] = defaultdict(set)

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..isa import PT, RZ, Instruction
-from ..isa.program import CALLS, tests_flags
+from ..isa.program import CALLS, WORD, aliases, tests_flags
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
@@ -163,17 +163,16 @@ class _Body:
         op = inst["target"]
         if op.type == "cbank36":
             return self.t.constant(op.bank, op.value)
-        base = self.t.const("i32", 0) if op.base == 255 else self.t.reg(op.base)
-        shift = op.value + (inst.address + 8 if inst.opcode == "BRX" else 0)
+        base = self.t.const("i32", 0) if op.base == RZ else self.t.reg(op.base)
+        shift = op.value + (inst.address + WORD if inst.opcode == "BRX" else 0)
         return self.t.add(base, self.t.const("i32", shift))
 
     def _switch(self, value: V, places: Sequence[Position]) -> None:
         trap = self.fn.append_basic_block("nowhere")
         switch = self.b.switch(value, trap)
         for place in places:
-            switch.add_case(ir.Constant(I32, place[0]), self.blocks[place])
-            if place[0] % 32 == 8:
-                switch.add_case(ir.Constant(I32, place[0] - 8), self.blocks[place])
+            for address in aliases(place[0]):
+                switch.add_case(ir.Constant(I32, address), self.blocks[place])
         self.b.position_at_end(trap)
         self._nowhere()
 

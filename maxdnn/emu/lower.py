@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from ..isa import PT, Instruction
+from ..isa import PT, RZ, Instruction
+from ..isa.table import CC_TRUE
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
@@ -22,7 +23,6 @@ from .warp import WarpTracer
 
 _PUSHES = {"SSY": SSY, "PBK": PBK, "PCNT": PCNT, "PRET": CALL}
 _LEAVES = {"SYNC": SSY, "BRK": PBK, "CONT": PCNT, "RET": CALL, "EXIT": EXIT_KIND, "KIL": EXIT_KIND}
-_CC_ALWAYS = 15
 _REDUCTIONS = {"POPC": BAR_POPC, "AND": BAR_AND, "OR": BAR_OR}
 
 
@@ -66,9 +66,8 @@ class Lowering:
         b.position_at_end(fresh)
         choice = b.switch(get(b, self.warp, WARP, "pc"), unknown)
         for start, head in self.heads.items():
-            choice.add_case(c32(start), head)
-            if self.at.group and start % self.at.group == self.at.word:
-                choice.add_case(c32(start - self.at.word), head)
+            for address in self.at.aliases(start):
+                choice.add_case(c32(address), head)
         b.position_at_end(unknown)
         b.ret(c32(layout.BAD_PC))
 
@@ -175,7 +174,7 @@ class Lowering:
     def _taken(self, inst: Instruction) -> ir.Value:
         """i32 mask of the lanes that are active, guarded and whose condition test holds."""
         cc = inst.operand("cc")
-        if cc is None or cc.value == _CC_ALWAYS:
+        if cc is None or cc.value == CC_TRUE:
             return self.t.mask_bits
         holds = flag_test(self.t, CC_TESTS[cc.value])
         if holds is None:
@@ -185,7 +184,7 @@ class Lowering:
 
     def _unconditional(self, inst: Instruction) -> bool:
         cc = inst.operand("cc")
-        return inst.guard.index == PT and not inst.guard.negated and (cc is None or cc.value == _CC_ALWAYS)
+        return inst.guard.index == PT and not inst.guard.negated and (cc is None or cc.value == CC_TRUE)
 
     def _branch(self, inst: Instruction) -> None:
         b = self.b
@@ -244,7 +243,7 @@ class Lowering:
         """A target per lane: register plus offset; BRX relative to the next word, JMX absolute."""
         b, t = self.b, self.t
         op = inst["target"]
-        base = op.value + (inst.address + 8 if inst.opcode == "BRX" else 0)
+        base = op.value + (inst.address + self.at.word if inst.opcode == "BRX" else 0)
         targets = t.add(t.reg(op.base), t.const("i32", base))
         lanes = self._taken(inst)
         nowhere = b.bitcast(t.icmp("eq", targets, t.const("i32", 0)), I32)  # a null function pointer, not the entry
@@ -295,7 +294,7 @@ class Lowering:
         op = inst[name]
         if op.type != "gpr":
             return c32(op.value)
-        if op.value == 255:
+        if op.value == RZ:
             return c32(0)
         lane = self.b.cttz(self.t.mask_bits, ir.Constant(ir.IntType(1), 1))
         return self.b.extract_element(self.t.reg(op.value), lane)

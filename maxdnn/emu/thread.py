@@ -281,7 +281,7 @@ class Thread(Lanes):
             value = self.b.load(place, typ=ELEMENTS[width], align=ELEMENTS[width].width // 8)
             parts = [value if width == "i32" else (self.sext if kind[0] == "S" else self.zext)(value, "i32")]
         for n, part in enumerate(parts):
-            if dest != 255:
+            if dest != RZ:
                 self.set_reg(dest + n, part)
 
     def _volatile(self, place: V, kind: str) -> list[V]:
@@ -300,7 +300,7 @@ class Thread(Lanes):
         return [self.b.extract_value(value, n) for n in range(words)] if words > 1 else [value]
 
     def _source(self, index: int) -> V:
-        return self.const("i32", 0) if index == 255 else self.reg(index)
+        return self.const("i32", 0) if index == RZ else self.reg(index)
 
     def store(self, space: str, address: V, kind: str, source: int) -> None:
         place = self._pointer(space, address)
@@ -308,7 +308,7 @@ class Thread(Lanes):
             words = _WORDS[kind]
             value = ir.Constant(ir.VectorType(I32, words), None)
             for n in range(words):
-                word = self._source(source if source == 255 else source + n)
+                word = self._source(source if source == RZ else source + n)
                 value = self.b.insert_element(value, word, self.const("i32", n))
             self.b.store(value, place, align=4 * words)
             return

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 _NONE = 7  # barrier field value for "no barrier"
+_LONGEST = 11  # stall count that is a number of cycles without the yield hint
 CONTROL_BITS = 0x1FFFFF
 CONTROL_LSB = 105  # of the control code inside a word of 128 bits
 
@@ -18,6 +19,11 @@ class Control:
     read_barrier: int | None = None
     wait_mask: int = 0
     reuse: int = 0
+
+    @property
+    def counts_cycles(self) -> bool:
+        """Whether `stall` is a number of cycles: of the longest ones only with the yield hint."""
+        return self.stall <= _LONGEST or self.yield_hint
 
     @classmethod
     def unpack(cls, bits: int) -> "Control":

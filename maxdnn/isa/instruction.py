@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .control import Control
-from .table import CC_TRUE, PT, RZ, URZ, InstructionClass, OperandField, Row
+from .table import CC_TRUE, PT, RZ, URZ, Access, InstructionClass, OperandField, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,16 @@ class Instruction:
     def cls(self) -> InstructionClass:
         return self.row.cls
 
+    @property
+    def access(self) -> Access | None:
+        """What it does to memory by addresses or between lanes; None for textures, surfaces and everything else."""
+        return self.row.table.memory.get(self.row.opcode)
+
+    def touches(self, space: str) -> bool:
+        """Whether its address may lie in a space of memory."""
+        access = self.access
+        return access is not None and space in access.spaces
+
     def operand(self, name: str) -> Operand | None:
         for op in self.operands:
             if op.field.name == name:
@@ -154,6 +164,11 @@ class Instruction:
         if self.mods.get("x"):
             return True
         return self.mods.get("m") in ("XLO", "XMED") or self.mods.get("hi") in ("X", "XHI")
+
+    def extends(self) -> bool:
+        """Whether it continues a sum, comparison or shift of which an earlier instruction did the lower word, and so
+        reads the carry as a number rather than as a condition."""
+        return bool(self.mods.get("x") or self.mods.get("cmode") == "X" or self.mods.get("hi") in ("X", "XHI"))
 
     def cc_writes(self) -> bool:
         """Whether the carry/condition register is an output."""

@@ -25,6 +25,7 @@ PUSHES = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "PRET": "CAL"}
 POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
 CALLS = ("CAL", "JCAL")
 ENDS = ("EXIT", "KIL", "LONGJMP", "BPT")
+PLACES = ("PLONGJMP", "PEXIT")  # like PUSHES name an address that is for later
 JUMPS = frozenset(["BRA", "BRX", "JMP", "JMX", *CALLS, *POPS, *ENDS])
 _REPEATS = 2  # how often one function may be on a stack before its recursion is folded
 _MOST_NODES = 20000
@@ -63,6 +64,15 @@ class Addressing:
             return index * self.word
         return index // self.per_group * self.group + (index % self.per_group + 1) * self.word
 
+    def aliases(self, address: int) -> tuple[int, ...]:
+        """All addresses that mean this instruction: its own, and that of the control word in front of it."""
+        before = address - self.word
+        return (address, before) if self.group and before % self.group == 0 else (address,)
+
+    def count(self, nbytes: int) -> int:
+        """Instructions in so many bytes of code."""
+        return nbytes // self.group * self.per_group if self.group else nbytes // self.word
+
     @property
     def per_group(self) -> int:
         return self.group // self.word - 1
@@ -70,6 +80,7 @@ class Addressing:
 
 MAXWELL, HOPPER = Addressing(WORD, GROUP), Addressing(16)
 normal, following, index_of, address_of = MAXWELL.normal, MAXWELL.following, MAXWELL.index_of, MAXWELL.address_of
+aliases = MAXWELL.aliases
 
 
 def addressing_of(inst: Instruction) -> Addressing:

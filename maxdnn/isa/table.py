@@ -32,6 +32,26 @@ class InstructionClass:
     sched_throughput: int
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What an opcode does to memory. `spaces`: those an address may lie in, several for a generic one; `does`: load,
+    store, atomic, sum (an atomic without result) or exchange (between lanes, in no space); `order`: operations of one
+    such kind complete in the order of their issue ("" for none)."""
+
+    spaces: frozenset[str]
+    does: str
+    order: str
+
+    @property
+    def atomic(self) -> bool:
+        return self.does in ("atomic", "sum")
+
+    @property
+    def only_writes(self) -> bool:
+        """Whether nothing comes back."""
+        return self.does in ("store", "sum")
+
+
 def get_pieces(word: int, pieces: Iterable[Sequence[int]]) -> int:
     """The value whose bits lie scattered over a word."""
     value = at = 0
@@ -139,6 +159,8 @@ class Table:
         self._index = data.get("index", {"lsb": 56, "width": 8})  # the bits rows are looked up by
         self._sets = data["sets"]
         self.classes = {n: InstructionClass(n, **c) for n, c in data["classes"].items()}
+        self.memory = {n: Access(frozenset(m["spaces"].split()), m["does"], m["order"])
+                       for n, m in data.get("memory", {}).items() if n != "about"}  # by opcode
         self.reuse_entries: int = data["operand_cache"]["entries"]  # of each source slot's reuse cache
         self.special_registers = {int(k): v for k, v in data["special_registers"].items()}
         self.special_registers_sm60 = {int(k): v for k, v in data["special_registers_sm60_extra"].items()}

@@ -1,4 +1,19 @@
-// Issue slots, limits, occupancy, memory: one section each, for one launch.
+// Issue slots, limits, occupancy, memory, instructions: one section each, for one launch.
+const CLASSES = {
+  "x32": "32-bit arithmetic", "shift": "shifts, half-rate arithmetic", "cmp": "comparisons", "rro": "range reduction", "vote": "votes",
+  "qtr": "special functions, conversions", "s2r": "special registers, bit counts", "imul": "32-bit integer multiplication",
+  "x64": "double precision", "smem": "shared memory, shuffles", "mem": "global and local memory", "ldc": "indexed constants",
+  "tex": "textures", "sync": "barriers", "flow": "control flow",
+};
+
+function executedSection(launch) {
+  const rows = Object.entries(launch.executed), all = sum(rows.map(([, n]) => n));
+  return h("section", {id: "executed"}, h("h2", {}, "Instructions"),
+    h("p", {class: "note"}, `${whole(all)} warp-instructions of the whole grid, by scheduling class.`),
+    table("executed-table", [["class", "left"], ["executed"], ["%"], ["", "left"]], rows.map(([name, n]) =>
+      [CLASSES[name] || name, whole(n), percent(100 * n / all), bar([[n / all, "var(--accent)", ""]])])));
+}
+
 function slotsSection(launch) {
   const rows = Object.entries(launch.slots_percent).filter(([, v]) => v >= 0.005);
   const lost = rows.filter(([name]) => name !== "issued").sort((a, b) => b[1] - a[1]);

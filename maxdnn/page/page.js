@@ -43,7 +43,7 @@ function show(chosen) {
   const launch = launches[chosen], source = new SourceSection(launch);
   timeline = new TimelineSection(launch, source);
   document.getElementById("main").replaceChildren(menu(chosen), timeSection(chosen),
-    h("div", {class: "two"}, h("div", {}, slotsSection(launch), occupancySection(launch)), h("div", {}, limitsSection(launch))),
+    h("div", {class: "two"}, h("div", {}, slotsSection(launch), occupancySection(launch)), h("div", {}, limitsSection(launch), executedSection(launch))),
     memorySection(launch), timeline.node, source.node);
   timeline.draw();
 }

@@ -7,34 +7,26 @@ from typing import Any
 import numpy as np
 
 from ..isa import RZ, Instruction
+from ..isa.operands import access_bytes
 from . import columns as c
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
 _PIPE_UNIT = {"sfu": c.U_SFU, "fp64": c.U_FP64}
-_SHARED = {"LDS", "LDS.U", "STS", "ATOMS", "ATOMS.CAS", "ATOMS.CAST"}
-_ATOMICS = {"ATOM", "ATOM.CAS", "ATOM.F64", "RED", "RED.F64", "ATOMS", "ATOMS.CAS", "ATOMS.CAST"}
-_STORES = {"STG", "ST", "STL", "STS", "RED", "RED.F64"}
-_NO_STALL_LIMIT = 12  # from this stall on the field means something else unless the yield hint is set
 
 
 def memory_kind(inst: Instruction) -> int | None:
     """K_SHARED, K_GLOBAL, K_TEX or K_LDC for an instruction that has a row of addresses in a trace, else None."""
-    if inst.mnemonic in _SHARED:
+    if inst.access is not None and inst.access.spaces == {"shared"}:
         return c.K_SHARED
-    if inst.mnemonic == "LDC":
+    if inst.touches("constant"):
         return c.K_LDC
     if inst.cls.name == "tex":
         return c.K_TEX
     return c.K_GLOBAL if inst.cls.name == "mem" else None
 
 
-def access_bytes(inst: Instruction) -> int:
-    """Bytes each lane moves, from the registers its data covers (sub-word accesses count as a register)."""
-    for name in ("d", "b", "a"):
-        op = inst.operand(name)
-        if op is not None and op.type == "gpr":
-            return 4 * op.regs
-    return 4
+def _atomic(inst: Instruction) -> bool:
+    return inst.access is not None and inst.access.atomic
 
 
 def _kind(inst: Instruction) -> int:
@@ -67,9 +59,7 @@ def _unit(inst: Instruction) -> int:
 
 def _stall(inst: Instruction, machine: Machine) -> int:
     stall = inst.control.stall
-    if stall >= _NO_STALL_LIMIT and not inst.control.yield_hint:
-        return machine["unyielded_stall"][str(stall)]
-    return stall
+    return stall if inst.control.counts_cycles else machine["unyielded_stall"][str(stall)]
 
 
 def _operands(inst: Instruction, row: np.ndarray) -> None:
@@ -109,7 +99,7 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
     row[c.I_ALU] = kind == c.K_ALU
     row[c.I_MEM] = kind in (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_TEX, c.K_LDC)
     row[c.I_LINE] = inst.address // INSTRUCTION_LINE
-    row[c.I_STORE] = inst.mnemonic in _STORES
+    row[c.I_STORE] = inst.access is not None and inst.access.only_writes
     row[c.I_SERVICE] = 0
     row[c.I_DOUBLES] = int(control.stall == 0)
     if kind == c.K_TEX:
@@ -124,7 +114,7 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
         _depbar(inst, row)
     if kind == c.K_BAR:
         _barrier(inst, row)
-    row[c.I_ATOMIC] = inst.mnemonic in _ATOMICS
+    row[c.I_ATOMIC] = _atomic(inst)
     for op in inst.operands:
         if op.type in ("cbank", "cbank36"):
             row[c.I_CLINE] = (op.bank << 10) + op.value // CONSTANT_LINE
@@ -174,7 +164,7 @@ def _bursts(rows: np.ndarray) -> None:
 def _accesses(same: "_Same") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     kinds = [k if (k := memory_kind(i)) is not None else -1 for i in same.it]
     return (np.array(kinds, np.int64), np.array([access_bytes(i) for i in same.it], np.int64),
-            np.array([i.mnemonic in _ATOMICS for i in same.it], np.int64))
+            np.array([_atomic(i) for i in same.it], np.int64))
 
 
 def accesses(instructions: tuple[Instruction, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -26,7 +26,6 @@ from tests.check.delayedmemory import LOCAL_WINDOW, SHARED_WINDOW, STACK, Access
 from tests.check.numpymachine import LANES, V
 
 _READ = {"mem": 4, "tex": 4, "qtr": 4, "s2r": 4, "smem": 2, "x64": 2, "imul": 0}
-_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shared"}
 _POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL", "EXIT": "EXIT"}
 
 
@@ -201,7 +200,7 @@ class Warp(Access):
             return
         pipe = inst.cls.pipe
         queue = pipe if pipe in ("lsu", "tex", "fp64") or (pipe == "sfu" and inst.opcode not in ("S2R", "B2R")) else ""
-        order = {"lsu": _ORDER.get(inst.opcode, ""), "tex": "global"}.get(queue, queue)
+        order = {"lsu": inst.access.order if inst.access else "", "tex": "global"}.get(queue, queue)
         op = Op(inst, self.time, self.mask, queue, order, self.steps)
         self.flying.append(op)
         if self.block.mode == "early":

@@ -16,7 +16,6 @@ from maxdnn.isa.program import index_of, noted_targets
 
 Resource = tuple[str, int]
 _POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
-_ORDER = {"LDG": "global", "LDL": "global", "LDS": "shared", "ATOMS": "shared", "LDC": "constant", "SHFL": "shared"}
 
 
 class Path(list[int]):
@@ -147,7 +146,7 @@ class Done:
 def _kind(inst: Instruction) -> tuple[str, str]:
     pipe = inst.cls.pipe
     if pipe == "lsu":
-        return "lsu", _ORDER.get(inst.opcode, "")
+        return "lsu", inst.access.order if inst.access else ""
     if pipe == "tex":
         return pipe, "global"
     if pipe == "fp64" or (pipe == "sfu" and inst.opcode not in ("S2R", "B2R")):
