@@ -294,9 +294,17 @@ def test_a_public_function_answers_or_raises_an_error_of_this_library(part: int,
                                   **some(stride=2, padding=1, alpha=0.5, device=gpu, layout="CHWN",
                                          plan=maxdnn.plan(shape), beta=1.0, activation="relu", groups=1, dilation=1,
                                          bias=np.ones(4, np.float32), out=np.empty((4, 3, 3, 4), np.float32))),
+        lambda: rng.choice([maxdnn.conv_bprop_data, maxdnn.conv_bprop_filters])(
+            rng.choice([filters, *images]), rng.choice([filters, *images]), odd((3, 3), 0.1),
+            **some(stride=2, padding=1, alpha=0.5, device=gpu, layout="CHWN", plan=maxdnn.plan(shape, kind="data"),
+                   beta=1.0, groups=1, dilation=1, deterministic=True, algorithm="winograd", max_error=1.0,
+                   max_workspace_bytes=1 << 20, out=np.empty((3, 3, 3, 4), np.float32))),
+        lambda: maxdnn.conv_bprop_bias(rng.choice(images), **some(alpha=0.5, beta=1.0, device=gpu, layout="NCHW",
+                                                                  out=np.empty(3, np.float32))),
         lambda: maxdnn.ConvShape(*(odd(n) for n in (4, 3, 5, 5, 4, 3, 3)), **some(stride=2, padding=1)),
         lambda: maxdnn.plan(odd(shape), **some(layout="NCHW", kernel="sconv_fprop_paper", copy_images=True,
-                                               copy_filters=False, bias=True, activation="relu", adds_out=True)),
+                                               copy_filters=False, bias=True, activation="relu", adds_out=True,
+                                               kind="filters", copy_gradients=True)),
         lambda: maxdnn.plan(shape).explain(),
         lambda: maxdnn.check_hazards(odd(module.cubin.kernel("fill"))),
         lambda: timing.conv(odd(shape), **some(kernel="best", machine="gm107", options=timing.Options())),
@@ -345,3 +353,11 @@ def test_wrong_arguments_of_a_convolution_are_named(options: dict[str, Any], wor
 def test_a_stride_beyond_the_map_takes_its_first_pixel_alone() -> None:
     images, filters = np.ones((3, 5, 5, 4), np.float32), np.ones((3, 3, 3, 4), np.float32)
     assert np.array_equal(maxdnn.conv_fprop(images, filters, stride=10**9), np.full((4, 1, 1, 4), 27))
+    gradients = np.full((4, 1, 1, 4), 2, np.float32)
+    want = np.zeros((3, 5, 5, 4), np.float32)
+    want[:, :3, :3] = 8
+    assert np.array_equal(maxdnn.conv_bprop_data(gradients, filters, (5, 5), stride=10**9), want)
+    assert np.array_equal(maxdnn.conv_bprop_filters(images, gradients, (3, 3), stride=10**9), 8 * filters)
+    grouped, one = np.ones((3, 3, 3, 3), np.float32)[:1], np.ones((3, 1, 1, 4), np.float32)
+    assert (maxdnn.conv_bprop_data(one, grouped, (5, 5), stride=10**9, groups=3)[:, :3, :3] == 1).all()
+    assert (maxdnn.conv_bprop_filters(images, one, (3, 3), stride=10**9, groups=3) == 4).all()

@@ -81,6 +81,11 @@ class Correlation:
         return max(0, self.pad_h), max(0, below), max(0, self.pad_w), max(0, right)
 
     @property
+    def steps(self) -> tuple[int, int]:
+        """`every`, or 0 along an axis of one pixel, whose stride may be beyond any map."""
+        return self.every[0] if self.P > 1 else 0, self.every[1] if self.Q > 1 else 0
+
+    @property
     def start(self) -> int:
         """Its first pixel in the whole output."""
         return self.first[0] * self.whole[1] + self.first[1]

@@ -134,7 +134,7 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
         "second": images, "map_second": images * image, "out_second": images * o_image, "map_group": c * channel,
         "map_channel": channel, "map_row": x.str_h * row, "map_column": x.str_w * column,
         "tap_row": x.dil_h * row, "tap_column": x.dil_w * column, **_filter_steps(problem, x), "out_image": o_image,
-        "out_k": o_k, "out_row": x.every[0] * o_row, "out_column": x.every[1] * o_column}
+        "out_k": o_k, "out_row": x.steps[0] * o_row, "out_column": x.steps[1] * o_column}
     values["flags"] += _IMAGES_FIRST * chwn  # type: ignore[operator]
     if spec.filter is None:
         values |= {"r": x.R, "s": x.S}

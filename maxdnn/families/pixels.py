@@ -426,7 +426,7 @@ def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, 
         bound["tex_G"] = Part(bank.place, further * _TEXEL_FLOATS * FLOAT_BYTES)
     map_steps = {"n": maps.image, "p": s.str_h * maps.row if s.P > 1 else 0,
                  "q": s.str_w * maps.column if s.Q > 1 else 0}
-    (every_p, every_q), columns = s.every, s.whole[1]
+    (every_p, every_q), columns = s.steps, s.whole[1]
     out_steps = ({"n": 1, "q": every_q * n, "p": every_p * columns * n} if chwn else
                  {"q": every_q, "p": every_p * columns, "n": s.K * whole})
     axes = {"n": n, "q": s.Q, "p": s.P} if chwn else {"q": s.Q, "p": s.P, "n": n}

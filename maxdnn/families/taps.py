@@ -136,7 +136,7 @@ def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int, filt
         "map_start": ((skipped - base) // 16 - (s.pad_h * s.W + s.pad_w) * texels) % 2**32,
         "map_channel": s.H * s.W * texels, "map_texels": texels, "filter_start": group * (row_texels // s.groups),
         "filter_channel": s.R * s.S * row_texels, "filter_texels": -(-k // TEXEL_FLOATS),
-        "out_k": whole * s.N, "out_row": s.every[0] * s.whole[1] * s.N, "out_col": s.every[1] * s.N,
+        "out_k": whole * s.N, "out_row": s.steps[0] * s.whole[1] * s.N, "out_col": s.steps[1] * s.N,
         **placed}
     doing = f"one output pixel and {tile_n} images x {tile_k} filters each, over the taps inside the map"
     if s.groups > 1:
