@@ -155,12 +155,13 @@ def test_one_layer_forward_and_backward_are_adjoint():
 
 @BOTH
 def test_the_same_bits_in_every_run(kind):
-    for number in range(max(2, PROBLEMS // 60)):
+    many = max(2, PROBLEMS // 50)
+    for number in range(many):
         rng = random.Random(number)
         made = plan(draw(rng), layout=rng.choice(LAYOUTS), kind=kind)
         arrays = arrays_of(made, 3)
         first = call(made, arrays)
-        assert all(np.array_equal(first, call(made, arrays, deterministic=False)) for _ in range(2 + PROBLEMS // 60))
+        assert all(np.array_equal(first, call(made, arrays, deterministic=False)) for _ in range(many))
         assert np.array_equal(first, call(made, arrays, device=VirtualGpu()))
 
 
