@@ -69,14 +69,15 @@ def test_what_is_not_proved_counts_as_an_exchange():
     assert meetings_in_loop(COUNTED_BUFFERS)
 
 
-@pytest.mark.parametrize("spec", kernels().values(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [x for x in kernels().values() if x.arch is None], ids=lambda spec: spec.name)
 def test_the_main_loops_of_the_convolutions_need_no_meeting(spec):
     kernel = cubin.read(built(spec.source.removesuffix(".sass"), "sm_52")).kernels[spec.name]
     _, exchange, meetings = analysed(kernel)
-    if any(i.opcode == "FFMA" for i in kernel.instructions):
+    opcodes = {i.opcode for i in kernel.instructions}
+    if {"FFMA", "STS", "BAR"} <= opcodes:
         assert not meetings & {i.address for i in main_loop(kernel)}
         assert meetings, "the epilogue hands results on within the warp"
-    assert exchange.proved or not any(i.opcode == "STS" for i in kernel.instructions)
+    assert exchange.proved or "STS" not in opcodes
 
 
 # -- the proof against what really happens ------------------------------------------------------------------------

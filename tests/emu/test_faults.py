@@ -179,7 +179,7 @@ def test_an_undecodable_word_faults_only_when_it_is_reached(tmp_path):
     (out,) = on_device(gpu, np.zeros(64, np.int32))
     function = gpu.load(broken).function("probe")
     function.launch((1, 1, 1), (64, 1, 1), [out])
-    with pytest.raises(EmulationFault, match=r"lane 3: word that is no Maxwell instruction at 0x0028: word 0x0"):
+    with pytest.raises(EmulationFault, match=r"lane 3: word that is no instruction at 0x0028: word 0x0"):
         function.launch((1, 1, 1), (128, 1, 1), [out])
 
 

@@ -23,7 +23,7 @@ from tests.gpu import programs
 from tests.gpu.test_translated import test_texels_of_few_channels_in_and_out_of_range as texels_out_of_range
 
 TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-KERNELS = sorted({spec.source.removesuffix(".sass") for spec in kernels().values()})
+KERNELS = sorted({spec.source.removesuffix(".sass") for spec in kernels().values() if spec.arch is None})
 SOURCES = sorted({case.source for case in cases.ALL})
 EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # each kernel and corpus program for each target: minutes
 
