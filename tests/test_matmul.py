@@ -171,7 +171,7 @@ def test_infinities_and_nans_go_where_arithmetic_takes_them():
 
 def test_a_matrix_that_serves_every_other_is_read_where_it_is():
     """Untransposed, the stack is one tall matrix; no copy of anything."""
-    plan = choose(product((6, 5, 32), (32, 64)), preset())
+    plan = choose(product((6, 5, 32), (32, 64)), preset(), "sproduct_64x64_nn")
     assert plan.workspace_bytes == 0 and plan.launches[0].numbers["m"] == 30
     check((3, 40, 33), (33, 20))
     check((3, 33, 40), (33, 20), ta=True)
