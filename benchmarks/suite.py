@@ -12,11 +12,12 @@ import itertools
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, EVERY_ALGORITHM, ClockSampler, Cudnn, CudnnError
+from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, ClockSampler, Cudnn, CudnnError
 from suite_gradients import gradient_row
 
 import maxdnn
@@ -24,7 +25,8 @@ from maxdnn import ConvShape
 from maxdnn.choose import choose
 from maxdnn.families import registry
 from maxdnn.layers import LAYERS
-from maxdnn.problem import forward
+from maxdnn.plans import Plan
+from maxdnn.problem import Problem, forward
 
 try:
     from maxdnn.devices import cuda as gpu
@@ -58,6 +60,13 @@ def shapes(n: int) -> Iterator[tuple[str, ConvShape]]:
         for c, hw, k, r, stride, padding in rows:
             name = f"{network}-{c}-{hw}-{k}-{r}x{r}" + (f"-s{stride}" if stride > 1 else "")
             yield name, ConvShape(n, c, hw, hw, k, r, r, stride, padding)
+
+
+Runner = Callable[[Plan], Callable[[], Any]]  # a call by a plan
+
+
+def plan_name(plan: Plan) -> str:
+    return f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}"
 
 
 class Suite:
@@ -108,6 +117,45 @@ class Suite:
         source, target = self.torch.zeros((2, nbytes // 4), device="cuda")
         return 2 * nbytes / self.seconds_of(lambda: target.copy_(source))
 
+    def uniform(self, *sizes: tuple[int, ...]) -> list[Any]:
+        """Arrays of numbers in [-1, 1], the same ones every time."""
+        generator = self.torch.Generator("cuda").manual_seed(1)
+        return [self.torch.rand(size, device="cuda", generator=generator) * 2 - 1 for size in sizes]
+
+    def planned(self, plan: Plan, run: Runner) -> dict[str, Any]:
+        """What a row says of the plan that was taken."""
+        return {"seconds": self.seconds_of(run(plan)), "plan": plan_name(plan), "algorithm": plan.algorithm,
+                "notes": list(plan.notes)}
+
+    def candidates(self, problem: Problem, run: Runner) -> dict[str, float]:
+        """Seconds of every candidate within its limits."""
+        found = {}
+        for family in registry.FAMILIES:
+            if problem.kind in family.kinds and family.refuses(problem) is None:
+                for candidate in family.candidates(problem):
+                    try:
+                        made = choose(problem, self.device.chip, candidate)
+                    except maxdnn.ShapeError:
+                        continue
+                    found[candidate] = self.seconds_of(run(made))
+        return found
+
+    def beside_cudnn(self, prepare: Callable[[int], tuple[Callable[..., Any], int]], names: Mapping[int, str],
+                     direct_ones: Sequence[int], *arrays: Any) -> dict[str, Any]:
+        """What a row says of cuDNN: its algorithms by number, each prepared to a call and bytes of workspace."""
+        times = {}
+        for number in names:
+            try:
+                call, size = prepare(number)
+                space = self.torch.empty(max(size, 16), dtype=self.torch.uint8, device="cuda")
+                places = [array.data_ptr() for array in (*arrays, space)]
+                times[number] = self.seconds_of(partial(call, *places))
+            except (CudnnError, self.torch.OutOfMemoryError):
+                continue
+        fastest = min(times, key=times.__getitem__)
+        return {"cudnn_direct_seconds": min(times[a] for a in direct_ones if a in times),
+                "cudnn_fastest_seconds": times[fastest], "cudnn_fastest_algorithm": names[fastest]}
+
     def row(self, name: str, s: ConvShape, every: bool, layout: str, launches: bool, direction: str) -> dict[str, Any]:
         about = {"network": name.rsplit("-", 1)[0] if name.startswith(("alex", "over")) else name.split("-")[0],
                  "layer": name, "n": s.N, "pass": direction, "layout": layout, "kind": "measured",
@@ -118,11 +166,7 @@ class Suite:
 
     def _forward(self, s: ConvShape, every: bool, layout: str, launches: bool) -> dict[str, Any]:
         torch = self.torch
-        generator = torch.Generator("cuda").manual_seed(1)
-
-        def uniform(*size: int) -> Any:
-            return torch.rand(size, device="cuda", generator=generator) * 2 - 1
-        x, w = uniform(s.N, s.C, s.H, s.W), uniform(s.K, s.C, s.R, s.S)
+        x, w = self.uniform((s.N, s.C, s.H, s.W), (s.K, s.C, s.R, s.S))
         y, theirs = torch.full((2, s.N, s.K, s.P, s.Q), float("nan"), device="cuda")
         torch.cuda.synchronize()
         problem = forward(s, layout=layout)
@@ -134,27 +178,17 @@ class Suite:
 
         def run(plan: Any) -> Callable[[], Any]:
             return lambda: maxdnn.conv_fprop(ours, bank, plan=plan, out=out, stream=self.queue)
-        row = {"seconds": self.seconds_of(run(plan)),
-               "plan": f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}", "algorithm": plan.algorithm,
-               "notes": list(plan.notes)}
+        row = self.planned(plan, run)
         row["error"] = row["direct_error"] = self._error(x, w, out if layout == "NCHW" else out.permute(3, 0, 1, 2), s)
         row["correct"] = bool(row["error"] < 2e-6)
         row |= {"direct_seconds": row["seconds"], "direct_plan": row["plan"]}
         if plan.algorithm != "direct":  # the direct kernels beside it
-            direct_plan = choose(problem, self.device.chip, algorithm="direct")
+            direct_plan = choose(problem, self.device.chip, algorithm="direct", tuned=False)
             row["direct_seconds"] = self.seconds_of(run(direct_plan))
-            row["direct_plan"] = f"{direct_plan.spec.name} {'x'.join(map(str, direct_plan.passes[0].grid))}"
+            row["direct_plan"] = plan_name(direct_plan)
             row["direct_error"] = self._error(x, w, out if layout == "NCHW" else out.permute(3, 0, 1, 2), s)
         if every:
-            row["candidates"] = {}
-            for family in registry.FAMILIES:
-                if problem.kind in family.kinds and family.refuses(problem) is None:
-                    for candidate in family.candidates(problem):
-                        try:
-                            made = choose(problem, self.device.chip, candidate)
-                        except maxdnn.ShapeError:
-                            continue
-                        row["candidates"][candidate] = self.seconds_of(run(made))
+            row["candidates"] = self.candidates(problem, run)
         if launches:  # each alone, on what the whole call left
             row["launches"] = [{"kernel": x.spec.name, "bytes": x.work.nbytes,
                                 "seconds": self.seconds_of(run(dataclasses.replace(plan, launches=(x,))))}
@@ -162,19 +196,7 @@ class Suite:
         with torch.cuda.stream(self.stream):
             row["pytorch_seconds"] = self.seconds_of(lambda: torch.nn.functional.conv2d(
                 x, w, stride=s.stride, padding=s.padding))
-        times = {}
-        for number in EVERY_ALGORITHM:
-            try:
-                call, size = self.cudnn.prepare(s, number)
-                space = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
-                times[number] = self.seconds_of(lambda c=call, z=space: c(x.data_ptr(), w.data_ptr(), theirs.data_ptr(),
-                                                                          z.data_ptr()))
-            except (CudnnError, torch.OutOfMemoryError):
-                continue
-        direct = min(times[a] for a in DIRECT_FAMILY if a in times)
-        fastest = min(times, key=times.__getitem__)
-        return row | {"cudnn_direct_seconds": direct, "cudnn_fastest_seconds": times[fastest],
-                      "cudnn_fastest_algorithm": ALGORITHMS[fastest]}
+        return row | self.beside_cudnn(partial(self.cudnn.prepare, s), ALGORITHMS, DIRECT_FAMILY, x, w, theirs)
 
     def _error(self, x: Any, w: Any, y: Any, s: ConvShape) -> float:
         """Largest error of the sum of |terms|, against float64 on the GPU, a few images at a time."""

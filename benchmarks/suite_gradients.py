@@ -2,14 +2,14 @@
 algorithm of cuDNN and what PyTorch takes. See suite.py, which runs this."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from gpu_baselines import BACKWARD, CudnnError
+from gpu_baselines import BACKWARD
 
 import maxdnn
 from maxdnn import ConvShape
 from maxdnn.choose import choose
-from maxdnn.families import registry
 from maxdnn.problem import data, filters
 
 SOME = 8  # images whose gradients are compared at a time
@@ -19,11 +19,7 @@ FEW = 16  # filters whose gradients are compared
 def gradient_row(suite: Any, direction: str, s: ConvShape, every: bool, layout: str) -> dict[str, Any]:
     """What a row of the suite says of a layer's gradient of its images ("data") or its filters ("filters")."""
     torch = suite.torch
-    generator = torch.Generator("cuda").manual_seed(1)
-
-    def uniform(*size: int) -> Any:
-        return torch.rand(size, device="cuda", generator=generator) * 2 - 1
-    x, w, dy = uniform(s.N, s.C, s.H, s.W), uniform(s.K, s.C, s.R, s.S), uniform(s.N, s.K, s.P, s.Q)
+    x, w, dy = suite.uniform((s.N, s.C, s.H, s.W), (s.K, s.C, s.R, s.S), (s.N, s.K, s.P, s.Q))
     first, result = (w, x) if direction == "data" else (x, w)
     result = torch.full_like(result, float("nan"))
     ours = [a.permute(1, 2, 3, 0).contiguous() if layout == "CHWN" else a for a in (first, dy, result)]
@@ -37,42 +33,19 @@ def gradient_row(suite: Any, direction: str, s: ConvShape, every: bool, layout: 
                                                   stream=suite.queue)
         return lambda: maxdnn.conv_bprop_filters(ours[0], ours[1], (s.R, s.S), plan=plan, out=ours[2],
                                                  stream=suite.queue)
-    row = {"seconds": suite.seconds_of(run(plan)), "algorithm": plan.algorithm, "notes": list(plan.notes),
-           "plan": f"{plan.spec.name} {'x'.join(map(str, plan.passes[0].grid))}"}
+    row = suite.planned(plan, run)
     found = ours[2] if layout == "NCHW" else ours[2].permute(3, 0, 1, 2)
     row["error"] = _error(torch, direction, x, w, dy, found, s)
     row["correct"] = bool(row["error"] < 2e-6)
     if every:
-        row["candidates"] = {}
-        for family in registry.FAMILIES:
-            if problem.kind in family.kinds and family.refuses(problem) is None:
-                for candidate in family.candidates(problem):
-                    try:
-                        made = choose(problem, suite.device.chip, candidate)
-                    except maxdnn.ShapeError:
-                        continue
-                    row["candidates"][candidate] = suite.seconds_of(run(made))
+        row["candidates"] = suite.candidates(problem, run)
     mask = [direction == "data", direction == "filters", False]
     with torch.cuda.stream(suite.stream):
         row["pytorch_seconds"] = suite.seconds_of(lambda: torch.ops.aten.convolution_backward(
             dy, x, w, None, list(s.stride), list(s.padding), [1, 1], False, [0, 0], 1, mask))
-    return row | _cudnn(suite, direction, s, first, dy, torch.empty_like(result))
-
-
-def _cudnn(suite: Any, direction: str, s: ConvShape, first: Any, dy: Any, out: Any) -> dict[str, Any]:
     _, _, names, direct_ones = BACKWARD[direction]
-    times = {}
-    for number in names:
-        try:
-            call, size = suite.cudnn.prepare_gradient(direction, s, number)
-            space = suite.torch.empty(max(size, 16), dtype=suite.torch.uint8, device="cuda")
-            times[number] = suite.seconds_of(lambda c=call, z=space: c(first.data_ptr(), dy.data_ptr(), out.data_ptr(),
-                                                                       z.data_ptr()))
-        except (CudnnError, suite.torch.OutOfMemoryError):
-            continue
-    fastest = min(times, key=times.__getitem__)
-    return {"cudnn_direct_seconds": min(times[a] for a in direct_ones if a in times),
-            "cudnn_fastest_seconds": times[fastest], "cudnn_fastest_algorithm": names[fastest]}
+    return row | suite.beside_cudnn(partial(suite.cudnn.prepare_gradient, direction, s), names, direct_ones, first, dy,
+                                    torch.empty_like(result))
 
 
 def _error(torch: Any, direction: str, x: Any, w: Any, dy: Any, found: Any, s: ConvShape) -> float:
