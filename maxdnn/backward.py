@@ -39,10 +39,8 @@ def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stri
     Peak extra memory beside the result: the plan's `workspace_bytes`. Raises ShapeError and DeviceError as `conv_fprop`
     does, before anything runs; also for a size that the gradients and filters do not come from."""
     given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
-    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
-            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
-    check_wanted(algorithm, max_error, max_workspace_bytes)
-    flag("deterministic", deterministic)
+    said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
+                 algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
     h, w = _size(size, "rows and columns of the images")
 
     def layer() -> ConvShape:
@@ -71,10 +69,8 @@ def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, st
 
     Peak extra memory beside the result, and errors: as for `conv_bprop_data`."""
     given = {"images": view("images", images), "gradients": view("gradients", gradients)}
-    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
-            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
-    check_wanted(algorithm, max_error, max_workspace_bytes)
-    flag("deterministic", deterministic)
+    said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
+                 algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
     r, s = _size(size, "rows and columns of the filters")
 
     def layer() -> ConvShape:
@@ -95,6 +91,13 @@ def conv_bprop_bias(gradients: Any, *, alpha: float = 1.0, beta: float = 0.0, ou
     given = {"gradients": view("gradients", gradients)}
     check_layout(layout)
     return _run("bias", given, None, {"layout": layout}, None, alpha, beta, out, device, stream, None)
+
+
+def _said(deterministic: Any, **said: Any) -> dict[str, Any]:
+    """What a call says that a plan may say instead, what no layer is needed for checked."""
+    check_wanted(said["algorithm"], said["max_error"], said["max_workspace_bytes"])
+    flag("deterministic", deterministic)
+    return said
 
 
 def _run(kind: str, given: dict[str, ArrayView], layer: Callable[[], ConvShape] | None, said: dict[str, Any],

@@ -27,8 +27,40 @@ class Useful:
         return self.flops / (_positive("seconds", seconds) * _positive("peak_flops", peak_flops))
 
 
+class Steps:
+    """What stride, padding and dilation are along rows and columns."""
+
+    stride: Any
+    padding: Any
+    dilation: Any
+
+    @property
+    def str_h(self) -> int:
+        return self.stride[0]
+
+    @property
+    def str_w(self) -> int:
+        return self.stride[1]
+
+    @property
+    def pad_h(self) -> int:
+        return self.padding[0]
+
+    @property
+    def pad_w(self) -> int:
+        return self.padding[1]
+
+    @property
+    def dil_h(self) -> int:
+        return self.dilation[0]
+
+    @property
+    def dil_w(self) -> int:
+        return self.dilation[1]
+
+
 @dataclass(frozen=True)
-class ConvShape(Useful):
+class ConvShape(Steps, Useful):
     """One layer: N images of C x H x W, K filters of C/groups x R x S. `stride`, `padding` (zeros on both sides) and
     `dilation` (map pixels from one filter tap to the next) are one int for both axes or a pair (rows, columns), kept as
     pairs. `groups`: the channels and the filters fall into that many runs, and each run of filters sees its run of
@@ -61,30 +93,6 @@ class ConvShape(Useful):
         for name, size in (("C", self.C), ("K", self.K)):
             if size % self.groups:
                 raise ShapeError(f"groups must divide {name} (got groups={self.groups}, {name}={size})")
-
-    @property
-    def str_h(self) -> int:
-        return self.stride[0]  # type: ignore[index]
-
-    @property
-    def str_w(self) -> int:
-        return self.stride[1]  # type: ignore[index]
-
-    @property
-    def pad_h(self) -> int:
-        return self.padding[0]  # type: ignore[index]
-
-    @property
-    def pad_w(self) -> int:
-        return self.padding[1]  # type: ignore[index]
-
-    @property
-    def dil_h(self) -> int:
-        return self.dilation[0]  # type: ignore[index]
-
-    @property
-    def dil_w(self) -> int:
-        return self.dilation[1]  # type: ignore[index]
 
     @property
     def P(self) -> int:

@@ -72,15 +72,7 @@ class ConvergenceLowering(Lowering):
 
     def _split(self, taken: ir.Value, target: int, after: int, inst: Instruction) -> None:
         b = self.b
-        none, some, all_, split = (self.fn.append_basic_block(n) for n in ("none", "some", "all", "split"))
-        b.cbranch(b.icmp_unsigned("==", taken, c32(0)), none, some)
-        b.position_at_end(some)
-        b.cbranch(b.icmp_unsigned("==", taken, self.t.active_bits), all_, split)
-        b.position_at_end(none)
-        self._go(after, inst.address)
-        b.position_at_end(all_)
-        self._go(target, inst.address)
-        b.position_at_end(split)
+        self._agreed(taken, target, after, inst)
         self._park(b.and_(self.t.active_bits, b.not_(taken)), after)
         self._park(taken, target)
         self._settle(inst)

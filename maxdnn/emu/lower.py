@@ -193,6 +193,17 @@ class Lowering:
             self._go(target, inst.address)
             return
         taken = self._taken(inst)
+        self._agreed(taken, target, after, inst)
+        self._push(DIV, after, b.and_(self.t.active_bits, b.not_(taken)))
+        put(b, self.warp, WARP, "active", taken)
+        if self.full:
+            self._return(target, layout.SWITCH)
+        else:
+            self._go(target, inst.address)
+
+    def _agreed(self, taken: ir.Value, target: int, after: int, inst: Instruction) -> None:
+        """A warp of one mind goes on or jumps; what is built next is for one that divides."""
+        b = self.b
         none, some, all_, split = (self.fn.append_basic_block(n) for n in ("none", "some", "all", "split"))
         b.cbranch(b.icmp_unsigned("==", taken, c32(0)), none, some)
         b.position_at_end(some)
@@ -202,12 +213,6 @@ class Lowering:
         b.position_at_end(all_)
         self._go(target, inst.address)
         b.position_at_end(split)
-        self._push(DIV, after, b.and_(self.t.active_bits, b.not_(taken)))
-        put(b, self.warp, WARP, "active", taken)
-        if self.full:
-            self._return(target, layout.SWITCH)
-        else:
-            self._go(target, inst.address)
 
     def _push(self, kind: int, target: int, lanes: ir.Value | None = None) -> None:
         callee = self.t.declare("rt_push", I32, [PTR, PTR, I32, I32, I32])

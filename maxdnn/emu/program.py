@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from ..cubin import CubinKernel
 from ..errors import DecodeError
 from ..isa import Instruction, decode
-from ..isa.program import conditional, noted_targets
+from ..isa.program import CALLS, JUMPS, PLACES, PUSHES, conditional, noted_targets
 from ..isa.program import static_target as named_target
 
-_JUMPS = ("BRA", "JMP", "SSY", "PBK", "PCNT", "PRET", "PLONGJMP", "CAL", "JCAL", "PEXIT", "CALL")
-_ENDS = (*_JUMPS, "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "BAR", "LONGJMP", "BPT",
-         "BSSY", "BSYNC", "BREAK", "WARPSYNC", "BMOV")
-_NEVER_FALL_THROUGH = ("BRA", "JMP", "BRX", "JMX", "RET", "BRK", "CONT", "SYNC", "EXIT", "KIL", "LONGJMP")
+_NAMING = ("BRA", "JMP", *CALLS, *PUSHES, *PLACES, "CALL")
+_MEETINGS = ("BSSY", "BSYNC", "BREAK", "WARPSYNC", "BMOV")  # Hopper's convergence barriers
+_ENDS = JUMPS | {*_NAMING, *_MEETINGS, "BAR"}  # at a barrier the warp is given back to the scheduler
+_NEVER_FALL_THROUGH = JUMPS - {*CALLS, "BPT"}  # BPT is a fault of the virtual GPU
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def ends_block(item: Instruction | Undecodable) -> bool:
 
 def static_target(inst: Instruction) -> int | None:
     """The fixed address an instruction names, if any."""
-    return named_target(inst) if inst.opcode in _JUMPS else None
+    return named_target(inst) if inst.opcode in _NAMING else None
 
 
 class Program:

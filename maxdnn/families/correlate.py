@@ -10,7 +10,7 @@ from ..chips import Work
 from ..errors import ShapeError
 from ..plans import Launch, Value
 from ..problem import Problem
-from ..shape import ConvShape
+from ..shape import ConvShape, Steps
 from .layout import MAX_GRID_YZ, TURN, TURN_TILE
 
 _MOST = 32768  # the kernel's divisions by a multiplication are exact up to here
@@ -18,7 +18,7 @@ _TURN_SLOTS = 130  # issue slots of a warp, counted in the source
 
 
 @dataclass(frozen=True)
-class Correlation:
+class Correlation(Steps):
     """out[k, p, q, n] = sum over c, r, s of maps[c, p stride - padding + r dilation, .., n] x bank[c, r, s, k], zeros
     where the maps end. Like a ConvShape, but that P and Q are given, that padding may be negative, and that there may
     be no taps (R = S = 0). `first`, `every`, `whole`: its pixels are those of an output of `whole` rows and columns
@@ -42,30 +42,6 @@ class Correlation:
     every: tuple[int, int]
     whole: tuple[int, int]
     taps: tuple[tuple[int, int], tuple[int, int]] = ((0, 1), (0, 1))
-
-    @property
-    def str_h(self) -> int:
-        return self.stride[0]
-
-    @property
-    def str_w(self) -> int:
-        return self.stride[1]
-
-    @property
-    def pad_h(self) -> int:
-        return self.padding[0]
-
-    @property
-    def pad_w(self) -> int:
-        return self.padding[1]
-
-    @property
-    def dil_h(self) -> int:
-        return self.dilation[0]
-
-    @property
-    def dil_w(self) -> int:
-        return self.dilation[1]
 
     @property
     def patch(self) -> int:

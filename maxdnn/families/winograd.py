@@ -73,16 +73,24 @@ OF_GRADIENTS: Mapping[tuple[Points, str, str], TransformKernel] = {
 KERNELS = (*_KERNELS.values(), *OF_GRADIENTS.values())
 
 
-def refuses(problem: Problem) -> str | None:
-    s: ConvShape = problem.shape
+def not_of_tiles(s: ConvShape, filters: set[int]) -> str | None:
+    """What of a layer keeps it from tiles, where there are points for filters of these heights."""
     if s.stride != (1, 1):
         return f"stride {s.str_h}x{s.str_w}"
     if s.dilation != (1, 1):
         return f"dilation {s.dil_h}x{s.dil_w}"
     if s.groups != 1:
         return f"{s.groups} groups"
-    if s.R != s.S or s.R not in {points.taps for points in TABLE}:
+    if s.R != s.S or s.R not in filters:
         return f"filters of {s.R}x{s.S}"
+    return None
+
+
+def refuses(problem: Problem) -> str | None:
+    s: ConvShape = problem.shape
+    refused = not_of_tiles(s, {points.taps for points in TABLE})
+    if refused:
+        return refused
     if problem.kind == "forward" and max(s.pad_h, s.pad_w) >= s.R:
         return f"padding {s.pad_h}x{s.pad_w} of filters {s.R}x{s.S}, which leaves results without terms"
     return refuses_strided(problem)

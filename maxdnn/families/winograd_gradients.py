@@ -22,14 +22,9 @@ _WAYS = tuple((points, backward) for backward in GRADIENTS for points in TABLE
 
 def refuses(problem: Problem) -> str | None:
     s: ConvShape = problem.shape
-    if s.stride != (1, 1):
-        return f"stride {s.str_h}x{s.str_w}"
-    if s.dilation != (1, 1):
-        return f"dilation {s.dil_h}x{s.dil_w}"
-    if s.groups != 1:
-        return f"{s.groups} groups"
-    if s.R != s.S or s.R not in {points.taps for points, _ in _WAYS}:
-        return f"filters of {s.R}x{s.S}"
+    refused = winograd.not_of_tiles(s, {points.taps for points, _ in _WAYS})
+    if refused:
+        return refused
     if s.pad_h >= s.P or s.pad_w >= s.Q:
         return f"padding {s.pad_h}x{s.pad_w} of maps of {s.H}x{s.W}, which leaves taps without terms"
     return refuses_strided(problem)

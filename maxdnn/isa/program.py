@@ -17,7 +17,6 @@ from .table import CC_TRUE, PT
 
 GROUP = 32  # bytes: one control word, then the instructions it belongs to
 WORD = 8
-PER_GROUP = GROUP // WORD - 1
 INDIRECT_TARGETS = 0x34  # attribute of .nv.info: (branch, 0, count, targets) as the compiler noted them
 JUMP_TABLES = 2  # the constant bank that jump tables lie in
 

@@ -10,14 +10,14 @@ INTEGRAL = {"ROUND": "", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ"}
 HALF_NAN = 0x7FFF
 
 
-def _source(m: Machine, op: Operand, type_: str) -> V:
-    """A float operand of any width, its marks applied; F16 comes from the low half unless marked .H1."""
+def float_source(m: Machine, op: Operand, type_: str) -> V:
+    """A float operand of any width, its marks applied; F16 comes from the low half unless marked .H1 or .H1_H1."""
     if type_ == "F64":
         return signs(m, op, m.bitcast(i64(m, op), "f64"))
     bits = raw(m, op)
     if type_ == "F32":
         return signs(m, op, m.bitcast(bits, "f32"))
-    if op.part == "H1":
+    if op.part.startswith("H1"):
         bits = m.lshr(bits, m.const("i32", 16))
     return signs(m, op, m.bitcast(m.trunc(bits, "i16"), "f16"))
 
@@ -31,7 +31,7 @@ def half_bits(m: Machine, value: V) -> V:
 @semantics("F2F")
 def f2f(m: Machine, i: Instruction) -> None:
     to, source = i.mods["types"].split(".")
-    _convert(m, i, to, source, _source(m, i["b"], source))
+    _convert(m, i, to, source, float_source(m, i["b"], source))
 
 
 def _convert(m: Machine, i: Instruction, to: str, source: str, value: V) -> None:
@@ -49,7 +49,7 @@ def _convert(m: Machine, i: Instruction, to: str, source: str, value: V) -> None
 def f2f_round(m: Machine, i: Instruction) -> None:
     """Same type; rounds to an integral value if bit 42 says so, else only flushes, saturates and applies marks."""
     type_ = i.mods["types"].split(".")[0]
-    value = _source(m, i["b"], type_)
+    value = float_source(m, i["b"], type_)
     if i.mods["ftz"] and type_ == "F32":
         value = flush(m, value)
     if i.mods["rnd"] in INTEGRAL:
@@ -80,7 +80,7 @@ def f2i(m: Machine, i: Instruction) -> None:
     """Rounds, then saturates. NaN gives 0, but 0x80.. if the source is double or the result 64 bits wide (PTX ISA,
     cvt)."""
     source, bits, signed = i.mods["src"], int(i.mods["dw"]), i.mods["ds"] == "S"
-    value = _source(m, i["b"], source)
+    value = float_source(m, i["b"], source)
     if i.mods["ftz"] and source == "F32":
         value = flush(m, value)
     if source == "F16":

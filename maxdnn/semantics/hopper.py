@@ -415,14 +415,7 @@ def p2r(m: Machine, i: Instruction) -> None:
     set32(m, i["d"], m.or_(m.and_(raw(m, i["a"]), m.not_(mask)), m.and_(new, mask)))
 
 
-@hopper("VOTEU")
-def voteu(m: Machine, i: Instruction) -> None:
-    mask, active = m.ballot(pred(m, i["ps"])), m.executing()
-    zero = m.const("i32", 0)
-    everyone, someone = m.icmp("eq", mask, active), m.icmp("ne", mask, zero)
-    tests: dict[str, V] = {"ALL": everyone, "ANY": someone, "EQ": m.or_(everyone, m.not_(someone))}
-    set32(m, i["d"], mask)
-    set_pred(m, i["pd"], tests[i.mods["mode"]])
+hopper("VOTEU")(warp.vote)
 
 
 @hopper("NOP", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "MEMBAR", "ERRBAR", "CCTL", "YIELD", "NANOSLEEP",

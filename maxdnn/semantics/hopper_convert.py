@@ -1,11 +1,11 @@
 """Hopper's conversions, whose types are parts of the printed opcode, and its pairs of halves."""
 
-from ..isa import Instruction, Operand
-from .convert import INTEGRAL, clamp, half_bits
+from ..isa import Instruction
+from .convert import INTEGRAL, clamp, float_source, half_bits
 from .half import _pair, _sum_to_odd
 from .hopper import words
 from .machine import Machine, V
-from .operands import extend, i64, raw, set32, set64, signs
+from .operands import extend, i64, raw, set32, set64
 from .registry import hopper
 from .single import canonical, flush, saturate
 
@@ -23,17 +23,6 @@ def _rounding(i: Instruction) -> str:
     return next((w for w in ("RM", "RP", "RZ") if w in words(i)), "")
 
 
-def _float(m: Machine, op: Operand, type_: str) -> V:
-    if type_ == "F64":
-        return signs(m, op, m.bitcast(i64(m, op), "f64"))
-    bits = raw(m, op)
-    if type_ == "F32":
-        return signs(m, op, m.bitcast(bits, "f32"))
-    if op.part.startswith("H1"):
-        bits = m.lshr(bits, m.const("i32", 16))
-    return signs(m, op, m.bitcast(m.trunc(bits, "i16"), "f16"))
-
-
 def _store(m: Machine, i: Instruction, type_: str, value: V) -> None:
     if type_ == "F64":
         set64(m, i["d"], m.select(m.fcmp("uno", value, value), m.const("i64", _NAN64), m.bitcast(value, "i64")))
@@ -46,7 +35,7 @@ def _store(m: Machine, i: Instruction, type_: str, value: V) -> None:
 @hopper("F2F")
 def f2f(m: Machine, i: Instruction) -> None:
     to, source = _types(i)
-    value = _float(m, i["b"], source)
+    value = float_source(m, i["b"], source)
     ftz = "FTZ" in words(i)
     if ftz and source == "F32":
         value = flush(m, value)
@@ -60,7 +49,7 @@ def f2f(m: Machine, i: Instruction) -> None:
 @hopper("FRND")
 def frnd(m: Machine, i: Instruction) -> None:
     type_ = (_types(i) or ["F32"])[0]
-    value = _float(m, i["b"], type_)
+    value = float_source(m, i["b"], type_)
     if "FTZ" in words(i):
         value = flush(m, value)
     how = next((INTEGRAL[w] for w in words(i) if w in INTEGRAL), "")
@@ -74,7 +63,7 @@ def f2i(m: Machine, i: Instruction) -> None:
     source = next((n for n in names if n[0] == "F"), "F32")
     to = next((n for n in names if n[0] in "SU"), "S32")
     bits, signed = int(to[1:]), to[0] == "S"
-    value = _float(m, i["b"], source)
+    value = float_source(m, i["b"], source)
     if "FTZ" in words(i) and source == "F32":
         value = flush(m, value)
     if source == "F16":
@@ -137,7 +126,7 @@ def f2fp(m: Machine, i: Instruction) -> None:
     if words(i) & {"BF16", "TF32", "E5M2", "E4M3", "RELU", "SATFINITE"}:
         m.unsupported("other formats than halves")
         return
-    high, low = (half_bits(m, m.fptrunc(_float(m, i[n], "F32"), "f16", _rounding(i))) for n in "ab")
+    high, low = (half_bits(m, m.fptrunc(float_source(m, i[n], "F32"), "f16", _rounding(i))) for n in "ab")
     set32(m, i["d"], m.or_(low, m.shl(high, m.const("i32", 16))))
 
 
@@ -202,7 +191,7 @@ def f2ip(m: Machine, i: Instruction) -> None:
     """Two singles to two bytes above the lower half of c."""
     result = m.shl(raw(m, i["c"]), m.const("i32", 16))
     for place, name in enumerate("ba"):
-        value = m.integral(_float(m, i[name], "F32"), next((INTEGRAL[w] for w in words(i) if w in INTEGRAL), ""))
+        value = m.integral(float_source(m, i[name], "F32"), next((INTEGRAL[w] for w in words(i) if w in INTEGRAL), ""))
         signed = "S8" in words(i)
         whole = clamp(m, m.ftoi(value, "i32", signed), -128 if signed else 0, 127 if signed else 255, signed)
         result = m.or_(result, m.shl(m.and_(whole, m.const("i32", 255)), m.const("i32", 8 * place)))

@@ -12,22 +12,20 @@ HOPPER: dict[str, Semantic] = {}
 
 def semantics(*mnemonics: str) -> Callable[[Semantic], Semantic]:
     """Register a function for full mnemonics or bare opcodes (`LEA.HI`, `FADD`)."""
-    def register(function: Semantic) -> Semantic:
-        for name in mnemonics:
-            if name in SEMANTICS:
-                raise ValueError(f"{name} has two meanings")
-            SEMANTICS[name] = function
-        return function
-    return register
+    return _registering(SEMANTICS, mnemonics)
 
 
 def hopper(*opcodes: str) -> Callable[[Semantic], Semantic]:
     """Register a function for opcodes of Hopper; those it shares with Maxwell are named by `same`."""
+    return _registering(HOPPER, opcodes)
+
+
+def _registering(meanings: dict[str, Semantic], names: tuple[str, ...]) -> Callable[[Semantic], Semantic]:
     def register(function: Semantic) -> Semantic:
-        for name in opcodes:
-            if name in HOPPER:
+        for name in names:
+            if name in meanings:
                 raise ValueError(f"{name} has two meanings")
-            HOPPER[name] = function
+            meanings[name] = function
         return function
     return register
 
