@@ -1,11 +1,13 @@
 """A fragment that says what it takes, uses and leaves is held to it, in each kernel that includes it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.maxas import tool
 
+SASS = Path(__file__).parents[2] / "sass"
 HEAD = """# Kernel: k
 # SharedSize: 64
 # Param: u32 n   a number
@@ -56,12 +58,37 @@ def test_a_fragment_that_keeps_to_what_it_says_is_taken(tmp_path: Path) -> None:
     ("sum<0-3>", "sum<0-3> other<0-1>", 1, "Takes: 'other<0-1>' is named by no instruction of this file"),
     ("shared:64", "shared:128", 1, "shared memory must have 128 bytes (has 64)"),
     ("sum<0-3>", "sum<3-0>", 1, "range 3-0 runs backwards"),
+    ("sum<0-3> param_n many shared:64", "nothing", 9, "'many' is not among"),
+    ("param_n", "param_m?", 8, "'param_n' is not among"),
 ])
 def test_a_fragment_that_does_not_is_refused(says: str, instead: str, line: int, words: str, tmp_path: Path) -> None:
     assert says in GOOD
     ran = assembled(tmp_path, GOOD.replace(says, instead, 1))
     assert ran.status == 1 and f"part.inc:{line}: " in ran.err and words in ran.err
     assert not (tmp_path / "o.cubin").exists()
+
+
+@pytest.mark.parametrize(("says", "instead"), [
+    ("param_n", "param_*"),
+    ("param_n", "param_n? sum<4-5>? P3?"),
+    ("<REGISTER_MAPPING>\n",
+     "<CONSTANT_MAPPING>\n    own : 0x3\n</CONSTANT_MAPPING>\n--:-:-:-:6 MOV mine, own;\n<REGISTER_MAPPING>\n"),
+    ("# Uses: low P0\n", "# Uses: low P0 R<4-6>\n--:-:-:-:6 MOV R5, RZ;\n"),
+])
+def test_what_a_declaration_may_leave_open(says: str, instead: str, tmp_path: Path) -> None:
+    """All parameters, names of some kernels only, constants of its own, and registers by number."""
+    assert says in GOOD
+    ran = assembled(tmp_path, GOOD.replace(says, instead, 1))
+    assert ran.status == 0, ran.err
+
+
+def test_every_fragment_says_what_it_takes() -> None:
+    """Or declares parameters and nothing else; that it keeps to it, each build of a kernel shows."""
+    for file in sorted(SASS.rglob("*.inc")):
+        text = file.read_text()
+        if not re.search(r"^# (Takes|Uses|Leaves): ", text, re.M):
+            assert re.search(r"^# Param: ", text, re.M), f"{file} declares nothing"
+            assert not re.search(r"^(?!#).", text, re.M), f"{file} has more than parameters: of what?"
 
 
 def test_one_file_made_of_all_holds_no_fragment_to_anything(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ sub _mappings {
     my $registers = $before->{registers}->copy->define(@register_bodies);
     my @rest = $source->check_no_marks->lines;
     return { constants => $constants, registers => $registers, lines => \@rest,
-        register_bodies => \@register_bodies, fragments => fragments(\@rest, @register_bodies) };
+        register_bodies => \@register_bodies, 
+        fragments => fragments(\@rest, \@register_bodies, \@constant_bodies) };
 }
 
 sub _kernel {
