@@ -147,7 +147,8 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         count = min(most, shape.batch - first)
         grid = (-(-shape.N // tile), -(-shape.M // tile), count * splits)
         part = ProductShape(shape.M, shape.N, shape.K, count)
-        launches.append(Launch(spec, grid, values | {"first": first}, _work(part, spec, splits), doing, (place,),
+        work = _work(part, spec, splits, bool(flags & ADDS))
+        launches.append(Launch(spec, grid, values | {"first": first}, work, doing, (place,),
                                {} if spec.arch else {"tex_A": a.place, "tex_B": b.place}, flops=part.flops))
     return launches
 
@@ -180,13 +181,13 @@ def _check_limits(s: ProductShape, spec: ProductKernel, m: int, size: int, a: Ma
             raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
 
 
-def _work(s: ProductShape, spec: ProductKernel, splits: int) -> Work:
-    """All slots of all warps; operands and results once."""
+def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool) -> Work:
+    """All slots of all warps; operands and results once, and what results are added to."""
     loop, rest = spec.slots
     groups = -(-s.K // GROUP)
     share = -(-groups // splits)
     warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
-    once = s.batch * (s.M * s.K + s.K * s.N + splits * s.M * s.N)
+    once = s.batch * (s.M * s.K + s.K * s.N + (splits + adds) * s.M * s.N)
     return Work(tiles * splits, warps * (loop * share + rest), spec.alone * share + _LATENCY, FLOAT_BYTES * once,
                 translated=warps * (spec.translated * share + rest), resident=spec.warps // warps,
                 translated_resident=spec.warps // warps if spec.arch else _TRANSLATED_RESIDENT[spec.tile])

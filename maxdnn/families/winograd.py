@@ -29,8 +29,8 @@ THREADS = 128  # tiles of a block
 VECTOR = 4  # floats of the texels that products read
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _WHOLE = 4  # flag of the last transform: the width of a tile divides that of the results
-_HALF = 128  # channels whose planes begin where a texture may
-_HALVED = 0.75  # of the error, most of which comes from adding products to large sums, is left with two halves
+_PARTS = (1, 2, 4, 8)  # in which the channels may be summed: most of the error comes from adding to large sums
+_TOGETHER = 512  # channels that are summed at once at most
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
 
 
@@ -99,10 +99,19 @@ def refuses(problem: Problem) -> str | None:
 def candidates(problem: Problem) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
+    serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
     return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.tile}" + "_sm90" * bool(spec.arch)
-            + "_halves" * (half < c): partial(_plan, problem, p, spec, half)
-            for p in TABLE if p.taps == s.R for spec in (*product.KERNELS, *product.NATIVE) if spec.layout == layout
-            for half in (c, -(-c // (2 * _HALF)) * _HALF) if half == c or c > _HALF}
+            + f"_parts{-(-c // some)}" * (some < c): partial(_plan, problem, p, spec, some)
+            for p in serving for spec in (*product.KERNELS, *product.NATIVE) if spec.layout == layout
+            for some in _together(c, problem.layout)}
+
+
+def _together(channels: int, layout: str) -> list[int]:
+    """How many channels may be summed together: all, or so many that the planes of those behind them begin where a
+    texture may."""
+    unit = REGION_ALIGNMENT // (FLOAT_BYTES * (VECTOR if layout == "CHWN" else 1))
+    found = {min(channels, -(-channels // (parts * unit)) * unit) for parts in _PARTS}
+    return sorted((x for x in found if x <= _TOGETHER), reverse=True) or [_TOGETHER]
 
 
 def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channels: int) -> Plan:
@@ -130,10 +139,9 @@ def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channel
     notes = [f"F({m}x{m}, {r}x{r}): {saved:.2f} times fewer multiplications than a direct convolution"]
     if count < s.N:
         notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
-    error = _HALVED if channels < s.C else 1.0
     if channels < s.C:
         notes.append(f"sums of {channels} channels at a time are added, which makes smaller errors")
-    error *= points.expected_error(s.C, max(s.pad_h, s.pad_w, 0), min(r - s.pad_h, s.H), min(r - s.pad_w, s.W))
+    error = points.expected_error(s.C, max(s.pad_h, s.pad_w, 0), min(r - s.pad_h, s.H), min(r - s.pad_w, s.W), channels)
     return make(problem, "winograd", spec, launches, regions, notes, error)
 
 

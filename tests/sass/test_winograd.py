@@ -1,5 +1,7 @@
 """The transforms as built: their slots, what they fetch and store, and how neighbouring threads do."""
 
+import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -7,7 +9,8 @@ import pytest
 
 from maxdnn import ConvShape
 from maxdnn.choose import plan
-from maxdnn.cubins import cubin
+from maxdnn.cli import main
+from maxdnn.cubins import asset, cubin
 from maxdnn.devices.protocol import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.families.toomcook import TABLE, matrices
@@ -74,6 +77,38 @@ def test_the_arithmetic_is_that_of_the_matrices_with_common_parts_once(spec, tra
     ending = spec.points.outputs**2 if spec.step == "out" else 0
     kinds = Counter(inst.opcode for inst in path(spec, traced[0][0]))
     assert sum(kinds[op] for op in ("FFMA", "FMUL", "FADD", "FFMA32I", "FMUL32I")) == lines * (single + pairs) + ending
+
+
+def budgets(step):
+    """Issue slots of a warp as the comments of the transforms' sources have them, by row and (outputs, taps)."""
+    text = (asset("sass") / f"winograd_{step}.inc").read_text()
+    rows = re.findall(r"^#   (\w+) +(F\(.*)$", text.partition("# Budget")[2], re.M)
+    return {name: {(int(m), int(r)): int(slots) for m, r, slots in re.findall(r"F\((\d)x\d, (\d)x\d\) (\d+)", row)}
+            for name, row in rows}
+
+
+def test_the_comments_budget_every_transform():
+    """All kernels and no others. That a warp issues so many is the test above, for the gradients those of the table."""
+    found = {step: budgets(step) for step in ("maps", "filters", "out")}
+    for spec in KERNELS:
+        source, row = {"maps": ("maps", "maps"), "gradients": ("maps", "gradients"), "filters": ("filters", "filters"),
+                       "out": ("out", spec.layout or "taps")}[spec.step]
+        assert found[source][row][spec.points.outputs, spec.points.taps] == spec.slots, spec.name
+    assert sum(len(row) for rows in found.values() for row in rows.values()) == len({
+        (x.step, x.points.outputs, x.points.taps, x.step == "out" and x.layout) for x in KERNELS})
+
+
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+def test_simulate_issues_what_the_comments_budget(layout, capsys):
+    """Blocks of 128 whole tiles and filters, and in all of them as many instructions as slots: nothing shares one."""
+    shape, points = "32,128,8,8,128,3,3,1,1", (4, 3)
+    assert main(["simulate", shape, "--layout", layout, "--algorithm", "winograd", "--kernel", "winograd_4x4_3x3_64",
+                 "--json"]) == 0
+    launches = json.loads(capsys.readouterr().out)["launches"]
+    for launch, step, row in ((launches[0], "filters", "filters"), (launches[1], "maps", "maps"),
+                              (launches[3], "out", layout)):
+        assert launch["kernel"].startswith(f"swinograd_{step}_4x4_3x3")
+        assert sum(launch["executed"].values()) == launch["blocks"] * THREADS // 32 * budgets(step)[row][points]
 
 
 def _line(matrix, columns):
