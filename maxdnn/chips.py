@@ -7,6 +7,9 @@ MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
 
 SCHEDULERS = 4  # of an SM, each one issue slot a clock
+TRANSLATED = 0.73
+"""Of the issue slots, what translations of sums of products use: the mean of the paper's ten layers on an H200 (0.67 to
+0.80). The vendor's compiler orders them, and leaves conflicts of register banks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,10 @@ class Chip:
 class Work:
     """What a launch asks of any chip. `slots`: issue slots of a block, all its warps together. `alone`: clocks of one
     block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once. `translated`: issue slots
-    of a translation, if they are known to be others. `resident`: blocks of an SM at a time, where a block is so large a
-    part of the work that whole waves of them must be told from begun ones; `warps` of such a block, `ends`: clocks of
-    the launch that issue nothing. `translated_resident`: those of a translation, if they are others."""
+    of a translation, if they are known to be others; None, too, for what is not translated. `resident`: blocks of an SM
+    at a time, where a block is so large a part of the work that whole waves of them must be told from begun ones;
+    `warps` of such a block, `ends`: clocks of the launch that issue nothing. `translated_resident`: those of a
+    translation, if they are others."""
 
     blocks: int
     slots: float
@@ -48,7 +52,7 @@ class Work:
         whichever takes longer, and the time of one block for what does not overlap at the start and the end. With
         `resident`, the slots of whole waves, and for a begun one those of the fullest scheduler of the fullest SM, or
         one block's time."""
-        slots = self.slots if chip.native or self.translated is None else self.translated
+        slots = self.slots if chip.native or self.translated is None else self.translated / TRANSLATED
         if self.resident:
             resident = self.resident if chip.native else self.translated_resident or self.resident
             waves, rest = divmod(self.blocks, chip.sms * resident)

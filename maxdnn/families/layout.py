@@ -67,12 +67,13 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
 
 
 def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, int, int], k: int,
-           ending: Mapping[str, Value]) -> Launch:
+           ending: Mapping[str, Value], out_row: int | None = None) -> Launch:
     """out = the sum of `count` arrays of `size` elements, with the last step that `ending` says (`fused`). rows:
-    (length, filters, images); `k` rows of an image."""
+    (length, filters, images); `k` rows of an image. `out_row`: elements of `out` from one row to the next, if they do
+    not follow each other."""
     length, filters, images = rows
-    values = {"out": out, "parts": parts, "length": length, "k": k, "splits": count, "step": size,
-              **ending}
+    values = {"out": out, "parts": parts, "length": length, "out_row": out_row or length, "k": k, "splits": count,
+              "step": size, **ending}
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
     slots = 4 * (90 + 5 * count)
@@ -133,6 +134,7 @@ def _reduce_contract(launch: Launch, memory: Memory, scalars: Mapping[str, float
     rows = np.arange(images)[:, None, None] * v["k"] + np.arange(filters)[:, None]
     where = rows * v["length"] + np.arange(v["length"])
     sums = sum(parts[where + z * v["step"]].astype(float) for z in range(v["splits"]))
+    where = rows * v["out_row"] + np.arange(v["length"])
     finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
 
 

@@ -189,8 +189,8 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool) -> Work
     warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
     once = s.batch * (s.M * s.K + s.K * s.N + (splits + adds) * s.M * s.N)
     return Work(tiles * splits, warps * (loop * share + rest), spec.alone * share + _LATENCY, FLOAT_BYTES * once,
-                translated=warps * (spec.translated * share + rest), resident=spec.warps // warps,
-                translated_resident=spec.warps // warps if spec.arch else _TRANSLATED_RESIDENT[spec.tile])
+                translated=None if spec.arch else warps * (spec.translated * share + rest),
+                resident=spec.warps // warps, translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile])
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

@@ -15,6 +15,7 @@ from . import (
     product,
     sums,
     taps,
+    taps_sm90,
     winograd,
     winograd_gradients,
 )
@@ -23,6 +24,7 @@ from .family import Family
 FAMILIES: tuple[Family, ...] = (
     direct.FAMILY,
     taps.FAMILY,
+    taps_sm90.FAMILY,
     pixels.FAMILY,
     pointwise.FAMILY,
     depthwise.FAMILY,

@@ -37,7 +37,7 @@ def refuses(problem: Problem) -> str | None:
         return f"{maps} that begin where no texture may"
     if s.groups > 1 and s.C // s.groups % TILE_ELEMENTS:  # the last step would meet the next group's channels
         return f"groups of {s.C // s.groups} channels, no multiple of {TILE_ELEMENTS}"
-    if not all(taps for s in every for axis in _inside(s) for taps in axis):
+    if not all(taps for s in every for axis in inside(s) for taps in axis):
         return "pixels without any tap inside the map"
     return refuses_strided(problem)
 
@@ -47,7 +47,7 @@ def candidates(problem: Problem) -> Candidates:
 
 
 @lru_cache(maxsize=64)
-def _inside(s: Correlation) -> tuple[list[list[int]], list[tuple[int, ...]]]:
+def inside(s: Correlation) -> tuple[list[list[int]], list[tuple[int, ...]]]:
     """The filter rows inside the map for each output row, the filter columns for each output column."""
     rows = [[r for r in range(s.R) if 0 <= p * s.str_h - s.pad_h + r * s.dil_h < s.H] for p in range(s.P)]
     columns = [tuple(c for c in range(s.S) if 0 <= q * s.str_w - s.pad_w + c * s.dil_w < s.W) for q in range(s.Q)]
@@ -56,7 +56,7 @@ def _inside(s: Correlation) -> tuple[list[list[int]], list[tuple[int, ...]]]:
 
 def table(s: Correlation, first: int, last: int, row_texels: int) -> np.ndarray:
     """The table of the kernel, int32 pairs, for channels first .. last - 1 of a group; filter rows of row_texels."""
-    rows, columns = _inside(s)
+    rows, columns = inside(s)
     texels = s.N // TEXEL_FLOATS
     channel = np.arange(first, last, TILE_ELEMENTS)
     begins: dict[tuple[int, ...], int] = {}
@@ -76,7 +76,7 @@ def table(s: Correlation, first: int, last: int, row_texels: int) -> np.ndarray:
 def _runs(s: Correlation) -> list[tuple[int, int]]:
     """Runs of channels whose lists constant memory holds."""
     c = s.C // s.groups
-    rows_of_lists = s.R * sum(map(len, dict.fromkeys(_inside(s)[1])))
+    rows_of_lists = s.R * sum(map(len, dict.fromkeys(inside(s)[1])))
     groups = (TABLE_BYTES // _RECORD - s.P - s.Q) // rows_of_lists
     if groups < 1:
         raise ShapeError(f"the table of an output of {s.P} x {s.Q} must need at most {TABLE_BYTES} bytes "
@@ -90,20 +90,20 @@ def _plan(problem: Problem, spec: TileKernel) -> Plan:
     regions: dict[str, int] = {}
     before: list[Launch] = []
     launches: list[Launch] = []
-    inside = taps = 0
+    used = taps = 0
     for s in correlations(problem):
         _check_limits(s, spec)
-        filters, row_texels = _filters(problem, s, regions, before)
+        filters, row_texels = bank(problem, s, regions, before)
         for group in range(s.groups):
             launches += _passes(problem, s, spec, group, filters, row_texels)
-        rows, columns = _inside(s)
-        inside += sum(map(len, rows)) * sum(map(len, columns))
+        rows, columns = inside(s)
+        used += sum(map(len, rows)) * sum(map(len, columns))
         taps += s.P * s.Q * s.R * s.S
-    notes = [f"{inside / taps:.1%} of the taps lie inside the map; the others cost nothing"] if inside < taps else []
+    notes = [f"{used / taps:.1%} of the taps lie inside the map; the others cost nothing"] if used < taps else []
     return make(problem, "taps", spec, (*before, *launches), regions, notes)
 
 
-def _filters(problem: Problem, s: Correlation, regions: dict[str, int], before: list[Launch]) -> tuple[str, int]:
+def bank(problem: Problem, s: Correlation, regions: dict[str, int], before: list[Launch]) -> tuple[str, int]:
     """Where the filters are read, and the texels of a row of theirs."""
     k = s.K // s.groups
     if problem.kind == "data" and not as_they_lie(problem):
@@ -145,13 +145,13 @@ def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int, filt
     if len(runs) > 1:
         doing += "; launches that accumulate: the lists of all channels exceed constant memory"
     out_at = FLOAT_BYTES * (group * k * whole + s.start) * s.N
-    rows, columns = _inside(s)
-    inside = sum(map(len, rows)) * sum(map(len, columns)) / (s.P * s.Q)
+    rows, columns = inside(s)
+    taken = sum(map(len, rows)) * sum(map(len, columns)) / (s.P * s.Q)
     for first, last in runs:
         ending = fused(problem, group * k, first=first == 0, last=last == c)
         # Channels beyond the run are those of the next one: a run is a whole number of steps, but the last.
         values = fixed | ending | {"out": Part("out", out_at) if out_at else "out"}
-        steps = inside * -(-(last - first) // TILE_ELEMENTS)
+        steps = taken * -(-(last - first) // TILE_ELEMENTS)
         flops = 2 * s.N * s.P * s.Q * k * ((last - first) * s.R * s.S + (last == c))
         yield Launch(spec, grid, values, _work(s, spec, grid, steps, last - first), doing, ("out",),
                      {"tex_I": images, "tex_F": filters}, {"table": table(s, first, last, row_texels).tobytes()}, flops)

@@ -1,0 +1,117 @@
+"""The native direct convolutions of sm_90 on the virtual GPU: right for any layer and gradient they serve, nothing
+written outside, and what the machine code promises."""
+
+import os
+
+import numpy as np
+import pytest
+
+from maxdnn import ConvShape, cubin, engine
+from maxdnn.arrays import view
+from maxdnn.check import check_cubin
+from maxdnn.chips import Chip, preset
+from maxdnn.choose import choose
+from maxdnn.cubins import cubin as built
+from maxdnn.devices import find
+from maxdnn.errors import ShapeError
+from maxdnn.families import taps_sm90
+from maxdnn.families.taps_sm90 import KERNELS
+from maxdnn.layers import LAYERS
+from maxdnn.problem import data, forward
+from tests.contract import run_plan
+
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
+H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
+GUARD = np.float32(-7.25)
+SOURCE = "hopper/taps"
+
+
+def random_layer(rng: np.random.Generator, groups: bool) -> ConvShape:
+    """Small layers of all kinds: ragged tiles, taps beyond every border, groups, dilation."""
+    group = int(rng.choice([1, 1, 1, 2, 3]))
+    channels = 8 * int(rng.integers(1, 4)) if groups else int(rng.choice([1, 2, 3, 5, 9, 12, 20]))
+    r, s, dilation = int(rng.integers(1, 5)), int(rng.integers(1, 5)), int(rng.choice([1, 1, 2]))
+    reach = (dilation * (r - 1), dilation * (s - 1))
+    pad = tuple(int(rng.integers(0, x + 1)) // 2 for x in reach)
+    h, w = (int(rng.integers(max(1, x + 1 - 2 * p), x + 6)) for x, p in zip(reach, pad, strict=True))
+    return ConvShape(4 * int(rng.integers(1, 48)), channels * group, h, w, int(rng.integers(1, 150)) * group, r, s,
+                     int(rng.integers(1, 4)), pad, dilation, group)
+
+
+def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = ()):
+    """A problem that the family serves, and how it ends."""
+    while True:
+        shape = random_layer(rng, groups)
+        kind = data if rng.integers(0, 4) == 0 else forward
+        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
+        problem = kind(shape, layout="CHWN", reads_out=bool(rng.integers(0, 3) == 0),
+                       unaligned=unaligned, **ending)
+        if taps_sm90.refuses(problem) is None:
+            return problem
+
+
+def run(plan, problem, rng, device, gap=32):
+    """Arrays, the result between guards, and the scalars."""
+    given = {role: rng.uniform(-1, 1, shape).astype(np.float32) for role, shape in plan.array_shapes().items()
+             if role != "out"}
+    shape = problem.shapes["out"]
+    size = int(np.prod(shape))
+    memory = np.full(size + 64, GUARD)
+    out = memory[gap:gap + size].reshape(shape)
+    out[...] = rng.uniform(-1, 1, shape) if problem.reads_out else np.nan
+    before = out.copy()
+    scalars = {"alpha": 1.5} | ({"beta": 0.5} if problem.reads_out else {})
+    views = {role: view(role, array, rank=None) for role, array in (given | {"out": out}).items()}
+    engine.run(plan, views, {name: np.float32(x) for name, x in scalars.items()}, device)
+    assert (memory[:gap] == GUARD).all() and (memory[gap + size:] == GUARD).all()
+    told = run_plan(plan, given | ({"out": before} if problem.reads_out else {}), **scalars)["out"].reshape(shape)
+    return out, told
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    spec = KERNELS[seed // 2 % len(KERNELS)]
+    problem = served(rng, not spec.elements, ("out",) * (seed % 2))
+    while spec.elements != bool(problem.shape.C // problem.shape.groups % 8 if problem.kind == "forward"
+                                else problem.shape.K // problem.shape.groups % 8):
+        problem = served(rng, not spec.elements, ("out",) * (seed % 2))
+    tails = [name for name in taps_sm90.candidates(problem) if name.startswith(f"{spec.name}_split")]
+    plan = choose(problem, preset(), tails[0] if tails and seed % 3 else spec.name)
+    assert plan.archs == ("sm_90",) and spec.name in plan.explain()
+    out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)
+    terms = max(1, problem.shape.C * problem.shape.R * problem.shape.S)
+    assert np.allclose(out, told, rtol=0, atol=3e-6 * terms ** 0.5), problem
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(layer) -> None:
+    problem = forward(layer.shape)
+    plan = choose(problem, H200, algorithm="direct")
+    assert plan.spec in KERNELS and plan.spec.name in plan.explain()
+    assert not choose(problem, preset(), algorithm="direct").archs
+    with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
+        choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), plan.spec.name)
+
+
+def test_the_last_pixels_of_a_layer_are_split_and_a_layer_that_exceeds_its_table_takes_several_launches() -> None:
+    plan = choose(forward(LAYERS[3].shape), H200, algorithm="direct")
+    assert "are split" in plan.explain() and len(plan.launches) == 2
+    large = choose(forward(ConvShape(4, 3, 80, 80, 8, 3, 3, 1, 1)), preset(), "sm90_elements_K64_N128")
+    assert [launch.grid[2] for launch in large.launches] == [3200, 3200]
+    rng = np.random.default_rng(1)
+    out, told = run(large, large.problem, rng, find.host())
+    assert np.allclose(out, told, rtol=0, atol=2e-5)
+
+
+def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
+    image = built(SOURCE, "sm_90")
+    assert all(report.clean for report in check_cubin(image))
+    for kernel in cubin.read(image).kernels.values():
+        spec = next(spec for spec in KERNELS if spec.name == kernel.name)
+        code = kernel.instructions
+        end = next(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
+        start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
+        loop = code[start:end + 1]
+        assert len(loop) == spec.slots[0]
+        assert sum(inst.opcode == "FFMA" for inst in loop) == (768 if spec.tile[1] == 96 else 1024)
