@@ -23,7 +23,7 @@ GROUP = 8
 
 TABLE_BYTES = 65536
 _PIXEL, _RECORD = 16, 8  # bytes
-_FRONT = GROUP * _RECORD  # records in front of the first are fetched, and not used
+_MOST_ELEMENTS = 1024  # of a pixel: shared memory
 _REACH = 2**32  # bytes: maps and filters are counted in 32 bits
 _VECTORS = 4  # flag of the kernels
 _PART = 0x10000  # of the third word of a pixel
@@ -49,8 +49,8 @@ def _kernel(name: str, filters: int, loop: int, elements: bool) -> NativeKernel:
 
 
 KERNELS = tuple(_kernel(name, filters, loop, name == "elements") for name, filters, loop in (
-    ("taps", 128, 1094), ("taps", 96, 846), ("taps", 64, 1100),
-    ("elements", 128, 1098), ("elements", 96, 850), ("elements", 64, 1106)))
+    ("taps", 128, 1095), ("taps", 96, 847), ("taps", 64, 1101),
+    ("elements", 128, 1097), ("elements", 96, 849), ("elements", 64, 1103)))
 
 
 def refuses(problem: Problem) -> str | None:
@@ -174,7 +174,7 @@ def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> I
     if most < min(len(pixels), 256) or (most < len(pixels) and tail.pixels):
         raise ShapeError(f"the lists of taps must leave room for pixels in {TABLE_BYTES} bytes (got {at} for {s})")
     for head in np.array_split(pixels, -(-len(pixels) // most)):
-        size = max(_FRONT, _PIXEL * len(head))
+        size = _PIXEL * len(head)
         table = np.zeros((size + at) // 4, np.int64)
         table[:head.size] = (head + np.array([0, 0, size, 0])).ravel()
         table[size // 4:] = np.concatenate(lists).ravel()
@@ -241,6 +241,7 @@ def _check_limits(s: Correlation, spec: NativeKernel) -> None:
         ("maps C x H x W x N", s.C // s.groups * s.H * s.W * s.N, _REACH // FLOAT_BYTES, "elements of a group"),
         ("filters C x R x S x K", s.patch * s.groups * -(-k // 4) * 4, _REACH // FLOAT_BYTES, "elements"),
         ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
+        ("elements C x R x S", s.patch if spec.elements else 0, _MOST_ELEMENTS, "for channels that 8 does not divide"),
         (f"image tiles N/{spec.tile[0]}", -(-s.N // spec.tile[0]), MAX_GRID_YZ, "blocks along y of the grid"),
     ):
         if count > limit:

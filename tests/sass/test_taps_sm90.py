@@ -110,7 +110,7 @@ def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> 
     for kernel in cubin.read(image).kernels.values():
         spec = next(spec for spec in KERNELS if spec.name == kernel.name)
         code = kernel.instructions
-        end = next(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
+        end = max(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
         start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
         loop = code[start:end + 1]
         assert len(loop) == spec.slots[0]
