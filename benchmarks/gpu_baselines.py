@@ -157,25 +157,31 @@ class ClockSampler:
             thread.join()
 
 
-def measure(device: Any, work: Callable[[], None], clock: ClockSampler, *, seconds: float = 0.3) -> Timing:
-    """Median time of `work()` by events, repeated for about `seconds` after warming up, with the clock read meanwhile.
-    `device` is a maxdnn.devices.cuda.GpuDevice."""
-    device.elapsed_seconds(work, 3)
-    once = statistics.median(device.elapsed_seconds(work, 3))
-    repeats = max(10, min(500, int(seconds / max(once, 1e-6))))
+CALLS = 8
+"""Of a measurement, one behind the other: what the host does for a call overlaps the call before, as in a network."""
+
+
+def measure(device: Any, work: Callable[[], Any], clock: ClockSampler, *, seconds: float = 0.2,
+            calls: int = CALLS) -> Timing:
+    """Median time of `work()` by events around so many calls, repeated for about `seconds` after warming up, with the
+    clock read meanwhile. `device` is a maxdnn.devices.cuda.GpuDevice."""
+    def queue() -> None:
+        for _ in range(calls):
+            work()
+    once = statistics.median(device.elapsed_seconds(queue, 3))
+    repeats = max(5, min(200, int(seconds / max(once, 1e-6))))
     with clock.sampling():
-        times = device.elapsed_seconds(work, repeats)
-    return Timing(statistics.median(times), statistics.median(clock.samples))
+        times = device.elapsed_seconds(queue, repeats)
+    return Timing(statistics.median(times) / calls, statistics.median(clock.samples))
 
 
-def sgemm_flops(device: Any, clock: ClockSampler, n: int = 8192) -> tuple[float, float]:
-    """(FLOP/s, SM MHz) of cuBLAS single precision n x n x n, through PyTorch with TF32 off."""
+def sgemm(device: Any, clock: ClockSampler, n: int, multiply: Callable[..., Any] | None = None) -> Timing:
+    """Single precision n x n x n of arrays of PyTorch: by multiply(a, b, out=out), or by cuBLAS with TF32 off."""
     import torch
     torch.backends.cuda.matmul.allow_tf32 = False
     a, b = (torch.rand((n, n), device=f"cuda:{device.ordinal}") for _ in range(2))
-    out = torch.empty_like(a)
-    timing = measure(device, lambda: torch.matmul(a, b, out=out), clock)
-    return 2.0 * n**3 / timing.seconds, timing.sm_mhz
+    out, run = torch.empty_like(a), multiply or torch.matmul
+    return measure(device, lambda: run(a, b, out=out), clock)
 
 
 def layer_data(shape: ConvShape, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,8 @@
 """The paper's ten layers on a real GPU: maxdnn beside cuDNN and cuBLAS in one run, same shapes, same data, medians of
-event times, the SM clock read while kernels run, every output compared with float64. Used by alexnet_overfeat.py --gpu.
+event times of calls one behind the other, the SM clock read while kernels run, every output compared with float64; and
+matrix products beside cuBLAS. Used by alexnet_overfeat.py --gpu. The rows of the H200:
+
+    python benchmarks/gpu_table.py --json benchmarks/results/alexnet_overfeat.h200.json
 
 Needs pycuda, nvidia-ml-py, PyTorch (for the cuBLAS rate) and cuDNN 9."""
 
@@ -15,6 +18,7 @@ from typing import Any
 import numpy as np
 from gpu_baselines import (
     ALGORITHMS,
+    CALLS,
     DIRECT_FAMILY,
     EVERY_ALGORITHM,
     ClockSampler,
@@ -23,7 +27,7 @@ from gpu_baselines import (
     Timing,
     layer_data,
     measure,
-    sgemm_flops,
+    sgemm,
 )
 
 import maxdnn
@@ -32,6 +36,7 @@ from maxdnn.layers import LAYERS, Layer
 from maxdnn.reference import reference_rows, relative_error
 
 TOLERANCE = 2e-6
+SIZES = (1024, 2048, 4096, 8192)  # of square products
 
 
 def efficiency(layer: Layer, timing: Timing, device: gpu.GpuDevice) -> float:
@@ -49,11 +54,21 @@ class GpuTable:
             self.cudnn = Cudnn()
 
     def header(self) -> dict[str, Any]:
-        rate, mhz = sgemm_flops(self.device, self.clock)
-        peak = 2 * 128 * self.device.sms * mhz * 1e6
+        """`native`: whether the layers run in the GPU's own machine code, not translated. Products: CE by size."""
+        def ce(n: int, timing: Timing) -> float:
+            return 100 * n**3 / (timing.seconds * timing.sm_mhz * 1e6 * 128 * self.device.sms)
+        theirs = {n: sgemm(self.device, self.clock, n) for n in SIZES}
+        ours = {n: sgemm(self.device, self.clock, n, maxdnn.matmul) for n in SIZES}
+        largest = theirs[SIZES[-1]]
         return {"gpu": self.device.name, "driver": self.clock.driver_version, "sms": self.device.sms,
-                "cudnn": self.cudnn.version, "sgemm_tflops": rate / 1e12, "sgemm_ce": 100 * rate / peak,
-                "sgemm_sm_mhz": mhz, "native": self.device.native}
+                "cudnn": self.cudnn.version, "calls": CALLS, "sgemm_tflops": 2e-12 * SIZES[-1]**3 / largest.seconds,
+                "sgemm_ce": ce(SIZES[-1], largest), "sgemm_sm_mhz": largest.sm_mhz,
+                "native": self.device.native or all(self._plan(x.shape).archs for x in LAYERS),
+                "matmul_ce": {str(n): ce(n, timing) for n, timing in ours.items()},
+                "cublas_ce": {str(n): ce(n, timing) for n, timing in theirs.items()}}
+
+    def _plan(self, shape: maxdnn.ConvShape, algorithm: str = "direct") -> maxdnn.Plan:
+        return maxdnn.plan(shape, device=self.device, tuned=False, algorithm=algorithm)
 
     def rows(self, layers: Sequence[Layer]) -> Iterator[dict[str, Any]]:
         for layer in layers:
@@ -67,21 +82,28 @@ class GpuTable:
         with self.device.active():
             x, f, p = (gpuarray.to_gpu(a) for a in (maps, filters, padded))
             out = gpuarray.empty((s.K, s.P, s.Q, s.N), np.float32)
-        plan = maxdnn.plan(s, device=self.device, tuned=False, algorithm="direct")
-        kernel_plan = maxdnn.plan(maxdnn.ConvShape(s.N, s.C, *padded.shape[1:3], s.K, s.R, s.S, s.stride),
-                                  device=self.device, tuned=False, algorithm="direct")
+        plan, every = self._plan(s), self._plan(s, "auto")
+        kernel_plan = self._plan(maxdnn.ConvShape(s.N, s.C, *padded.shape[1:3], s.K, s.R, s.S, s.stride))
+        best = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=every), self.clock)
+        with self.device.active():
+            results = [out.get()]
+        alone = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan), self.clock, calls=1)
         call = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan), self.clock)
         with self.device.active():
-            result = out.get()
+            results.append(out.get())
         kernel = measure(self.device, lambda: maxdnn.conv_fprop(p, f, out=out, plan=kernel_plan), self.clock)
-        error = float(f"{_error(maps, filters, result, s):.1e}")  # no further digit means anything
+        # no further digit means anything
+        best_error, error = (float(f"{x:.1e}") for x in _errors(maps, filters, results, s))
         row = {"network": layer.network, "layer": layer.name, "gpu": self.device.name, "kind": "measured",
-               "ce": efficiency(layer, call, self.device), "paper_ce": layer.paper_ce,
+               "kernel": plan.spec.name, "ce": efficiency(layer, call, self.device), "paper_ce": layer.paper_ce,
+               "one_call_ce": efficiency(layer, alone, self.device),
+               "best_ce": efficiency(layer, min(best, call, key=lambda t: t.seconds), self.device),
+               "best_kernel": every.spec.name, "best_algorithm": every.algorithm, "best_error": best_error,
                "kernel_ce": efficiency(layer, kernel, self.device),
                "clocks": call.seconds * call.sm_mhz * 1e6 * self.device.sms, "sm_mhz": call.sm_mhz,
                "seconds": call.seconds, "kernel_seconds": kernel.seconds, "error": error,
-               "correct": bool(error < TOLERANCE), "driver": self.clock.driver_version}
-        row.update(self._cudnn(layer, maps, filters, result))
+               "correct": bool(max(error, best_error) < TOLERANCE), "driver": self.clock.driver_version}
+        row.update(self._cudnn(layer, maps, filters, results[1]))
         return row
 
     def _cudnn(self, layer: Layer, maps: np.ndarray, filters: np.ndarray, ours: np.ndarray) -> dict[str, Any]:
@@ -124,11 +146,13 @@ class GpuTable:
             return None
 
 
-def _error(maps: np.ndarray, filters: np.ndarray, result: np.ndarray, shape: maxdnn.ConvShape) -> float:
+def _errors(maps: np.ndarray, filters: np.ndarray, results: Sequence[np.ndarray],
+            shape: maxdnn.ConvShape) -> list[float]:
+    """The largest of each result."""
     rows = enumerate(reference_rows(maps, filters, shape))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        errors = pool.map(lambda row: relative_error(result[:, row[0]], *row[1]), rows)
-        return float(np.max(list(errors)))
+        errors = pool.map(lambda row: [relative_error(x[:, row[0]], *row[1]) for x in results], rows)
+        return np.max(list(errors), axis=0).tolist()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -142,11 +166,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = {**table.header(), "layers": []}
     print(f"{results['gpu']}, driver {results['driver']}, cuBLAS SGEMM {results['sgemm_tflops']:.1f} TFLOP/s "
           f"({results['sgemm_ce']:.1f} %) at {results['sgemm_sm_mhz']:.0f} MHz; all figures measured, CE in percent")
-    print(f"{'layer':16}{'CE':>7}{'kernel':>8}{'cuDNN direct':>14}{'cuDNN best':>12}  {'best algorithm':22}{'MHz':>6}"
+    for name in ("matmul_ce", "cublas_ce"):
+        print(f"{name:16}" + "".join(f"{n:>8}: {ce:.1f}" for n, ce in results[name].items()))
+    print(f"{'layer':16}{'CE':>7}{'best':>8}{'cuDNN direct':>14}{'cuDNN best':>12}  {'best algorithm':22}{'MHz':>6}"
           f"{'ms':>9}{'max error':>11}")
     for row in table.rows([x for x in LAYERS if f"{x.network}-{x.name}" in args.layers]):
         results["layers"].append(row)
-        print(f"{row['network'] + '-' + row['layer']:16}{row['ce']:7.1f}{row['kernel_ce']:8.1f}"
+        print(f"{row['network'] + '-' + row['layer']:16}{row['ce']:7.1f}{row['best_ce']:8.1f}"
               f"{row['cudnn_direct_ce']:14.1f}{row['cudnn_best_ce']:12.1f}  {row['cudnn_best_algorithm']:22}"
               f"{row['sm_mhz']:6.0f}{1e3 * row['seconds']:9.3f}{row['error']:11.1e}", flush=True)
         if args.json:

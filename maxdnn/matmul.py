@@ -1,14 +1,17 @@
 """Matrix products for the user: check the arrays, name the problem, choose a plan, run it."""
 
+import functools
 from typing import Any
 
-from . import engine
+from . import engine, tuned
 from .arguments import check_out, device_of, number, unaligned
 from .arrays import view
-from .choose import chip_of, choose
+from .chips import Chip
+from .choose import REMEMBERED, chip_of, choose
 from .devices import find
 from .devices.protocol import Device
 from .errors import ShapeError
+from .plans import Plan
 from .problem import product
 
 VECTOR_BYTES = 16
@@ -35,7 +38,7 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     if reads_out and out is None:
         raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
     shapes = given["a"].shape, given["b"].shape
-    wanted = product(*shapes, transpose_a=transpose_a, transpose_b=transpose_b).shapes["out"]
+    wanted = _result(*shapes, transpose_a, transpose_b)
     if out is not None:
         given["out"] = check_out(view("out", out, rank=len(wanted)), wanted, given)
     target = device_of(given, device)
@@ -43,6 +46,25 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         out = find.empty_like(a, wanted)
         given["out"] = view("out", out, rank=len(wanted))
     odd = unaligned(given, target) + ["out"] * bool(given["out"].address % VECTOR_BYTES)
-    problem = product(*shapes, transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd, reads_out=reads_out)
-    engine.run(choose(problem, chip_of(target)), given, scalars, target, stream)
+    plan = _chosen(*shapes, transpose_a, transpose_b, tuple(odd), reads_out, chip_of(target), tuned.enabled())
+    engine.run(plan, given, scalars, target, stream)
     return out
+
+
+_Shape = tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _result(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool) -> _Shape:
+    """The shape of a product. Small ones take no longer than the host does for a call, so both of these are kept."""
+    return product(a, b, transpose_a=transpose_a, transpose_b=transpose_b).shapes["out"]
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _chosen(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool, odd: tuple[str, ...], reads_out: bool,
+            chip: Chip, measured: bool) -> Plan:
+    return choose(product(a, b, transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd, reads_out=reads_out),
+                  chip, tuned=measured)
+
+
+tuned.changed.append(_chosen.cache_clear)
