@@ -37,15 +37,16 @@ y = tiles of images, z = pixels (both at most 65535)."""
 @dataclass(frozen=True)
 class NativeKernel(TileKernel):
     """`elements`: a record of its table is an element (c, r, s), not eight channels of a tap. `resident`: blocks of an
-    SM at a time."""
+    SM at a time. `pace`: slots that a scheduler of a filled SM issues in a clock, timed on an H200."""
 
     elements: bool = False
     resident: int = 2
+    pace: float = 0.95
 
 
 def _kernel(name: str, filters: int, loop: int, elements: bool) -> NativeKernel:
     return NativeKernel(f"sm90_{name}_K{filters}_N128", "hopper/taps.sass", _DOC, (128, filters), (loop, 700), loop,
-                        elements, 4 if filters == 64 else 2)
+                        elements, 4 if filters == 64 else 2, 0.93 if filters == 96 else 0.95)
 
 
 KERNELS = tuple(_kernel(name, filters, loop, name == "elements") for name, filters, loop in (
@@ -229,7 +230,7 @@ def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, fi
 def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps: np.ndarray, channels: int) -> Work:
     loop, rest = spec.slots
     warps, k = spec.threads // 32, s.K // s.groups
-    lengths = warps * (loop * np.repeat(steps, grid[0] * grid[1]) + rest)
+    lengths = warps * (loop * np.repeat(steps, grid[0] * grid[1]) + rest) / spec.pace
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * len(steps) * s.N
     return Blocks(len(lengths), float(lengths.mean()), LATENCY, FLOAT_BYTES * once, resident=spec.resident, warps=warps,
                   lengths=tuple(lengths.tolist()))
