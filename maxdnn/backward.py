@@ -1,7 +1,6 @@
 """The user's functions for training: gradients with respect to images, filters and bias of a layer. Check the arrays,
 name the problem, choose a plan, run it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -41,16 +40,8 @@ def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stri
     given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
     said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
                  algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
-    h, w = _size(size, "rows and columns of the images")
-
-    def layer() -> ConvShape:
-        n, k, _, _ = _axes(given["gradients"], layout)
-        k_too, c, r, s = _axes(given["filters"], layout)
-        if k != k_too:
-            raise ShapeError(f"gradients and filters must have the same number of filters K in layout {layout} (got "
-                             f"gradients {given['gradients'].shape}, filters {given['filters'].shape})")
-        return ConvShape(n, c * factor_of(groups), h, w, k, r, s, stride, padding, dilation, groups)
-    return _run("data", given, layer, said, ("size", (h, w)), alpha, beta, out, device, stream, plan)
+    return _run("data", given, said, _size(size, "rows and columns of the images"), alpha, beta, out, device, stream,
+                plan)
 
 
 def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
@@ -71,16 +62,8 @@ def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, st
     given = {"images": view("images", images), "gradients": view("gradients", gradients)}
     said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
                  algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
-    r, s = _size(size, "rows and columns of the filters")
-
-    def layer() -> ConvShape:
-        n, c, h, w = _axes(given["images"], layout)
-        n_too, k, _, _ = _axes(given["gradients"], layout)
-        if n != n_too:
-            raise ShapeError(f"images and gradients must have the same number of images N in layout {layout} (got "
-                             f"images {given['images'].shape}, gradients {given['gradients'].shape})")
-        return ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, groups)
-    return _run("filters", given, layer, said, ("size", (r, s)), alpha, beta, out, device, stream, plan)
+    return _run("filters", given, said, _size(size, "rows and columns of the filters"), alpha, beta, out, device,
+                stream, plan)
 
 
 def conv_bprop_bias(gradients: Any, *, alpha: float = 1.0, beta: float = 0.0, out: Any = None,
@@ -90,7 +73,7 @@ def conv_bprop_bias(gradients: Any, *, alpha: float = 1.0, beta: float = 0.0, ou
     fixed order: the same bits in every run. The other arguments, and errors, as for `conv_bprop_data`."""
     given = {"gradients": view("gradients", gradients)}
     check_layout(layout)
-    return _run("bias", given, None, {"layout": layout}, None, alpha, beta, out, device, stream, None)
+    return _run("bias", given, {"layout": layout}, None, alpha, beta, out, device, stream, None)
 
 
 def _said(deterministic: Any, **said: Any) -> dict[str, Any]:
@@ -100,9 +83,25 @@ def _said(deterministic: Any, **said: Any) -> dict[str, Any]:
     return said
 
 
-def _run(kind: str, given: dict[str, ArrayView], layer: Callable[[], ConvShape] | None, said: dict[str, Any],
-         size: tuple[str, tuple[int, int]] | None, alpha: Any, beta: Any, out: Any, device: Device | None, stream: Any,
-         plan: Plan | None) -> Any:
+def _layer(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tuple[int, int]) -> ConvShape:
+    """The layer that both arrays are of. `size`: what they do not tell of it, rows and columns of the result."""
+    layout = said["layout"]
+    check_layout(layout)
+    (one, a), (two, b) = ((array, _axes(array, layout)) for array in given.values())
+    at, what = (1, "filters K") if kind == "data" else (0, "images N")
+    if a[at] != b[0]:
+        raise ShapeError(f"{one.name} and {two.name} must have the same number of {what} in layout {layout} (got "
+                         f"{one.name} {one.shape}, {two.name} {two.shape})")
+    if kind == "data":
+        (n, k, _, _), (_, c, r, s), (h, w) = a, b, size
+        c *= factor_of(said["groups"])
+    else:
+        (n, c, h, w), (_, k, _, _), (r, s) = a, b, size
+    return ConvShape(n, c, h, w, k, r, s, said["stride"], said["padding"], said["dilation"], said["groups"])
+
+
+def _run(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tuple[int, int] | None, alpha: Any,
+         beta: Any, out: Any, device: Device | None, stream: Any, plan: Plan | None) -> Any:
     first = next(iter(given.values()))
     scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     reads_out = bool(scalars["beta"] != 0)
@@ -110,22 +109,19 @@ def _run(kind: str, given: dict[str, ArrayView], layer: Callable[[], ConvShape] 
         raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
 
     def named(odd: list[str] | None = None) -> Problem:
-        if layer is None:
+        if shape is None:
             return problem.bias(first.shape, layout=said["layout"], reads_out=reads_out)
         make = problem.data if kind == "data" else problem.filters
         return make(shape, layout=said["layout"], unaligned=odd or (), reads_out=reads_out)
     if plan is not None:
         wanted = planned(plan, kind, given, said, _OWN, reads_out=reads_out)
-        s = plan.shape
-        if size and size[1] != ((s.H, s.W) if kind == "data" else (s.R, s.S)):
-            raise ShapeError(f"size must be the plan's {(s.H, s.W) if kind == 'data' else (s.R, s.S)} (got {size[1]})")
+        of = plan.shape
+        if size and size != ((of.H, of.W) if kind == "data" else (of.R, of.S)):
+            raise ShapeError(f"size must be the plan's {(of.H, of.W) if kind == 'data' else (of.R, of.S)} (got {size})")
     else:
-        if layer is not None:
-            check_layout(said["layout"])
-            shape = layer()
+        shape = _layer(kind, given, said, size) if size else None
         wanted = named().shapes
-        whose = f"for {shape} " if layer is not None else ""
-        check_shapes(given, wanted, whose)
+        check_shapes(given, wanted, f"for {shape} " if shape else "")
     rank = len(wanted["out"])
     if out is not None:
         given["out"] = check_out(view("out", out, rank), wanted["out"], given)
