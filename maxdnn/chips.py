@@ -35,7 +35,8 @@ class Work:
     of a translation, if they are known to be others; None, too, for what is not translated. `resident`: blocks of an SM
     at a time, where a block is so large a part of the work that whole waves of them must be told from begun ones;
     `warps` of such a block, `ends`: clocks of the launch that issue nothing. `translated_resident`: those of a
-    translation, if they are others."""
+    translation, if they are others. `least`: clocks that the longest of blocks of different lengths takes by itself;
+    `translated_least`: of a translation."""
 
     blocks: int
     slots: float
@@ -46,6 +47,8 @@ class Work:
     warps: int = SCHEDULERS
     translated_resident: int = 0
     ends: float = 0
+    least: float = 0
+    translated_least: float = 0
 
     def clocks(self, chip: Chip) -> float:
         """The estimate: all issue slots spread evenly over the schedulers of all SMs, or all bytes at the rate of DRAM,
@@ -61,7 +64,8 @@ class Work:
             issue = waves * resident * slots / SCHEDULERS + fullest
             return self.ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
         issue = self.blocks * slots / (SCHEDULERS * chip.sms)
-        return self.alone + max(issue, self.nbytes / chip.dram_bytes_per_clock)
+        least = self.least if chip.native else self.translated_least
+        return self.alone + max(issue, least, self.nbytes / chip.dram_bytes_per_clock)
 
 
 @cache

@@ -134,9 +134,10 @@ def test_plans_do_what_their_kernels_promise(layout, kind):
             judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
 
 
-def test_one_layer_forward_and_backward_are_adjoint():
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_one_layer_forward_and_backward_are_adjoint(chunk):
     """<conv(x, f), g> = <x, data(g, f)> = <f, filters(x, g)>: no reference has to be right."""
-    for number in range(max(4, PROBLEMS // 5)):
+    for number in range(chunk, PROBLEMS // 5, CHUNKS):
         rng = random.Random(4711 + number)
         s, layout = draw(rng), rng.choice(LAYOUTS)
         options = dict(stride=s.stride, padding=s.padding, dilation=s.dilation, groups=s.groups, layout=layout)
@@ -154,9 +155,10 @@ def test_one_layer_forward_and_backward_are_adjoint():
 
 
 @BOTH
-def test_the_same_bits_in_every_run(kind):
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_same_bits_in_every_run(chunk, kind):
     many = max(2, PROBLEMS // 50)
-    for number in range(many):
+    for number in range(chunk, many, CHUNKS):
         rng = random.Random(number)
         made = plan(draw(rng), layout=rng.choice(LAYOUTS), kind=kind)
         arrays = arrays_of(made, 3)

@@ -1,7 +1,7 @@
 """Gradients of images of few channels, such as first layers have: a block of the image's pixels, with all its channels,
 is what a correlation of the gradients with as many filters makes of one window. The filters hold a tap for every
-gradient of the window, zero where the layer has none; so tiles of 64 filters are filled by 3 channels x 16 pixels. The
-results, block by block, then go where they belong."""
+gradient of the window, zero where the layer has none; so tiles of 32 filters are filled by 3 channels x 9 pixels, tiles
+of 64 by 3 x 16. The results, block by block, then go where they belong."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,8 +15,8 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ConvShape
-from . import pixels
-from .correlate import Correlation
+from . import classes, pixels
+from .correlate import Correlation, refuses_classes
 from .family import Candidates, Family, Memory, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ
 from .pixels import magic
@@ -47,10 +47,12 @@ def candidates(problem: Problem) -> Candidates:
     """Blocks of as many pixels as the channels leave room for."""
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
-    for block in ((s.str_h * i, s.str_w * j) for i in (1, 2, 4) for j in (1, 2, 4)):
+    for block in ((s.str_h * i, s.str_w * j) for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)):
         if 1 < block[0] * block[1] <= MOST // s.C:
-            inner = _inner(problem, block)
-            for name, make_inner in pixels.candidates(inner).items():
+            inner, serving = _inner(problem, block, "data"), classes.candidates
+            if refuses_classes(inner):
+                inner, serving = _inner(problem, block, "forward"), pixels.candidates
+            for name, make_inner in serving(inner).items():
                 if "_split" not in name:
                     found[f"blocks_{block[0]}x{block[1]}_{name}"] = partial(_plan, problem, block, make_inner)
     return found
@@ -72,8 +74,9 @@ def _origins(s: ConvShape, block: tuple[int, int]) -> tuple[int, int]:
     return (_origin(s.R, s.str_h, s.pad_h, block[0]), _origin(s.S, s.str_w, s.pad_w, block[1]))
 
 
-def _inner(problem: Problem, block: tuple[int, int]) -> Problem:
-    """The correlation that computes blocks."""
+def _inner(problem: Problem, block: tuple[int, int], kind: str) -> Problem:
+    """The correlation that computes blocks: "forward", whose filters lie as the layout has them, or "data", whose
+    filters lie C,R,S,K', rows of a multiple of 32."""
     s: ConvShape = problem.shape
     origin = _origins(s, block)
     (top, high), (left, wide) = (_window(*axis) for axis in ((s.R, s.str_h, s.pad_h - origin[0], block[0]),
@@ -82,14 +85,15 @@ def _inner(problem: Problem, block: tuple[int, int]) -> Problem:
     k = s.C * block[0] * block[1]
     shape = Correlation(s.N, s.K, s.P, s.Q, k, high, wide, rows, columns, (block[0] // s.str_h, block[1] // s.str_w),
                         (-top, -left), (1, 1), 1, (0, 0), (1, 1), (rows, columns))
-    if problem.layout == "CHWN":
-        sizes = {"images": (s.K, s.P, s.Q, s.N), "filters": (s.K, high, wide, k), "out": (k, rows, columns, s.N)}
-    else:
-        sizes = {"images": (s.N, s.K, s.P, s.Q), "filters": (k, s.K, high, wide), "out": (s.N, k, rows, columns)}
+    chwn, maps = problem.layout == "CHWN", "images" if kind == "forward" else "gradients"
+    row = k if kind == "forward" else -(-k // 32) * 32
+    sizes = {maps: (s.K, s.P, s.Q, s.N) if chwn else (s.N, s.K, s.P, s.Q),
+             "filters": (s.K, high, wide, row) if chwn or kind == "data" else (k, s.K, high, wide),
+             "out": (k, rows, columns, s.N) if chwn else (s.N, k, rows, columns)}
     odd = problem.operand("gradients").alignment < Alignment.TEXTURE
-    operands = tuple(Operand(role, size, Alignment.FLOAT if odd and role == "images" else Alignment.TEXTURE)
+    operands = tuple(Operand(role, size, Alignment.FLOAT if odd and role == maps else Alignment.TEXTURE)
                      for role, size in sizes.items())
-    return Problem("forward", shape, operands, problem.layout, ("alpha",))
+    return Problem(kind, shape, operands, problem.layout, ("alpha",))
 
 
 def _plan(problem: Problem, block: tuple[int, int], make_inner: Callable[[], Plan]) -> Plan:
@@ -97,12 +101,14 @@ def _plan(problem: Problem, block: tuple[int, int], make_inner: Callable[[], Pla
     inner = make_inner()
     x: Correlation = inner.shape
     _check_limits(s, x, block, problem.layout)
+    bank = inner.problem.operand("filters")
+    straight = problem.layout == "CHWN" or inner.problem.kind == "data"
     names: dict[str, str | float] = {"images": "gradients", "filters": "block_filters", "out": "blocks", "alpha": 1.0}
     regions = {name: region.nbytes for name, region in inner.workspace.items()}
-    regions["block_filters"] = FLOAT_BYTES * s.K * x.R * x.S * x.K
+    regions["block_filters"] = FLOAT_BYTES * bank.extent
     regions["blocks"] = FLOAT_BYTES * s.N * x.K * x.P * x.Q
-    launches = (_filters(problem, x, block), *(_renamed(launch, names) for launch in inner.launches),
-                _blocks(problem, x, block))
+    launches = (_filters(problem, x, block, bank.shape[3] if straight else 0),
+                *(_renamed(launch, names) for launch in inner.launches), _blocks(problem, x, block))
     notes = [f"blocks of {block[0]} x {block[1]} pixels from windows of {x.R} x {x.S} gradients: "
              f"{s.R * s.S / (s.str_h * s.str_w * x.R * x.S):.1%} of their taps are the layer's", *inner.notes]
     return make(problem, "blocks", inner.spec, launches, regions, notes)
@@ -122,14 +128,17 @@ def _renamed(launch: Launch, names: Mapping[str, str | float]) -> Launch:
                    writes=tuple(str(names.get(name, name)) for name in launch.writes))
 
 
-def _filters(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
+def _filters(problem: Problem, x: Correlation, block: tuple[int, int], row: int) -> Launch:
+    """`row`: floats of a row of filters C,R,S,K', whose columns from K on stay what they are; 0 for K,C,R,S."""
     s: ConvShape = problem.shape
     taps, area, origin = x.R * x.S, block[0] * block[1], _origins(s, block)
     if problem.layout == "CHWN":
         source = {"src_c": s.R * s.S * s.K, "src_r": s.S * s.K, "src_s": s.K, "src_k": 1}
-        target = {"dst_k": taps * x.K, "dst_tap": x.K, "dst_column": 1}
     else:
         source = {"src_c": s.R * s.S, "src_r": s.S, "src_s": 1, "src_k": s.C * s.R * s.S}
+    if row:
+        target = {"dst_k": taps * row, "dst_tap": row, "dst_column": 1}
+    else:
         target = {"dst_k": taps, "dst_tap": 1, "dst_column": s.K * taps}
     values: dict[str, Value] = {
         "dst": "block_filters", "src": "filters", "columns": x.K,

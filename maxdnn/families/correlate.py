@@ -2,17 +2,25 @@
 latter is a correlation of the gradients with turned filters, or, with strides, one for every stride-th row and column.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ..chips import Work
 from ..errors import ShapeError
-from ..plans import Launch, Value
+from ..plans import FLOAT_BYTES, Launch, Value
 from ..problem import Problem
 from ..shape import ConvShape, Steps
+from .family import refuses_strided
 from .layout import MAX_GRID_YZ, TURN, TURN_TILE
 
+EIGHT = 8
+"""Channels of a tap that an iteration over classes of pixels consumes."""
+
+CLASSES_BYTES = 65536
+"""What constant memory holds of classes and their taps."""
+
+CLASS_WORDS, TAP_BYTES = 14, 24
 _MOST = 32768  # the kernel's divisions by a multiplication are exact up to here
 _TURN_SLOTS = 130  # issue slots of a warp, counted in the source
 
@@ -121,6 +129,81 @@ def _classes(size: int, taps: int, stride: int, padding: int, dilation: int) -> 
         found.append(_Class(first, count, len(reach), (reach[-1] * dilation - first - padding) // stride,
                             max(1, apart * dilation // stride), reach[-1], -apart))
     return found
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows (or columns) of a correlation, `count` of them from `first` on: `taps` taps from `tap` on reach them."""
+
+    first: int
+    count: int
+    tap: int
+    taps: int
+
+
+@dataclass(frozen=True)
+class PixelClass:
+    """Pixels that the same taps reach: rows and columns of one of a problem's correlations."""
+
+    s: Correlation
+    rows: Span
+    columns: Span
+
+    @property
+    def taps(self) -> int:
+        return self.rows.taps * self.columns.taps
+
+    @property
+    def pixels(self) -> int:
+        """Of an image."""
+        return self.rows.count * self.columns.count
+
+
+def _spans(pixels: int, stride: int, padding: int, dilation: int, taps: int, size: int) -> Iterator[Span]:
+    first, count, found = 0, 0, (0, 0)
+    for pixel in range(pixels):
+        start = pixel * stride - padding
+        tap = max(0, -(start // dilation))
+        inside = tap, min(taps, (size - 1 - start) // dilation + 1) - tap
+        inside = inside if inside[1] > 0 else (0, 0)
+        if count and inside == found:
+            count += 1
+            continue
+        if count:
+            yield Span(first, count, *found)
+        first, count, found = pixel, 1, inside
+    yield Span(first, count, *found)
+
+
+@lru_cache(maxsize=64)
+def pixel_classes(problem: Problem) -> tuple[PixelClass, ...]:
+    """Those with the most taps first, so that the last blocks to begin are short."""
+    found = [PixelClass(s, rows, columns) for s in correlations(problem)
+             for rows in _spans(s.P, s.str_h, s.pad_h, s.dil_h, s.R, s.H)
+             for columns in _spans(s.Q, s.str_w, s.pad_w, s.dil_w, s.S, s.W)]
+    return tuple(sorted(found, key=lambda x: (-x.taps, -x.pixels)))
+
+
+def refuses_classes(problem: Problem) -> str | None:
+    """What of a problem no launch over classes of pixels serves (classes.py)."""
+    s = correlations(problem)[0]
+    if s.C // s.groups % EIGHT:
+        return f"groups of {s.C // s.groups} filters, no multiple of {EIGHT}"
+    refused = refuses_strided(problem)
+    if refused is None and not any(x.taps for x in pixel_classes(problem)):
+        return "images that no tap reaches"
+    if refused is None and class_bytes(pixel_classes(problem)) > CLASSES_BYTES:
+        return f"pixels of more classes than fit {CLASSES_BYTES} bytes"
+    return refused
+
+
+def class_bytes(classes: tuple[PixelClass, ...]) -> int:
+    return tap_lists_at(len(classes)) + TAP_BYTES * sum(x.taps for x in classes)
+
+
+def tap_lists_at(classes: int) -> int:
+    """Where the lists of taps begin: behind the classes and a last word."""
+    return -(-FLOAT_BYTES * (CLASS_WORDS * classes + 1) // 8) * 8
 
 
 def as_they_lie(problem: Problem) -> bool:

@@ -12,7 +12,7 @@ from ..chips import SCHEDULERS, Work
 from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
-from .correlate import Correlation, as_they_lie, correlations, maps_of, turned
+from .correlate import Correlation, as_they_lie, correlations, maps_of, refuses_classes, turned
 from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, seen, split_name
 from .layout import MAX_GRID_YZ, fill, pad, reduce, transpose
 
@@ -111,7 +111,10 @@ KERNELS = (
 
 
 def refuses(problem: Problem) -> str | None:
-    """Maps may have any strides; what needs a copy of them may not."""
+    """Maps may have any strides; what needs a copy of them may not. Strides of gradients that one launch serves are no
+    matter of several."""
+    if len(correlations(problem)) > 1 and refuses_classes(problem) is None:
+        return "strides of a gradient, which classes serves in one launch"
     maps = problem.operand(maps_of(problem))
     for operand in problem.operands:
         if operand.strides and operand is not maps:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from ..kernels import KernelSpec
 from . import (
     blocks,
+    classes,
     depthwise,
     depthwise_filters,
     direct,
@@ -26,6 +27,7 @@ FAMILIES: tuple[Family, ...] = (
     taps.FAMILY,
     taps_sm90.FAMILY,
     pixels.FAMILY,
+    classes.FAMILY,
     pointwise.FAMILY,
     depthwise.FAMILY,
     depthwise_filters.FAMILY,

@@ -1,4 +1,4 @@
-"""The main loops of the pixel and taps kernels as built: instruction mix, issue slots, banks, registers."""
+"""The main loops of the pixel, class and taps kernels as built: instruction mix, issue slots, banks, registers."""
 
 import re
 from collections import Counter
@@ -11,12 +11,12 @@ from maxdnn.choose import plan
 from maxdnn.cubins import asset, cubin
 from maxdnn.devices.protocol import Texture
 from maxdnn.emu.gpu import VirtualGpu
-from maxdnn.families import pixels
+from maxdnn.families import classes, pixels
 from maxdnn.families.taps import TAPS_64X64
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop
 
-SPECS = (*pixels.KERNELS, TAPS_64X64)
+SPECS = (*pixels.KERNELS, *classes.KERNELS, TAPS_64X64)
 
 
 @pytest.fixture(scope="module", params=SPECS, ids=lambda spec: spec.name)
@@ -36,6 +36,8 @@ def each_tap(spec):
 def tile_plan(spec):
     """Three iterations of one full tile."""
     (j, k), turned = spec.tile, getattr(spec, "turned", False)
+    if spec in classes.KERNELS:
+        return plan(ConvShape(j, k, 1, 1, 24, 1, 1), kernel=spec.name, kind="data")
     shape = ConvShape(j // 4, 6, 1, 1, k, 2, 2, padding=1) if each_tap(spec) else ConvShape(j, 24, 1, 1, k, 1, 1)
     return plan(shape, layout="NCHW" if turned else "CHWN", kernel=spec.name)
 
@@ -70,6 +72,10 @@ def test_floating_point_takes_97_percent_of_the_issue_slots(spec, loop):
     """Where the taps of each element are tested, and where two coordinates of filters are needed, a little less; least
     where a thread fetches for two pixels."""
     assert Counter(inst.opcode for inst in loop)["FFMA"] == 512
+    if spec in classes.KERNELS:  # addresses of 64 bits
+        least = {(64, 64): 0.953, (64, 32): 0.925, (128, 128): 0.97}[spec.tile]
+        assert 512 / issue_slots(loop) >= least
+        return
     least = 0.955 if each_tap(spec) or spec.tile == (64, 32) else 0.969 if spec.tile == (32, 64) else 0.97
     assert 512 / issue_slots(loop) >= least
 
@@ -84,6 +90,16 @@ def test_the_loop_of_the_pixel_kernels_is_512_multiplications_and_what_a_tile_ne
     stores = texels + filters * (4 if spec.turned else 1)
     assert mix == Counter({"FFMA": 512, "LDS": 32, "TLD": texels + filters, "LDC": words, "BAR": 1, "BRA": 1,
                            "STS": stores, "IADD": texels + max(1, filters // 2) + 1, "LOP": 4 + tests})
+
+
+@pytest.mark.parametrize("spec", classes.KERNELS, ids=lambda spec: spec.name)
+def test_the_loop_of_the_class_kernels_steps_and_exchanges(spec):
+    """Steps of the bases, the addresses but those of each pixel's first channel and of the first filters, 64 bits
+    each, a step of what is left, four exchanges of buffers."""
+    mix = Counter(inst.opcode for inst in main_loop(built(spec)))
+    texels, filters = spec.tile[0] * 8 // (32 * spec.warps), 2 * spec.tile[1] // (32 * spec.warps)
+    assert mix == Counter({"FFMA": 512, "LDS": 32, "LDG": texels + filters, "LDC": 3, "BAR": 1, "BRA": 1,
+                           "STS": texels + filters, "IADD": 2 * (texels + filters) + 1, "LOP": 4})
 
 
 def test_the_budget_in_the_source_is_the_budget_of_the_cubin():
