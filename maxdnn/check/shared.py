@@ -95,6 +95,7 @@ class _Paths:
         self.code, self.knowledge = timing.code, timing.knowledge
         self.relevant = _relevant(timing.code, timing.effects)
         self.taken: collections.Counter[tuple[object, object]] = collections.Counter()  # ways, and guards held or not
+        self.chosen: collections.Counter[tuple[object, object]] = collections.Counter()  # ways where there was a choice
         self.entered: set[Node] = set()
         self.clashes: dict[Clash, None] = {}
         self.unknown: dict[int, None] = {}
@@ -156,8 +157,9 @@ class _Paths:
             node = following
 
     def _next(self, node: Node, values: Values, known: Known) -> tuple[Node, Facts] | None:
-        """The successor to take, of those that the threads' values or what is known leave open the one less taken, and
-        the facts that hold there; threads that go another way are dropped."""
+        """The successor to take, of those that the threads' values or what is known leave open the one less chosen, and
+        the facts that hold there; threads that go another way are dropped. What was taken for want of a choice does not
+        count: it would keep a path that is always left one way from ever being left so when it is free to."""
         inst = self.code[node.last]
         jumps = node.successors if node.through is None else node.successors[:-1]
         if not conditional(inst) or not node.successors:
@@ -171,7 +173,8 @@ class _Paths:
                    for way in ways if way is not None and facts is not None and (mask is None or mask.any())]
         if not options:
             return None
-        way, facts, mask = min(options, key=lambda option: self.taken[node, option[0]])
+        way, facts, mask = min(options, key=lambda option: self.chosen[node, option[0]])
+        self.chosen[node, way] += len(options) > 1
         if mask is not None:
             values.active = mask
         return way, facts

@@ -2,112 +2,42 @@
 tiles, in either layout, where the maps lie. Padding is a test in the kernel. A reduction too long for a grid too small
 is split, and its parts are added in a fixed order."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import partial
 
 import numpy as np
 
-from ..chips import SCHEDULERS, Work
 from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, refuses_classes, turned
-from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, seen, split_name
+from .family import Candidates, Family, fused, split_name
 from .layout import MAX_GRID_YZ, fill, pad, reduce, transpose
-
-TILE_ELEMENTS = 8
-"""Patch elements that one loop iteration consumes."""
-
-TABLE_BYTES = 65536
-"""What constant memory holds of records."""
-
-BEYOND = 0x40000000
-"""Added to every offset of the table and taken from every pixel's base: an offset alone lies beyond every texture."""
-
-OUT_OF_RANGE = 0x80000000
-"""Offset of an element that does not exist, beyond every texture from every pixel."""
-
-NO_ROW = 0x20000000
-"""Row of filters that do not exist."""
-
-MOST_TAPS = 16
-"""Rows and columns of a filter that the test of taps reaches."""
+from .pixel_kernels import (
+    BEYOND,
+    KERNELS,
+    MOST_TAPS,
+    OUT_OF_RANGE,
+    PIXELS_FIRST,
+    TESTS,
+    TEXEL_FLOATS,
+    TILE_ELEMENTS,
+    Maps,
+    PixelKernel,
+    contract,
+    iterations,
+    nothing,
+    row_step,
+    table,
+    tail,
+    work,
+)
 
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _MOST_WASTE = 1.05  # products with channels that do not exist, before elements are tested one by one
-_PIXELS_FIRST, _TESTS = 4, 8  # flags of the kernel, beside those of the last step
-_ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in; simulated
-_ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block that has an SM for itself, by warps; simulated
-_SCHEDULER_REGISTERS, _SHARED_BYTES = 16384, 98304  # of Maxwell (CUDA C Programming Guide, compute capability 5.2)
-_FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work; simulated
-_SCATTERED = 1.9  # with images innermost neighbouring taps share no line: AlexNet's conv1 on an H200, N = 128
 _SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
-_TEXEL_FLOATS = 4
 _SECOND_FILTERS = 32  # texture tex_G of turned filters begins so many further
-
-
-@dataclass(frozen=True)
-class PixelKernel(TileKernel):
-    """`translated_resident`: blocks of an SM at a time by the registers that ptxas 12.9 takes of the translation for
-    sm_90. `turned`: reads filters K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none",
-    "one" for all elements of an iteration, "each"."""
-
-    translated_resident: int
-    turned: bool = False
-    tests: str = "one"
-
-    @property
-    def warps(self) -> int:
-        return self.threads // 32
-
-    @cached_property
-    def record(self) -> np.dtype:
-        """What the table says of an iteration; with 256 threads in two halves, of four elements each."""
-        share = TILE_ELEMENTS // self.halves
-        masks = [("masks", "<u4", share)] if self.tests == "each" else []
-        return np.dtype([("offsets", "<u4", share), *masks, ("taps", "<u4"), ("row", "<i4")])
-
-    @cached_property
-    def resident(self) -> int:
-        """Blocks of an SM at a time, by registers, which belong to a scheduler, and shared memory."""
-        warps = _SCHEDULER_REGISTERS // (32 * self.max_registers) * SCHEDULERS
-        return min(warps // self.warps, _SHARED_BYTES // self.shared_bytes)
-
-    @property
-    def halves(self) -> int:
-        return 2 if self.warps == 8 else 1
-
-    @property
-    def records(self) -> int:
-        """Records that constant memory holds."""
-        return TABLE_BYTES // (self.halves * self.record.itemsize)
-
-
-def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: tuple[int, int], *, turned: bool = False,
-            tests: str = "one") -> PixelKernel:
-    j, k = tile
-    name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * turned + "_taps" * (tests == "each")
-    return PixelKernel(name, f"pixels_{j}x{k}.sass", f"""Forward convolution of {j} pixels and {k} filters a block, or a
-part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""", tile, slots,
-                       *translated, turned, tests)
-
-
-PIXELS_64X64 = _kernel((64, 64), (527, 636), (645, 7))
-
-KERNELS = (
-    PIXELS_64X64,
-    _kernel((64, 64), (534, 647), (665, 6), tests="each"),
-    _kernel((64, 64), (526, 596), (642, 7), turned=True, tests="none"),
-    _kernel((64, 64), (534, 656), (671, 6), turned=True, tests="each"),
-    _kernel((32, 64), (528, 643), (656, 14)),
-    _kernel((32, 64), (527, 610), (663, 12), turned=True, tests="none"),
-    _kernel((32, 64), (535, 670), (696, 12), turned=True, tests="each"),
-    _kernel((64, 32), (534, 660), (681, 12), tests="none"),
-    _kernel((128, 128), (523, 627), (625, 2)),
-    _kernel((128, 128), (522, 584), (622, 2), turned=True, tests="none"),
-    _kernel((128, 128), (526, 639), (626, 2), turned=True, tests="each"),
-)
 
 
 def refuses(problem: Problem) -> str | None:
@@ -135,19 +65,21 @@ def candidates(problem: Problem) -> Candidates:
     steps = _steps(problem)
     for spec in KERNELS:
         if _suits(problem, steps, spec):
-            longest = max(1, *(_iterations(s, maps, spec) for s, maps in steps))
+            longest = max(1, *(iterations(s, maps, spec) for s, maps in steps))
+            # The tail must follow something where rows of turned filters go on with the next one.
+            most = longest - bool(spec.turned and steps[0][0].patch % TILE_ELEMENTS)
             for splits in _SPLITS:
-                if splits <= longest:
+                if splits <= most:
                     found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 
-def _suits(problem: Problem, steps: "list[tuple[Correlation, _Maps]]", spec: PixelKernel) -> bool:
+def _suits(problem: Problem, steps: list[tuple[Correlation, Maps]], spec: PixelKernel) -> bool:
     """Whether a kernel is one for the problem: filters K,C,R,S are read as they lie if each begins with a texel."""
     s, tests = steps[0][0], any(maps.tests for _, maps in steps)
     if spec.turned:
         aligned = problem.operand("filters").alignment == Alignment.TEXTURE
-        return (problem.kind == "forward" and problem.layout == "NCHW" and aligned and s.patch % _TEXEL_FLOATS == 0
+        return (problem.kind == "forward" and problem.layout == "NCHW" and aligned and s.patch % TEXEL_FLOATS == 0
                 and spec.tests == ("each" if tests else "none"))
     if spec.tests == "none" and tests:
         return False
@@ -155,25 +87,7 @@ def _suits(problem: Problem, steps: "list[tuple[Correlation, _Maps]]", spec: Pix
     return (spec.tests == "each") == (tests and few)
 
 
-@dataclass(frozen=True)
-class _Maps:
-    """How the maps lie where the kernel reads them: elements from one image, channel, row and column to the next, and
-    the element of tap (0, 0) of the first pixel. `tests`: whether taps may lie outside. `copied`: into a zero-padded
-    map of `elements`, of `size` rows and columns, with a `margin` of rows above and of columns left."""
-
-    image: int
-    channel: int
-    row: int
-    column: int
-    start: int
-    tests: bool
-    copied: bool
-    elements: int
-    size: tuple[int, int]
-    margin: tuple[int, int]
-
-
-def _steps(problem: Problem) -> list[tuple[Correlation, _Maps]]:
+def _steps(problem: Problem) -> list[tuple[Correlation, Maps]]:
     """What a problem consists of. A padded copy of the maps is made where the test of taps does not reach, and for
     arrays that begin where no texture may."""
     steps = correlations(problem)
@@ -196,44 +110,9 @@ def _steps(problem: Problem) -> list[tuple[Correlation, _Maps]]:
     found = []
     for x in steps:
         start = (above - x.pad_h) * row + ((left if chwn else 0) - x.pad_w) * column
-        found.append((x, _Maps(*strides, start, any(x.margins) and not copied, copied, elements, (h, w),
+        found.append((x, Maps(*strides, start, any(x.margins) and not copied, copied, elements, (h, w),
                                (above, left))))
     return found
-
-
-def _iterations(s: Correlation, maps: _Maps, spec: PixelKernel) -> int:
-    if maps.tests and spec.tests == "one":
-        return -(-s.C // s.groups // TILE_ELEMENTS) * s.R * s.S
-    return -(-s.patch // TILE_ELEMENTS)
-
-
-@lru_cache(maxsize=16)  # all splits of a layer have the same
-def table(s: Correlation, maps: _Maps, spec: PixelKernel, row_texels: int) -> np.ndarray:
-    """`spec.record` for every iteration and half. With one test for an iteration it takes 8 channels of one tap, all
-    taps of 8 channels in turn, so that neighbouring fetches meet the same lines; else any 8 elements in a row.
-    `row_texels`: of a row of the filters C,R,S,K."""
-    c = s.C // s.groups
-    if maps.tests and spec.tests == "one":
-        groups = -(-c // TILE_ELEMENTS)
-        first, r, col = (x[:, None] for x in np.unravel_index(np.arange(groups * s.R * s.S), (groups, s.R, s.S)))
-        channel = TILE_ELEMENTS * first + np.arange(TILE_ELEMENTS)
-    else:
-        element = np.arange(_round_up(s.patch, TILE_ELEMENTS)).reshape(-1, TILE_ELEMENTS)
-        channel, r, col = element // (s.R * s.S), element // s.S % s.R, element % s.S
-    offsets = BEYOND + channel * maps.channel + r * s.dil_h * maps.row + col * s.dil_w * maps.column
-    offsets = np.where(channel < c, offsets, OUT_OF_RANGE)
-    records = np.zeros((len(channel), spec.halves), spec.record)
-    records["offsets"] = offsets.reshape(len(offsets), spec.halves, -1)
-    if maps.tests:
-        masks = 1 << r | 1 << MOST_TAPS + col
-        if spec.tests == "each":
-            records["masks"] = masks.reshape(records["offsets"].shape)
-        else:
-            records["taps"] = masks
-    first_row = ((channel * s.R + r) * s.S + col)[:, :1]
-    records["row"] = first_row // _TEXEL_FLOATS if spec.turned else first_row * row_texels
-    records.flags.writeable = False
-    return records
 
 
 def _plan(problem: Problem, spec: PixelKernel, splits: int) -> Plan:
@@ -261,7 +140,7 @@ def _plan(problem: Problem, spec: PixelKernel, splits: int) -> Plan:
     return make(problem, "pixels", spec, (*before, *launches), regions, notes)
 
 
-def _padded_map(problem: Problem, s: Correlation, maps: _Maps, images: str, name: str) -> Launch:
+def _padded_map(problem: Problem, s: Correlation, maps: Maps, images: str, name: str) -> Launch:
     (h, w), (above, left) = maps.size, maps.margin
     if problem.layout == "CHWN":
         size, padded, padding = (s.C, s.H, s.W, s.N), (h, w, s.N), (above, left)
@@ -280,29 +159,22 @@ class _Bank:
     records: np.ndarray
 
 
-def _banks(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, _Maps]],
+def _banks(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, Maps]],
            region: Callable[[str, int], str], before: list[Launch]) -> list[_Bank]:
     """The filters of each correlation; what must be done for them goes to `before`."""
     found: list[_Bank] = []
     for s, maps in steps:
         if s.patch:
             place, row = ("filters", 0) if spec.turned else _filters(problem, spec, s, maps, region, before)
-            found.append(_Bank(place, row, table(s, maps, spec, row // _TEXEL_FLOATS)))
+            found.append(_Bank(place, row, table(s, maps, spec, row // TEXEL_FLOATS)))
             continue
         if not found:  # no tap reaches any pixel
             before.append(pad(region("filter_bank", 8 * 32), "filters", (1, 1, 1, 1), (1, 8, 32), (0, 0),
                               "a few filters are copied for the texture to begin"))
         # Zeroes are computed, of elements beyond the end of another one's filters.
         place, row = (found[0].place, found[0].row) if found else ("filter_bank", 32)
-        found.append(_Bank(place, row, _nothing(spec, 1)))
+        found.append(_Bank(place, row, nothing(spec, 1)))
     return found
-
-
-def _nothing(spec: PixelKernel, count: int) -> np.ndarray:
-    """Iterations of elements that do not exist."""
-    records = np.zeros((count, spec.halves), spec.record)
-    records["offsets"], records["row"] = OUT_OF_RANGE, NO_ROW
-    return records
 
 
 def _shares(spec: PixelKernel, splits: int, lengths: list[int]) -> list[int]:
@@ -311,11 +183,11 @@ def _shares(spec: PixelKernel, splits: int, lengths: list[int]) -> list[int]:
             for first in range(0, max(lengths), spec.records)]
 
 
-def _filters(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, region: Callable[[str, int], str],
+def _filters(problem: Problem, spec: PixelKernel, s: Correlation, maps: Maps, region: Callable[[str, int], str],
              before: list[Launch]) -> tuple[str, int]:
     """Where the filters are read, and the floats of a row."""
     filters, k = "filters", s.K // s.groups
-    step = _row_step(s, maps, spec) if "tex_G" in spec.textures else 0
+    step = row_step(s, maps, spec) if "tex_G" in spec.textures else 0
     # The second texture begins 4 rows further, where a texture may begin and something is left.
     rows = max(s.patch, 4 * step + 1)
     odd = problem.operand("filters").alignment < Alignment.TEXTURE
@@ -335,12 +207,7 @@ def _filters(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, r
     return filters, s.K
 
 
-def _row_step(s: Correlation, maps: _Maps, spec: PixelKernel) -> int:
-    """Rows of F from one element of an iteration to the next."""
-    return s.R * s.S if maps.tests and spec.tests == "one" else 1
-
-
-def _chunks(problem: Problem, maps: _Maps) -> Iterator[tuple[int, int]]:
+def _chunks(problem: Problem, maps: Maps) -> Iterator[tuple[int, int]]:
     """Runs of images that a texture reaches: (first, number)."""
     s = problem.shape
     most = s.N if maps.elements <= MAX_TEXELS else (MAX_TEXELS - REGION_ALIGNMENT) // maps.image
@@ -348,7 +215,7 @@ def _chunks(problem: Problem, maps: _Maps) -> Iterator[tuple[int, int]]:
         yield first, min(most, s.N - first)
 
 
-def _sums(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, _Maps]], banks: list[_Bank],
+def _sums(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, Maps]], banks: list[_Bank],
           run: tuple[int, int], images: str, shares: list[int], region: Callable[[str, int], str]) -> Iterator[Launch]:
     """The launches that compute some images: the parts, then their sum."""
     s, maps = steps[0]
@@ -374,20 +241,22 @@ def _sums(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, _M
             records = bank.records[number * spec.records:][:spec.records]
             elements = int((records["offsets"] != OUT_OF_RANGE).sum())
             if len(records) < share:
-                records = np.concatenate([records, _nothing(spec, share - len(records))])
+                records = np.concatenate([records, nothing(spec, share - len(records))])
             if parts > 1:
                 ended: dict[str, Value] = {"out": _part("parts", done * size + start), "flags": 0, "alpha": 1.0,
                                            "beta": 0.0, "bias": 0}
             else:
                 ended = {**ending, "out": _part("out", out_at + start)}
-            tests = _PIXELS_FIRST * chwn + _TESTS * maps.tests
+            tests = PIXELS_FIRST * chwn + TESTS * maps.tests
             rounds, last = divmod(len(records) - 1, share)
+            few = tail(s, maps, spec) if number == 0 else 0
+            loops = len(records) - (1 - few / TILE_ELEMENTS if few else 0)
             values = geometry | ended | {
                 "flags": tests + ended["flags"], "splits": share, "last_round": share * rounds,  # type: ignore[operator]
-                "last_split": last, "step": spec.halves * spec.record.itemsize * share,
+                "last_split": last, "step": spec.record_bytes * share, "tail": few,
                 "out_split": size if parts > 1 else 0}
             grid = (*grid_xy, share)
-            yield Launch(spec, grid, values, _work(s, spec, maps, grid, len(records), pixels), _doing(s, spec, parts),
+            yield Launch(spec, grid, values, work(s, spec, maps, grid, loops, pixels), _doing(s, spec, parts),
                          ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()},
                          2 * pixels * s.K * (elements + (number == last_one)))  # the last one scales by alpha
             done += share
@@ -400,7 +269,7 @@ def _part(name: str, elements: int) -> str | Part:
     return Part(name, FLOAT_BYTES * elements) if elements else name
 
 
-def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, bank: _Bank, run: tuple[int, int],
+def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: Maps, bank: _Bank, run: tuple[int, int],
               images: str) -> tuple[dict[str, Value], dict[str, str | Part]]:
     """The parameters of a launch but those of its part of the sums, and its textures."""
     (first, n), k, chwn = run, s.K // s.groups, problem.layout == "CHWN"
@@ -417,16 +286,16 @@ def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps, 
         "out_k": whole * (n if chwn else 1)}
     bound: dict[str, str | Part] = {"tex_I": Part(images, base) if base else images, "tex_F": bank.place}
     if spec.turned:
-        row = s.patch // _TEXEL_FLOATS
+        row = s.patch // TEXEL_FLOATS
         geometry |= {"filter_texels": row, "filter_row": row, "filter_group": k * row, "filter_more": 16 * row}
         further = _SECOND_FILTERS * row if s.K > _SECOND_FILTERS else 0  # what does not exist may be anything
     else:
-        row = _row_step(s, maps, spec) * bank.row // _TEXEL_FLOATS
-        geometry |= {"filter_texels": -(-k // _TEXEL_FLOATS), "filter_row": row,
-                     "filter_group": bank.row // s.groups // _TEXEL_FLOATS, "filter_more": 2 * row}
+        row = row_step(s, maps, spec) * bank.row // TEXEL_FLOATS
+        geometry |= {"filter_texels": -(-k // TEXEL_FLOATS), "filter_row": row,
+                     "filter_group": bank.row // s.groups // TEXEL_FLOATS, "filter_more": 2 * row}
         further = 4 * row
     if "tex_G" in spec.textures:
-        bound["tex_G"] = Part(bank.place, further * _TEXEL_FLOATS * FLOAT_BYTES)
+        bound["tex_G"] = Part(bank.place, further * TEXEL_FLOATS * FLOAT_BYTES)
     map_steps = {"n": maps.image, "p": s.str_h * maps.row if s.P > 1 else 0,
                  "q": s.str_w * maps.column if s.Q > 1 else 0}
     (every_p, every_q), columns = s.steps, s.whole[1]
@@ -460,20 +329,6 @@ def _why(s: Correlation, spec: PixelKernel, splits: int, iterations: int) -> str
     return why + "; the parts are added in a fixed order"
 
 
-def _work(s: Correlation, spec: PixelKernel, maps: _Maps, grid: tuple[int, int, int], iterations: float,
-          pixels: int) -> Work:
-    """All slots of all warps; maps, filters and outputs once."""
-    loop, rest = spec.slots
-    iterations /= grid[2]
-    slots, translated = ((per * iterations + rest + _ENDS) / _FILLED[spec.warps] for per in (loop, spec.translated))
-    if spec.tests == "each" and maps.image == 1:
-        translated *= _SCATTERED
-    once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * pixels * s.K
-    alone = _ALONE[spec.warps] * iterations + rest + _ENDS
-    return Work(grid[0] * grid[1] * grid[2], spec.warps * slots, alone, FLOAT_BYTES * once, spec.warps * translated,
-                spec.resident, spec.warps, spec.translated_resident, LATENCY)
-
-
 def magic(divisor: int, limit: int) -> tuple[int, int]:
     """(factor, shift): x // divisor = ((x + 1) * factor) >> (32 + shift) for 0 <= x < limit, factor below 2^32.
 
@@ -495,7 +350,7 @@ def _ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
     raise ShapeError(f"dilation x filter size must be below 2048 where there is padding (got {limit})")
 
 
-def _check_limits(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Maps) -> None:
+def _check_limits(problem: Problem, spec: PixelKernel, s: Correlation, maps: Maps) -> None:
     image = maps.elements if problem.layout == "CHWN" else maps.image
     reach = max(s.dil_h * s.R, s.dil_w * s.S) if maps.tests else 0
     for what, count, limit, reason in (
@@ -514,58 +369,6 @@ def _check_limits(problem: Problem, spec: PixelKernel, s: Correlation, maps: _Ma
 
 def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
-
-
-def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
-    """What the kernels of this family promise."""
-    spec = launch.spec
-    assert isinstance(spec, PixelKernel)
-    v, (tile_j, tile_k) = launch.numbers, spec.tile
-    groups = launch.grid[1] // v["group_tiles"]
-    assert v["group_tiles"] == -(-v["k"] // tile_k)
-    assert launch.grid == (-(-v["j"] // tile_j), groups * v["group_tiles"], v["splits"])
-    records = np.frombuffer(launch.tables["table"], spec.record).reshape(-1, spec.halves)
-    j = np.arange(v["j"])
-    i = j % v["d0"], j // v["d0"] % v["d1"], j // v["d0"] // v["d1"]
-    assert (((j + 1) * v["d0_magic"] >> 32 + v["d0_shift"]) == j // v["d0"]).all()
-    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("start_h", "start_w")}
-    start = v["map_start"] + sum(i[a] * v[f"map{a}"] for a in range(3))
-    h = (i[2] if v["flags"] & _PIXELS_FIRST else i[1]) * v["stride_h"] + signed["start_h"]
-    w = (i[1] if v["flags"] & _PIXELS_FIRST else i[0]) * v["stride_w"] + signed["start_w"]
-    maps = seen(memory, launch.textures["tex_I"])
-    bank = seen(memory, launch.textures["tex_F"])
-    k = np.arange(v["k"])
-    for group in range(groups):
-        for z in range(v["splits"]):
-            sums = np.zeros((v["k"], v["j"]))
-            for record in records[z::v["splits"]]:
-                masks = record["masks"].ravel() if spec.tests == "each" else np.repeat(record["taps"], 8)
-                for e, offset in enumerate(record["offsets"].ravel().tolist()):
-                    at = start + group * v["map_group"] + offset & 2**32 - 1
-                    ok = at < len(maps)
-                    if taps := int(masks[e]) * (v["flags"] & _TESTS):
-                        taps //= _TESTS
-                        r, col = (taps & 0xffff).bit_length() - 1, (taps >> MOST_TAPS).bit_length() - 1
-                        row, column = h + r * _dilation(v, "h"), w + col * _dilation(v, "w")
-                        ok &= (row >= 0) & (row < v["h"]) & (column >= 0) & (column < v["w"])
-                    values = np.where(ok, maps[np.where(ok, at, 0)], 0).astype(float)
-                    first = 4 * (int(record["row"][0]) + group * v["filter_group"])
-                    if spec.turned:
-                        where = first + e + 4 * v["filter_row"] * k
-                        if first % (4 * v["filter_row"]) + e >= 4 * v["filter_texels"]:
-                            where = np.full_like(k, len(bank))
-                    else:
-                        where = first + 4 * e * v["filter_row"] + k
-                    weights = np.where(where < len(bank), bank[np.minimum(where, len(bank) - 1)], 0).astype(float)
-                    if values.any():
-                        sums += np.outer(weights, values)
-            filters = group * v["k"] + k[:, None]
-            finish(launch, memory, scalars, filters * v["out_k"] + sum(i[a] * v[f"out{a}"] for a in range(3))
-                   + z * v["out_split"], sums, filters)
-
-
-def _dilation(v: Mapping[str, int], axis: str) -> int:
-    return v[f"dil_{axis}_round"] // v[f"dil_{axis}_magic"] + 1
 
 
 FAMILY = Family("pixels", KERNELS, contract, ("forward", "data"), refuses, candidates)
