@@ -10,7 +10,9 @@ import pytest
 from maxdnn import ConvShape, ShapeError, conv_fprop
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plan
-from maxdnn.families import pixels, pointwise, registry, taps
+from maxdnn.families import pixel_kernels, pixels, pointwise, registry, taps
+from maxdnn.families.family import split_name
+from maxdnn.families.pixel_kernels import PIXELS_64X64
 from maxdnn.problem import forward
 from maxdnn.reference import conv_reference
 from tests.contract import run_plan
@@ -98,16 +100,19 @@ def test_random_problems_by_a_random_candidate(chunk):
         check(shape, layout, rng, kernel=kernel, **asked)
 
 
-@pytest.mark.parametrize("spec", pixels.KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", pixel_kernels.KERNELS, ids=lambda spec: spec.name)
 def test_random_problems_by_every_pixel_kernel(spec):
-    """Each as often, its splits evenly."""
-    for number in range(max(2, PROBLEMS // len(pixels.KERNELS))):
+    """Each as often, and each as often with every number of splits: MAXDNN_PROBLEMS=1740 makes 5 of each."""
+    count = max(2, PROBLEMS // len(pixel_kernels.KERNELS))
+    first = pixel_kernels.KERNELS.index(spec) * count  # so that a few problems a kernel are not all of the same splits
+    for number in range(count):
         rng = random.Random(f"{spec.name} {number}")
-        names = []
-        while not names:
+        kernel = split_name(spec, pixels.SPLITS[(first + number) % len(pixels.SPLITS)])
+        while True:
             shape, layout, asked = draw(rng), rng.choice(LAYOUTS), options(rng)
-            names = [name for name in served(shape, layout, **asked) if name.split("_split")[0] == spec.name]
-        check(shape, layout, rng, kernel=rng.choice(names), **asked)
+            if kernel in served(shape, layout, **asked):
+                break
+        check(shape, layout, rng, kernel=kernel, **asked)
 
 
 CORNERS = {
@@ -154,7 +159,7 @@ def test_plans_do_what_their_kernels_promise(layout):
 
 def test_the_same_bits_in_every_run():
     rng = random.Random(3)
-    made = plan(ConvShape(1, 64, 7, 7, 70, 3, 3, 1, 1), layout="NCHW", kernel=f"{pixels.PIXELS_64X64.name}_split6")
+    made = plan(ConvShape(1, 64, 7, 7, 70, 3, 3, 1, 1), layout="NCHW", kernel=f"{PIXELS_64X64.name}_split6")
     arrays = {role: np.random.default_rng(rng.randrange(99)).uniform(-1, 1, size).astype(np.float32)
               for role, size in made.array_shapes().items()}
     first = conv_fprop(arrays["images"], arrays["filters"], plan=made)
@@ -198,7 +203,7 @@ def test_an_image_is_split_over_the_chip_and_explain_says_why():
 
 
 def test_images_beyond_the_reach_of_a_texture_of_floats_come_in_runs():
-    made = plan(ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), layout="NCHW", kernel=pixels.PIXELS_64X64.name)
+    made = plan(ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), layout="NCHW", kernel=PIXELS_64X64.name)
     assert len(made.passes) == 2 and sum(x.numbers["j"] for x in made.passes) == 128 * 224 * 224
 
 

@@ -36,7 +36,8 @@ from .pixel_kernels import (
 
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _MOST_WASTE = 1.05  # products with channels that do not exist, before elements are tested one by one
-_SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
+SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
+"""Of which the estimate takes one."""
 _SECOND_FILTERS = 32  # texture tex_G of turned filters begins so many further
 
 
@@ -68,7 +69,7 @@ def candidates(problem: Problem) -> Candidates:
             longest = max(1, *(iterations(s, maps, spec) for s, maps in steps))
             # The tail must follow something where rows of turned filters go on with the next one.
             most = longest - bool(spec.turned and steps[0][0].patch % TILE_ELEMENTS)
-            for splits in _SPLITS:
+            for splits in SPLITS:
                 if splits <= most:
                     found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
