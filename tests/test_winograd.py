@@ -2,10 +2,13 @@
 and of values that are no numbers, how it is chosen and cut into runs. MAXDNN_PROBLEMS and MAXDNN_LAYERS set how much is
 run (CI takes a sample)."""
 
+import importlib.util
 import json
 import os
 import random
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -352,17 +355,33 @@ def test_prepared_filters_count_nothing_when_plans_are_ranked():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_transforms_run_near_the_rate_of_memory(layout):
+@pytest.mark.parametrize("points", TABLE, ids=lambda p: f"F({p.outputs},{p.taps})")
+def test_transforms_run_near_the_rate_of_memory(points, layout):
     """At least at three quarters of it in simulation, where their maps do not fit the cache: a plain copy reaches less
     than all of it."""
-    shape = ConvShape(64, 32, 24, 24, 64, 3, 3, 1, 1)
-    timed = timing.call(plan(shape, layout=layout, kernel="winograd_4x4_3x3_64"))
+    m, r = points.outputs, points.taps
+    shape = ConvShape(64, 32, 24, 24, 64, r, r, 1, len(points.errors) - 1)
+    timed = timing.call(plan(shape, layout=layout, kernel=f"winograd_{m}x{m}_{r}x{r}_64"))
     for one, launch in zip(timed.launches, timed.plan.launches, strict=True):
         step = getattr(launch.spec, "step", None)
         if step in ("maps", "out"):
             rate = launch.work.nbytes / one.clocks
             assert rate > 0.75 * preset().dram_bytes_per_clock, f"{one.kernel}: {rate:.1f} bytes a clock"
             assert launch.work.clocks(preset()) == pytest.approx(one.clocks, rel=0.25)
+
+
+def test_the_simulated_layers_on_file_are_of_these_kernels():
+    """One of each kind, within 2 %: a row of the ten layers takes too long."""
+    folder = Path(__file__).parents[1] / "benchmarks"
+    spec = importlib.util.spec_from_file_location("winograd_layers", folder / "winograd_layers.py")
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    text = (folder / "results" / "winograd_layers.txt").read_text()
+    ce, _ = bench.simulated_product(1024)
+    assert float(re.search(r"^1024 +(\S+)", text, re.M)[1]) == pytest.approx(ce, rel=0.02)
+    milliseconds, _ = bench.simulated_vgg_e(1, 8)  # four times in the network; N = 1 comes first
+    found = re.search(r"^512 -> 512, 14 x 14.* (\S+) ms", text, re.M)[1]
+    assert 4 * float(found) == pytest.approx(milliseconds, rel=0.02)
 
 
 def test_simulate_shows_every_kernel_of_the_plan(capsys):

@@ -25,7 +25,7 @@ from .layout import MAX_GRID_YZ, pad
 from .pixels import magic
 from .toomcook import GRADIENTS, TABLE, Points, matrices
 
-THREADS = 128  # tiles of a block
+THREADS = 64  # tiles of a block
 VECTOR = 4  # floats of the texels that products read
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _WHOLE = 4  # flag of the last transform: the width of a tile divides that of the results
