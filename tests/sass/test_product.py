@@ -1,5 +1,6 @@
 """The product kernels as built: their loops' mix, slots and banks, what a block asks of shared memory and textures."""
 
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ import pytest
 
 from maxdnn.chips import preset
 from maxdnn.choose import choose
-from maxdnn.cubins import cubin
+from maxdnn.cubins import asset, cubin
 from maxdnn.devices.protocol import Texture
 from maxdnn.emu import VirtualGpu
 from maxdnn.families.product import GROUP, KERNELS
@@ -88,6 +89,18 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec):
     for trace in found:
         path = [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
         assert issue_slots(path) == GROUPS * spec.slots[0] + spec.slots[1]
+
+
+def test_the_comment_budgets_as_much(spec):
+    """Slots of an iteration in either tile, with their share of FFMA; of the rest; of a turned operand."""
+    text = (asset("sass") / "product.inc").read_text()
+    found = re.search(r"# Budget.*: (\d+) an iteration of 512 FFMA in the large tile \((\S+)%\), (\d+) in the small one "
+                      r"\((\S+)%\);\n# .* tile (\d+) and (\d+), .* operand (\d+) and (\d+) more", text)
+    *loops, rest_of_large, rest_of_small, turn_of_large, turn_of_small = map(float, found.groups())
+    assert loops[1::2] == [round(51200 / slots, 2) for slots in loops[::2]]
+    large = spec.tile == 128
+    rest, turning = (rest_of_large, turn_of_large) if large else (rest_of_small, turn_of_small)
+    assert spec.slots == (loops[0 if large else 2], rest + turning * turned(spec))
 
 
 def test_no_shared_memory_access_meets_a_bank_twice(block):
