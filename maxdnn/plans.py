@@ -142,7 +142,7 @@ class Plan:
     @property
     def algorithm(self) -> str:
         """"direct" or "winograd"."""
-        return self.family if self.family == "winograd" else "direct"
+        return "winograd" if self.family.startswith("winograd") else "direct"
 
     @property
     def shape(self) -> Any:

@@ -221,7 +221,7 @@ def test_what_it_does_not_serve_is_said(change, words):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_layer_beyond_the_workspace_is_cut_into_runs_of_images(layout):
     shape = ConvShape(10, 32, 9, 9, 40, 3, 3, 1, 1)
-    whole = plan(shape, layout=layout, algorithm="winograd")
+    whole = plan(shape, layout=layout, kernel="winograd_4x4_3x3_128")
     most = whole.workspace_bytes // 3
     cut = plan(shape, layout=layout, kernel="winograd_4x4_3x3_128", max_workspace_bytes=most)
     runs = len(cut.passes)

@@ -18,6 +18,7 @@ from . import (
     taps,
     taps_sm90,
     winograd,
+    winograd_fused,
     winograd_gradients,
 )
 from .family import Family
@@ -35,6 +36,7 @@ FAMILIES: tuple[Family, ...] = (
     filters.FAMILY,
     sums.FAMILY,
     winograd.FAMILY,
+    winograd_fused.FAMILY,
     winograd_gradients.FAMILY,
     product.FAMILY,
     layout.FAMILY,

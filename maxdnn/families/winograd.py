@@ -30,7 +30,7 @@ VECTOR = 4  # floats of the texels that products read
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _WHOLE = 4  # flag of the last transform: the width of a tile divides that of the results
 _PARTS = (1, 2, 4, 8)  # in which the channels may be summed: most of the error comes from adding to large sums
-_TOGETHER = 512  # channels that are summed at once at most
+TOGETHER = 512  # channels that are summed at once at most
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
 
 
@@ -111,7 +111,7 @@ def _together(channels: int, layout: str) -> list[int]:
     texture may."""
     unit = REGION_ALIGNMENT // (FLOAT_BYTES * (VECTOR if layout == "CHWN" else 1))
     found = {min(channels, -(-channels // (parts * unit)) * unit) for parts in _PARTS}
-    return sorted((x for x in found if x <= _TOGETHER), reverse=True) or [_TOGETHER]
+    return sorted((x for x in found if x <= TOGETHER), reverse=True) or [TOGETHER]
 
 
 def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channels: int) -> Plan:
@@ -169,15 +169,17 @@ def images_at_once(problem: Problem, layer: "Layer", other: int) -> int:
 
 
 class Layer:
-    """What the launches of a layer have in common."""
+    """What the launches of a layer have in common. `rows_of_channels`: planes of filters have a row for each channel,
+    else for each filter; by the layout if it is None."""
 
-    def __init__(self, problem: Problem, points: Points) -> None:
+    def __init__(self, problem: Problem, points: Points, rows_of_channels: bool | None = None) -> None:
         (s,) = correlations(problem)
         self.problem, self.points, self.s = problem, points, s
         self.chwn = problem.layout == "CHWN"
         self.rows, self.columns = -(-s.P // points.outputs), -(-s.Q // points.outputs)
         self.planes = points.inputs**2
-        outer, inner = (s.C, s.K) if self.chwn else (s.K, s.C)
+        self.rows_of_channels = self.chwn if rows_of_channels is None else rows_of_channels
+        outer, inner = (s.C, s.K) if self.rows_of_channels else (s.K, s.C)
         self.filter_row = _round_up(inner)
         self.filter_plane = outer * self.filter_row
         _check_limits(self)
@@ -188,14 +190,16 @@ class Layer:
     def transform_filters(self) -> Launch:
         s, spec = self.s, self.kernel("filters")
         r = s.R * s.S
-        outer, inner = (s.C, s.K) if self.chwn else (s.K, s.C)
         start = 0
         if self.problem.kind == "data":  # channels and filters exchanged, the last tap first
-            steps = (1, r * s.C, -s.S * s.C, -s.C) if self.chwn else (r, s.K * r, -s.S, -1)
+            steps = (1, r * s.C, -s.S * s.C, -s.C) if self.chwn else (s.K * r, r, -s.S, -1)
             start = -(s.R - 1) * (steps[2] + steps[3])
         else:
-            steps = (r * s.K, 1, s.S * s.K, s.K) if self.chwn else (s.C * r, r, s.S, 1)
-        wrapped = [step % 2**32 for step in steps]
+            steps = (r * s.K, 1, s.S * s.K, s.K) if self.chwn else (r, s.C * r, s.S, 1)
+        (outer, outer_step), (inner, inner_step) = (s.C, steps[0]), (s.K, steps[1])
+        if not self.rows_of_channels:
+            (outer, outer_step), (inner, inner_step) = (inner, inner_step), (outer, outer_step)
+        wrapped = [step % 2**32 for step in (outer_step, inner_step, *steps[2:])]
         values: dict[str, Value] = {
             "planes": "filter_planes", "filters": "filters", "inner": inner, "row": self.filter_row,
             "plane": self.filter_plane, "start": start,
@@ -314,20 +318,19 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                                                                                           scalars)
 
 
-def _twice(matrix: tuple[tuple[object, ...], ...], values: np.ndarray) -> np.ndarray:
+def twice(matrix: tuple[tuple[object, ...], ...], values: np.ndarray) -> np.ndarray:
     """The matrix along both last axes."""
     by = np.array([[float(x) for x in row] for row in matrix])  # type: ignore[arg-type]
     return by @ values @ by.T
 
 
-def _digits(launch: Launch, spec: TransformKernel, v: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+def _digits(v: Mapping[str, int], layout: str) -> tuple[np.ndarray, ...]:
     """Image, tile row and tile column of each tile."""
-    assert launch.grid[0] == -(-v["tiles"] // THREADS)
     j = np.arange(v["tiles"])
     rest = (j + 1) * v["d0_magic"] >> 32 + v["d0_shift"]
     i2 = (rest + 1) * v["d1_magic"] >> 32 + v["d1_shift"]
     i0, i1 = j - rest * v["d0"], rest - i2 * v["d1"]
-    return (i2, i1, i0) if spec.layout == "NCHW" else (i0, i2, i1)
+    return (i2, i1, i0) if layout == "NCHW" else (i0, i2, i1)
 
 
 def _planes(v: Mapping[str, int], outer: int, inner: int) -> np.ndarray:
@@ -335,22 +338,30 @@ def _planes(v: Mapping[str, int], outer: int, inner: int) -> np.ndarray:
     return np.arange(outer)[:, None] * v["row"] + np.arange(inner)
 
 
+def tiles_of(launch: Launch, memory: Memory, layout: str, step: int, side: int, channels: int) -> np.ndarray:
+    """Tiles of side x side of a launch's maps, so many rows and columns apart, zero where no map is: channels x tiles
+    x side x side."""
+    v = launch.numbers
+    image, row, column = _digits(v, layout)
+    pad_h, pad_w = (v[name] - (v[name] >> 31 << 32) for name in ("pad_h", "pad_w"))
+    y = (row * step - pad_h)[:, None] + np.arange(side)
+    x = (column * step - pad_w)[:, None] + np.arange(side)
+    inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
+    texels = seen(memory, launch.textures["tex_I"])
+    at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
+        "map_col"]
+    at = np.where(inside, at, 0) + (np.arange(channels) * v["map_channel"])[:, None, None, None]
+    return np.where(inside, texels[at], 0).astype(float)
+
+
 def _maps_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:
     a, m, side, by = spec.points.inputs, spec.points.outputs, spec.points.inputs, matrices(spec.points).B
     if spec.step == "gradients":
         m = side = spec.points.taps
         by = matrices(spec.points).G
-    image, row, column = _digits(launch, spec, v)
-    pad_h, pad_w = (v[name] - (v[name] >> 31 << 32) for name in ("pad_h", "pad_w"))
-    y = (row * m - pad_h)[:, None] + np.arange(side)
-    x = (column * m - pad_w)[:, None] + np.arange(side)
-    inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
-    texels = seen(memory, launch.textures["tex_I"])
-    at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
-        "map_col"]
-    at = np.where(inside, at, 0) + (np.arange(launch.grid[1]) * v["map_channel"])[:, None, None, None]
-    tiles = np.where(inside, texels[at], 0).astype(float)
-    found, out = _twice(by, tiles), seen(memory, launch.values["planes"])
+    assert launch.grid[0] == -(-v["tiles"] // THREADS)
+    tiles = tiles_of(launch, memory, spec.layout, m, side, launch.grid[1])
+    found, out = twice(by, tiles), seen(memory, launch.values["planes"])
     for t in range(a * a):
         out[t * v["plane"] + _planes(v, launch.grid[1], v["tiles"])] = found[..., t // a, t % a]
 
@@ -362,7 +373,7 @@ def _filters_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int
     at = (v["start"] + np.arange(outer)[:, None, None, None] * v["step_outer"]
           + np.arange(v["inner"])[:, None, None] * v["step_inner"] + np.arange(r)[:, None] * step_r
           + np.arange(r) * step_s)
-    found = _twice(matrices(spec.points).G, seen(memory, launch.values["filters"])[at].astype(float))
+    found = twice(matrices(spec.points).G, seen(memory, launch.values["filters"])[at].astype(float))
     out = seen(memory, launch.values["planes"])
     for t in range(a * a):
         out[t * v["plane"] + _planes(v, outer, v["inner"])] = found[..., t // a, t % a]
@@ -370,12 +381,20 @@ def _filters_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int
 
 def _out_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory,
                   scalars: Mapping[str, float]) -> None:
-    a, m, filters = spec.points.inputs, spec.points.outputs, launch.grid[1]
-    image, row, column = _digits(launch, spec, v)
+    a, filters = spec.points.inputs, launch.grid[1]
+    assert launch.grid[0] == -(-v["tiles"] // THREADS)
     planes = seen(memory, launch.values["planes"])
     sums = np.stack([planes[t * v["plane"] + _planes(v, filters, v["tiles"])] for t in range(a * a)], -1).astype(float)
-    found = _twice(matrices(spec.points).A, sums.reshape(filters, -1, a, a))
-    k = np.arange(filters)[:, None]
+    transformed_back(launch, memory, scalars, spec.points, spec.layout, sums)
+
+
+def transformed_back(launch: Launch, memory: Memory, scalars: Mapping[str, float], points: Points, layout: str,
+                     sums: np.ndarray) -> None:
+    """The last step, of filters x tiles x elements of a tile."""
+    a, m, v = points.inputs, points.outputs, launch.numbers
+    image, row, column = _digits(v, layout)
+    found = twice(matrices(points).A, sums.reshape(len(sums), -1, a, a))
+    k = np.arange(len(sums))[:, None]
     for i in range(m):
         for j in range(m):
             p, q = row * m + i, column * m + j

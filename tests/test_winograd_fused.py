@@ -1,0 +1,152 @@
+"""The fused F(2x2, 3x3) against float64 with all options, forward and for images' gradients, in both layouts; what is
+documented of its error and of values that are no numbers; where it is chosen. MAXDNN_PROBLEMS sets how many problems
+are drawn (CI takes a sample)."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from maxdnn import ConvShape, ShapeError, conv_bprop_data, conv_fprop, prepare_filters
+from maxdnn.chips import preset
+from maxdnn.choose import choose, plan
+from maxdnn.families import winograd_fused
+from maxdnn.families.toomcook import FEW_CHANNELS
+from maxdnn.problem import data, forward
+from maxdnn.reference import conv_reference
+from tests import test_backward
+from tests.contract import run_plan
+from tests.test_families import LAYOUTS, check, judge, options
+
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "60")) // 3
+CHUNKS = 4
+NAME = "winograd_2x2_3x3_fused"
+EITHER = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def draw(rng):
+    while True:
+        n = rng.choice([1, 2, 3, rng.randint(1, 40), rng.choice([32, 64, 128])])
+        padding = rng.randint(0, 2), rng.randint(0, 2)
+        h, w = (max(1, 3 - 2 * pad) + rng.randint(0, 14) for pad in padding)
+        shape = ConvShape(n, rng.randint(1, 70), h, w, rng.randint(1, 150), 3, 3, 1, padding)
+        if shape.flops < 2e8:
+            return shape
+
+
+def arrays_of(made, seed=1):
+    rng = np.random.default_rng(seed)
+    return {role: rng.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_problems(chunk):
+    """Every third the gradient of the images."""
+    for number in range(chunk, PROBLEMS, CHUNKS):
+        rng = random.Random(20170000 + number)
+        shape, layout, asked = draw(rng), rng.choice(LAYOUTS), options(rng)
+        if number % 3:
+            check(shape, layout, rng, kernel=NAME, **asked)
+        else:
+            test_backward.check(shape, layout, "data", rng, kernel=NAME, alpha=asked["alpha"], beta=asked["beta"])
+
+
+@EITHER
+@pytest.mark.parametrize("shape", [
+    ConvShape(1, 1, 1, 1, 1, 3, 3, 1, 1), ConvShape(1, 4, 2, 2, 32, 3, 3, 1, 1), ConvShape(1, 5, 3, 3, 33, 3, 3),
+    ConvShape(33, 8, 4, 3, 31, 3, 3, 1, (0, 2)), ConvShape(2, 3, 1, 70, 65, 3, 3, 1, 1)], ids=str)
+def test_edges(shape, layout):
+    check(shape, layout, random.Random(5), kernel=NAME, bias=True, activation="relu", alpha=0.5, beta=-1.0)
+
+
+@EITHER
+@pytest.mark.parametrize("shape", [ConvShape(2, 16, 7, 6, 5, 3, 3, 1, 1), ConvShape(4, 33, 9, 4, 40, 3, 3, 1, (0, 2))],
+                         ids=str)
+def test_plans_do_what_their_kernels_promise(shape, layout):
+    made = plan(shape, layout=layout, kernel=NAME, bias=True, activation="relu", adds_out=True)
+    arrays = arrays_of(made)
+    judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
+    made = plan(shape, layout=layout, kernel=NAME, kind="data", adds_out=True)
+    arrays = arrays_of(made)
+    test_backward.judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
+
+
+@EITHER
+def test_images_and_gradients_that_begin_anywhere_are_copied(layout):
+    shape = ConvShape(3, 6, 7, 5, 9, 3, 3, 1, 1)
+    made = plan(shape, layout=layout, kernel=NAME, copy_images=True)
+    assert made.launches[0].spec.name == "spad"
+    arrays = arrays_of(made)
+    judge(made, arrays, conv_fprop(arrays["images"], arrays["filters"], plan=made))
+    made = plan(shape, layout=layout, kernel=NAME, kind="data", copy_gradients=True)
+    arrays = arrays_of(made)
+    found = conv_bprop_data(arrays["gradients"], arrays["filters"], (shape.H, shape.W), plan=made)
+    test_backward.judge(made, arrays, found)
+
+
+@EITHER
+def test_images_beyond_the_reach_of_a_texture(layout, monkeypatch):
+    """Runs of images, each with its part of a texture; all channels of C,H,W,N lie in one."""
+    shape = ConvShape(7, 6, 9, 8, 9, 3, 3, 1, 1)
+    monkeypatch.setattr(winograd_fused, "MAX_TEXELS", 3 * 6 * 9 * 8 + 512)
+    problem = forward(shape, layout=layout)
+    if layout == "CHWN":
+        with pytest.raises(ShapeError, match="images must have at most 1808 elements, the reach of a texture"):
+            choose(problem, preset(), NAME)
+        return
+    made = choose(problem, preset(), NAME)
+    assert len(made.passes) == 3
+    arrays = arrays_of(made)
+    judge(made, arrays, conv_fprop(arrays["images"], arrays["filters"], plan=made))
+    judge(made, arrays, run_plan(made, arrays, alpha=1.0)["out"])
+
+
+@EITHER
+def test_prepared_filters_give_the_same_bits(layout):
+    made = plan(ConvShape(3, 9, 8, 7, 33, 3, 3, 1, 1), layout=layout, kernel=NAME)
+    arrays = arrays_of(made)
+    prepared = prepare_filters(arrays["filters"], made)
+    assert list(prepared.arrays) == ["filter_planes"] and len(made.apart[1].launches) == 1
+    assert np.array_equal(conv_fprop(arrays["images"], prepared),
+                          conv_fprop(arrays["images"], arrays["filters"], plan=made))
+
+
+@EITHER
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
+def test_what_is_no_number_stays_in_its_tiles(layout, bad):
+    shape = ConvShape(2, 6, 7, 8, 6, 3, 3, 1, 1)
+    image, channel, row, column = 1, 5, 4, 5
+    made = plan(shape, layout=layout, kernel=NAME)
+    arrays = arrays_of(made)
+    clean = conv_fprop(arrays["images"], arrays["filters"], plan=made)
+    images = arrays["images"] if layout == "NCHW" else arrays["images"].transpose(3, 0, 1, 2)
+    images[image, channel, row, column] = bad
+    same = conv_fprop(arrays["images"], arrays["filters"], plan=made) == clean
+    same = same if layout == "NCHW" else same.transpose(3, 0, 1, 2)
+    touched = np.zeros((shape.P, shape.Q), bool)
+    touched[2:6, 4:8] = True  # tiles of rows 1 .. 4, 3 .. 6 and columns 3 .. 6, 5 .. 8
+    assert same[0].all() and same[1][:, ~touched].all() and not same[1][:, touched].all()
+
+
+@EITHER
+def test_the_error_is_what_is_documented(layout):
+    for padding, documented in ((0, 2e-7), (1, 3e-7)):
+        shape = ConvShape(2, 128, 12, 13, 64, 3, 3, 1, padding)
+        made = plan(shape, layout=layout, kernel=NAME, max_error=3e-7)
+        assert made.error == documented and made.algorithm == "winograd" and shape.C >= FEW_CHANNELS
+        arrays = arrays_of(made)
+        out = conv_fprop(arrays["images"], arrays["filters"], plan=made)
+        if layout == "NCHW":
+            arrays, out = {role: a.transpose(1, 2, 3, 0) for role, a in arrays.items()}, out.transpose(1, 2, 3, 0)
+        want, size = conv_reference(arrays["images"], arrays["filters"], padding=padding)
+        assert (abs(out - want) / size).max() < documented
+
+
+@pytest.mark.parametrize("kind", [forward, data])
+def test_what_it_does_not_serve(kind):
+    for shape, words in ((ConvShape(2, 4, 8, 8, 4, 5, 5), "filters of 5x5"),
+                         (ConvShape(2, 4, 8, 8, 4, 3, 3, 2), "stride 2x2"),
+                         (ConvShape(2, 4, 8, 8, 4, 3, 3, groups=2), "2 groups"),
+                         (ConvShape(2, 513, 8, 8, 513, 3, 3), "513 channels, more than 512")):
+        assert winograd_fused.FAMILY.refuses(kind(shape)) == words
