@@ -5,7 +5,7 @@ with its tables in them from the first call on, and every stream a workspace of 
 run on a stream before uploads nothing and allocates nothing."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -74,7 +74,12 @@ class Engine:
 
     def loaded(self, plan: Plan) -> "_Loaded":
         """The plan, ready to run with addresses."""
-        return self._kept(self._loaded, plan, PLANS, lambda: _Loaded(self.device, plan, self._shared))
+        found = self._loaded.get(plan)
+        if found is None:
+            return self._kept(self._loaded, plan, PLANS, lambda: _Loaded(self.device, plan, self._shared))
+        self._uses += 1
+        found.used = self._uses
+        return found
 
     def _lane(self, handle: int) -> "_Lane":
         key = handle, threading.get_ident() if handle == _PER_THREAD else 0
@@ -125,7 +130,6 @@ class _Loaded:
         self._device, self._plan, self._shared = device, plan, shared
         self._alignment = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
         self._textured = plan.textured
-        self._is_current = getattr(device, "is_current", lambda: True)
         self.free()
 
     def run(self, places: dict[str, int], workspace: int, scalars: Mapping[str, Any], stream: int) -> None:
@@ -139,23 +143,17 @@ class _Loaded:
         for name, offset in self.regions:
             places[name] = workspace + offset
         with self.lock:  # what is written below is read by the launches
-            if not self._launches:
+            if not self._prepared:
                 self._prepare()
             for values, at, name, offset in self._addresses:
                 values[at] = places[name] + offset
             for values, at, name in self._scalars:
                 values[at] = scalars[name]
-            if self._is_current():
-                for launch in self._launches:
-                    launch(stream)
-            else:
-                with self._device.active():  # type: ignore[attr-defined]
-                    for launch in self._launches:
-                        launch(stream)
+            self._go(stream)
 
     def free(self) -> None:
         self._prepared: list[Prepared] = []  # holds the modules, whose kernels die with them
-        self._launches: list[Callable[[int], None]] = []
+        self._go: Callable[[int], None]  # launches all on a stream
         self._addresses: list[tuple[Any, int, str, int]] = []  # where to write the address of what, and an offset
         self._scalars: list[tuple[Any, int, str]] = []
 
@@ -181,7 +179,8 @@ class _Loaded:
                     self._scalars.append((*prepared.slot(number), str(value)))
             self._addresses += [(*prepared.slot(name), *_begin(memory)) for name, memory in launch.textures.items()]
             every.append(prepared)
-        self._prepared, self._launches = every, [prepared.launch for prepared in every]
+        self._go = getattr(self._device, "launcher", _plain)(every)
+        self._prepared = every
 
     def _load(self) -> list[Function]:
         """The kernel of each launch."""
@@ -225,10 +224,17 @@ class _Plain:
             return self._args, what
         return self._addresses, [name for name, _, _ in self._textures].index(what)
 
-    def launch(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
         textures = {name: Texture(address, size, channels)
                     for address, (name, size, channels) in zip(self._addresses, self._textures, strict=True)}
         self._function.launch(self._grid, self._block, self._args, textures=textures, stream=stream or None)
+
+
+def _plain(prepared: Sequence[Any]) -> Callable[[int], None]:
+    def go(stream: int) -> None:
+        for launch in prepared:
+            launch.run(stream)
+    return go
 
 
 def load(device: Device, spec: KernelSpec) -> Module:

@@ -155,13 +155,17 @@ class LibCuda:
     def bind_texture(self, module, name, address, nbytes, channels):
         self.driver.log.append(("texture", name, address, nbytes))
 
-    def launcher(self, function, grid, block, shared_bytes, arguments, launching):
-        module, name = next(key for key, handle in self.functions.items() if handle == function)
-
+    def launcher(self, launches, context=0):
         def go(stream):
+            if context and self.current_context() != context:
+                return False
             assert self.current_context(), "no context is current"
-            assert module in self.images, "the kernel's module has been unloaded"
-            self.driver.log.append(("launch", name, grid, block, bytes(arguments), shared_bytes, stream))
+            for launch in launches:
+                module, name = next(key for key, handle in self.functions.items() if handle == launch.function)
+                assert module in self.images, "the kernel's module has been unloaded"
+                self.driver.log.append(("launch", name, launch.grid, launch.block, bytes(launch.arguments),
+                                        launch.shared_bytes, stream))
+            return True
         return go
 
     def copy_in(self, address, data, stream):

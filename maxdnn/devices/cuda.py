@@ -20,7 +20,7 @@ from ..chips import Chip
 from ..cubin import Cubin, CubinKernel, read
 from ..errors import DeviceError, LaunchError
 from ..launch import ArgumentPacker, check_geometry
-from .driver import Driver, DriverError
+from .driver import Driver, DriverError, Launch
 from .protocol import Dim3, Texture
 
 try:
@@ -101,8 +101,8 @@ class GpuFunction:
             data += self.module.bind_textures(self.kernel, textures or {}, len(data))
             self.module.send_texture_objects()
             room = ctypes.create_string_buffer(data, len(data))
-            driver().launcher(self.handle, grid, block, self.dynamic + shared_bytes, room,
-                              self.launching)(stream_handle(stream))
+            driver().launcher([Launch(self.handle, grid, block, self.dynamic + shared_bytes, room, self.launching)])(
+                stream_handle(stream))
 
     def prepare(self, grid: Dim3, block: Dim3, args: Sequence[Any], textures: Mapping[str, int]) -> "PreparedLaunch":
         """See devices/protocol.py."""
@@ -135,11 +135,10 @@ class PreparedLaunch:
         self._words, self._floats = memoryview(room).cast("Q"), memoryview(room).cast("f")
         if not module.native:
             self._slots |= {name: (self._words, first + 2 * number) for number, (name, _) in enumerate(kernel.textures)}
-        self._go = driver().launcher(function.handle, grid, block, function.dynamic,
-                                     (ctypes.c_char * len(data)).from_buffer(room), function.launching)
+        self.launch = Launch(function.handle, grid, block, function.dynamic,
+                             (ctypes.c_char * len(data)).from_buffer(room), function.launching)
         self._module = module
-        # Called as it is where there is nothing else to do.
-        self.launch: Callable[[int], None] = self._launch if self._bound or module.uses_objects else self._go
+        self.plain = not self._bound and not module.uses_objects  # there is nothing to do before
 
     def slot(self, what: int | str) -> tuple[Any, int]:
         if isinstance(what, str):
@@ -148,11 +147,11 @@ class PreparedLaunch:
         assert param.size in (4, 8) and param.offset % param.size == 0, f"{self._kernel.name}: argument {what}"
         return (self._words, param.offset // 8) if param.size == 8 else (self._floats, param.offset // 4)
 
-    def _launch(self, stream: int) -> None:
+    def bind(self) -> None:
+        """What the driver is told before a launch that is not `plain`."""
         for (name, nbytes, channels), address in zip(self._bound, self._addresses, strict=True):
             self._module.bind_native(name, Texture(address, nbytes, channels))
         self._module.send_texture_objects()
-        self._go(stream)
 
 
 class GpuModule:
@@ -347,9 +346,27 @@ class GpuDevice:
         and has not been done."""
         return self._active
 
-    def is_current(self) -> bool:
-        """Whether the device's context is the calling thread's."""
-        return (_driver or driver()).current_context() == self.context
+    def launcher(self, prepared: Sequence[PreparedLaunch]) -> Callable[[int], None]:
+        """See devices/protocol.py."""
+        if all(one.plain for one in prepared):
+            together = driver().launcher([one.launch for one in prepared], self.context)
+
+            def go(stream: int) -> None:
+                if not together(stream):
+                    with self._active:
+                        together(stream)
+            return go
+        each = [(one, driver().launcher([one.launch])) for one in prepared]
+
+        def bind_and_go(stream: int) -> None:
+            if driver().current_context() != self.context:
+                with self._active:
+                    bind_and_go(stream)
+                return
+            for one, launch in each:
+                one.bind()
+                launch(stream)
+        return bind_and_go
 
     def stream_handle(self, stream: Any) -> int:
         """The driver handle of a stream, 0 for the default one. Raises LaunchError for what is no stream."""

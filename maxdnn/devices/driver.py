@@ -4,8 +4,8 @@ are those of the CUDA Driver API reference; every call wants a current context."
 
 import ctypes
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,69 @@ _CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
+_ELSEWHERE = -1  # another context is current
+# A row: the function; grid, block, shared bytes and a number unused; CU_LAUNCH_PARAM_*. The result: 0, _ELSEWHERE, or
+# an error's code below the number of the launch.
+_TEXT = """
+%row = type { ptr, [8 x i32], ptr }
+declare i32 @cuLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+declare i32 @cuCtxGetCurrent(ptr)
+define i64 @launch_all(ptr %stream, ptr %table, i64 %count, ptr %context) {
+begin:
+  %place = alloca ptr
+  %any = icmp eq ptr %context, null
+  br i1 %any, label %loop, label %look
+look:
+  store ptr null, ptr %place
+  %failed = call i32 @cuCtxGetCurrent(ptr %place)
+  %current = load ptr, ptr %place
+  %same = icmp eq ptr %current, %context
+  br i1 %same, label %loop, label %elsewhere
+elsewhere:
+  ret i64 -1
+loop:
+  %n = phi i64 [ 0, %begin ], [ 0, %look ], [ %next, %one ]
+  %left = icmp ult i64 %n, %count
+  br i1 %left, label %one, label %done
+one:
+  %function = getelementptr %row, ptr %table, i64 %n, i32 0
+  %f = load ptr, ptr %function
+""" + "".join(f"""
+  %at{j} = getelementptr %row, ptr %table, i64 %n, i32 1, i32 {j}
+  %v{j} = load i32, ptr %at{j}""" for j in range(7)) + """
+  %extra = getelementptr %row, ptr %table, i64 %n, i32 2
+  %e = load ptr, ptr %extra
+  %code = call i32 @cuLaunchKernel(ptr %f, i32 %v0, i32 %v1, i32 %v2, i32 %v3, i32 %v4, i32 %v5, i32 %v6, ptr %stream,
+                                   ptr null, ptr %e)
+  %next = add i64 %n, 1
+  %bad = icmp ne i32 %code, 0
+  br i1 %bad, label %wrong, label %loop
+wrong:
+  %low = zext i32 %code to i64
+  %high = shl i64 %n, 32
+  %both = or i64 %high, %low
+  ret i64 %both
+done:
+  ret i64 0
+}
+"""
+
+
+class _Row(ctypes.Structure):
+    _fields_ = [("function", ctypes.c_void_p), ("numbers", ctypes.c_uint32 * 8), ("extra", ctypes.c_void_p)]
+
+
+class Launch(NamedTuple):
+    """`arguments`: a ctypes array of their bytes. `launching`: for the text of errors."""
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: Any
+    launching: str
+
+
 class DriverError(DeviceError):
     """A driver call failed."""
 
@@ -30,9 +93,8 @@ class Driver:
         self._lib = lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         self._attribute = lib.cuPointerGetAttribute
         self._attribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
-        self._launch = lib.cuLaunchKernel
-        self._launch.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
         self._context = lib.cuCtxGetCurrent
+        self._launch_all = self._compiled()
 
     def _call(self, name: str, *args: Any) -> None:
         code = getattr(self._lib, name)(*args)
@@ -132,22 +194,41 @@ class Driver:
         self._call("cuTexRefSetAddress_v2", ctypes.byref(offset), reference, ctypes.c_uint64(address),
                    ctypes.c_size_t(nbytes))
 
-    def launcher(self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
-                 arguments: Any, launching: str) -> Callable[[int], None]:
-        """Launches a kernel on a stream, with what the ctypes array `arguments` holds at that moment. `launching`: for
-        the text of errors."""
-        size = ctypes.c_size_t(len(arguments))
-        extra = (ctypes.c_void_p * 5)(_PARAM_BUFFER, ctypes.addressof(arguments), _PARAM_BYTES, ctypes.addressof(size),
-                                      _PARAM_END)
-        launch, (gx, gy, gz), (x, y, z) = self._launch, grid, block
-        keep = arguments, size
+    def launcher(self, launches: Sequence[Launch], context: int = 0) -> Callable[[int], bool]:
+        """Puts launches on a stream, one after the other, with what their arguments hold at that moment, by one call of
+        machine code: a call of ctypes for each takes longer than the driver does. False, and nothing launched, if
+        `context` is given and not the calling thread's. Raises DriverError."""
+        rows = (_Row * len(launches))()
+        keep: list[Any] = [rows]
+        for row, launch in zip(rows, launches, strict=True):
+            size = ctypes.c_size_t(len(launch.arguments))
+            extra = (ctypes.c_void_p * 5)(_PARAM_BUFFER, ctypes.addressof(launch.arguments), _PARAM_BYTES,
+                                          ctypes.addressof(size), _PARAM_END)
+            row.function, row.extra = launch.function, ctypes.addressof(extra)
+            row.numbers[:] = (*launch.grid, *launch.block, launch.shared_bytes, 0)
+            keep += launch.arguments, size, extra
+        call, table, count = self._launch_all, ctypes.addressof(rows), len(rows)
 
-        def go(stream: int) -> None:
-            code = launch(function, gx, gy, gz, x, y, z, shared_bytes, stream, None, extra)
+        def go(stream: int) -> bool:
+            code = call(stream, table, count, context)
             if code:
+                if code == _ELSEWHERE:
+                    return False
                 assert keep
-                raise DriverError(f"{launching}: {self._error('cuLaunchKernel', code)}")
+                number, code = divmod(code, 1 << 32)
+                raise DriverError(f"{launches[number].launching}: {self._error('cuLaunchKernel', code)}")
+            return True
         return go
+
+    def _compiled(self) -> Any:
+        """`launch_all` (_TEXT), calling this library."""
+        from ..emu import native  # LLVM, which nothing else of a native card's calls needs
+
+        for name in ("cuLaunchKernel", "cuCtxGetCurrent"):
+            native.export(name, ctypes.cast(getattr(self._lib, name), ctypes.c_void_p).value or 0)
+        self._code = native.Code(native.compile_module(_TEXT))
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        return kind(self._code.address("launch_all"))
 
     def copy_in(self, address: int, data: np.ndarray, stream: int) -> None:
         """Copy a host array to the device in the order of a stream; on return the copy is done."""

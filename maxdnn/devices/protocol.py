@@ -1,7 +1,7 @@
 """What a device must offer. The virtual GPU and real GPUs fulfil the same protocol, so nothing above this folder knows
 which one it talks to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -55,10 +55,6 @@ class Prepared(Protocol):
         """A sequence and an index: where to write the value of the argument of that number, or the address of the
         texture reference of that name."""
 
-    @property
-    def launch(self) -> Callable[[int], None]:
-        """Launches with what stands there, on the stream with that handle, in the context that is current."""
-
 
 class Module(Protocol):
     """A loaded cubin with its own constant banks and global variables."""
@@ -82,8 +78,8 @@ class Device(Protocol):
     LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
     stream with that handle now. `capture_of(handle) -> int`: a number for the graph that the stream is recorded into,
     0 if it runs.
-    `is_current() -> bool` and `active()`, where launches that are prepared need a context: whether it is current, and
-    what makes it that for the time of a `with`.
+    `launcher(prepared) -> Callable[[int], None]`, where launches can be prepared: launches them in their order, with
+    what stands there then, on the stream with that handle.
     `chip`: the Chip to choose plans for; else that of `preset`, the timing model's name of what a virtual GPU is.
     `elapsed_seconds(work, repeats, before=)`, where time can be measured: seconds of each of `repeats` runs of
     `work()`, `before()` having been called before each."""

@@ -25,6 +25,12 @@ class Conv2d(nn.Conv2d):
 
     frozen = False
 
+    def forward(self, input: Tensor) -> Tensor:
+        own = self._parameters  # to find them as attributes takes as long as half a launch
+        if "weight" in own and "bias" in own:
+            return self._conv_forward(input, own["weight"], own["bias"])
+        return super().forward(input)
+
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.padding_mode == "zeros":
             how = self.stride, self.padding, self.dilation, self.groups

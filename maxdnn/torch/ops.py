@@ -31,7 +31,7 @@ Conf = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, group
 _ROLES = "images", "filters", "bias"
 
 _plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
-_eager: dict[tuple[Any, ...], tuple[Plan, Any, int, int, torch.Size]] = {}  # see `eager`
+_eager: dict[tuple[Any, ...], "Ready"] = {}  # see `eager`
 _devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
 
 
@@ -99,16 +99,16 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
     if where < 0:
         engine.run(plan, _views(used), _ONE, device)
     else:
-        launch(plan, device, where, {role: tensor.data_ptr() for role, tensor in used.items()})
+        launch(plan, engine.of(device), out, {role: tensor.data_ptr() for role, tensor in used.items()})
 
 
-def launch(plan: Plan, device: Any, where: int, places: dict[str, int]) -> None:
-    """Run a plan on the current stream of a CUDA device, on operands at these addresses."""
+def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int]) -> None:
+    """Run a plan on the current stream of the CUDA device of `out`, on operands at these addresses."""
     nbytes = plan.workspace_bytes
     # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
-    room = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{where}") if nbytes else None
-    engine.of(device).loaded(plan).run(places, 0 if room is None else room.data_ptr(), _ONE,
-                                       torch._C._cuda_getCurrentRawStream(where))
+    room = out.new_empty(-(-nbytes // FLOAT_BYTES)) if nbytes else None
+    on.loaded(plan).run(places, 0 if room is None else room.data_ptr(), _ONE,
+                        torch._C._cuda_getCurrentRawStream(out.get_device()))
 
 
 def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
@@ -128,22 +128,35 @@ def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tens
     if not plain(given):
         return None
     try:
-        found = _eager.get((*[tensor.shape for tensor in given], how))
+        found = _eager.get((input.shape, weight.shape, bias if bias is None else bias.shape, input.get_device(), how))
     except TypeError:  # lists: the long way says what is wrong, if anything is
         return None
-    if found is None:
-        return None
-    plan, device, easy, where, shape = found
-    places = {}
-    for role, tensor in zip(_ROLES, given):  # noqa: B905 (the bias may be missing)
-        address = tensor.data_ptr()
-        if tensor.get_device() != where or address % easy:
-            return None
-        places[role] = address
-    out = input.new_empty(shape)
-    places["out"] = out.data_ptr()
-    launch(plan, device, where, places)
-    return out
+    return None if found is None else found.run(_ROLES, given, {})
+
+
+class Ready:
+    """A call like one that was made: nothing is left to say but where its tensors lie."""
+
+    __slots__ = "_easy", "_engine", "_plan", "_shape", "_where"
+
+    def __init__(self, plan: Plan, where: int) -> None:
+        device, self._easy = device_of(where)
+        self._engine, self._plan, self._where = engine.of(device), plan, where
+        self._shape = plan.array_shapes()["out"]
+
+    def run(self, roles: Sequence[str], given: Sequence[Tensor], places: dict[str, int]) -> Tensor | None:
+        """The result for tensors of these roles, images first, and other operands at `places`, which is changed; None
+        if one of them lies elsewhere, or so that the plan cannot read it."""
+        where, easy = self._where, self._easy
+        for role, tensor in zip(roles, given):  # noqa: B905 (the bias may be missing)
+            address = tensor.data_ptr()
+            if address % easy or tensor.get_device() != where:
+                return None
+            places[role] = address
+        out = given[0].new_empty(self._shape)
+        places["out"] = out.data_ptr()
+        launch(self._plan, self._engine, out, places)
+        return out
 
 
 def plain(given: Sequence[Tensor]) -> bool:
@@ -156,7 +169,7 @@ def plain(given: Sequence[Tensor]) -> bool:
         if (tensor.dtype is not torch.float32 or not tensor.is_contiguous() or tensor.is_neg()
                 or (wanted and tensor.requires_grad)):
             return False
-    return not torch.is_autocast_enabled(given[0].device.type)
+    return not torch.is_autocast_enabled("cuda" if given[0].is_cuda else given[0].device.type)
 
 
 def _interposed() -> bool:
@@ -176,7 +189,7 @@ def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any,
         if len(_eager) >= REMEMBERED:
             _eager.clear()
         with suppress(TypeError):  # lists are no keys
-            _eager[(*given, how)] = plan, *_devices[where], where, out.shape
+            _eager[input.shape, weight.shape, bias if bias is None else bias.shape, where, how] = Ready(plan, where)
 
 
 def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
