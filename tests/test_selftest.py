@@ -199,9 +199,12 @@ def test_an_error_nobody_thought_of_is_a_result_too():
 
 
 WORKER = """
-    import json, sys, time
-    first = int(sys.argv[2])
-    for n in range(first, 6):
+    import json, os, pathlib, sys, time
+    folder = pathlib.Path(sys.argv[0]).parent
+    folder.joinpath(f"began {os.getpid()}").touch()
+    for line in sys.stdin:
+        n = int(line)
+        folder.joinpath(f"ran {n} {os.getpid()}").touch()
         if n == 1:
             sys.exit(139)        # dies
         if n == 3:
@@ -215,34 +218,71 @@ WORKER = """
 """
 
 
-def test_an_item_that_kills_or_stops_its_process_costs_only_itself(tmp_path, monkeypatch):
-    class Named:
-        part = "kernels"
+class Named:
+    def __init__(self, name, part="kernels"):
+        self.name, self.part = name, part
 
-        def __init__(self, name):
-            self.name = name
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """The other process, as a script in a folder where it notes what it runs; of six items, each a group of its own,
+    the last is to be measured alone."""
     script = tmp_path / "worker.py"
     script.write_text(textwrap.dedent(WORKER))
     monkeypatch.setattr(run, "WORKER", (sys.executable, str(script)))
     monkeypatch.setattr(run, "PATIENCE", 2.0)
-    monkeypatch.setattr(run, "every", lambda quick: [Named(f"item {n}") for n in range(6)])
-    found = list(run.apart(0))
-    assert [r.name for r in found] == [f"item {n}" for n in range(6)]
-    assert [r.state for r in found] == [SAME, FAILED, SAME, FAILED, FAILED, SAME]
-    assert "its process died" in found[1].text and found[4].text == ""
-    script.write_text("")  # nothing runs at all
+    monkeypatch.setattr(run, "every", lambda quick: [Named(f"item {n}", "times" if n == 5 else "kernels")
+                                                     for n in range(6)])
+    return script
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_an_item_that_kills_or_stops_its_process_costs_only_itself(most, worker, monkeypatch):
+    found = dict(run.apart(0, most=most))
+    assert sorted(found) == list(range(6)) and all(found[n].name == f"item {n}" for n in found)
+    assert [found[n].state for n in range(6)] == [SAME, FAILED, SAME, FAILED, FAILED, SAME]
+    assert "its process died" in found[1].text and "no answer within 2 s" in found[3].text and found[4].text == ""
+    assert len(list(worker.parent.glob("ran 3 *"))) == (2 if most > 1 else 1), "blamed only where it runs alone"
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_card_on_which_nothing_runs_is_given_up(most, worker, monkeypatch):
+    worker.write_text("")
     monkeypatch.setattr(run, "_IN_A_ROW", 2)
-    assert [r.text[:12] for r in run.apart(0)] == ["no answer wi"] * 2 + ["not run: the"] * 4
+    texts = [result.text[:12] for _, result in run.apart(0, most=most)]
+    assert texts == ["no answer wi"] * 2 + ["not run: the"] * 4
+
+
+def test_items_of_a_kernel_go_to_one_process_and_measurements_run_alone(worker, monkeypatch):
+    monkeypatch.setattr(run, "_groups", lambda items: [[0, 2], [5]])
+    found = [number for number, _ in run.apart(0, most=8)]
+    assert sorted(found[:2]) == [0, 2] and found[2] == 5
+    ran = {path.name.split()[1]: path.name.split()[2] for path in worker.parent.glob("ran *")}
+    assert ran["0"] == ran["2"] != ran["5"]
+
+
+def test_groups_hold_every_item_once():
+    items = run.every(True)
+    groups = run._groups(items)
+    assert sorted(n for group in groups for n in group) == list(range(len(items)))
+    kernels_of = [{items[n].plan.spec.name for n in group} for group in groups if items[group[0]].part == "kernels"]
+    assert all(len(names) == 1 for names in kernels_of) and len(kernels_of) == len(set().union(*kernels_of))
+
+
+@pytest.mark.parametrize(("memory", "cpus", "wanted"), [(500, 8, 1), (2048, 8, 2), (143771, 8, 8), (143771, 256, 12)])
+def test_processes_fit_the_card_and_the_computer(memory, cpus, wanted, monkeypatch):
+    monkeypatch.setattr(run.os, "sched_getaffinity", lambda pid: set(range(cpus)), raising=False)
+    assert run.processes(memory) == wanted
 
 
 def test_the_worker_ends_at_a_failure_on_a_card_and_its_lines_are_results(monkeypatch):
     lines = []
     some = [item("forward"), item("bias")]
     monkeypatch.setattr(run, "every", lambda quick: some)
-    assert run.serve(Broken(), 0, True, lines.append) == 1 and len(lines) == 1
+    assert run.serve(Broken(), True, ["0\n", "1\n"], lines.append) == 1 and len(lines) == 1
     assert json.loads(lines[0].removeprefix(run.MARK))["state"] == FAILED
     lines.clear()
-    assert run.serve(card(), 1, True, lines.append) == 0
+    assert run.serve(card(), True, ["1\n"], lines.append) == 0
     assert [json.loads(x.removeprefix(run.MARK))["name"] for x in lines] == [some[1].name]
 
 
@@ -250,14 +290,15 @@ def test_a_test_that_is_stopped_leaves_what_it_had(tmp_path, monkeypatch, capsys
     from maxdnn.commands import selftest
 
     def stopped(stand, quick, tell):
-        yield Result("kernels", "one", SAME, "")
-        yield Result("kernels", "two", SAME, "")
+        yield 1, Result("kernels", "two", SAME, "")
+        yield 0, Result("kernels", "one", SAME, "")
         raise KeyboardInterrupt
     monkeypatch.setattr(run, "here", stopped)
     monkeypatch.setattr(selftest, "_EVERY", 0.0)
     path = tmp_path / "report.md"
     assert main(["selftest", "--device", "virtual", "--report", str(path)]) == 130
     found = report.read(path)
+    assert [r["name"] for r in found["results"]] == ["one", "two"]
     assert found["counts"][SAME] == 2 and not found["complete"] and not report.passed(found)
     assert "stopped before its end" in path.read_text()
 

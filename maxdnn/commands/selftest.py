@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from ..files import check_writable
     from ..selftest import report
     from ..selftest.items import Stand
-    from ..selftest.run import apart, here
+    from ..selftest.run import apart, here, processes
     from ._progress import Progress
 
     if args.report:
@@ -35,19 +35,24 @@ def run(args: argparse.Namespace) -> int:
     stand = Stand(chosen(args.device))
     around = report.about(stand)
     print(report.heading(around))
-    results: list[Result] = []
+    results: dict[int, Result] = {}  # by the number of the item: they come in any order
     written = time.monotonic()
     with Progress("testing") as tell:
-        for result in (apart(stand.device.ordinal, args.quick, tell) if stand.card else here(stand, args.quick, tell)):
-            results.append(result)
+        for number, result in (apart(stand.device.ordinal, args.quick, tell, processes(around["device"]["memory_mib"]))
+                               if stand.card else here(stand, args.quick, tell)):
+            results[number] = result
             if report.worth_saying(result):
                 print(f"{result.part}: {report.line(result)}", flush=True)
             if args.report and time.monotonic() - written > _EVERY:
-                report.write(args.report, report.made(around, results, complete=False))
+                report.write(args.report, report.made(around, _ordered(results), complete=False))
                 written = time.monotonic()
-    found = report.made(around, results)
+    found = report.made(around, _ordered(results))
     if args.report:
         report.write(args.report, found)
         print(f"wrote {args.report}")
     print(", ".join(f"{n} {state}" for state, n in found["counts"].items()))
     return 0 if report.passed(found) else 1
+
+
+def _ordered(results: "dict[int, Result]") -> "list[Result]":
+    return [results[number] for number in sorted(results)]

@@ -1,4 +1,5 @@
-"""`python -m maxdnn.selftest.worker ORDINAL FIRST QUICK`: items of a self-test on a GPU, in a process of their own."""
+"""`python -m maxdnn.selftest.worker ORDINAL QUICK`: items of a self-test on a GPU, in a process of their own, whose
+numbers it reads line by line."""
 
 import sys
 
@@ -12,5 +13,5 @@ def _write(line: str) -> None:
 
 
 if __name__ == "__main__":
-    ordinal, first, quick = map(int, sys.argv[1:])
-    sys.exit(serve(cuda.device(ordinal), first, bool(quick), _write))
+    ordinal, quick = map(int, sys.argv[1:])
+    sys.exit(serve(cuda.device(ordinal), bool(quick), sys.stdin, _write))
