@@ -4,7 +4,7 @@ from ..isa import Instruction, Operand
 from .machine import Machine, V
 from .operands import extend, i64, raw, result32, result64, select_part, signs
 from .registry import semantics
-from .single import canonical, flush, saturate
+from .single import NAN, canonical, flush, saturate
 
 INTEGRAL = {"ROUND": "", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ"}
 HALF_NAN = 0x7FFF
@@ -54,6 +54,8 @@ def f2f_round(m: Machine, i: Instruction) -> None:
         value = flush(m, value)
     if i.mods["rnd"] in INTEGRAL:
         value = m.integral(value, INTEGRAL[i.mods["rnd"]])
+    elif type_ == "F32":  # no arithmetic makes its NaN the GPU's
+        value = m.select(m.fcmp("uno", value, value), m.bitcast(m.const("i32", NAN), "f32"), value)
     _write_float(m, i, type_, value)
 
 

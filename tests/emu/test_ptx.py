@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from maxdnn import cubin
@@ -16,6 +18,9 @@ from maxdnn.emu.ptx import translate
 from maxdnn.emu.targets import PTX_VERSIONS, for_capability
 from maxdnn.errors import CubinError, TranslationError
 from maxdnn.families.registry import kernels
+from maxdnn.launch import ArgumentPacker
+from maxdnn.selftest.items import SAME, Stand
+from maxdnn.selftest.probes import questions
 from tests import oracles
 from tests.corpus import cases, compiler
 from tests.emu.test_undefined import HEADER
@@ -250,3 +255,26 @@ def test_signs_of_sixteen_bits_wrap():
                 f"cvt.u16.u32 %rs{to}, %wide; }}") in wrapping
     assert "abs.s32 \t%r2, %r1;" in wrapping
     oracles.ptxas(wrapping, "sm_90")
+
+
+class Translating(VirtualGpu):
+    """Runs the vendor's code of translations, which take all arguments as one block. Without textures."""
+
+    def load(self, data):
+        given, module = cubin.read(data), super().load(oracles.ptxas(translate(cubin.read(data), "sm_52"), "sm_52"))
+
+        def function(name):
+            pack, launch = ArgumentPacker(given.kernel(name)), module.function(name).launch
+            return SimpleNamespace(name=name, launch=lambda grid, block, args, textures: launch(
+                grid, block, [np.frombuffer(pack(args), np.uint8)]))
+        return SimpleNamespace(function=function)
+
+
+@pytest.mark.parametrize("source", ["flags", "floats", "integers"])
+def test_translations_answer_the_questions_of_the_self_test_as_the_virtual_gpu_does(source):
+    """NaN payloads, denormals, corners of integers: instruction by instruction."""
+    question = next(q for q in questions() if q.source == source)
+    stand = Stand(Translating())
+    stand.card = True  # it is the one that is asked
+    found = question.run(stand)
+    assert found.state == SAME, found.text
