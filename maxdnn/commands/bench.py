@@ -174,17 +174,21 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _summary(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """How often and by how much this library is ahead, for each kind of measured rows."""
+    """How often and by how much this library is ahead, and how its errors compare, for each kind of measured rows."""
     lines = []
     rows = [row for row in rows if "cudnn_seconds" in row]
     for kind in KINDS:
+        of_kind = [row for row in rows if row["kind"] == kind]
         for part, what in (("", "convolutions"), ("whole_", "whole")):
-            ratios = [row[f"cudnn_{part}seconds"] / row[f"{part}seconds"] for row in rows
-                      if row["kind"] == kind and f"{part}seconds" in row]
+            ratios = [row[f"cudnn_{part}seconds"] / row[f"{part}seconds"] for row in of_kind if f"{part}seconds" in row]
             if ratios:
                 mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
                 lines.append(f"{kind}, {what}: ahead of cuDNN in {sum(r > 1 for r in ratios)} of {len(ratios)}, "
                              f"geometric mean of the speed {mean:.2f}, least {min(ratios):.2f}")
+        for name, what in (("error", "outputs"), ("gradient_error", "gradients")):
+            worse = [row[name] / row[f"cudnn_{name}"] for row in of_kind if row.get(f"cudnn_{name}")]
+            if worse:
+                lines.append(f"{kind}, {what}: at most {max(worse):.2f} times as far from float64 as cuDNN's")
     return lines
 
 

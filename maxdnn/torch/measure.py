@@ -7,7 +7,8 @@ not), and of the whole: the network's forward pass, or a step of training with t
 is ("eager": the host's time is in it wherever the GPU waits for it) or replayed as a CUDA graph. Medians of event
 times. Errors are relative, root of mean squares, against the same network in float64: of the outputs, and of the
 gradients of all parameters together; the median of a few batches, since where rounding turns a ReLU on or off decides
-how far gradients are off.
+how far gradients are off. The float64 network's convolutions are matrix products over explicit patches, so that no
+convolution library says what is right.
 
 For inference this library's layers are `frozen`: what is made of the filters alone is made once."""
 
@@ -20,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .. import tuned
+from ..devices import find
 from ..networks import convolutions
 from ..shape import ConvShape
 from . import conv2d, ops, replace
@@ -40,13 +43,15 @@ class Bench:
         torch.cuda.set_device(self.device)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
-        self.about = {"gpu": torch.cuda.get_device_name(self.device), "torch": torch.__version__,
-                      "cudnn": torch.backends.cudnn.version()}
+        facts: Any = find.gpu(ordinal)
+        self.about = {"gpu": facts.name, "driver": facts.facts()["driver"], "library": tuned.library(),
+                      "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
 
     def network(self, name: str, n: int, training: bool, modes: Sequence[str] = MODES) -> Iterator[dict[str, Any]]:
         """A row for each mode."""
         torch.manual_seed(1)
-        stock = Network(name).to(self.device).train(training)
+        with self.device:
+            stock = Network(name).train(training)
         own = replace(copy.deepcopy(stock), frozen=not training)
         errors = self._errors(own, stock, training, n)
         images = self._images(stock, n, 0)
@@ -100,7 +105,7 @@ class Bench:
         return statistics.median(times[1:])
 
     def _errors(self, own: Any, stock: Any, training: bool, n: int) -> dict[str, float]:
-        right = copy.deepcopy(stock).double()
+        right = _exact(stock)
         found: dict[str, list[float]] = {}
         for seed in range(_BATCHES):
             images = self._images(stock, n, seed)
@@ -114,6 +119,27 @@ class Bench:
     def _images(self, model: Any, n: int, seed: int) -> Tensor:
         generator = torch.Generator(self.device).manual_seed(seed)
         return torch.rand(n, *model.image, device=self.device, generator=generator) - 0.5
+
+
+class _Exact(nn.Conv2d):
+    """Explicit patches times filters."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        assert self.groups == 1 and not isinstance(self.padding, str)
+        patches = F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+        size = [(x + 2 * pad - dil * (k - 1) - 1) // step + 1 for x, k, step, pad, dil in zip(
+            input.shape[2:], self.kernel_size, self.stride, self.padding, self.dilation, strict=True)]
+        out = (weight.flatten(1) @ patches).unflatten(2, size)
+        return out if bias is None else out + bias[:, None, None]
+
+
+def _exact(model: Any) -> Any:
+    """A copy in float64."""
+    right = copy.deepcopy(model).double()
+    for module in right.modules():
+        if isinstance(module, nn.Conv2d):
+            module.__class__ = _Exact
+    return right
 
 
 def _relative(found: Tensor, wanted: Tensor) -> float:

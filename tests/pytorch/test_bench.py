@@ -1,5 +1,6 @@
 """`maxdnn bench` and what it measures with, as far as that goes without a GPU; test_gpu.py has the rest."""
 
+import copy
 import json
 import sys
 
@@ -59,6 +60,17 @@ def test_a_network_s_rows_have_times_and_errors(with_tiny):
     assert 0 < row["error"] < 1e-6 and 0 < row["gradient_error"] < 1e-5 and row["kind"] == "training"
     (row,) = OnTheCpu().network("tiny", 2, False, ["eager"])
     assert 0 < row["error"] < 1e-6 and "gradient_error" not in row
+
+
+def test_the_float64_network_is_pytorchs_own(with_tiny):
+    for name in ("tiny", "unet", "inception"):
+        torch.manual_seed(3)
+        model = Network(name).eval()
+        x = torch.rand(1, *((3, 6, 6) if name == "tiny" else (3, 96, 96) if name == "unet" else model.image))
+        wanted, right = copy.deepcopy(model).double(), measure._exact(model)
+        with torch.inference_mode():
+            a, b = wanted(x.double()), right(x.double())
+        assert a.shape == b.shape and ((a - b).norm() <= 1e-12 * a.norm())
 
 
 def test_the_command_measures_where_there_is_a_gpu(with_tiny, monkeypatch, tmp_path, capsys):
