@@ -3,8 +3,10 @@ family of algorithms (through its C interface), the SGEMM rate of cuBLAS as the 
 the driver reports it while kernels run. FP32 throughout, TF32 off."""
 
 import ctypes
+import importlib
 import importlib.util
 import statistics
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from maxdnn import ConvShape
+from maxdnn import ConvShape, DeviceError
+from maxdnn.devices import find
 
 # Values of cudnn_ops.h / cudnn_cnn.h (cuDNN 9 documentation).
 _NCHW, _FLOAT, _CROSS_CORRELATION, _FMA_MATH = 0, 0, 1, 3
@@ -29,6 +32,22 @@ BACKWARD = {
                 {0: "ALGO_0", 1: "ALGO_1", 2: "FFT", 3: "ALGO_3", 4: "WINOGRAD", 5: "WINOGRAD_NONFUSED",
                  6: "FFT_TILING"}, (0, 1, 3))}
 """Of a gradient: function, function of its workspace, algorithms, those that are direct."""
+
+
+def gpu_device(ordinal: int) -> Any:
+    """The device of a GPU; ends the program with a line where it cannot be had."""
+    try:
+        return find.gpu(ordinal)
+    except DeviceError as error:
+        sys.exit(str(error))
+
+
+def needed(module: str, package: str) -> Any:
+    """A module; ends the program with a line where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        sys.exit(f"{Path(sys.argv[0]).name} needs {module}: pip install {package}")
 
 
 class CudnnError(Exception):
@@ -126,10 +145,9 @@ class ClockSampler:
     """Reads the SM clock of a GPU from NVML in a thread while work runs. Needs nvidia-ml-py."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        import pynvml
-        self._nvml = pynvml
-        pynvml.nvmlInit()
-        self._gpu = pynvml.nvmlDeviceGetHandleByIndex(ordinal)
+        self._nvml = needed("pynvml", "nvidia-ml-py")
+        self._nvml.nvmlInit()
+        self._gpu = self._nvml.nvmlDeviceGetHandleByIndex(ordinal)
         self.samples: list[int] = []
 
     @property

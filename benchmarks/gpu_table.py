@@ -25,13 +25,13 @@ from gpu_baselines import (
     Cudnn,
     CudnnError,
     Timing,
+    gpu_device,
     layer_data,
     measure,
     sgemm,
 )
 
 import maxdnn
-from maxdnn.devices import cuda as gpu
 from maxdnn.layers import LAYERS, Layer
 from maxdnn.reference import reference_rows, relative_error
 
@@ -39,7 +39,7 @@ TOLERANCE = 2e-6
 SIZES = (1024, 2048, 4096, 8192)  # of square products
 
 
-def efficiency(layer: Layer, timing: Timing, device: gpu.GpuDevice) -> float:
+def efficiency(layer: Layer, timing: Timing, device: Any) -> float:
     """The paper's measure in percent, with the clocks of all SMs at the clock that was read."""
     return 100 * layer.shape.efficiency_from_clocks(timing.seconds * timing.sm_mhz * 1e6 * device.sms)
 
@@ -48,7 +48,7 @@ class GpuTable:
     """Measures layers on one GPU."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        self.device = gpu.device(ordinal)
+        self.device = gpu_device(ordinal)
         self.clock = ClockSampler(ordinal)
         with self.device.active():
             self.cudnn = Cudnn()

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, ClockSampler, Cudnn, CudnnError
+from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, ClockSampler, Cudnn, CudnnError, gpu_device, needed
 from suite_gradients import gradient_row
 
 import maxdnn
@@ -27,11 +27,6 @@ from maxdnn.families import registry
 from maxdnn.layers import LAYERS
 from maxdnn.plans import Plan
 from maxdnn.problem import Problem, forward
-
-try:
-    from maxdnn.devices import cuda as gpu
-except maxdnn.DeviceError as error:
-    sys.exit(str(error))
 
 # C, H=W, K, R=S, stride, padding of every distinct convolution (Simonyan and Zisserman 2014, table 1, E; He et al.
 # 2015, table 1, 50 layers, with the stride in the 3x3 convolution as frameworks have it).
@@ -73,13 +68,13 @@ class Suite:
     """Measures on one GPU."""
 
     def __init__(self, ordinal: int, seconds: float) -> None:
-        import torch
-        self.torch, self.seconds = torch, seconds
+        self.device = gpu_device(ordinal)
+        self.torch = torch = needed("torch", "torch")
+        self.seconds = seconds
         torch.cuda.set_device(ordinal)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         torch.empty(1, device="cuda")
-        self.device = gpu.device(ordinal)
         self.clock = ClockSampler(ordinal)
         self.cudnn = Cudnn()
         import pycuda.driver as cuda

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -172,3 +173,29 @@ def test_the_table_does_not_follow_what_somebody_measured(bench: Any, tmp_path: 
     assert maxdnn.plan(shape).spec.name == other
     row = bench.simulated(TINY[1], bench.OURS, preset("gm204"), lambda share: None)
     assert row["kernel"] == maxdnn.plan(shape, tuned=False).spec.name != other
+
+
+SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "argparse" in path.read_text())
+
+
+def without_modules(script: Path, options: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """A script run where pycuda, PyTorch and NVML are not."""
+    run = (f"import runpy, sys; sys.modules |= dict.fromkeys(('pycuda', 'torch', 'pynvml')); "
+           f"sys.argv = [{str(script)!r}, *{options!r}]; sys.path[:0] = [{str(script.parent)!r}, {str(ROOT)!r}]; "
+           f"runpy.run_path({str(script)!r}, run_name='__main__')")
+    return subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, cwd=folder)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_says_what_it_takes_wherever_it_is(script: Path) -> None:
+    done = without_modules(script, ["--help"], ROOT)
+    assert done.returncode == 0 and done.stdout.startswith("usage: ") and not done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("script", "options", "missing"), [
+    ("gpu_table", [], "pycuda"), ("gpu_counters", [], "pycuda"), ("suite", ["--json", "x.json"], "pycuda"),
+    ("two_gpus", [], "torch"), ("alexnet_overfeat", ["--gpu", "--output", "."], "pycuda")])
+def test_what_is_missing_is_said_in_a_line(script: str, options: list[str], missing: str, tmp_path: Path) -> None:
+    done = without_modules(ROOT / "benchmarks" / f"{script}.py", options, tmp_path)
+    assert done.returncode == 1 and missing in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not list(tmp_path.iterdir())
