@@ -32,6 +32,7 @@ SHAPES = {
     "1x1": ConvShape(5, 40, 4, 4, 65, 1, 1),
     "1x1, stride 2": ConvShape(5, 24, 6, 6, 33, 1, 1, 2),
     "5x5": ConvShape(4, 24, 8, 8, 32, 5, 5, 1, 2),
+    "5x5, no padding": ConvShape(4, 24, 9, 9, 32, 5, 5),
     "130 images, few filters": ConvShape(132, 8, 4, 4, 20, 3, 3, 1, 1),
     "groups": ConvShape(8, 16, 5, 5, 24, 3, 3, 1, 1, 1, 2),
     "depthwise 3x3": ConvShape(2, 12, 7, 7, 12, 3, 3, 1, 1, 1, 12),
