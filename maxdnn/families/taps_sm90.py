@@ -1,5 +1,6 @@
 """Direct convolution for many images in machine code of compute capability 9.0: as in `taps`, a block computes one
-output pixel and walks over the taps inside the map alone. For C,H,W,N, any number of channels."""
+output pixel and walks over the taps inside the map alone. For C,H,W,N, any number of channels; N,C,H,W is transposed,
+which costs little beside sums of many images."""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from ..problem import Alignment, Problem
 from .correlate import Correlation, correlations, maps_of
 from .direct import MAX_ELEMENTS, TEXEL_FLOATS
 from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
-from .layout import MAX_GRID_YZ, reduce
+from .layout import MAX_GRID_YZ, reduce, transpose
 from .taps import bank, inside
 
 GROUP = 8
@@ -56,11 +57,13 @@ KERNELS = tuple(_kernel(name, filters, loop, name == "elements") for name, filte
 
 def refuses(problem: Problem) -> str | None:
     every, maps = correlations(problem), maps_of(problem)
-    if problem.layout != "CHWN":
-        return "layout NCHW"
+    if problem.layout == "NCHW" and problem.reads_out:
+        return "beta in layout NCHW"
+    if problem.layout == "NCHW" and every[0].K // every[0].groups % TEXEL_FLOATS:
+        return f"{every[0].K // every[0].groups} filters in layout NCHW, no multiple of {TEXEL_FLOATS}"
     if every[0].N % TEXEL_FLOATS:
         return f"N={every[0].N}, no multiple of {TEXEL_FLOATS}"
-    if problem.operand(maps).alignment < Alignment.TEXTURE:
+    if problem.layout == "CHWN" and problem.operand(maps).alignment < Alignment.TEXTURE:
         return f"{maps} that begin where no texture may"
     if not all(taps for s in every for axis in inside(s) for taps in axis):
         return "pixels without any tap inside the map"
@@ -121,13 +124,22 @@ def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
     before: list[Launch] = []
     launches: list[Launch] = []
     used = taps = 0
-    for s in correlations(problem):
+    every = correlations(problem)
+    names = {"maps": maps_of(problem), "out": "out"}
+    if problem.layout == "NCHW":
+        s = every[0]
+        names = {"maps": "maps_chwn", "out": "out_kpqn"}
+        regions |= {"maps_chwn": FLOAT_BYTES * s.C * s.H * s.W * s.N,
+                    "out_kpqn": FLOAT_BYTES * s.K * s.whole[0] * s.whole[1] * s.N}
+        before.append(transpose("maps_chwn", maps_of(problem), s.N, s.C * s.H * s.W,
+                                f"{maps_of(problem)} change layout: the kernel reads C,H,W,N"))
+    for s in every:
         _check_limits(s, spec)
-        filters, row_texels = bank(problem, s, regions, before)
+        filters, row_texels = _bank(problem, s, regions, before)
         if tail.pixels:
             regions["parts"] = FLOAT_BYTES * tail.parts * s.K * tail.pixels * s.N
         for group in range(s.groups):
-            launches += _passes(problem, s, spec, group, filters, row_texels, tail)
+            launches += _passes(problem, s, spec, group, names | {"filters": filters}, row_texels, tail)
         rows, columns = inside(s)
         used += sum(map(len, rows)) * sum(map(len, columns))
         taps += s.P * s.Q * s.R * s.S
@@ -135,15 +147,28 @@ def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
     if tail.pixels:
         notes.append(f"the sums of the last {tail.pixels} pixels, which do not fill the chip, are split {tail.parts} "
                      "ways; the parts are added in a fixed order")
-        launches.append(_sum(problem, s, tail))
+        launches.append(_sum(problem, s, tail, names["out"]))
+    if problem.layout == "NCHW":
+        launches.append(transpose("out", "out_kpqn", s.K * s.whole[0] * s.whole[1], s.N,
+                                  "the output K,P,Q,N changes layout"))
     return make(problem, "taps_sm90", spec, (*before, *launches), regions, notes)
 
 
-def _sum(problem: Problem, s: Correlation, tail: Tail) -> Launch:
+def _bank(problem: Problem, s: Correlation, regions: dict[str, int], before: list[Launch]) -> tuple[str, int]:
+    """Where the filters are read, and the texels of a row of theirs."""
+    if problem.layout == "CHWN" or problem.kind == "data":
+        return bank(problem, s, regions, before)
+    regions["filters_crsk"] = FLOAT_BYTES * s.patch * s.K
+    before.append(transpose("filters_crsk", "filters", s.K, s.patch,
+                            "filters change layout: the kernel reads C,R,S,K"))
+    return "filters_crsk", s.K // TEXEL_FLOATS
+
+
+def _sum(problem: Problem, s: Correlation, tail: Tail, out: str) -> Launch:
     """Of the parts of a tail."""
     length, plane = tail.pixels * s.N, s.P * s.Q * s.N
     at = FLOAT_BYTES * (plane - length)
-    return reduce("parts", Part("out", at) if at else "out", tail.parts, s.K * length, (length, s.K, 1), s.K,
+    return reduce("parts", Part(out, at) if at else out, tail.parts, s.K * length, (length, s.K, 1), s.K,
                   fused(problem, 0), plane)
 
 
@@ -195,11 +220,11 @@ def _parts(s: Correlation, spec: NativeKernel, pixels: np.ndarray, tail: Tail) -
     return np.concatenate(words) if words else pixels
 
 
-def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, filters: str,
+def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, names: Mapping[str, str],
             row_texels: int, tail: Tail) -> Iterator[Launch]:
     (tile_n, tile_k), k, c = spec.tile, s.K // s.groups, s.C // s.groups
     whole = s.whole[0] * s.whole[1]
-    vectors = problem.operand("out").alignment >= Alignment.VECTOR
+    vectors = names["out"] != "out" or problem.operand("out").alignment >= Alignment.VECTOR
 
     def part(name: str, floats: int) -> str | Part:
         return Part(name, FLOAT_BYTES * floats) if floats else name
@@ -207,9 +232,9 @@ def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, fi
     flags = ending["flags"]
     assert isinstance(flags, int)
     values: dict[str, Value] = ending | {
-        "flags": flags | _VECTORS * vectors, "maps": part(maps_of(problem), group * c * s.H * s.W * s.N),
-        "filters": part(filters, group * (row_texels // s.groups) * TEXEL_FLOATS),
-        "out": part("out", (group * k * whole + s.start) * s.N), "parts": "parts" if tail.pixels else 0,
+        "flags": flags | _VECTORS * vectors, "maps": part(names["maps"], group * c * s.H * s.W * s.N),
+        "filters": part(names["filters"], group * (row_texels // s.groups) * TEXEL_FLOATS),
+        "out": part(names["out"], (group * k * whole + s.start) * s.N), "parts": "parts" if tail.pixels else 0,
         "k": k, "n": s.N,
         "map_channel": 0 if spec.elements else s.H * s.W * s.N * FLOAT_BYTES, "map_texels": s.N // TEXEL_FLOATS,
         "filter_channel": 0 if spec.elements else s.R * s.S * row_texels * 16,
@@ -223,8 +248,8 @@ def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, fi
         steps = -(-table[3:4 * count:4].astype(np.int64) // (GROUP if spec.elements else 1))
         pixels = count - tail.pixels * (tail.parts - 1)
         flops = 2 * s.N * pixels * k * (c * s.R * s.S + 1)
-        yield Launch(spec, grid, values, _work(s, spec, grid, steps, c), doing, ("out", *["parts"][:tail.pixels]), {},
-                     {"table": table.tobytes()}, flops)
+        yield Launch(spec, grid, values, _work(s, spec, grid, steps, c), doing,
+                     (names["out"], *["parts"][:tail.pixels]), {}, {"table": table.tobytes()}, flops)
 
 
 def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps: np.ndarray, channels: int) -> Work:

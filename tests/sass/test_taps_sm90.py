@@ -44,7 +44,7 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
         shape = random_layer(rng, groups)
         kind = data if rng.integers(0, 4) == 0 else forward
         ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
-        problem = kind(shape, layout="CHWN", reads_out=bool(rng.integers(0, 3) == 0),
+        problem = kind(shape, layout=rng.choice(["CHWN", "CHWN", "NCHW"]), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=unaligned, **ending)
         if taps_sm90.refuses(problem) is None:
             return problem
