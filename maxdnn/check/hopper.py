@@ -116,6 +116,7 @@ def _required(producer: Instruction, key: Key, consumer: Instruction, role: str)
     return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
 
 
+_LOADS = ("LD", "LDG", "LDL", "LDS")
 _QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu"}  # which read operands in order
 
 
@@ -235,7 +236,11 @@ class Checker:
     @staticmethod
     def _tells(later: Instruction, queue: str, earlier: Instruction, read: bool) -> bool:
         """Whether the later of two tells of the earlier one: a queue reads in order, and results of one kind come in
-        order, those of the slow unit all."""
+        order, those of the slow unit all. A load that a predicate may skip tells of none, unless the same one skips
+        both: on an H200 a load behind which another was skipped had not arrived."""
+        guard, its = ((x.guard.index, x.guard.negated) for x in (later, earlier))
+        if not read and earlier.opcode in _LOADS and guard not in ((PT, False), its):
+            return False
         same = _QUEUES.get(_class(earlier), "") == queue
         return same and (read or queue == "xu" or earlier.opcode == later.opcode)
 

@@ -115,3 +115,16 @@ def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> 
         loop = code[start:end + 1]
         assert len(loop) == spec.slots[0]
         assert sum(inst.opcode == "FFMA" for inst in loop) == (768 if spec.tile[1] == 96 else 1024)
+
+
+def test_a_load_is_not_told_of_by_one_that_a_predicate_may_skip() -> None:
+    """Without its barrier an H200 gave wrong results: the next load of that barrier has another guard."""
+    image = built(SOURCE, "sm_90")
+    kernel = cubin.read(image).kernel("sm90_elements_K96_N128")
+    code = kernel.instructions
+    first = next(i for i, inst in enumerate(code) if inst.opcode == "LDG" and inst.guard.index == 5)
+    assert code[first + 1].opcode == "LDG" and code[first + 1].guard.index == 6
+    at = image.index(kernel.code) + 16 * first
+    word = int.from_bytes(image[at:at + 16], "little") | 7 << 110
+    changed = image[:at] + word.to_bytes(16, "little") + image[at + 16:]
+    assert not next(r for r in check_cubin(changed) if r.kernel == kernel.name).ok
