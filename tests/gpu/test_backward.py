@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from maxdnn import conv_bprop_bias, plan
+from maxdnn.families import classes
+from maxdnn.problem import data
 from tests import test_backward as backward
 from tests.gpu.test_gpu import Guarded, device  # noqa: F401
+from tests.test_classes import served
 
 pytestmark = pytest.mark.gpu
 CHUNKS = 20
@@ -24,16 +27,30 @@ def case(number):
     return plan(shape, layout=layout, kernel=kernel, kind=kind, adds_out=beta != 0), alpha, beta
 
 
+def check(device, made, alpha, beta, seed):  # noqa: F811
+    """One call: every element within its tolerance, nothing else touched."""
+    arrays = backward.arrays_of(made, seed)
+    placed = {role: Guarded(device, array) for role, array in arrays.items()}
+    backward.call(made, {role: x.array for role, x in placed.items()}, alpha=alpha, beta=beta, out=placed["out"].array)
+    backward.judge(made, arrays, placed["out"].get(), alpha, beta)
+    assert all((placed[role].get() == arrays[role]).all() for role in placed if role != "out")
+
+
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_match_float64_and_touch_nothing_else(device, chunk):  # noqa: F811
     for number in range(chunk * EACH, (chunk + 1) * EACH):
-        made, alpha, beta = case(number)
-        arrays = backward.arrays_of(made, number)
-        placed = {role: Guarded(device, array) for role, array in arrays.items()}
-        backward.call(made, {role: x.array for role, x in placed.items()}, alpha=alpha, beta=beta,
-                      out=placed["out"].array)
-        backward.judge(made, arrays, placed["out"].get(), alpha, beta)
-        assert all((placed[role].get() == arrays[role]).all() for role in placed if role != "out")
+        check(device, *case(number), number)
+
+
+@pytest.mark.parametrize("spec", classes.KERNELS, ids=lambda spec: spec.name)
+def test_random_problems_by_classes_of_pixels(device, spec):  # noqa: F811
+    for number in range(EACH):
+        rng = random.Random(f"{spec.name} {number}")
+        shape, layout = served(rng)
+        names = classes.candidates(data(shape, layout=layout))
+        kernel = rng.choice([name for name in names if name.split("_split")[0] == spec.name])
+        beta = rng.choice([0.0, 0.0, -1.5])
+        check(device, plan(shape, layout=layout, kernel=kernel, kind="data", adds_out=beta != 0), 1.0, beta, number)
 
 
 def test_the_same_bits_in_twenty_runs_of_twenty_problems(device):  # noqa: F811
