@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, conv_bprop_data, plan
-from maxdnn.families import classes
+from maxdnn.families import classes, pixels
 from maxdnn.families.correlate import pixel_classes, refuses_classes
 from maxdnn.problem import data
 from tests.contract import run_plan
@@ -90,6 +90,9 @@ def test_strides_are_one_launch():
     made = plan(s, layout="NCHW", kind="data", kernel="sconv_classes_K64_J64")
     assert [launch.spec.name for launch in made.launches] == ["sturn", "sconv_classes_K64_J64"]
     assert "over the taps of 9 classes of pixels" in made.explain() and "of the taps lie on gradients" in made.explain()
+    assert plan(s, layout="NCHW", kind="data").family == "classes"
+    others = (s, "strides of a gradient, which classes serves in one launch"), (replace(s, K=12), None)
+    assert all(pixels.refuses(data(shape, layout="NCHW")) == what for shape, what in others)
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])
