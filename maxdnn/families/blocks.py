@@ -27,7 +27,7 @@ MOST = 128
 _FILTERS = KernelSpec("sblock_filters", "blocks.sass", """Filters for blocks of pixels. Grid: x = filters * taps,
 y = tiles of 128 columns.""")
 _BLOCKS = KernelSpec("sblocks", "blocks.sass", """Puts the pixels of blocks where they belong. Grid: x = tiles of 128
-elements of a row, y = rows, z = maps.""")
+elements of a row, y = fours of rows, z = maps.""")
 _DIVISORS = 32768  # up to here the kernels' divisions by a multiplication are exact
 _THREADS = 128
 
@@ -165,8 +165,8 @@ def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
         "block_h": block[0], "block_h_magic": -(-2**31 // block[0]), "block_w": block[1],
         "block_w_magic": -(-2**31 // block[1]), "origin_h": origin[0], "origin_w": origin[1], "rows": x.P,
         "columns": x.Q}
-    grid = -(-s.W * images // _THREADS), s.H, maps
-    work = Work(grid[0] * s.H * maps, 4 * 60, 1500, FLOAT_BYTES * s.N * s.C * s.H * s.W * (2 + problem.reads_out))
+    grid = -(-s.W * images // _THREADS), -(-s.H // 4), maps
+    work = Work(grid[0] * grid[1] * maps, 4 * 180, 1500, FLOAT_BYTES * s.N * s.C * s.H * s.W * (2 + problem.reads_out))
     return Launch(_BLOCKS, grid, values, work, "the pixels of blocks go where they belong", ("out",))
 
 
