@@ -36,18 +36,24 @@ PIXELS_FIRST, TESTS = 4, 8
 
 _ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in; simulated
 _ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block alone on an SM, by warps; simulated
-_SCHEDULER_REGISTERS, _SHARED_BYTES = 16384, 98304  # of Maxwell (CUDA C Programming Guide, compute capability 5.2)
+_SCHEDULER_REGISTERS = 16384  # of compute capability 5.2 and 9.0 (CUDA C Programming Guide)
+_SHARED_BYTES = 98304  # of an SM, given to blocks by 256; compute capability 5.2 (the same)
 _FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work; simulated
 _SCATTERED = 1.9  # with images innermost neighbouring taps share no line: AlexNet's conv1 on an H200, N = 128
 
 
+def _warps(registers: int) -> int:
+    """Of an SM at a time: registers belong to a scheduler and are given to a warp by 256."""
+    return _SCHEDULER_REGISTERS // (32 * -(-registers // 8) * 8) * SCHEDULERS
+
+
 @dataclass(frozen=True)
 class PixelKernel(TileKernel):
-    """`translated_resident`: blocks of an SM at a time by the registers that ptxas 12.9 takes of the translation for
-    sm_90. `turned`: reads filters K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none",
-    "one" for all elements of an iteration, "each"."""
+    """`translated_registers`: of a thread, as ptxas 12.9 makes it of the translation for sm_90. `turned`: reads filters
+    K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none", "one" for all elements of an
+    iteration, "each"."""
 
-    translated_resident: int
+    translated_registers: int
     turned: bool = False
     tests: str = "one"
 
@@ -77,9 +83,13 @@ class PixelKernel(TileKernel):
 
     @cached_property
     def resident(self) -> int:
-        """Blocks of an SM at a time, by registers, which belong to a scheduler, and shared memory."""
-        warps = _SCHEDULER_REGISTERS // (32 * self.max_registers) * SCHEDULERS
-        return min(warps // self.warps, _SHARED_BYTES // self.shared_bytes)
+        """Blocks of an SM at a time, by registers and shared memory."""
+        return min(_warps(self.max_registers) // self.warps, _SHARED_BYTES // (-(-self.shared_bytes // 256) * 256))
+
+    @property
+    def translated_resident(self) -> int:
+        """Likewise of the translation, for which shared memory is no limit."""
+        return _warps(self.translated_registers) // self.warps
 
     def one_test(self, tested: bool) -> bool:
         """Whether an iteration is 8 channels of a tap, for maps whose taps are tested or not; else any elements in a
@@ -89,6 +99,7 @@ class PixelKernel(TileKernel):
 
 def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: tuple[int, int], *, turned: bool = False,
             tests: str = "one") -> PixelKernel:
+    """`translated`: issue slots of the loop and registers of a thread."""
     j, k = tile
     name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * turned + "_taps" * (tests == "each")
     return PixelKernel(name, f"pixels_{j}x{k}.sass", f"""Forward convolution of {j} pixels and {k} filters a block, or a
@@ -96,21 +107,21 @@ part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k /
                        *translated, turned, tests)
 
 
-PIXELS_64X64 = _kernel((64, 64), (527, 641), (647, 7))
+PIXELS_64X64 = _kernel((64, 64), (527, 641), (647, 141))
 
 KERNELS = (
     PIXELS_64X64,
-    _kernel((64, 64), (534, 652), (666, 6), tests="each"),
-    _kernel((64, 64), (526, 598), (644, 7), turned=True, tests="none"),
-    _kernel((64, 64), (534, 658), (676, 6), turned=True, tests="each"),
-    _kernel((32, 64), (528, 648), (658, 12)),
-    _kernel((32, 64), (527, 611), (665, 13), turned=True, tests="none"),
-    _kernel((32, 64), (535, 671), (695, 12), turned=True, tests="each"),
-    _kernel((64, 32), (534, 665), (683, 12), tests="none"),
-    _kernel((128, 32), (534, 669), (675, 6), tests="none"),
-    _kernel((128, 128), (523, 632), (612, 2)),
-    _kernel((128, 128), (522, 586), (610, 2), turned=True, tests="none"),
-    _kernel((128, 128), (526, 641), (629, 2), turned=True, tests="each"),
+    _kernel((64, 64), (534, 652), (666, 160), tests="each"),
+    _kernel((64, 64), (526, 598), (644, 142), turned=True, tests="none"),
+    _kernel((64, 64), (534, 658), (676, 156), turned=True, tests="each"),
+    _kernel((32, 64), (528, 648), (658, 154)),
+    _kernel((32, 64), (527, 611), (665, 152), turned=True, tests="none"),
+    _kernel((32, 64), (535, 671), (695, 162), turned=True, tests="each"),
+    _kernel((64, 32), (534, 665), (683, 162), tests="none"),
+    _kernel((128, 32), (534, 669), (675, 152), tests="none"),
+    _kernel((128, 128), (523, 632), (612, 127)),
+    _kernel((128, 128), (522, 586), (610, 124), turned=True, tests="none"),
+    _kernel((128, 128), (526, 641), (629, 128), turned=True, tests="each"),
 )
 
 

@@ -8,11 +8,14 @@ import pytest
 
 from maxdnn import ConvShape
 from maxdnn.choose import plan
+from maxdnn.cubin import read
 from maxdnn.cubins import asset, cubin
 from maxdnn.devices.protocol import Texture
+from maxdnn.emu import ptx
 from maxdnn.emu.gpu import VirtualGpu
 from maxdnn.families import classes, pixel_kernels
 from maxdnn.families.taps import TAPS_64X64
+from tests import oracles
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop
 
@@ -101,6 +104,15 @@ def test_the_loop_of_the_class_kernels_steps_and_exchanges(spec):
     texels, filters = spec.tile[0] * 8 // (32 * spec.warps), 2 * spec.tile[1] // (32 * spec.warps)
     assert mix == Counter({"FFMA": 512, "LDS": 32, "LDG": texels + filters, "LDC": 3, "BAR": 1, "BRA": 1,
                            "STS": texels + filters, "IADD": 2 * (texels + filters) + 1, "LOP": 4})
+
+
+@pytest.mark.parametrize("spec", [x for x in pixel_kernels.KERNELS if x.tile[1] == 32], ids=lambda spec: spec.name)
+def test_registers_of_a_translation_are_those_that_the_vendor_takes(spec):
+    data = cubin(spec.source.removesuffix(".sass"), "sm_52")
+    made = oracles.ptxas(ptx.translate(read(data), "sm_90"), "sm_90")
+    assert read(made).kernels[spec.name].registers == spec.translated_registers
+    warps = 4 * (16384 // (32 * -(-spec.translated_registers // 8) * 8))  # a scheduler has 16384 registers
+    assert spec.translated_resident == warps // spec.warps
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7])
