@@ -46,7 +46,7 @@ def rows(suite: Suite, name: str, plan: Plan) -> list[dict[str, Any]]:
         copy = suite.seconds_of(lambda target=target, source=source: target.copy_(source))
         found.append({"layer": name, "n": s.N, "layout": plan.layout, "kernel": launch.spec.name, "step": STEPS[step],
                       "bytes": nbytes, "blocks": launch.grid[0] * launch.grid[1], "seconds": seconds,
-                      "copy_seconds": copy, "gpu": suite.device.name})
+                      "copy_seconds": copy})
     return found
 
 
