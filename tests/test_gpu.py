@@ -25,7 +25,7 @@ def fake(request, monkeypatch):
 
 def run(fake, **options):
     arrays = [fake_cuda.Array(s) for s in ((8, 5, 5, 64), (8, 3, 3, 64), (64, 3, 3, 64))]
-    options.setdefault("plan", maxdnn.plan(LAYER))
+    options.setdefault("plan", maxdnn.plan(LAYER, algorithm="direct"))
     assert maxdnn.conv_fprop(*arrays[:2], out=arrays[2], **options) is arrays[2]
     return arrays
 
@@ -145,9 +145,10 @@ def test_a_plan_for_aligned_arrays_refuses_others_and_says_which_plan_would_serv
     if not gpu.device(0).native:
         arrays[0].__cuda_array_interface__["data"] = (arrays[0].gpudata + 4, False)
     with pytest.raises(maxdnn.ShapeError, match=r"images must begin at a multiple of .*copy_images=True"):
-        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(LAYER))
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(LAYER, algorithm="direct"))
     assert not verbs(driver, "launch")
-    maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=maxdnn.plan(LAYER, copy_images=True, copy_filters=True))
+    copying = maxdnn.plan(LAYER, algorithm="direct", copy_images=True, copy_filters=True)
+    maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=copying)
     assert [entry[1] for entry in verbs(driver, "launch")] == ["spad", "spad", "sconv_fprop_K64_N64"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, ShapeError, conv_bprop_data, conv_fprop, prepare_filters
-from maxdnn.chips import preset
+from maxdnn.chips import Chip, preset
 from maxdnn.choose import choose, plan
 from maxdnn.families import winograd_fused
 from maxdnn.families.toomcook import FEW_CHANNELS
@@ -150,3 +150,23 @@ def test_what_it_does_not_serve(kind):
                          (ConvShape(2, 4, 8, 8, 4, 3, 3, groups=2), "2 groups"),
                          (ConvShape(2, 513, 8, 8, 513, 3, 3), "513 channels, more than 512")):
         assert winograd_fused.FAMILY.refuses(kind(shape)) == words
+
+
+H200 = Chip("an H200", 132, 2431.5, native=False, arch="sm_90")
+
+
+@EITHER
+@pytest.mark.parametrize("chip, sizes, fused", [
+    (preset("gm204"), (32, 64, 56, 56, 64), True), (preset("gm204"), (32, 32, 56, 56, 32), True),
+    (preset("gm204"), (32, 128, 28, 28, 128), False), (preset("gm200"), (4, 64, 224, 224, 64), True),
+    (preset("gm200"), (4, 128, 56, 56, 256), False), (H200, (32, 16, 112, 112, 16), True),
+    (H200, (32, 64, 56, 56, 64), False), (H200, (32, 32, 112, 112, 32), False)], ids=str)
+def test_it_is_taken_where_simulation_and_measurement_say_that_it_is_faster(layout, chip, sizes, fused):
+    made = choose(forward(ConvShape(*sizes, 3, 3, 1, 1), layout=layout), chip)
+    assert (made.family == "winograd_fused") == fused
+
+
+def test_it_is_the_fast_choice_where_errors_must_be_small():
+    deep = ConvShape(16, 256, 28, 28, 256, 3, 3, 1, 1)  # simulated 2.32 million clocks; F(2x2, 3x3) in three steps 2.40
+    assert choose(forward(deep, layout="NCHW"), preset(), max_error=3e-7).family == "winograd_fused"
+    assert choose(forward(deep, layout="NCHW"), preset()).family == "winograd"

@@ -30,7 +30,7 @@ GROUP = 4
 MAX_BLOCKS = 2**31 - 1  # along x of a grid
 (POINTS,) = (points for points in TABLE if (points.outputs, points.taps) == (2, 3))
 _RESIDENT = 2  # blocks of an SM at a time, by their registers
-_FILLED = {"NCHW": 0.96, "CHWN": 0.88}  # of the issue slots while two blocks are in their loops; simulated
+_FILLED = {"NCHW": 0.96, "CHWN": 0.95}  # of the issue slots while two blocks are in their loops; simulated
 _ENDS = 1110  # clocks of a warp in front of the loop and behind it that others have nothing to issue in; simulated
 _ALONE, _LATENCY = 880, 10200  # clocks of an iteration and of the rest of a block that has an SM for itself; simulated
 
@@ -38,8 +38,8 @@ _ALONE, _LATENCY = 880, 10200  # clocks of an iteration and of the rest of a blo
 @dataclass(frozen=True)
 class FusedKernel(KernelSpec):
     """`layout`: of maps and results. `slots`: issue slots of a warp for an iteration, the mean of those that load maps
-    and of those that load filters, and for all the rest. `translated`: of an iteration of the translation, with what it
-    waits for: as timed on an H200, where that is twice as long as its instructions."""
+    and of those that load filters, and for all the rest. `translated`: of an iteration of the translation, mean of
+    all warps, counted on an H200; that is more than twice as many, a tenth of them for registers it runs out of."""
 
     layout: str
     slots: tuple[int, int]
@@ -56,7 +56,7 @@ tiles of 2 x 2 results and {FILTERS} filters a block; see winograd_fused.inc. Gr
 x = ceil(tiles / {TILES}) * ceil(k / {FILTERS}).""", layout, slots, translated)
 
 
-KERNELS = _kernel("CHWN", (295, 548), 1050), _kernel("NCHW", (295, 524), 1050)
+KERNELS = _kernel("CHWN", (295, 548), 724), _kernel("NCHW", (295, 524), 724)
 _KERNELS: Mapping[str, FusedKernel] = {spec.layout: spec for spec in KERNELS}
 assert set(_KERNELS) == set(LAYOUTS)
 
@@ -132,8 +132,8 @@ def _run(layer: winograd.Layer, spec: FusedKernel, images: str, first: int, coun
 def _work(spec: FusedKernel, blocks: int, groups: int, nbytes: int) -> Work:
     loop, rest = spec.slots
     warps = spec.threads // 32
-    slots, translated = (warps * (groups * x + rest + _ENDS) / _FILLED[spec.layout] for x in (loop, spec.translated))
-    return Work(blocks, slots, groups * _ALONE + _LATENCY, nbytes, translated, _RESIDENT, warps)
+    slots, translated = (warps * (groups * x + rest + _ENDS) for x in (loop, spec.translated))
+    return Work(blocks, slots / _FILLED[spec.layout], groups * _ALONE + _LATENCY, nbytes, translated, _RESIDENT, warps)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
