@@ -91,7 +91,7 @@ def process(rank: int, port: int, options: argparse.Namespace, found: Any) -> No
         if rank == 0:
             found.put(result)
         gc.collect()  # the model, which holds the group: its threads must be gone before Python's end
-        torch.distributed.barrier()
+        torch.distributed.barrier(device_ids=[rank] if on_gpu else None)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -199,3 +199,10 @@ def test_what_is_missing_is_said_in_a_line(script: str, options: list[str], miss
     done = without_modules(ROOT / "benchmarks" / f"{script}.py", options, tmp_path)
     assert done.returncode == 1 and missing in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_two_gpus_came_to_the_losses_of_one() -> None:
+    found = json.loads((ROOT / "benchmarks" / "results" / "two_gpus.h200.json").read_text())
+    assert len(found["losses"]) == len(found["losses_alone"]) == len(found["losses_stock"]) == 20
+    assert found["losses"][-1] < 0.5 * found["losses"][0] and "H200" in found["what"]
+    assert found["difference"] <= 4 * found["difference_by_order"] and found["difference"] < 1e-3

@@ -63,6 +63,9 @@ def networks() -> str:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             parts.append(f"{what} ahead in {sum(r > 1 for r in ratios)} of {len(ratios)}, geometric mean {mean:.2f}, "
                          f"least {min(ratios):.2f}")
+        far = max(row[name] / row[f"cudnn_{name}"] for row in rows for name in ("error", "gradient_error")
+                  if name in row)
+        parts.append(f"at most {far:.1f} times as far from float64 as cuDNN")
         lines.append(f"{kind.capitalize()}: {'; '.join(parts)}." + "  " * (kind == "inference"))
     return "\n".join(lines)
 

@@ -39,8 +39,8 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     else:
         padding = pair("padding", padding)
     if input.dim() == 3:
-        return ops.conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
-    out = ops.conv2d(input, weight, bias, stride, padding, dilation, groups)
+        return ops.made(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+    out = ops.made(input, weight, bias, stride, padding, dilation, groups)
     if input is given and not torch.compiler.is_compiling():
         ops.remember(input, weight, bias, how, out, stride, padding, dilation, groups)
     return out

@@ -29,6 +29,7 @@ _ONE = {"alpha": np.float32(1)}
 Numbers = Sequence[Any]
 Conf = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups
 _ROLES = "images", "filters", "bias"
+_KINDS = Tensor, torch.nn.Parameter
 
 _plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
 _eager: dict[tuple[Any, ...], "Ready"] = {}  # see `eager`
@@ -157,6 +158,26 @@ class Ready:
         places["out"] = out.data_ptr()
         launch(self._plan, self._engine, out, places)
         return out
+
+
+def made(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
+    """What the operator gives; past the dispatcher where nobody looks, with derivatives if they are wanted."""
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if torch.compiler.is_compiling() or not _unwatched(given):
+        return conv2d(input, weight, bias, *conf)
+    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
+        out: Tensor = _Taped.apply(input, weight, bias, *conf)
+        return out
+    return _forward(input, weight, bias, *conf)
+
+
+def _unwatched(given: Sequence[Tensor]) -> bool:
+    """Whether a call is nobody's but ours: tensors of a CPU or a GPU that are nothing else besides, and nothing that
+    traces or looks."""
+    for tensor in given:
+        if type(tensor) not in _KINDS or tensor.is_neg() or not (tensor.is_cuda or tensor.is_cpu):
+            return False
+    return not _interposed()
 
 
 def plain(given: Sequence[Tensor]) -> bool:
@@ -288,9 +309,25 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _of_conv2d(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
     images, filters = ctx.saved_tensors
     wanted = ctx.needs_input_grad
-    return (conv2d_input(gradients, filters, images.shape[2:], *ctx.conf) if wanted[0] else None,
-            conv2d_weight(gradients, images, filters.shape[2:], *ctx.conf) if wanted[1] else None,
+    of_input, of_weight = ((_input_gradient, _weight_gradient) if not torch.is_grad_enabled()
+                           and _unwatched((gradients, images, filters)) else (conv2d_input, conv2d_weight))
+    return (of_input(gradients, filters, images.shape[2:], *ctx.conf) if wanted[0] else None,
+            of_weight(gradients, images, filters.shape[2:], *ctx.conf) if wanted[1] else None,
             gradients.sum((0, 2, 3)) if wanted[2] else None, None, None, None, None)
+
+
+class _Taped(torch.autograd.Function):
+    """The operator and its derivative, for calls that nobody looks at: of several times that PyTorch's way to a
+    derivative of an operator takes, one is left."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        _keep(ctx, given, given[0])
+        return _forward(*given)
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+        return _of_conv2d(ctx, gradients)
 
 
 def _of_input_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """maxdnn.torch on CPU tensors, that is on the virtual GPU, against PyTorch in float64."""
 
+import contextlib
 import random
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import warnings
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import maxdnn
 import maxdnn.torch as mt
@@ -232,3 +234,52 @@ def test_no_warning_besides():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mt.conv2d(*tensors((1, 2, 3, 3), (2, 2, 2, 2)))
+
+
+class Seen(TorchDispatchMode):
+    """Notes the operators of this library."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "maxdnn":
+            self.names.append(function._opname)
+        return function(*args, **kwargs or {})
+
+
+def test_calls_that_somebody_looks_at_go_by_the_operators_and_others_past_them():
+    x, w = tensors((2, 3, 5, 5), (4, 3, 3, 3))
+    x.requires_grad_(), w.requires_grad_()
+    found = {}
+    for looks in (False, True):
+        seen = Seen()
+        with seen if looks else contextlib.nullcontext():
+            out = mt.conv2d(x, w, padding=1)
+            found[looks] = out, *torch.autograd.grad((out ** 2).sum(), (x, w))
+        assert seen.names == (["conv2d", "conv2d_input", "conv2d_weight"] if looks else [])
+    assert "Taped" in type(found[False][0].grad_fn).__name__ != type(found[True][0].grad_fn).__name__
+    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+    with torch.no_grad():
+        assert mt.conv2d(x, w, padding=1).grad_fn is None
+    with torch.inference_mode():
+        assert torch.equal(mt.conv2d(x, w, padding=1), found[True][0])
+
+
+def test_what_a_derivative_needs_is_kept_as_pytorch_keeps_it():
+    """Hooks of saved tensors, checkpoints, and weights changed in between."""
+    x, w = tensors((2, 3, 5, 5), (4, 3, 3, 3))
+    w.requires_grad_()
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t):
+        out = mt.conv2d(x, w)
+    assert packed == [x.shape, w.shape]
+    (wanted,) = torch.autograd.grad(out.sum(), w)
+    out = torch.utils.checkpoint.checkpoint(lambda w: mt.conv2d(x, w), w, use_reentrant=False)
+    assert torch.equal(torch.autograd.grad(out.sum(), w)[0], wanted)
+    out = mt.conv2d(x.requires_grad_(), w)
+    with torch.no_grad():
+        w.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
