@@ -47,7 +47,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
         try:
             one = make()
         except ShapeError as e:
-            refused = refused or e
+            refused = refused or e.with_traceback(None)  # a traceback would keep alive what the callers hold
         else:
             if _runs(one, chip):
                 made[name] = one

@@ -188,7 +188,7 @@ def _measured(candidates: list[tuple[str, Plan]], device: Any, chip: Chip, secon
             runner.call(plan)()
             samples[name] = watch.seconds(runner.call(plan), len(plan.launches))
         except DeviceError as e:
-            failed = e
+            failed = e.with_traceback(None)  # as in choose.plans
     if not samples:
         raise failed or DeviceError(f"{device.name} runs no candidate")
     best = min(min(x) for x in samples.values())

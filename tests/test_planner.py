@@ -1,15 +1,17 @@
 import dataclasses
+import gc
 import itertools
 import json
 import pathlib
 import re
+import weakref
 
 import numpy as np
 import pytest
 
 import maxdnn
 from maxdnn.chips import Chip, preset
-from maxdnn.choose import choose, plan
+from maxdnn.choose import choose, plan, plans
 from maxdnn.errors import LaunchError, ShapeError
 from maxdnn.families import direct, registry
 from maxdnn.families.direct import (
@@ -367,3 +369,16 @@ def test_a_first_layer_of_many_images_goes_where_it_is_fast():
     layer = next(x.shape for x in LAYERS if x.network == "alexnet" and x.name == "conv1")
     assert choose(forward(layer), preset(), algorithm="direct").family == "pixels"
     assert choose(forward(layer), Chip("translated", 132, 2400.0, native=False), algorithm="direct").family == "direct"
+
+
+def test_what_refused_candidates_raised_keeps_nothing_of_the_callers_alive():
+    """Tensors of a caller above all, with the gradients that hang on them."""
+    def call():
+        held = np.empty(1)
+        assert "sconv_fprop_K64_N64" not in plans(forward(ConvShape(128, 64, 512, 512, 64, 3, 3, 1, 1)), preset())
+        return weakref.ref(held)
+    gc.disable()
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()
