@@ -108,6 +108,7 @@ CORNERS = {
     "images for two tiles": ConvShape(128, 16, 4, 4, 72, 3, 3, padding=1),
     "channels of a group that fill no texel": ConvShape(4, 6, 5, 5, 10, 3, 3, padding=1, groups=2),
     "depthwise": ConvShape(4, 10, 5, 5, 20, 3, 3, padding=1, groups=10),
+    "many elements of channels that fill no eight": ConvShape(4, 6, 6, 9, 45, 4, 7),
     "a filter of more taps than the test reaches": ConvShape(1, 8, 17, 18, 9, 17, 18, padding=1),
 }
 

@@ -65,6 +65,9 @@ def refuses(problem: Problem) -> str | None:
         return f"N={every[0].N}, no multiple of {TEXEL_FLOATS}"
     if problem.layout == "CHWN" and problem.operand(maps).alignment < Alignment.TEXTURE:
         return f"{maps} that begin where no texture may"
+    largest = max(s.patch for s in every)
+    if every[0].C // every[0].groups % GROUP and largest > _MOST_ELEMENTS:
+        return f"{largest} elements C x R x S of channels that {GROUP} does not divide, more than {_MOST_ELEMENTS}"
     if not all(taps for s in every for axis in inside(s) for taps in axis):
         return "pixels without any tap inside the map"
     return refuses_strided(problem)
@@ -267,7 +270,6 @@ def _check_limits(s: Correlation, spec: NativeKernel) -> None:
         ("maps C x H x W x N", s.C // s.groups * s.H * s.W * s.N, _REACH // FLOAT_BYTES, "elements of a group"),
         ("filters C x R x S x K", s.patch * s.groups * -(-k // 4) * 4, _REACH // FLOAT_BYTES, "elements"),
         ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
-        ("elements C x R x S", s.patch if spec.elements else 0, _MOST_ELEMENTS, "for channels that 8 does not divide"),
         (f"image tiles N/{spec.tile[0]}", -(-s.N // spec.tile[0]), MAX_GRID_YZ, "blocks along y of the grid"),
     ):
         if count > limit:
