@@ -135,7 +135,7 @@ def test_the_tables_hold_the_figures_of_the_json(opened: Browser, layer: tuple[P
         assert {name: share for name, share, _ in rows(opened, "slots-table")} == {
             name: f"{share:.2f}" for name, share in launch["slots_percent"].items() if share >= 0.005}
         assert [row[:3] for row in rows(opened, "limits-table")] == [
-            [name, f"{share:.2f}", f"{round(launch['clocks'] * share / 100):,}"]
+            [name, f"{share:.2f}", f"{int(launch['clocks'] * share / 100 + 0.5):,}"]
             for name, share in sorted(launch["limits_percent"].items(), key=lambda x: -x[1])]
         assert {name: blocks for name, blocks, _ in rows(opened, "occupancy-table")} == {
             name: f"{blocks:,}" for name, blocks in launch["occupancy"]["blocks_by_limit"].items()}

@@ -100,17 +100,17 @@ def test_a_layer_of_several_launches_adds_up() -> None:
 
 def test_the_loop_runs_at_its_bound() -> None:
     """Long loops, full occupancy: nearly all slots issue, and the efficiency stays below the loop's own 512 of 520."""
-    timed = timing.conv(ConvShape(64, 256, 18, 18, 128, 3, 3))
+    timed = timing.conv(ConvShape(64, 128, 18, 18, 128, 3, 3))
     bound = 100 * 512 / 520
     assert bound - 2.5 < timed.ce < bound
-    assert report.slots(timed.results[0])["issued"] > 97.5
+    assert report.slots(timed.results[0])["issued"] > 98
 
 
 def test_wide_stores_four_slots_apart_leave_the_banks_to_the_multiplications() -> None:
     """Those of the paper's loop stand two slots apart, and their five registers each delay FFMA."""
     lost = {kernel: report.slots(timing.conv(ConvShape(64, 128, 18, 18, 128, 3, 3), kernel=kernel).results[0])
             for kernel in (CONV_64X64.name, CONV_PAPER.name)}
-    assert 3 * lost[CONV_64X64.name]["bank conflict"] < lost[CONV_PAPER.name]["bank conflict"] > 0.5
+    assert lost[CONV_64X64.name]["bank conflict"] < 0.1 < 0.5 < lost[CONV_PAPER.name]["bank conflict"]
 
 
 def test_every_policy_gives_a_plausible_time() -> None:

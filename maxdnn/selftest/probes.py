@@ -126,7 +126,7 @@ CLOCKS = {
     "xmad_rate": "32 XMAD of 16 warps",
     "bank_conflict": "32 FFMA of 16 warps whose three operands share a register bank",
     "reuse_2_warps": "30 FFMA at stall 4 whose operands the reuse cache may hold: 2 warps a scheduler",
-    "reuse_3_warps": "the same, 3 warps a scheduler (turn_stall, and when uses are noted)",
+    "reuse_3_warps": "the same, 3 warps a scheduler (turn_stall; the published figures contradict the rule here)",
     "reuse_4_warps": "the same, 4 warps a scheduler",
     "mufu_rate": "8 MUFU a warp, one warp a scheduler",
     "dfma_rate": "4 DFMA a warp, one warp a scheduler",

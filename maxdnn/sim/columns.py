@@ -35,20 +35,18 @@ UNITS = 5
 # One row per resident warp, then its queue of shared and of global operations in flight (times of their ends).
 (W_READY, W_REASON, W_PC, W_LEFT, W_RUN, W_RUNEND, W_LINE, W_ALIVE, W_SB0, W_SB1, W_SB2, W_SB3, W_SB4, W_SB5, W_REC,
  W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_STREAM, W_SHIFT, W_SM, W_SCHED,
- W_ID, W_BARRIER, W_STALLED) = range(29)
-W_SIZE = 97
-W_GLRING, W_SHRING = 29, 45
+ W_ID, W_BARRIER) = range(28)
+W_SIZE = 96
+W_GLRING, W_SHRING = 28, 44
 RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
 
-# One row per scheduler. Reuse: for each source slot two entries, register key * 2 + flag, the cycle of the last use of
-# either, and below it two bits for each cycle up to that one, its own lowest: 2 + the entry used, or 0. Coming reads:
-# the cycle of the first (NEVER if there is none), how many, then for each its cycle and the reads per bank.
+# One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
+# reads: the cycle of the first (NEVER if there is none), how many, then for each its cycle and the reads per bank.
 (S_CURRENT, S_YIELDED, S_MEMFREE, S_LEAVE1, S_LEAVE2, S_BUSY, S_NEXT, S_BLAMED, S_SINCE, S_SM, S_ORDER, S_HALF,
  S_FREE, S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(18)
-SLOT_SIZE = 3
-S_UNIT0 = S_REUSE + 3 * SLOT_SIZE
+S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
-S_SIZE = 56
+S_SIZE = 48
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose

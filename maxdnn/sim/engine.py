@@ -210,27 +210,11 @@ def issue_side(X, w, i, s, now):
 
 
 @compiled
-def stand_still(X, s, now):
-    """Operand fetch is full from `now` on: stall counts stand still until there is room."""
-    cycles = X[s + S_LEAVE2] - now
-    at = X[s + S_ORDER]
-    while X[at] >= 0:
-        w = X[at]
-        at += 1
-        if X[w + W_ALIVE] and X[w + W_STALLED] > now:
-            X[w + W_STALLED] += cycles
-            if X[w + W_READY] < X[w + W_STALLED]:
-                X[w + W_READY], X[w + W_REASON] = X[w + W_STALLED], R_STALL
-
-
-@compiled
 def execute(X, w, i, s, now):
     """Issue one instruction: take its resources and set its scoreboards."""
     X[i + I_ISSUED] += 1
     if X[i + I_ALU]:
-        enter(X, s, now, bank_reads(X, i, s, now, X[w + W_ID]))
-        if X[s + S_LEAVE2] > now + 1:
-            stand_still(X, s, now + 1)
+        enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
     if X[i + I_D0] >= 0:
         forget(X, i, s, X[w + W_ID])
     if X[i + I_LATE]:
@@ -268,7 +252,6 @@ def occupy(X, w, board, until):
 @compiled
 def wait_for_boards(X, w, i, ready):
     """Put the warp off until the scoreboards its next instruction waits for are clear."""
-    X[w + W_STALLED] = ready
     reason, mask = R_STALL, X[i + I_WAIT]
     if mask:
         for board in range(6):
@@ -288,8 +271,6 @@ def advance(X, w, i, now):
         finish_warp(X, w, now + 1)
         return False
     ready, kind = now + X[i + I_STALL], X[i + I_KIND]
-    if X[i + I_ALU] and X[i + I_STALL] > 1:  # its own count stands still with the others'
-        ready += max(X[X[w + W_SCHED] + S_LEAVE2] - now - 1, 0)
     if kind == K_MEMBAR:
         ready = max(ready, X[w + W_STORES])
     wait_for_boards(X, w, X[w + W_PC], ready)
@@ -358,7 +339,7 @@ def burst(X, w, i, s, now, count):
     start = i
     while i < end and X[s + S_LEAVE2] <= now:
         X[i + I_ISSUED] += 1
-        enter(X, s, now, bank_reads(X, i, s, now, warp))
+        enter(X, s, now, bank_reads(X, i, s, warp))
         if X[i + I_D0] >= 0:
             forget(X, i, s, warp)
         now += 1
@@ -368,8 +349,6 @@ def burst(X, w, i, s, now, count):
     X[w + W_PC] = i
     X[w + W_LEFT] -= count
     X[s + S_CURRENT], X[s + S_YIELDED] = w, 0
-    if X[s + S_LEAVE2] > now:
-        stand_still(X, s, now)
     wait_for_boards(X, w, i, now)
     return now
 

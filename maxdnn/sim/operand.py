@@ -3,12 +3,9 @@
 
 Reuse cache: two entries for each of three source slots. Every operand read takes the least recently used entry of its
 slot; a later read of the same register in the same slot by the same warp hits if the instruction that last touched the
-entry had the reuse flag. Which entry a read used is known to the choice NOTED cycles after its instruction issued;
-until then older uses decide, so that of warps that take turns one may keep its entry while others replace each
-other's. Banks: an instruction enters operand fetch one per cycle and in order, at most two are in it, each bank serves
-first come first served one register per cycle, and an instruction leaves when all is read and its predecessor has left.
-While two are in it the stall counts of the scheduler's warps stand still (engine.py). These rules reproduce the
-CuAssembler RegBank measurements, as far as the ledger says.
+entry had the reuse flag. Banks: an instruction enters operand fetch one per cycle and in order, at most two are in it,
+each bank serves first come first served one register per cycle, and an instruction leaves when all is read and its
+predecessor has left. Both rules reproduce the CuAssembler RegBank measurements.
 
 Memory, texture and special-function instructions take no place in operand fetch, but ask the same banks for their
 registers some cycles after issue (`read_cycles` of the instruction table); the bank serves them in their turn, before
@@ -18,49 +15,34 @@ from .columns import *
 from .jit import compiled
 from .machine import REGISTER_BANKS
 
-NOTED = 3  # cycles from an instruction's issue until the choice of the entry that gives way knows which it used
-PAIRS = 16  # bits of a slot's uses
-
 
 @compiled
-def touch(X, slot, now, key, flag):
+def touch(X, entry, key, flag):
     """Read an operand through its slot's two entries: 1 for a hit."""
-    before = X[slot + 2]
-    ones = (1 << PAIRS) - 1
-    uses = now << PAIRS | (before & ones) << min(2 * (now - (before >> PAIRS)), 2 * NOTED) & ones
-    first, second = X[slot], X[slot + 1]
+    first = X[entry]
+    X[entry] = key * 2 + flag
     if first >> 1 == key:
-        X[slot] = key * 2 + flag
-        X[slot + 2] = uses | 2
         return first & 1
-    if second >> 1 == key:
-        X[slot + 1] = key * 2 + flag
-        X[slot + 2] = uses | 3
-        return second & 1
-    known = uses >> 2 * NOTED
-    while known & 2 == 0:
-        known >>= 2
-    entry = 1 - (known & 1)
-    X[slot + entry] = key * 2 + flag
-    X[slot + 2] = uses | 2 | entry
-    return 0
+    second = X[entry + 1]
+    X[entry + 1] = first
+    return second & 1 if second >> 1 == key else 0
 
 
 @compiled
-def bank_reads(X, i, s, now, warp):
+def bank_reads(X, i, s, warp):
     """Reads per bank of an ALU instruction, four counts of 8 bits, after the reuse cache; a register counts once."""
     counts, a, b, c = 0, -1, -1, -1
     flags, warp = X[i + I_REUSE], warp << 8
     r = X[i + I_R0]
-    if r >= 0 and touch(X, s + S_REUSE, now, warp | r, flags & 1) == 0:
+    if r >= 0 and touch(X, s + S_REUSE, warp | r, flags & 1) == 0:
         a = r
         counts = 1 << ((r & REGISTER_BANKS - 1) << 3)
     r = X[i + I_R1]
-    if r >= 0 and touch(X, s + S_REUSE + SLOT_SIZE, now, warp | r, flags >> 1 & 1) == 0 and r != a:
+    if r >= 0 and touch(X, s + S_REUSE + 2, warp | r, flags >> 1 & 1) == 0 and r != a:
         b = r
         counts += 1 << ((r & REGISTER_BANKS - 1) << 3)
     r = X[i + I_R2]
-    if r >= 0 and touch(X, s + S_REUSE + 2 * SLOT_SIZE, now, warp | r, flags >> 2 & 1) == 0 and r != a and r != b:
+    if r >= 0 and touch(X, s + S_REUSE + 4, warp | r, flags >> 2 & 1) == 0 and r != a and r != b:
         c = r
         counts += 1 << ((r & REGISTER_BANKS - 1) << 3)
     for x in (X[i + I_X0], X[i + I_X1]):
@@ -74,11 +56,10 @@ def forget(X, i, s, warp):
     """A write drops the reuse entries that hold the registers written."""
     first = X[i + I_D0]
     last = first + X[i + I_DN]
-    for slot in range(s + S_REUSE, s + S_UNIT0, SLOT_SIZE):
-        for entry in range(slot, slot + 2):
-            key = X[entry] >> 1
-            if key >> 8 == warp and first <= key & 255 < last:
-                X[entry] = -2
+    for entry in range(s + S_REUSE, s + S_REUSE + 6):
+        key = X[entry] >> 1
+        if key >> 8 == warp and first <= key & 255 < last:
+            X[entry] = -2
 
 
 @compiled

@@ -159,8 +159,7 @@ class Image:
         schedulers[:, c.S_CURRENT] = schedulers[:, c.S_BLAMED] = -1
         schedulers[:, c.S_SM], schedulers[:, c.S_HALF] = index // 4, index % 4 // 2
         schedulers[:, c.S_ORDER] = X[c.T_ORDER] + index * self.order_length
-        for slot in range(c.S_REUSE, c.S_UNIT0, c.SLOT_SIZE):
-            schedulers[:, slot:slot + 2], schedulers[:, slot + 2] = -2, 2
+        schedulers[:, c.S_REUSE:c.S_REUSE + 6] = -2
         schedulers[:, c.S_DUE] = c.NEVER
         for s in index:
             mine = row[sid == s]
