@@ -86,15 +86,7 @@ class ConvergenceLowering(Lowering):
         b = self.b
         callee = self.t.declare("rt_settle", I32, [PTR, PTR])
         how = b.call(callee, [self.ctx, self.warp])
-        over, rest = self.fn.append_basic_block("over"), self.fn.append_basic_block("rest")
-        choice = b.switch(how, self.t.failed)
-        self.t.fails_at(inst.address)
-        choice.add_case(c32(0), rest)
-        choice.add_case(c32(1), self._dispatch)
-        choice.add_case(c32(2), over)
-        b.position_at_end(over)
-        b.ret(c32(layout.EXITED))
-        b.position_at_end(rest)
+        self._unless_elsewhere(how, inst)
         put(b, self.warp, WARP, "pc", self.at.following(inst.address))
         b.branch(self._dispatch)
 

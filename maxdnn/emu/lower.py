@@ -219,6 +219,18 @@ class Lowering:
         lanes = self.t.active_bits if lanes is None else lanes
         self.t.check(self.b.call(callee, [self.ctx, self.warp, c32(kind), c32(self.at.normal(target)), lanes]))
 
+    def _unless_elsewhere(self, how: ir.Value, inst: Instruction) -> None:
+        """Goes on behind a helper that says 0; 1 resumes elsewhere, 2 ends the warp, anything else has failed."""
+        over, rest = self.fn.append_basic_block("over"), self.fn.append_basic_block("rest")
+        choice = self.b.switch(how, self.t.failed)
+        self.t.fails_at(inst.address)
+        choice.add_case(c32(0), rest)
+        choice.add_case(c32(1), self._dispatch)
+        choice.add_case(c32(2), over)
+        self.b.position_at_end(over)
+        self.b.ret(c32(layout.EXITED))
+        self.b.position_at_end(rest)
+
     def _leave(self, inst: Instruction, kind: int) -> None:
         b = self.b
         lanes = self._taken(inst)
@@ -227,16 +239,7 @@ class Lowering:
         b.position_at_end(go)
         callee = self.t.declare("rt_leave", I32, [PTR, PTR, I32, I32])
         how = b.call(callee, [self.ctx, self.warp, c32(kind), lanes])
-        rest = self.fn.append_basic_block("rest")
-        over = self.fn.append_basic_block("over")
-        choice = b.switch(how, self.t.failed)
-        self.t.fails_at(inst.address)
-        choice.add_case(c32(0), rest)
-        choice.add_case(c32(1), self._dispatch)
-        choice.add_case(c32(2), over)
-        b.position_at_end(over)
-        b.ret(c32(layout.EXITED))
-        b.position_at_end(rest)
+        self._unless_elsewhere(how, inst)
         if self.full:
             self._return(self.at.following(inst.address), layout.SWITCH)
         else:

@@ -9,13 +9,12 @@ from functools import partial
 import numpy as np
 
 from ..chips import Work
-from ..errors import ShapeError
 from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, Launch, Plan, Value, make
 from ..problem import Problem
 from ..shape import ConvShape
 from .depthwise import MAX_ELEMENTS, THREADS, TRANSLATED, few, filter_strides, strides
-from .family import SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name
+from .family import SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name, within
 from .layout import MAX_GRID_YZ, reduce
 from .pixels import magic
 
@@ -146,16 +145,14 @@ def _work(s: ConvShape, spec: GroupFiltersKernel, grid: tuple[int, int, int], ro
 def _check_limits(s: ConvShape, splits: int) -> None:
     h = s.H + 2 * s.pad_h + s.str_h * ROWS + s.dil_h * s.R
     row = max(s.W * s.N, s.W)
-    for what, size, limit, reason in (
+    within(s, (
         ("images C x H x W x N", s.C * s.H * s.W * s.N, MAX_ELEMENTS - THREADS, "elements"),
         ("gradients K x P x Q x N", s.K * s.P * s.Q * s.N, MAX_ELEMENTS - THREADS, "elements"),
         (f"parts {splits} x K x C/groups x R x S", splits * s.K * s.patch, MAX_ELEMENTS, "elements"),
         ("padded map", h * row, MAX_ELEMENTS - THREADS, "elements"),
         ("padded columns W + 2 padding", s.W + 2 * s.pad_w + s.dil_w * s.S, MAX_ELEMENTS, "columns"),
         ("channels of a group x filter taps", s.patch, MAX_GRID_YZ, "blocks along z of a grid"),
-    ):
-        if size > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {size} for {s})")
+    ))
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

@@ -8,12 +8,11 @@ from functools import partial
 import numpy as np
 
 from ..chips import Work
-from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from ..shape import ConvShape
 from .correlate import Correlation
-from .family import LATENCY, Candidates, Family, Memory, TileKernel, refuses_strided, seen
+from .family import LATENCY, Candidates, Family, Memory, TileKernel, refuses_strided, seen, within
 from .layout import MAX_GRID_YZ, pad, transpose
 
 TEXEL_FLOATS = 4
@@ -144,7 +143,7 @@ def _padded_map(s: ConvShape, source: str | Part, region: Callable[[str, int], s
 def _check_limits(s: ConvShape, spec: ConvKernel, copies: bool) -> None:
     hp, wp, k = s.H + 2 * s.pad_h, s.W + 2 * s.pad_w, s.K // s.groups
     groups = "" if s.groups == 1 else "/groups"
-    for what, count, limit, reason in (
+    within(s, (
         (f"padded map C{groups} x (H + 2 padding) x (W + 2 padding) x N/4", s.C // s.groups * hp * wp * _texels(s.N),
          MAX_TEXELS, "texels, the 4 GiB reach of a texture"),
         (f"filters C{groups} x R x S x K/4", s.patch * s.groups * _texels(k), MAX_TEXELS,
@@ -153,9 +152,7 @@ def _check_limits(s: ConvShape, spec: ConvKernel, copies: bool) -> None:
         ("output rows P", s.P, MAX_GRID_YZ, "blocks along y of the grid"),
         ("padded map rows H + 2 padding", hp if copies else 0, MAX_GRID_YZ, "blocks along y of the grid"),
         *tile_limits(s, spec),
-    ):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+    ))
 
 
 def tiles(s: ConvShape | Correlation, spec: TileKernel) -> tuple[tuple[int, int, int], dict[str, Value]]:

@@ -1,10 +1,11 @@
 """What a family is to the rest of the library."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import ShapeError
 from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value
 from ..problem import Problem
@@ -52,6 +53,13 @@ LATENCY = 9000
 on gm204."""
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of which the estimate takes one
+
+
+def within(shape: object, limits: Iterable[tuple[str, int, int, str]]) -> None:
+    """Raises ShapeError for the first (what, how many, at most, of what) that is beyond its limit."""
+    for what, count, limit, reason in limits:
+        if count > limit:
+            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {shape})")
 
 
 def split_name(spec: KernelSpec, splits: int) -> str:

@@ -9,11 +9,10 @@ from functools import partial
 import numpy as np
 
 from ..chips import Work
-from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ConvShape
-from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
+from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name, within
 from .layout import MAX_GRID_YZ, pad, reduce_many, transpose
 from .pixels import magic
 
@@ -188,7 +187,7 @@ def _work(s: ConvShape, terms: _Terms, spec: TileKernel, grid: tuple[int, int, i
 
 def _check_limits(s: ConvShape, terms: _Terms, splits: int) -> None:
     images, size = terms.groups * GROUP // (s.P * s.Q), s.patch * s.K
-    for what, count, limit, reason in (
+    within(s, (
         ("maps C x H x W x N", s.C * s.H * s.W * images, TEXEL_FLOATS * MAX_TEXELS, "elements, the reach of a texture"),
         ("gradients K x P x Q x N", s.K * s.P * s.Q * images, TEXEL_FLOATS * MAX_TEXELS,
          "elements, the reach of a texture"),
@@ -197,9 +196,7 @@ def _check_limits(s: ConvShape, terms: _Terms, splits: int) -> None:
          "where gradients of filters are computed"),
         ("tiles of 64 elements or filters", max(-(-s.patch // 64), -(-s.K // s.groups // 64)), MAX_GRID_YZ,
          "blocks along y of a grid"),
-    ):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+    ))
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

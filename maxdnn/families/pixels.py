@@ -12,7 +12,7 @@ from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, as_they_lie, correlations, maps_of, refuses_classes, turned
-from .family import Candidates, Family, fused, split_name
+from .family import Candidates, Family, fused, split_name, within
 from .layout import MAX_GRID_YZ, fill, pad, reduce, transpose
 from .pixel_kernels import (
     BEYOND,
@@ -354,7 +354,7 @@ def _ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
 def _check_limits(problem: Problem, spec: PixelKernel, s: Correlation, maps: Maps) -> None:
     image = maps.elements if problem.layout == "CHWN" else maps.image
     reach = max(s.dil_h * s.R, s.dil_w * s.S) if maps.tests else 0
-    for what, count, limit, reason in (
+    within(problem.shape, (
         ("maps" if problem.layout == "CHWN" else "an image", image, MAX_TEXELS - REGION_ALIGNMENT,
          "elements, the reach of a texture of single floats"),
         ("filters C x R x S x K", s.patch * s.K, 4 * MAX_TEXELS, "elements, the reach of a texture"),
@@ -363,9 +363,7 @@ def _check_limits(problem: Problem, spec: PixelKernel, s: Correlation, maps: Map
         ("filters K", s.K, MAX_GRID_YZ // 2, "filters, blocks along y of a grid"),
         ("images N", s.N, MAX_GRID_YZ, "images, blocks along z of a grid"),
         ("dilation x filter size", reach, 2047, "where there is padding"),
-    ):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {problem.shape})")
+    ))
 
 
 def _round_up(n: int, multiple: int) -> int:

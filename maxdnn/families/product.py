@@ -8,12 +8,11 @@ from functools import partial
 import numpy as np
 
 from ..chips import Work
-from ..errors import ShapeError
 from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ProductShape
-from .family import ADDS, SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name
+from .family import ADDS, SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name, within
 from .layout import MAX_GRID_YZ, pad, reduce
 
 TEXEL_FLOATS = 4
@@ -171,14 +170,12 @@ def _readable(operand: Operand, batch: int, regions: dict[str, int], before: lis
 
 
 def _check_limits(s: ProductShape, spec: ProductKernel, m: int, size: int, a: Matrices, b: Matrices) -> None:
-    for what, count, limit, reason in (
+    within(s, (
         ("a", a.elements // TEXEL_FLOATS, MAX_TEXELS, "texels of four, the 4 GiB reach of a texture"),
         ("b", b.elements // TEXEL_FLOATS, MAX_TEXELS, "texels of four, the 4 GiB reach of a texture"),
         ("the result", size, MAX_ELEMENTS, "elements"),
         (f"rows of tiles M/{spec.tile}", -(-m // spec.tile), MAX_GRID_YZ, "blocks along y of the grid"),
-    ):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+    ))
 
 
 def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool) -> Work:

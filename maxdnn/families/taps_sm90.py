@@ -15,7 +15,19 @@ from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, correlations, maps_of
 from .direct import MAX_ELEMENTS, TEXEL_FLOATS
-from .family import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name
+from .family import (
+    LATENCY,
+    Candidates,
+    Family,
+    Memory,
+    TileKernel,
+    finish,
+    fused,
+    refuses_strided,
+    seen,
+    split_name,
+    within,
+)
 from .layout import MAX_GRID_YZ, reduce, transpose
 from .taps import bank, inside
 
@@ -266,14 +278,12 @@ def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps:
 
 def _check_limits(s: Correlation, spec: NativeKernel) -> None:
     k = s.K // s.groups
-    for what, count, limit, reason in (
+    within(s, (
         ("maps C x H x W x N", s.C // s.groups * s.H * s.W * s.N, _REACH // FLOAT_BYTES, "elements of a group"),
         ("filters C x R x S x K", s.patch * s.groups * -(-k // 4) * 4, _REACH // FLOAT_BYTES, "elements"),
         ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
         (f"image tiles N/{spec.tile[0]}", -(-s.N // spec.tile[0]), MAX_GRID_YZ, "blocks along y of the grid"),
-    ):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+    ))
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

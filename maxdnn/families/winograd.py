@@ -20,7 +20,7 @@ from ..problem import LAYOUTS, Alignment, Problem
 from ..shape import ConvShape, ProductShape
 from . import product
 from .correlate import Correlation, correlations, maps_of
-from .family import ADDS, Candidates, Family, Memory, finish, fused, refuses_strided, seen
+from .family import ADDS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, within
 from .layout import MAX_GRID_YZ, pad
 from .pixels import magic
 from .toomcook import GRADIENTS, TABLE, Points, matrices
@@ -293,7 +293,7 @@ def _round_up(n: int) -> int:
 def _check_limits(layer: Layer) -> None:
     s = layer.s
     image = s.C * s.H * s.W if not layer.chwn else s.H * s.W * s.N
-    for what, count, limit, reason in (
+    within(s, (
         ("a map of all images" if layer.chwn else "an image", image, MAX_TEXELS - REGION_ALIGNMENT,
          "elements, the reach of a texture of single floats"),
         ("images N x C x H x W", s.N * s.C * s.H * s.W, MAX_ELEMENTS, "elements"),
@@ -301,9 +301,7 @@ def _check_limits(layer: Layer) -> None:
         ("planes of the filters", layer.planes * layer.filter_plane, VECTOR * MAX_TEXELS, "elements"),
         ("channels C", s.C, MAX_GRID_YZ, "channels, blocks along y of a grid"),
         ("filters K", s.K, MAX_GRID_YZ, "filters, blocks along y of a grid"),
-    ):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} {reason} (got {count} for {s})")
+    ))
 
 
 # -- what the kernels promise -----------------------------------------------------------------------------------------
