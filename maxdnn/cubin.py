@@ -16,12 +16,8 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
 from .errors import CubinError
-from .isa import TABLE, Control, Instruction, Table, decode, hopper
-from .isa.control import CONTROL_BITS, CONTROL_LSB, split_control_word
-from .isa.program import HOPPER, MAXWELL, Addressing
+from .isa import Addressing, Control, Instruction, Table, decode, table_of, words
 
-PARAM_BASE = 0x140  # first byte of the kernel parameters in constant bank 0 of Maxwell and Pascal
-_HOPPER_PARAM_BASE = 0x210
 ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62", 90: "sm_90"}
 RELOCATIONS = {1: "R_CUDA_32", 2: "R_CUDA_64", 4: "R_CUDA_G64", 6: "R_CUDA_TEX_HEADER_INDEX",
                7: "R_CUDA_SAMP_HEADER_INDEX", 8: "R_CUDA_SURF_HW_DESC", 9: "R_CUDA_SURF_HW_SW_DESC",
@@ -115,31 +111,20 @@ class CubinKernel:
     @property
     def table(self) -> Table:
         """The instruction set the code is written in."""
-        return hopper() if self.arch == "sm_90" else TABLE
+        return table_of(self.arch)
 
     @property
     def addressing(self) -> Addressing:
-        return HOPPER if self.arch == "sm_90" else MAXWELL
+        return self.table.addressing
 
     @property
     def param_base(self) -> int:
         """First byte of the parameters in constant bank 0."""
-        return _HOPPER_PARAM_BASE if self.arch == "sm_90" else PARAM_BASE
+        return self.table.bank0["params"]
 
     def words(self) -> list[tuple[int, int, Control]]:
         """(byte address, word of 64 or 128 bits without control code, control code) of every instruction slot."""
-        out = []
-        if self.arch == "sm_90":
-            for address in range(0, len(self.code), HOPPER.word):
-                word = int.from_bytes(self.code[address:address + HOPPER.word], "little")
-                control = Control.unpack(word >> CONTROL_LSB & CONTROL_BITS)
-                out.append((address, word & ~(CONTROL_BITS << CONTROL_LSB), control))
-            return out
-        for base in range(0, len(self.code), 32):
-            control, *words = struct.unpack_from("<4Q", self.code, base)
-            for i, (word, field) in enumerate(zip(words, split_control_word(control), strict=True)):
-                out.append((base + 8 + 8 * i, word, Control.unpack(field)))
-        return out
+        return list(words(self.code, self.table))
 
 
 @dataclass(frozen=True)

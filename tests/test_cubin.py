@@ -58,7 +58,7 @@ def test_parameters_have_their_natural_places(module: cubin.Cubin) -> None:
     assert places["plain"] == [(0, 0, 8), (1, 8, 4), (2, 16, 8)]
     assert places["caller"] == [(0, 0, 8), (1, 8, 1), (2, 10, 2), (3, 12, 4)]
     assert module.kernel("plain").param_bytes == 24
-    assert len(module.kernel("plain").constants[0]) == cubin.PARAM_BASE + 24
+    assert len(module.kernel("plain").constants[0]) == module.kernel("plain").param_base + 24
 
 
 def test_resources_are_those_the_vendor_reports(module: cubin.Cubin, image: bytes) -> None:
@@ -114,7 +114,7 @@ def test_textures_have_a_handle_word_after_the_parameters() -> None:
     source = next(name for name in compiler.sources() if name == "texref.ptx")
     for kernel in cubin.read(compiler.compile_source(source)).kernels.values():
         assert kernel.textures
-        first, last = cubin.PARAM_BASE + kernel.param_bytes, len(kernel.constants[0]) - 4
+        first, last = kernel.param_base + kernel.param_bytes, len(kernel.constants[0]) - 4
         assert all(first <= at <= last for _, at in kernel.textures)
 
 

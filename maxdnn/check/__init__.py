@@ -27,7 +27,7 @@ def check_hazards(kernel: CubinKernel) -> Report:
     CubinError for anything but a kernel that `maxdnn.cubin.read` gave."""
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
-    if kernel.arch == "sm_90":
+    if kernel.table.divergence == "barriers":
         return _report(kernel, hopper.findings(kernel))
     timing = _timing(kernel)
     found = [*_control_findings(timing), *shared_findings(kernel, timing), *_not_followed(timing.graph)]

@@ -9,10 +9,10 @@ from .effects import Effects
 from .hazards import uses
 from .report import Finding, Place
 from .rules import required_cycles
-from .static import FLOW_STALL, TRANSFERS, next_slot_read
+from .static import FLOW_STALL, needs_stall, next_slot_read
 from .timing import OPERANDS, RESULT, VISIBLE, State, Timing, in_order
 
-BANKS = 4  # bank = register mod 4, one read per bank and cycle [maxas wiki]
+BANKS = TABLE.banks
 
 
 def advice(timing: Timing) -> list[Finding]:
@@ -45,7 +45,7 @@ def _stalls(timing: Timing) -> Iterator[Finding]:
 def _floor(code: Sequence[Instruction], i: int) -> int:
     """The stall below which nothing is gained: control flow, then what the pipe takes (memory goes at half rate)."""
     inst = code[i]
-    if inst.opcode in TRANSFERS or inst.cls.name == "sync":
+    if needs_stall(inst) or inst.cls.name == "sync":
         return FLOW_STALL
     if inst.cls.pipe in ("lsu", "tex"):
         return 2

@@ -14,7 +14,6 @@ from .report import WARNING, Finding, Place
 FIGURES = json.loads(Path(__file__).with_name("hopper.json").read_text())
 _CLASSES = FIGURES["classes"]
 _UNIFORM = ("umove", "ualu", "r2ur")
-_ENDS = ("EXIT", "RET")
 Key = tuple[str, int]
 
 
@@ -52,6 +51,10 @@ class State:
             if self.set.get(board, cycles + 1) > cycles:
                 self.set[board], new = cycles, True
         return new
+
+
+def _does(inst: Instruction) -> str:
+    return inst.flow.does if inst.flow is not None else ""
 
 
 def _class(inst: Instruction) -> str:
@@ -116,8 +119,17 @@ def _required(producer: Instruction, key: Key, consumer: Instruction, role: str)
     return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
 
 
-_LOADS = ("LD", "LDG", "LDL", "LDS")
 _QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu"}  # which read operands in order
+
+
+def loads_memory(inst: Instruction) -> bool:
+    """Whether it loads from memory, constants aside."""
+    return inst.access is not None and inst.access.does == "load" and not inst.touches("constant")
+
+
+def _order(inst: Instruction) -> str:
+    """Results of one such kind come in the order of issue."""
+    return inst.access.order if inst.access is not None and inst.access.order else inst.opcode
 
 
 class Checker:
@@ -140,7 +152,7 @@ class Checker:
                 for target in self._jumps(index, inst):
                     self._flow(target, state, states, work)
                 index += 1
-                if index >= len(self.code) or (inst.opcode in (*_ENDS, "BRA") and not conditional(inst)):
+                if index >= len(self.code) or (_does(inst) in ("jump", "pop", "end") and not conditional(inst)):
                     break
                 if index in leaders:
                     self._flow(index, state, states, work)
@@ -151,7 +163,7 @@ class Checker:
         return {t for i, inst in enumerate(self.code) for t in self._jumps(i, inst)}
 
     def _jumps(self, index: int, inst: Instruction) -> list[int]:
-        target = static_target(inst) if inst.opcode in ("BRA", "CALL") else None
+        target = static_target(inst) if inst.leaves() else None
         return [] if target is None else [self.at.index_of(target)]
 
     @staticmethod
@@ -239,10 +251,10 @@ class Checker:
         order, those of the slow unit all. A load that a predicate may skip tells of none, unless the same one skips
         both: on an H200 a load behind which another was skipped had not arrived."""
         guard, its = ((x.guard.index, x.guard.negated) for x in (later, earlier))
-        if not read and earlier.opcode in _LOADS and guard not in ((PT, False), its):
+        if not read and loads_memory(earlier) and guard not in ((PT, False), its):
             return False
         same = _QUEUES.get(_class(earlier), "") == queue
-        return same and (read or queue == "xu" or earlier.opcode == later.opcode)
+        return same and (read or queue == "xu" or _order(earlier) == _order(later))
 
     def _report(self, kind: str, key: Key, producer: int, consumer: int, need: int | None, have: int | None, what: str,
                 fix: str) -> None:
@@ -256,7 +268,7 @@ class Checker:
 def findings(kernel: CubinKernel) -> list[Finding]:
     """All that was found in a kernel of sm_90."""
     found = Checker(kernel).find()
-    odd = [inst for inst in kernel.instructions if inst.opcode in ("CALL", "BRX") and static_target(inst) is None]
+    odd = [inst for inst in kernel.instructions if _does(inst) in ("jump", "call") and static_target(inst) is None]
     return found + [Finding("not-followed", "control flow", None, Place.of(inst), None, None,
                             "where it goes was not checked", "check that part by hand", WARNING) for inst in odd]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
-from ..isa.operands import waits_for_block, waits_for_whole_block
+from ..isa.operands import barrier_kind, waits_for_block, waits_for_whole_block
 from ..isa.program import Node, conditional, tests_flags
 from .effects import Effects
 from .facts import Facts, both
@@ -44,7 +44,7 @@ def shared_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
         return []
     if block is None:
         return [_not_judged(stores[0], "the kernel does not say its block size")]
-    partial = [inst for inst in code if inst.mnemonic.startswith("BAR.") and not waits_for_whole_block(inst)]
+    partial = [inst for inst in code if barrier_kind(inst) and not waits_for_whole_block(inst)]
     if partial:
         return [_not_judged(partial[0], "a barrier for part of the block")]
     return _Paths(timing, block).find()
@@ -124,7 +124,7 @@ class _Paths:
         if self.cut is not None:
             yield _not_judged(self.code[self.cut], f"a path of more than {_STEPS} instructions")
         missed = [node for node in self.timing.entry_states if node not in self.entered
-                  and any(_accesses(inst) or inst.opcode == "BAR" for inst in self.code[node.first:node.last + 1])]
+                  and any(_accesses(inst) or barrier_kind(inst) for inst in self.code[node.first:node.last + 1])]
         if missed:
             yield _not_judged(self.code[min(node.first for node in missed)], "code that no sampled path reached")
         elif not complete:

@@ -5,14 +5,23 @@ from collections.abc import Iterator, Sequence
 
 from ..isa import PT, Instruction
 from ..isa.operands import waits_for_block
-from ..isa.program import JUMPS, Graph
+from ..isa.program import Graph
 from .effects import Effects, names
 from .report import ERROR, WARNING, Finding, Place
 from .rules import dual_pair_known
 
 FLOW_STALL = 5  # least stall of a taken control transfer or block barrier [maxas wiki; the vendor's compiler: 5 to 15]
-_ENDS_REUSE = JUMPS - {"BPT"}
-TRANSFERS = _ENDS_REUSE - {"KIL", "LONGJMP"}
+_UNSTALLED = ("KIL", "LONGJMP")  # which the vendor's compiler leaves without that
+
+
+def transfers(inst: Instruction) -> bool:
+    """Whether control goes elsewhere from here, so that operands kept for reuse are gone; a trap counts as none."""
+    return inst.leaves() and inst.flow is not None and inst.flow.does != "trap"
+
+
+def needs_stall(inst: Instruction) -> bool:
+    """Whether the instruction is a transfer or barrier that takes FLOW_STALL cycles."""
+    return (transfers(inst) and inst.opcode not in _UNSTALLED) or waits_for_block(inst)
 
 
 def static_findings(graph: Graph, effects: Sequence[Effects]) -> Iterator[Finding]:
@@ -65,7 +74,7 @@ def _clash(a: Effects, b: Effects) -> int:
 
 def _stall(inst: Instruction) -> Iterator[Finding]:
     stall = inst.control.stall
-    if (inst.opcode in TRANSFERS or waits_for_block(inst)) and stall < FLOW_STALL:
+    if needs_stall(inst) and stall < FLOW_STALL:
         yield _one("flow-stall", "issue slot", inst, f"{inst.opcode} needs time before the next instruction",
                    f"stall at least {FLOW_STALL}", need=FLOW_STALL, have=stall)
 
@@ -119,6 +128,6 @@ def next_slot_read(code: Sequence[Instruction], effects: Sequence[Effects], i: i
             return writer, j
         if writer is None and effects[j].writes >> register & 1:
             writer = j
-        if code[j].opcode in _ENDS_REUSE:
+        if transfers(code[j]):
             break
     return writer, None

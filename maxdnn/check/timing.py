@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..isa import Guard, Instruction
-from ..isa.program import JUMPS, Graph, Node, tests_flags
+from ..isa.program import Graph, Node, tests_flags
 from .effects import Effects
 from .facts import NOTHING, Facts, both, conflict, either, lost
 from .known import NOTHING_KNOWN, Knowledge, Known, join_known
@@ -135,7 +135,7 @@ class Timing:
             else:
                 del state[k]
         last = node.last
-        guarded = self.code[last].opcode in JUMPS and self.code[last].guard != ALWAYS
+        guarded = self.code[last].leaves() and self.code[last].guard != ALWAYS
         for successor in dict.fromkeys(node.successors):
             ways = [way for way in (True, False) if (way and successor in self._jumps(node))
                     or (not way and successor is node.through)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..isa import PT, Instruction
+from ..isa import PT, TABLE, Instruction, Table
 from ..semantics import meaning
 
 V = Any  # an array, or None
@@ -16,7 +16,6 @@ _SIGNED = {np.dtype(np.uint8): np.int8, np.dtype(np.uint16): np.int16, np.dtype(
            np.dtype(np.uint64): np.int64}
 _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
             "ge": np.greater_equal}
-_BLOCK_SIZE = {0x8: 0, 0xC: 1, 0x10: 2}  # offsets in constant bank 0
 
 
 def _signed(a: V) -> V:
@@ -56,8 +55,8 @@ class Values:
     """Registers, predicates and flags of a block of `block` = (x, y, z) threads; `active`: those on the present path.
     Every operation of the abstract machine that is not here gives None."""
 
-    def __init__(self, block: tuple[int, int, int]) -> None:
-        self.block = block
+    def __init__(self, block: tuple[int, int, int], table: Table = TABLE) -> None:
+        self.block, self.table = block, table
         self.count = block[0] * block[1] * block[2]
         self.thread = np.arange(self.count, dtype=np.uint32)
         self.active = np.ones(self.count, bool)
@@ -132,8 +131,8 @@ class Values:
         self._put(self.flags, "C", name, value())
 
     def constant(self, bank: int, offset: int) -> V:
-        known = bank == 0 and offset in _BLOCK_SIZE
-        return self.const("i32", self.block[_BLOCK_SIZE[offset]]) if known else None
+        axis = offset - self.table.bank0["block"]
+        return self.const("i32", self.block[axis // 4]) if bank == 0 and axis in (0, 4, 8) else None
 
     def special(self, name: str) -> V:
         x, y, _ = self.block

@@ -15,6 +15,7 @@ from .lower import Lowering
 from .native import Code, cached_object
 from .program import Program
 
+_LOWERINGS = {"stack": Lowering, "barriers": ConvergenceLowering}
 Variant = tuple[bool, frozenset[str]]  # full; extra checks
 
 
@@ -73,7 +74,7 @@ class CompiledKernel:
 
         def make() -> ir.Module:
             with _uncollected():
-                lowering = Lowering if self.kernel.addressing.group else ConvergenceLowering
+                lowering = _LOWERINGS[self.kernel.table.divergence]
                 return lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
 
         return Code(cached_object(content.digest(), make))

@@ -4,6 +4,7 @@ runtime/convergence.py)."""
 from llvmlite import ir
 
 from ..isa import PT, Instruction
+from ..isa.operands import barrier_kind
 from ..semantics.operands import pred
 from . import layout
 from .irkit import I32, PTR, at, c32, field, get, put
@@ -18,18 +19,18 @@ _VOID = ir.VoidType()
 
 class ConvergenceLowering(Lowering):
     def _control(self, inst: Instruction) -> None:
-        op = inst.opcode
-        if op in ("BRA", "CALL") and static_target(inst) is not None:
+        op, does = inst.opcode, inst.flow.does if inst.flow is not None else ""
+        if does in ("jump", "call") and static_target(inst) is not None:
             self._branch(inst)
-        elif op in ("RET", "CALL"):
+        elif does in ("call", "pop"):
             self._scatter(inst)
-        elif op == "EXIT":
+        elif does == "end":
             self._exit(inst)
-        elif op == "BAR":
+        elif does == "barrier":
             self._barrier(inst)
         elif op in ("BSYNC", "WARPSYNC"):
             self._come(inst)
-        elif op in ("BSSY", "BREAK", "BMOV"):
+        elif does == "meet":
             self._masks(inst)
             self._go(self.at.following(inst.address), inst.address)
         else:
@@ -170,11 +171,9 @@ class ConvergenceLowering(Lowering):
         put(b, self.warp, WARP, "bar_id", number)
         put(b, self.warp, WARP, "bar_count", count)
         kind, bits = BAR_SYNC, c32(0)
-        words = inst.text().split(" ")
-        name = next(word for word in words if word.startswith("BAR"))
-        if ".ARV" in name:
+        if barrier_kind(inst) == "ARV":
             kind = BAR_ARRIVE
-        elif ".RED" in name:
+        elif barrier_kind(inst) == "RED":
             kind = _REDUCTIONS[inst.mods["op"]]
             holds = b.bitcast(pred(t, inst["ps"]), I32)
             holds = b.not_(holds) if inst.mods["op"] == "AND" else holds

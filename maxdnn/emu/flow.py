@@ -8,17 +8,18 @@ from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..isa import PT, RZ, Instruction
-from ..isa.program import CALLS, WORD, aliases, tests_flags
+from ..isa.operands import barrier_kind
+from ..isa.program import CALLER, register_target, tests_flags
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
 from ..semantics.operands import i32, pred
 from .exchange import Exchange
-from .paths import ENDS, POP, PUSH, Paths, Position, Recursion, Stretch, refusal
+from .paths import Paths, Position, Recursion, Stretch, does, refusal, stack_kind
 from .thread import I32, Thread
 
 DYNAMIC_DEPTH = 512
-_KINDS = ("SSY", "PBK", "PCNT", "CAL")
+_KINDS = ("SSY", "PBK", "PCNT", CALLER)
 _FENCES = {"CTA": "membar.cta", "GL": "membar.gl", "SYS": "membar.sys"}
 V = Any
 
@@ -60,8 +61,8 @@ class _Body:
             self.t.inst = inst
             if inst.address in meetings:
                 self.t.meet()
-            if inst.opcode in PUSH:
-                self._push(PUSH[inst.opcode], self.paths.target(inst))
+            if inst.pushes():
+                self._push(stack_kind(inst), self.paths.target(inst))
             else:
                 self._plain(inst)
         if stretch.jump is None:
@@ -72,7 +73,7 @@ class _Body:
 
     def _plain(self, inst: Instruction) -> None:
         condition = self._guard(inst)
-        if inst.opcode == "BAR":
+        if does(inst) == "barrier":
             self._barrier(inst, condition)
         elif condition is None or self.t.is_fetch(inst):
             self.t.executes = condition  # a fetch takes its condition along, which costs no branch
@@ -87,7 +88,7 @@ class _Body:
             if inst.mods["lvl"] not in _FENCES:
                 raise refusal(self.kernel, inst, f"no fence of PTX is known to do what level {inst.mods['lvl']} does")
             self.t.fence(_FENCES[inst.mods["lvl"]])
-        elif inst.opcode == "BPT":
+        elif does(inst) == "trap":
             if inst.mods.get("k") != "TRAP":
                 raise refusal(self.kernel, inst, "a breakpoint")
             self.t.trap()
@@ -104,7 +105,7 @@ class _Body:
         threads = None if everyone else i32(self.t, count)  # type: ignore[arg-type]
         if inst["bar"].type == "uimm" and inst["bar"].value > 15:
             raise refusal(self.kernel, inst, "there are barriers 0 to 15")
-        kind = inst.mnemonic.removeprefix("BAR.")
+        kind = barrier_kind(inst)
         p = None
         if kind == "RED":
             kind, p = inst.mods["op"], pred(self.t, inst["ps"])
@@ -141,12 +142,12 @@ class _Body:
             self.b.cbranch(condition, taken, self.blocks[self.paths.through(inst, after)])
             self.b.position_at_end(taken)
         address, stack = after
-        if inst.opcode in ENDS:
+        if does(inst) == "end":
             self.b.ret_void()
             return
-        if inst.opcode in POP:
+        if does(inst) == "pop":
             if stack is None:
-                self._pop_from_memory(POP[inst.opcode])
+                self._pop_from_memory(stack_kind(inst))
             else:
                 self._pop(inst, after)
             return
@@ -154,24 +155,23 @@ class _Body:
         if self.paths.is_indirect(inst):
             self._switch(self._indirect(inst), places)
             return
-        if inst.opcode in CALLS:
-            self._push("CAL", address)
+        if does(inst) == "call":
+            self._push(CALLER, address)
         self.b.branch(self.blocks[places[0]])
 
     def _indirect(self, inst: Instruction) -> V:
-        """The register holds a table word; the branch adds its displacement, relative to the next word for BRX."""
+        """The register holds a table word; the branch adds its displacement."""
         op = inst["target"]
         if op.type == "cbank36":
             return self.t.constant(op.bank, op.value)
         base = self.t.const("i32", 0) if op.base == RZ else self.t.reg(op.base)
-        shift = op.value + (inst.address + WORD if inst.opcode == "BRX" else 0)
-        return self.t.add(base, self.t.const("i32", shift))
+        return self.t.add(base, self.t.const("i32", register_target(inst)))
 
     def _switch(self, value: V, places: Sequence[Position]) -> None:
         trap = self.fn.append_basic_block("nowhere")
         switch = self.b.switch(value, trap)
         for place in places:
-            for address in aliases(place[0]):
+            for address in self.paths.at.aliases(place[0]):
                 switch.add_case(ir.Constant(I32, address), self.blocks[place])
         self.b.position_at_end(trap)
         self._nowhere()
@@ -202,7 +202,7 @@ class _Body:
         places = self.paths.taken(inst, after)
         if places:
             self.b.branch(self.blocks[places[0]])
-        elif inst.opcode == "RET":
+        elif stack_kind(inst) == CALLER:
             self.b.ret_void()
         else:
             self._nowhere()
@@ -221,7 +221,7 @@ class _Body:
         same = self.t.icmp("eq", self.t.and_(value, self.t.const("i32", 3)), self.t.const("i32", _KINDS.index(kind)))
         self.b.cbranch(same, hit, head)
         self.b.position_at_end(empty)
-        if kind == "CAL":
+        if kind == CALLER:
             self.b.ret_void()
         else:
             self._nowhere()

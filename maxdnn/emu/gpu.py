@@ -282,19 +282,14 @@ class VirtualFunction:
 
     def _fill_bank0(self, bank: np.ndarray, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int) -> None:
         base = self.kernel.param_base
-        words = bank[:base].view(np.uint32)
+        words, where = bank[:base].view(np.uint32), self.kernel.table.bank0
         data = ArgumentPacker(self.kernel)(args)
         bank[base:base + len(data)] = np.frombuffer(bytes(data), np.uint8)
-        if self.kernel.arch == "sm_90":
-            words[0:3], words[3:6] = block, grid
-            words[8:10] = LOCAL_WINDOW << 24, 0
-            words[0x28 // 4], words[0x2C // 4] = self.local_bytes, shared_bytes
-            words[0x10C // 4] = 1  # SMs
-            return
-        words[0], words[1] = SHARED_WINDOW << 24, LOCAL_WINDOW << 24
-        words[2:5], words[5:8] = block, grid
-        words[8] = self.local_bytes
-        words[0xFC // 4] = shared_bytes
+        found = {"block": block, "grid": grid, "shared_window": (SHARED_WINDOW << 24,),
+                 "local_window": (LOCAL_WINDOW << 24,), "local_bytes": (self.local_bytes,),
+                 "shared_bytes": (shared_bytes,), "sms": (1,)}
+        for name in found.keys() & where.keys():
+            words[where[name] // 4:][:len(found[name])] = found[name]
 
     def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:

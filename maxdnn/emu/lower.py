@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from ..isa import PT, RZ, Instruction
+from ..isa.operands import barrier_kind
+from ..isa.program import CALLER, register_target
 from ..isa.table import CC_TRUE
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
@@ -21,8 +23,7 @@ from .runtime.flow import EXIT_KIND
 from .runtime.memory import VI32
 from .warp import WarpTracer
 
-_PUSHES = {"SSY": SSY, "PBK": PBK, "PCNT": PCNT, "PRET": CALL}
-_LEAVES = {"SYNC": SSY, "BRK": PBK, "CONT": PCNT, "RET": CALL, "EXIT": EXIT_KIND, "KIL": EXIT_KIND}
+_KINDS = {"SSY": SSY, "PBK": PBK, "PCNT": PCNT, CALLER: CALL}
 _REDUCTIONS = {"POPC": BAR_POPC, "AND": BAR_AND, "OR": BAR_OR}
 
 
@@ -149,26 +150,27 @@ class Lowering:
 
     def _control(self, inst: Instruction) -> None:
         """Lower the control-flow instruction that ends a block."""
-        op, target = inst.opcode, static_target(inst)
-        if op in ("BRA", "JMP") and target is not None:
+        flow, target, to = inst.flow, static_target(inst), inst.operand("target")
+        assert flow is not None
+        if flow.does == "jump" and target is not None:
             self._branch(inst)
-        elif op in ("BRX", "JMX"):
+        elif flow.does == "jump" and to is not None and to.type == "gpr_plus_simm":
             self._indirect(inst)
-        elif op in _PUSHES and target is not None:
-            self._push(_PUSHES[op], target)
+        elif flow.does == "push" and target is not None:
+            self._push(_KINDS[flow.stack], target)
             self._go(self.at.following(inst.address), inst.address)
-        elif op in ("CAL", "JCAL") and target is not None:
-            self._push(CALL, self.at.following(inst.address))
+        elif flow.does == "call" and target is not None:
+            self._push(_KINDS[flow.stack], self.at.following(inst.address))
             self._go(target, inst.address)
-        elif op in _LEAVES:
-            self._leave(inst, _LEAVES[op])
-        elif op == "BAR":
+        elif flow.does in ("pop", "end"):
+            self._leave(inst, EXIT_KIND if flow.does == "end" else _KINDS[flow.stack])
+        elif flow.does == "barrier":
             self._barrier(inst)
         else:
             self._unsupported(inst)
 
     def _unsupported(self, inst: Instruction) -> None:
-        self.t.fault("trap" if inst.opcode == "BPT" else "unsupported")
+        self.t.fault("trap" if inst.flow is not None and inst.flow.does == "trap" else "unsupported")
         self._go(self.at.following(inst.address), inst.address)
 
     def _taken(self, inst: Instruction) -> ir.Value:
@@ -248,11 +250,9 @@ class Lowering:
         self._go(self.at.following(inst.address), inst.address)
 
     def _indirect(self, inst: Instruction) -> None:
-        """A target per lane: register plus offset; BRX relative to the next word, JMX absolute."""
+        """A target per lane: register plus offset."""
         b, t = self.b, self.t
-        op = inst["target"]
-        base = op.value + (inst.address + self.at.word if inst.opcode == "BRX" else 0)
-        targets = t.add(t.reg(op.base), t.const("i32", base))
+        targets = t.add(t.reg(inst["target"].base), t.const("i32", register_target(inst)))
         lanes = self._taken(inst)
         nowhere = b.bitcast(t.icmp("eq", targets, t.const("i32", 0)), I32)  # a null function pointer, not the entry
         t.fault("bad target", lanes=b.and_(nowhere, lanes))
@@ -284,9 +284,9 @@ class Lowering:
         put(b, self.warp, WARP, "bar_id", number)
         put(b, self.warp, WARP, "bar_count", count)
         kind, bits = BAR_SYNC, c32(0)
-        if inst.mnemonic == "BAR.ARV":
+        if barrier_kind(inst) == "ARV":
             kind = BAR_ARRIVE
-        elif inst.mnemonic == "BAR.RED":
+        elif barrier_kind(inst) == "RED":
             kind = _REDUCTIONS[inst.mods["op"]]
             holds = b.bitcast(pred(t, inst["ps"]), I32)
             holds = b.not_(holds) if kind == BAR_AND else holds  # AND counts the threads that say no

@@ -12,20 +12,27 @@ from functools import cached_property
 from ..cubin import CubinKernel
 from ..errors import TranslationError
 from ..isa import Instruction
-from ..isa.program import CALLS, PUSHES, address_of, conditional, index_of, indirect_targets, normal
-from ..isa.program import POPS as POP
+from ..isa.program import CALLER, conditional, indirect_targets
 
 MAX_STATIC_DEPTH = 24  # pushes outstanding on one path before the stack is kept in memory
 MAX_POSITIONS = 10_000  # likewise
-INDIRECT, ENDS = ("BRX", "JMX"), ("EXIT", "KIL")
-PUSH = {**PUSHES, **dict.fromkeys(CALLS, "CAL")}
-JUMPS = ("BRA", "JMP", *INDIRECT, *CALLS, *POP, *ENDS)
+_ENDING = ("jump", "call", "pop", "end")  # a stretch; what else leaves is refused
 Stack = tuple[tuple[str, int], ...] | None  # (kind, target), the last on top; None: in memory
 Position = tuple[int, Stack]
 
 
 class Recursion(Exception):
     """The stack is not known before run time."""
+
+
+def does(inst: Instruction) -> str:
+    """What an instruction does to control, "" for nothing."""
+    return inst.flow.does if inst.flow is not None else ""
+
+
+def stack_kind(inst: Instruction) -> str:
+    """The kind of stack entry that an instruction pushes or pops."""
+    return inst.flow.stack if inst.flow is not None else ""
 
 
 def refusal(kernel: CubinKernel, inst: Instruction, why: str) -> TranslationError:
@@ -45,10 +52,11 @@ class Stretch:
 class Paths:
     def __init__(self, kernel: CubinKernel, code: Sequence[Instruction]) -> None:
         self.kernel = kernel
+        self.at = kernel.addressing
         self.code = {i.address: i for i in code}
         self.next = {a.address: b.address for a, b in itertools.pairwise(code)}
-        self._leaders = {normal(i["target"].value) for i in code if self._is_direct(i)}
-        self._leaders |= {self.next.get(i.address, -1) for i in code if i.opcode in JUMPS}
+        self._leaders = {self.at.normal(i["target"].value) for i in code if self._is_direct(i)}
+        self._leaders |= {self.next.get(i.address, -1) for i in code if does(i) in _ENDING}
         self._leaders |= {t for found in self.indirect_targets.values() for t in found}
 
     @staticmethod
@@ -57,7 +65,7 @@ class Paths:
 
     def target(self, inst: Instruction) -> int:
         """The fixed address an instruction names. Raises TranslationError where the kernel has no code there."""
-        found = normal(inst["target"].value)
+        found = self.at.normal(inst["target"].value)
         if found not in self.code:
             raise refusal(self.kernel, inst, f"there is no code at 0x{found:x}")
         return found
@@ -65,14 +73,14 @@ class Paths:
     @cached_property
     def indirect_targets(self) -> dict[int, list[int]]:
         """Where each indirect branch may go, as far as the file says."""
-        branches = [index_of(a) for a, i in self.code.items() if self.is_indirect(i)]
+        branches = [self.at.index_of(a) for a, i in self.code.items() if self.is_indirect(i)]
+        address_of = self.at.address_of
         return {address_of(i): sorted({address_of(t) for t in found} & self.code.keys())
                 for i, found in indirect_targets(self.kernel, branches).items()}
 
     @staticmethod
     def is_indirect(inst: Instruction) -> bool:
-        return inst.opcode in INDIRECT or (inst.opcode in JUMPS and inst.operand("target") is not None
-                                           and not Paths._is_direct(inst))
+        return does(inst) in _ENDING and inst.operand("target") is not None and not Paths._is_direct(inst)
 
     def places(self, inst: Instruction) -> list[int]:
         """Where an indirect branch may go. Raises TranslationError if that is not known."""
@@ -88,13 +96,13 @@ class Paths:
         while True:
             inst = self.code[address]
             address = self.next.get(address, -1)
-            if inst.opcode in JUMPS:
+            if does(inst) in _ENDING:
                 return Stretch(tuple(body), inst, (address, stack))
             body.append(inst)
-            if inst.opcode in PUSH:
+            if inst.pushes():
                 if conditional(inst):
                     raise refusal(self.kernel, inst, "a push that not every lane makes")
-                stack = self.push(stack, PUSH[inst.opcode], self.target(inst))
+                stack = self.push(stack, stack_kind(inst), self.target(inst))
             if address not in self.code:
                 raise refusal(self.kernel, inst, "the code ends behind it")
             if address in self._leaders:
@@ -120,26 +128,26 @@ class Paths:
 
     def pushed(self, kind: str) -> list[int]:
         """Every target that some instruction pushes as `kind`."""
-        calls = {self.next[i.address] for i in self.code.values() if i.opcode in CALLS and i.address in self.next}
-        plain = {normal(i["target"].value) for i in self.code.values()
-                 if PUSH.get(i.opcode) == kind and i.opcode not in CALLS} & set(self.code)
-        return sorted(plain | (calls if kind == "CAL" else set()))
+        calls = {self.next[i.address] for i in self.code.values() if does(i) == "call" and i.address in self.next}
+        plain = {self.at.normal(i["target"].value) for i in self.code.values()
+                 if i.pushes() and stack_kind(i) == kind} & set(self.code)
+        return sorted(plain | (calls if kind == CALLER else set()))
 
     def taken(self, inst: Instruction, after: Position) -> list[Position]:
         """Where a jump goes when it is taken; nowhere for what ends the thread."""
         address, stack = after
-        if inst.opcode in ENDS:
+        if does(inst) == "end":
             return []
-        if inst.opcode in POP:
-            kind = POP[inst.opcode]
+        if does(inst) == "pop":
+            kind = stack_kind(inst)
             if stack is None:
                 return [(place, None) for place in self.pushed(kind)]
             place = self.pop(kind, stack)
             return [place] if place else []
-        if inst.opcode in CALLS:
+        if does(inst) == "call":
             if address not in self.code:
                 raise refusal(self.kernel, inst, "there is no code to return to")
-            stack = self.push(stack, "CAL", address)
+            stack = self.push(stack, CALLER, address)
         return [(place, stack) for place in (self.places(inst) if self.is_indirect(inst) else [self.target(inst)])]
 
     def following(self, stretch: Stretch) -> list[Position]:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from ..cubin import CubinKernel
 from ..errors import DecodeError
 from ..isa import Instruction, decode
-from ..isa.program import CALLS, JUMPS, PLACES, PUSHES, conditional, noted_targets
+from ..isa.program import conditional, noted_targets
 from ..isa.program import static_target as named_target
 
-_NAMING = ("BRA", "JMP", *CALLS, *PUSHES, *PLACES, "CALL")
-_MEETINGS = ("BSSY", "BSYNC", "BREAK", "WARPSYNC", "BMOV")  # Hopper's convergence barriers
-_ENDS = JUMPS | {*_NAMING, *_MEETINGS, "BAR"}  # at a barrier the warp is given back to the scheduler
-_NEVER_FALL_THROUGH = JUMPS - {*CALLS, "BPT"}  # BPT is a fault of the virtual GPU
+_NAMING = ("jump", "call", "push", "place")  # what names an address that control may come to
+_FALL_THROUGH = ("call", "trap")  # of what leaves; a trap is a fault of the virtual GPU
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,13 @@ class Block:
 
 
 def ends_block(item: Instruction | Undecodable) -> bool:
-    return isinstance(item, Undecodable) or item.opcode in _ENDS
+    """Whatever does something to control; at a barrier the warp is given back to the scheduler."""
+    return isinstance(item, Undecodable) or item.flow is not None
 
 
 def static_target(inst: Instruction) -> int | None:
     """The fixed address an instruction names, if any."""
-    return named_target(inst) if inst.opcode in _NAMING else None
+    return named_target(inst) if inst.flow is not None and inst.flow.does in _NAMING else None
 
 
 class Program:
@@ -97,7 +96,7 @@ class Program:
         target = static_target(inst)
         if target is not None:
             out.append(target)
-        if inst.opcode not in _NEVER_FALL_THROUGH or conditional(inst):
+        if inst.flow is None or not inst.leaves() or inst.flow.does in _FALL_THROUGH or conditional(inst):
             out.append(self.at.following(inst.address))
         return out
 

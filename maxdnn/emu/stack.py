@@ -3,17 +3,21 @@
 import numpy as np
 
 from ..cubin import CubinKernel
+from ..isa import Table
 
 RECURSION_STACK = 1024  # bytes per thread: default of cudaLimitStackSize (CUDA C Programming Guide, cudaDeviceSetLimit)
-_CALLS = (0x343, 0x344, 0x143, 0x144)  # low bits of CALL on Hopper
-_CAL = 0xE26  # top bits of CAL's word
+_LOW = (1 << 64) - 1
 
 
 def stack_bytes(kernel: CubinKernel) -> int:
-    """What the compiler asks for; CUDA's default limit where recursion kept it from knowing. Words are matched by
-    opcode, so that damaged code does not matter here."""
-    if not kernel.addressing.group:
-        low = np.frombuffer(kernel.code, np.uint64)[::2] & np.uint64(0x3FF)
-        return kernel.local_bytes or (RECURSION_STACK if np.isin(low, _CALLS).any() else 0)
-    words = np.frombuffer(kernel.code, np.uint64).reshape(-1, 4)[:, 1:]  # less the control words
-    return kernel.local_bytes or (RECURSION_STACK if (words >> np.uint64(52) == _CAL).any() else 0)
+    """What the compiler asks for; CUDA's default limit where recursion kept it from knowing."""
+    return kernel.local_bytes or (RECURSION_STACK if _calls(kernel.code, kernel.table) else 0)
+
+
+def _calls(code: bytes, table: Table) -> bool:
+    """Whether a word is a call, by the lower 64 bits alone, so that damaged code does not matter here."""
+    where = table.addressing
+    words = np.frombuffer(code, np.uint64).reshape(-1, (where.group or where.word) // 8)
+    words = words[:, 1:] if where.group else words[:, :1]  # less the control words, or the upper halves
+    calls = [row for row in table.rows if (flow := table.flow.get(row.opcode)) is not None and flow.does == "call"]
+    return any((words & np.uint64(row.mask & _LOW) == np.uint64(row.value & _LOW)).any() for row in calls)

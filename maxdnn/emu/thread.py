@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from llvmlite import ir
 
-from ..cubin import PARAM_BASE, CubinKernel
+from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
 from .lanes import ELEMENTS, Lanes
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
@@ -27,8 +27,6 @@ _SREG = {"SR_LANEID": "laneid", "SR_TID.X": "tid.x", "SR_TID.Y": "tid.y", "SR_TI
          "SR_CTAID.X": "ctaid.x", "SR_CTAID.Y": "ctaid.y", "SR_CTAID.Z": "ctaid.z", "SR_EQMASK": "lanemask.eq",
          "SR_LTMASK": "lanemask.lt", "SR_LEMASK": "lanemask.le", "SR_GTMASK": "lanemask.gt",
          "SR_GEMASK": "lanemask.ge", "SR_CLOCK": "clock", "SR_CLOCKLO": "clock"}
-DYNAMIC_SHARED_SIZE = 0xFC  # where bank 0 has it
-_BANK0 = {0x08: "ntid.x", 0x0C: "ntid.y", 0x10: "ntid.z", 0x14: "nctaid.x", 0x18: "nctaid.y", 0x1C: "nctaid.z"}
 _ATOMIC = {"ADD": "add", "MIN": "min", "MAX": "max", "INC": "uinc_wrap", "DEC": "udec_wrap", "AND": "and", "OR": "or",
            "XOR": "xor", "EXCH": "xchg"}
 _WORDS = {"64": 2, "128": 4}
@@ -203,16 +201,19 @@ class Thread(Lanes):
             self.unsupported(f"constant bank {bank} has {held} bytes" if held else f"there is no constant bank {bank}")
 
     def _bank0(self, offset: int) -> V:
-        if offset in _BANK0:
-            return self._sreg(_BANK0[offset])
+        for name, count in (("block", "ntid"), ("grid", "nctaid")):
+            axis = offset - self.kernel.table.bank0[name]
+            if axis in (0, 4, 8):
+                return self._sreg(f"{count}.{'xyz'[axis // 4]}")
         if offset in self._textures:
             return self.const("i32", self._textures[offset])
-        if PARAM_BASE <= offset < PARAM_BASE + self.kernel.param_bytes:
-            return self.b.load(self._param(self.const("i64", offset - PARAM_BASE)), typ=I32, align=4)
-        if offset == DYNAMIC_SHARED_SIZE:
+        base, where = self.kernel.param_base, self.kernel.table.bank0
+        if base <= offset < base + self.kernel.param_bytes:
+            return self.b.load(self._param(self.const("i64", offset - base)), typ=I32, align=4)
+        if offset == where["shared_bytes"]:
             return self.sub(self._shared_bytes(), self.const("i32", self.kernel.shared_bytes))
-        words = {0x00: SHARED_WINDOW << 24, 0x04: LOCAL_WINDOW << 24, 0x20: self._local_bytes,
-                 0xD0: 0, 0xD4: 0}  # the first generic address that is global
+        words = {where["shared_window"]: SHARED_WINDOW << 24, where["local_window"]: LOCAL_WINDOW << 24,
+                 where["local_bytes"]: self._local_bytes, where["global_first"]: 0, where["global_first"] + 4: 0}
         if offset not in words:
             self.unsupported(f"what stands at 0x{offset:x} of constant bank 0 is not known")
         return self.const("i32", words[offset])
@@ -239,7 +240,7 @@ class Thread(Lanes):
         bank = int(space.removeprefix("const"))
         self._check_constant(bank, address)
         if bank == 0:
-            return self._param(self.sext(self.sub(address, self.const("i32", PARAM_BASE)), "i64"))
+            return self._param(self.sext(self.sub(address, self.const("i32", self.kernel.param_base)), "i64"))
         return self._bank_address(bank, address)
 
     def _check_constant(self, bank: int, address: V) -> None:
@@ -247,7 +248,8 @@ class Thread(Lanes):
         start = self.inst["addr"].value if self.inst else 0
         fixed = isinstance(address, ir.Constant)
         if bank == 0:
-            if not PARAM_BASE <= start < PARAM_BASE + self.kernel.param_bytes:
+            base = self.kernel.param_base
+            if not base <= start < base + self.kernel.param_bytes:
                 self.unsupported("LDC reads only parameters from constant bank 0")
         else:
             self._check_bank(bank, start if fixed else 0, 1)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from ..isa import PT, RZ, Instruction
-from ..isa.program import addressing_of
 from ..semantics.machine import FLAGS, UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
@@ -313,7 +312,7 @@ class WarpTracer(Lanes):
 
     def _site(self) -> V:
         """This instruction's memory of the allocation it touched last."""
-        index = addressing_of(self.inst).index_of(self.inst.address) if self.inst else 0
+        index = self.inst.addressing.index_of(self.inst.address) if self.inst else 0
         return at(self.b, get(self.b, self.ctx, CTX, "sites"), layout.SITE_BYTES * index)
 
     def _spare(self, index: int) -> V:

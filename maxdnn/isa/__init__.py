@@ -1,16 +1,19 @@
 """What an instruction is: table, fields, control codes, codec and text. Knows nothing of meaning or time."""
 
-from .codec import decode, encode
+from .addressing import Addressing
+from .codec import decode, encode, words
 from .control import Control
 from .instruction import Guard, Instruction, Operand
-from .table import PT, RZ, TABLE, URZ, InstructionClass, OperandField, Row, Table, hopper
+from .table import PT, RZ, TABLE, URZ, Flow, InstructionClass, OperandField, Row, Table, hopper, table_of
 
 __all__ = [
     "PT",
     "RZ",
     "TABLE",
     "URZ",
+    "Addressing",
     "Control",
+    "Flow",
     "Guard",
     "Instruction",
     "InstructionClass",
@@ -21,4 +24,6 @@ __all__ = [
     "decode",
     "encode",
     "hopper",
+    "table_of",
+    "words",
 ]

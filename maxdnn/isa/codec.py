@@ -1,10 +1,11 @@
 """Words to instructions and back, derived from the table. Nothing here knows a particular opcode."""
 
+import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import DecodeError
-from .control import Control
+from .control import CONTROL_BITS, CONTROL_LSB, Control, split_control_word
 from .instruction import Guard, Instruction, Operand
 from .table import RZ, TABLE, URZ, OperandField, Row, Table, get_pieces, put_pieces
 
@@ -26,6 +27,23 @@ def _put(value: int, lsb: int, width: int) -> int:
 
 def _flag_bit(spec: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
     return next((spec[k] for k in keys if k in spec), None)
+
+
+# -- words --------------------------------------------------------------------------------------------------------
+
+
+def words(code: bytes, table: Table) -> Iterator[tuple[int, int, Control]]:
+    """(byte address, word without control code, control code) of every instruction slot of some code."""
+    size, group = table.addressing.word, table.addressing.group
+    if not group:
+        for address in range(0, len(code), size):
+            word = int.from_bytes(code[address:address + size], "little")
+            yield address, word & ~(CONTROL_BITS << CONTROL_LSB), Control.unpack(word >> CONTROL_LSB & CONTROL_BITS)
+        return
+    for base in range(0, len(code), group):
+        control, *found = struct.unpack_from(f"<{group // size}Q", code, base)
+        for i, (word, field) in enumerate(zip(found, split_control_word(control), strict=True)):
+            yield base + size + size * i, word, Control.unpack(field)
 
 
 # -- decoding -----------------------------------------------------------------------------------------------------

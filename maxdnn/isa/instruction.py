@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from .addressing import Addressing
 from .control import Control
-from .table import CC_TRUE, PT, RZ, URZ, Access, InstructionClass, OperandField, Row
+from .table import CC_TRUE, PT, RZ, URZ, Access, Flow, InstructionClass, OperandField, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,24 @@ class Instruction:
     def access(self) -> Access | None:
         """What it does to memory by addresses or between lanes; None for textures, surfaces and everything else."""
         return self.row.table.memory.get(self.row.opcode)
+
+    @property
+    def flow(self) -> Flow | None:
+        """What it does to control; None where control just goes on."""
+        return self.row.table.flow.get(self.row.opcode)
+
+    @property
+    def addressing(self) -> Addressing:
+        """Where words of its instruction set lie."""
+        return self.row.table.addressing
+
+    def leaves(self) -> bool:
+        """Whether control may go on elsewhere than behind it, or end."""
+        return self.flow is not None and self.flow.leaves
+
+    def pushes(self) -> bool:
+        """Whether it names an address that a later one goes to (calls aside)."""
+        return self.flow is not None and self.flow.does == "push"
 
     def touches(self, space: str) -> bool:
         """Whether its address may lie in a space of memory."""

@@ -5,7 +5,6 @@ from .instruction import Instruction, Operand
 from .table import RZ
 
 BARRIER = "bar"  # the order of instructions that wait for a block
-_BARRIERS = ("BAR.SYNC", "BAR.RED")
 _ALONE = ("S2R", "B2R")  # of the special-function unit, but not in its order
 _SLOT_OF_BIT = {8: 0, 20: 1, 39: 2}  # slot of a register field where the form has no reuse flag for it
 
@@ -14,7 +13,7 @@ def queue_and_order(inst: Instruction) -> tuple[str, str]:
     """The in-order queue that an instruction's operands are read from ("" for none), and the kind of operations that
     complete in the order of their issue with it ("" for none)."""
     pipe = inst.cls.pipe
-    if inst.mnemonic in _BARRIERS:
+    if waits_for_block(inst):
         return "", BARRIER
     if pipe == "lsu":
         return pipe, inst.access.order if inst.access else ""
@@ -25,9 +24,15 @@ def queue_and_order(inst: Instruction) -> tuple[str, str]:
     return "", ""
 
 
+def barrier_kind(inst: Instruction) -> str:
+    """What a barrier of the block does: SYNC waits, RED waits and counts, ARV only arrives; "" for no barrier."""
+    flow = inst.flow
+    return inst.row.text.partition("{")[0].split(".")[1] if flow is not None and flow.does == "barrier" else ""
+
+
 def waits_for_block(inst: Instruction) -> bool:
     """Whether it lets no thread past until others of the block have arrived."""
-    return inst.mnemonic in _BARRIERS
+    return barrier_kind(inst) in ("SYNC", "RED")
 
 
 def waits_for_whole_block(inst: Instruction) -> bool:

@@ -1,7 +1,5 @@
-"""Where the words of a program lie and where control goes: addressing, indirect targets and the control-flow graph.
-
-Maxwell packs three instructions behind one control word, 32 bytes in all; Hopper's words of 16 bytes have it inside.
-Only `Addressing` knows that; the functions on addresses of this module are Maxwell's.
+"""Where control goes: targets, indirect ones too, and the control-flow graph. What an opcode does to control and where
+words lie says its table.
 
 Nodes of the graph are straight pieces of code paired with one lane's stack of SSY, PBK, PCNT and CAL targets, so that
 SYNC, BRK, CONT and RET have exact successors and two callers of one function are kept apart. What could not be followed
@@ -12,79 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .addressing import Addressing
 from .instruction import Instruction
 from .table import CC_TRUE, PT
 
-GROUP = 32  # bytes: one control word, then the instructions it belongs to
-WORD = 8
 INDIRECT_TARGETS = 0x34  # attribute of .nv.info: (branch, 0, count, targets) as the compiler noted them
 JUMP_TABLES = 2  # the constant bank that jump tables lie in
-
-PUSHES = {"SSY": "SSY", "PBK": "PBK", "PCNT": "PCNT", "PRET": "CAL"}
-POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
-CALLS = ("CAL", "JCAL")
-ENDS = ("EXIT", "KIL", "LONGJMP", "BPT")
-PLACES = ("PLONGJMP", "PEXIT")  # like PUSHES name an address that is for later
-JUMPS = frozenset(["BRA", "BRX", "JMP", "JMX", *CALLS, *POPS, *ENDS])
+CALLER = "CAL"  # the kind of stack entries that calls push
 _REPEATS = 2  # how often one function may be on a stack before its recursion is folded
 _MOST_NODES = 20000
 
 Stack = tuple[tuple[str, int], ...]
-
-
-# -- addresses ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Addressing:
-    """Words of so many bytes, one behind the other or, if `group` is not 0, in groups of so many bytes that begin
-    with a control word."""
-
-    word: int
-    group: int = 0
-
-    def normal(self, address: int) -> int:
-        """The address of an instruction; that of a control word means the instruction behind it."""
-        return address + self.word if self.group and address % self.group == 0 else address
-
-    def following(self, address: int) -> int:
-        """The address of the next instruction."""
-        return self.normal(address + self.word)
-
-    def index_of(self, address: int) -> int:
-        """Instruction index of a byte address, which may be that of a control word."""
-        if not self.group:
-            return address // self.word
-        return address // self.group * self.per_group + max(address % self.group // self.word - 1, 0)
-
-    def address_of(self, index: int) -> int:
-        """Byte address of an instruction by index."""
-        if not self.group:
-            return index * self.word
-        return index // self.per_group * self.group + (index % self.per_group + 1) * self.word
-
-    def aliases(self, address: int) -> tuple[int, ...]:
-        """All addresses that mean this instruction: its own, and that of the control word in front of it."""
-        before = address - self.word
-        return (address, before) if self.group and before % self.group == 0 else (address,)
-
-    def count(self, nbytes: int) -> int:
-        """Instructions in so many bytes of code."""
-        return nbytes // self.group * self.per_group if self.group else nbytes // self.word
-
-    @property
-    def per_group(self) -> int:
-        return self.group // self.word - 1
-
-
-MAXWELL, HOPPER = Addressing(WORD, GROUP), Addressing(16)
-normal, following, index_of, address_of = MAXWELL.normal, MAXWELL.following, MAXWELL.index_of, MAXWELL.address_of
-aliases = MAXWELL.aliases
-
-
-def addressing_of(inst: Instruction) -> Addressing:
-    """That of the instruction's table."""
-    return MAXWELL if inst.row.table.word_bits == 64 else HOPPER
 
 
 # -- targets ------------------------------------------------------------------------------------------------------
@@ -101,12 +37,15 @@ class Listing(Protocol):
     def constants(self) -> Mapping[int, bytes]: ...
     @property
     def instructions(self) -> Sequence[Instruction]: ...
+    @property
+    def addressing(self) -> Addressing: ...
 
 
 def noted_targets(kernel: Listing) -> dict[int, list[int]]:
     """Index of a branch -> indices of its possible targets, as the compiler noted them: none for a call through a
     pointer."""
     found: dict[int, list[int]] = {}
+    index_of = kernel.addressing.index_of
     for code, value in kernel.attributes:
         at = 0
         while code == INDIRECT_TARGETS and at + 12 <= len(value):
@@ -121,7 +60,8 @@ def table_targets(kernel: Listing) -> list[int]:
     """Indices of all instructions whose address is a word of the kernel's jump tables."""
     data = kernel.constants.get(JUMP_TABLES, b"")
     words = struct.unpack(f"<{len(data) // 4}I", data[:len(data) // 4 * 4])
-    return sorted({index_of(w) for w in words if w % WORD == 0 and 0 < w < len(kernel.code)})
+    where = kernel.addressing
+    return sorted({where.index_of(w) for w in words if w % where.word == 0 and 0 < w < len(kernel.code)})
 
 
 def indirect_targets(kernel: Listing, branches: Iterable[int]) -> dict[int, list[int]]:
@@ -135,7 +75,13 @@ def indirect_targets(kernel: Listing, branches: Iterable[int]) -> dict[int, list
 def static_target(inst: Instruction) -> int | None:
     """The address an instruction names itself (`BRA`, `SSY`, `CAL` ...), if it does."""
     op = inst.operand("target")
-    return addressing_of(inst).normal(op.value) if op is not None and op.type in ("rel_target", "uimm") else None
+    return inst.addressing.normal(op.value) if op is not None and op.type in ("rel_target", "uimm") else None
+
+
+def register_target(inst: Instruction) -> int:
+    """What a jump through a register adds to it."""
+    relative = inst.flow is not None and inst.flow.relative
+    return inst["target"].value + (inst.address + inst.addressing.word if relative else 0)
 
 
 def conditional(inst: Instruction) -> bool:
@@ -144,9 +90,9 @@ def conditional(inst: Instruction) -> bool:
 
 
 def tests_predicate(inst: Instruction) -> bool:
-    """Whether a jump of Hopper has a predicate beside its guard."""
+    """Whether a jump has a predicate beside its guard."""
     ps = inst.operand("ps")
-    if inst.row.table.word_bits == 64:
+    if inst.flow is None or inst.flow.does == "barrier":  # what a block counts is no condition
         return False
     told = ps is not None and (ps.value != PT or ps.inv)
     return told or bool(inst.mods.get("mod_conv") or inst.mods.get("mod_div"))
@@ -177,8 +123,9 @@ class Graph:
 
     def __init__(self, kernel: Listing, code: Sequence[Instruction] | None = None) -> None:
         self.code = kernel.instructions if code is None else code
+        self._index_of = kernel.addressing.index_of
         self._noted = noted_targets(kernel)
-        self._indirect = indirect_targets(kernel, [i for i, inst in enumerate(self.code) if inst.opcode in JUMPS])
+        self._indirect = indirect_targets(kernel, [i for i, inst in enumerate(self.code) if inst.leaves()])
         self._leaders = self._find_leaders()
         self._made: dict[tuple[int, Stack], Node] = {}
         self._todo: list[tuple[Node, Stack]] = []
@@ -194,8 +141,8 @@ class Graph:
         for i, inst in enumerate(self.code):
             target = static_target(inst)
             if target is not None:
-                leaders.add(index_of(target))
-            if inst.opcode in JUMPS or inst.opcode in PUSHES:
+                leaders.add(self._index_of(target))
+            if inst.leaves() or inst.pushes():
                 leaders.add(i + 1)
         return leaders
 
@@ -214,14 +161,15 @@ class Graph:
 
     def _link(self, node: Node, stack: Stack) -> None:
         i, inst = node.last, self.code[node.last]
-        for target, after in self._jumps(i, inst, stack):
-            if 0 <= target < len(self.code):
-                node.successors.append(self._node(target, self._folded(after)))
+        for way, after in self._jumps(i, inst, stack):
+            if 0 <= way < len(self.code):
+                node.successors.append(self._node(way, self._folded(after)))
             else:
                 self._unfollowed[i] = "goes outside the kernel's code"
-        if inst.opcode in PUSHES and static_target(inst) is not None:
-            stack = (*stack, (PUSHES[inst.opcode], index_of(inst["target"].value)))
-        if inst.opcode not in JUMPS or conditional(inst):
+        target = static_target(inst)
+        if inst.flow is not None and inst.pushes() and target is not None:
+            stack = (*stack, (inst.flow.stack, self._index_of(target)))
+        if not inst.leaves() or conditional(inst):
             if i + 1 < len(self.code):
                 node.through = self._node(i + 1, stack)
                 node.successors.append(node.through)
@@ -231,30 +179,33 @@ class Graph:
     def _folded(self, stack: Stack) -> Stack:
         """The stack; where the function just called is on it too often (recursion), without what lies between its
         first call and this one. Callers met on the way back are then those of the first call."""
-        if not stack or stack[-1][0] != "CAL":
+        if not stack or stack[-1][0] != CALLER:
             return stack
         callee = self._callee(stack[-1][1])
-        calls = [n for n, (kind, back) in enumerate(stack) if kind == "CAL" and self._callee(back) == callee]
+        calls = [n for n, (kind, back) in enumerate(stack) if kind == CALLER and self._callee(back) == callee]
         return (*stack[:calls[0] + 1], stack[-1]) if len(calls) > _REPEATS else stack
 
     def _callee(self, back: int) -> int | None:
         """The function called by the instruction before index `back`; None if that is no call (PRET)."""
         call = self.code[back - 1]
-        return static_target(call) if call.opcode in CALLS else None
+        return static_target(call) if call.flow is not None and call.flow.does == "call" else None
 
     def _jumps(self, i: int, inst: Instruction, stack: Stack) -> list[tuple[int, Stack]]:
         """Where control may go from an instruction other than behind it, with the stack there."""
-        if inst.opcode == "LONGJMP":
-            self._unfollowed[i] = "LONGJMP is not followed"
-        if inst.opcode not in JUMPS or inst.opcode in ENDS:
+        flow = inst.flow
+        if flow is None or not inst.leaves():
             return []
-        if inst.opcode in POPS:
-            return self._pop(i, POPS[inst.opcode], stack)
-        if inst.opcode in CALLS:
-            stack = (*stack, ("CAL", i + 1))
+        if flow.does == "far":
+            self._unfollowed[i] = f"{inst.opcode} is not followed"
+        if flow.does in ("end", "far", "trap"):
+            return []
+        if flow.does == "pop":
+            return self._pop(i, flow.stack, stack)
+        if flow.does == "call":
+            stack = (*stack, (flow.stack, i + 1))
         target = static_target(inst)
         if target is not None:
-            return [(index_of(target), stack)]
+            return [(self._index_of(target), stack)]
         if not self._noted.get(i, self._indirect[i]):  # a pointer may also hold what is in no table
             self._unfollowed[i] = "an indirect branch whose targets the file does not name"
         return [(t, stack) for t in self._indirect[i]]
@@ -263,7 +214,7 @@ class Graph:
         for depth in range(len(stack) - 1, -1, -1):
             if stack[depth][0] == kind:
                 return [(stack[depth][1], stack[:depth])]
-        if kind != "CAL":  # RET with no caller ends the thread
+        if kind != CALLER:  # RET with no caller ends the thread
             self._unfollowed[i] = f"no {kind} before it on some path"
         return []
 

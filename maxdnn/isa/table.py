@@ -9,12 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .addressing import Addressing
+
 RZ = 255  # the general register that reads zero
 PT = 7  # the predicate that is always true
 URZ = 63  # the uniform register that reads zero
 CC_TRUE = 15  # the test of the condition code that always holds
 TABLE_PATH = Path(__file__).with_name("maxwell.json")
 HOPPER_PATH = Path(__file__).with_name("hopper.json")
+_LEAVING = frozenset(["jump", "call", "pop", "end", "far", "trap"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,23 @@ class Access:
     def only_writes(self) -> bool:
         """Whether nothing comes back."""
         return self.does in ("store", "sum")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What an opcode does to control. `does`: jump, call, push (an address that a pop goes to), pop, place (an address
+    for something else), end (of the thread), far (goes where a place said), trap, meet (lanes wait for each other) or
+    barrier (warps of a block do). `stack`: the kind of entry that is pushed or popped; `relative`: a target in a
+    register counts from the next word."""
+
+    does: str
+    stack: str = ""
+    relative: bool = False
+
+    @property
+    def leaves(self) -> bool:
+        """Whether control may go on elsewhere than behind it, or end."""
+        return self.does in _LEAVING
 
 
 def get_pieces(word: int, pieces: Iterable[Sequence[int]]) -> int:
@@ -161,6 +181,11 @@ class Table:
         self.classes = {n: InstructionClass(n, **c) for n, c in data["classes"].items()}
         self.memory = {n: Access(frozenset(m["spaces"].split()), m["does"], m["order"])
                        for n, m in data.get("memory", {}).items() if n != "about"}  # by opcode
+        self.flow = {n: Flow(**f) for n, f in data["flow"].items() if n != "about"}  # by opcode
+        self.divergence: str = data["divergence"]  # how lanes part and meet: "stack" or "barriers"
+        self.addressing = Addressing(data["addressing"]["word"], data["addressing"].get("group", 0))
+        self.bank0: dict[str, int] = {n: at for n, at in data["bank0"].items() if n != "about"}
+        self.banks: int = data["banks"]["count"]  # of registers, by number
         self.reuse_entries: int = data["operand_cache"]["entries"]  # of each source slot's reuse cache
         self.special_registers = {int(k): v for k, v in data["special_registers"].items()}
         self.special_registers_sm60 = {int(k): v for k, v in data["special_registers_sm60_extra"].items()}
@@ -220,3 +245,8 @@ TABLE = Table(json.loads(TABLE_PATH.read_text()))
 def hopper() -> Table:
     """The table of sm_90, read when it is first asked for."""
     return Table(json.loads(HOPPER_PATH.read_text()))
+
+
+def table_of(arch: str) -> Table:
+    """The instruction set of an architecture such as sm_52."""
+    return hopper() if arch == "sm_90" else TABLE

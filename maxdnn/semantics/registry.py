@@ -8,6 +8,7 @@ from .machine import Machine
 Semantic = Callable[[Machine, Instruction], None]
 SEMANTICS: dict[str, Semantic] = {}
 HOPPER: dict[str, Semantic] = {}
+MEANINGS = {"Maxwell": SEMANTICS, "Hopper": HOPPER}  # by the name of a table
 
 
 def semantics(*mnemonics: str) -> Callable[[Semantic], Semantic]:
@@ -38,6 +39,5 @@ def same(*opcodes: str) -> None:
 
 def meaning(inst: Instruction) -> Semantic | None:
     """The function of an instruction: by mnemonic, else by opcode; None for control flow and what has none here."""
-    if inst.row.table.word_bits > 64:
-        return HOPPER.get(inst.opcode)
-    return SEMANTICS.get(inst.mnemonic) or SEMANTICS.get(inst.opcode)
+    found = MEANINGS[inst.row.table.name]
+    return found.get(inst.mnemonic) or found.get(inst.opcode)

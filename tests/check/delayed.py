@@ -17,7 +17,6 @@ from maxdnn import cubin
 from maxdnn.cubin import CubinKernel
 from maxdnn.devices.protocol import Texture
 from maxdnn.isa import PT, RZ, TABLE, Instruction
-from maxdnn.isa.program import index_of
 from maxdnn.isa.text import CC_TESTS
 from maxdnn.semantics import meaning
 from maxdnn.semantics.machine import FLAGS
@@ -236,7 +235,7 @@ class Warp(Access):
     def _flow(self, inst: Instruction) -> str:
         op, taken, after = inst.opcode, self._taken(inst), self.pc + 1
         target = inst.operand("target")
-        to = index_of(target.value) if target is not None and target.type == "rel_target" else -1
+        to = TABLE.addressing.index_of(target.value) if target is not None and target.type == "rel_target" else -1
         if op in ("SSY", "PBK", "PCNT"):
             self.stack.append((op, to, self.active.copy()))
         elif op == "CAL":
@@ -247,9 +246,9 @@ class Warp(Access):
         elif op == "BRX":
             assert target is not None
             lanes = self.regs[target.base].astype(np.int64) + target.value + inst.address + 8
-            where = {index_of(int(a) & 0xFFFFFFFF) for a in lanes[taken]}
+            where = {TABLE.addressing.index_of(int(a) & 0xFFFFFFFF) for a in lanes[taken]}
             for way in sorted(where)[1:]:
-                chosen = taken & np.array([index_of(int(a) & 0xFFFFFFFF) == way for a in lanes])
+                chosen = taken & np.array([TABLE.addressing.index_of(int(a) & 0xFFFFFFFF) == way for a in lanes])
                 self.stack.append(("DIV", way, chosen))
                 self.active = self.active & ~chosen
             after = min(where)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from maxdnn.check.rules import required_cycles
 from maxdnn.cubin import CubinKernel
-from maxdnn.isa import Instruction
-from maxdnn.isa.program import index_of, noted_targets
+from maxdnn.isa import TABLE, Instruction
+from maxdnn.isa.program import noted_targets
 
 Resource = tuple[str, int]
 _POPS = {"SYNC": "SSY", "BRK": "PBK", "CONT": "PCNT", "RET": "CAL"}
@@ -102,9 +102,9 @@ def _ways(code: tuple[Instruction, ...], i: int, stack: list[tuple[str, int]],
     inst, op = code[i], code[i].opcode
     target = inst.operand("target")
     if op in ("SSY", "PBK", "PCNT"):
-        return [(i + 1, [*stack, (op, index_of(inst["target"].value))])]
+        return [(i + 1, [*stack, (op, TABLE.addressing.index_of(inst["target"].value))])]
     if op == "CAL":
-        return [(index_of(inst["target"].value), [*stack, ("CAL", i + 1)])]
+        return [(TABLE.addressing.index_of(inst["target"].value), [*stack, ("CAL", i + 1)])]
     ways = []
     if op in _POPS:
         at = next((d for d in range(len(stack) - 1, -1, -1) if stack[d][0] == _POPS[op]), None)
@@ -112,7 +112,7 @@ def _ways(code: tuple[Instruction, ...], i: int, stack: list[tuple[str, int]],
     elif op == "BRX":
         ways = [(t, stack) for t in tables.get(i, [])]
     elif op in ("BRA", "JMP") and target is not None and target.type == "rel_target":
-        ways = [(index_of(target.value), stack)]
+        ways = [(TABLE.addressing.index_of(target.value), stack)]
     elif op != "EXIT":
         return [(i + 1, stack)]
     if inst.guard.index != 7 or _tests_flags(inst):

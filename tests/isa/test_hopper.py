@@ -12,7 +12,6 @@ import pytest
 from maxdnn import cubin
 from maxdnn.isa import Control, Row, decode, encode, hopper
 from maxdnn.isa.control import CONTROL_LSB
-from maxdnn.isa.program import HOPPER
 from tests import oracles
 from tests.corpus import compiler, randomprog
 from tests.isa import sampling
@@ -65,7 +64,7 @@ def test_compiled_code_prints_as_the_vendor_prints_it_and_encodes_to_the_same_bi
 
 
 def test_the_corpus_is_large_enough() -> None:
-    assert sum(len(k.code) // HOPPER.word for p in PROGRAMS for k in _kernels(p)) > 30_000
+    assert sum(len(k.code) // hopper().addressing.word for p in PROGRAMS for k in _kernels(p)) > 30_000
 
 
 def test_random_words_of_every_row_print_as_the_vendor_prints_them_and_encode_back() -> None:
@@ -79,7 +78,7 @@ def test_random_words_of_every_row_print_as_the_vendor_prints_them_and_encode_ba
         if text is None or "INVALID" in text or "???" in text:
             continue  # fields that are right one by one and mean nothing together
         seen[row] += 1
-        inst = decode(word, Control(), HOPPER.address_of(i), hopper())
+        inst = decode(word, Control(), hopper().addressing.address_of(i), hopper())
         assert inst.text() == text, f"{row.spec['name']} 0x{word:032x}"
         assert encode(dataclasses.replace(inst, word=0)) == word, f"{row.spec['name']} {text}"
     poor = [row.spec["name"] for row in hopper().rows if seen[row] < SAMPLES // 4]
@@ -104,4 +103,4 @@ def test_reuse_flags_print_where_the_vendor_prints_them() -> None:
         if text is None or "INVALID" in text or "???" in text:
             continue
         word = words[i] & ~(control.pack() << CONTROL_LSB)
-        assert decode(word, control, HOPPER.address_of(i), hopper()).text() == text, row.spec["name"]
+        assert decode(word, control, hopper().addressing.address_of(i), hopper()).text() == text, row.spec["name"]

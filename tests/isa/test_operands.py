@@ -7,7 +7,6 @@ import pytest
 from maxdnn import cubin
 from maxdnn.isa import RZ, TABLE, Control, Instruction, decode, hopper
 from maxdnn.isa.operands import queue_and_order, slots, waits_for_block, waits_for_whole_block
-from maxdnn.isa.program import HOPPER, JUMPS, MAXWELL, PUSHES
 from tests.corpus import compiler
 
 
@@ -55,7 +54,7 @@ def test_queues_follow_from_classes(corpus: list[Instruction]) -> None:
         assert all(register != RZ for _, register in slots(inst))
 
 
-@pytest.mark.parametrize("where", [MAXWELL, HOPPER])
+@pytest.mark.parametrize("where", [TABLE.addressing, hopper().addressing])
 def test_addresses_of_words_fit_together(where) -> None:  # type: ignore[no-untyped-def]
     """Index and address are inverse; every alias means its instruction; so many bytes hold so many."""
     for index in range(100):
@@ -64,7 +63,7 @@ def test_addresses_of_words_fit_together(where) -> None:  # type: ignore[no-unty
         assert address in where.aliases(address)
         assert {where.normal(alias) for alias in where.aliases(address)} == {address}
         assert {where.index_of(alias) for alias in where.aliases(address)} == {index}
-    assert MAXWELL.count(320) == 30 and HOPPER.count(320) == 20
+    assert TABLE.addressing.count(320) == 30 and hopper().addressing.count(320) == 20
 
 
 def test_a_second_table_answers_for_itself() -> None:
@@ -76,8 +75,24 @@ def test_a_second_table_answers_for_itself() -> None:
     assert hopper().memory.get("LDG") is not TABLE.memory["LDG"]
 
 
-def test_jumps_and_pushes_are_apart() -> None:
-    assert not JUMPS & set(PUSHES)
+@pytest.mark.parametrize("table", [TABLE, hopper()], ids=lambda table: table.name)
+def test_every_row_that_names_a_target_says_what_it_does_to_control(table) -> None:  # type: ignore[no-untyped-def]
+    """And every opcode that says so has a row; what is pushed is what something pops."""
+    named = {row.opcode for row in table.rows if any(op.name == "target" for op in row.operands)}
+    assert named <= set(table.flow) <= {row.opcode for row in table.rows}
+    pushed = {flow.stack for flow in table.flow.values() if flow.does in ("push", "call")}
+    assert pushed == {flow.stack for flow in table.flow.values() if flow.does == "pop"}
+    assert all(bool(flow.stack) == (flow.does in ("push", "call", "pop")) for flow in table.flow.values())
+    assert {flow.does for flow in table.flow.values() if flow.leaves} >= {"jump", "call", "pop", "end"}
+    assert not any(flow.leaves for flow in table.flow.values() if flow.does in ("push", "place", "meet", "barrier"))
+
+
+@pytest.mark.parametrize("table", [TABLE, hopper()], ids=lambda table: table.name)
+def test_what_a_launch_finds_in_bank_0_does_not_overlap(table) -> None:  # type: ignore[no-untyped-def]
+    """And all of it lies in front of the parameters."""
+    sizes = {"block": 12, "grid": 12, "global_first": 8}
+    taken = [at + i for name, at in table.bank0.items() if name != "params" for i in range(sizes.get(name, 4))]
+    assert len(taken) == len(set(taken)) and max(taken) < table.bank0["params"]
 
 
 def test_long_stalls_count_cycles_with_the_hint_only() -> None:

@@ -7,13 +7,14 @@ use warnings;
 use Exporter 'import';
 use JSON::PP ();
 use MaxAs::Fail qw(fail);
+use MaxAs::Table;
 our @EXPORT_OK = qw(declare_params interface_text mapping_text param_base $INTERFACE_SECTION);
 
 our $INTERFACE_SECTION = '.maxdnn.interface';
 my %BYTES = (ptr => 8, f32 => 4, u32 => 4, i32 => 4);
 
 # The first byte of the parameters in constant bank 0.
-sub param_base { my ($sm) = @_; return $sm < 70 ? 0x140 : 0x210 }
+sub param_base { my ($sm) = @_; return MaxAs::Table->for_sm($sm)->{param_base} }
 
 # Lays out what `# Param:` lines declared and names it: param_x, or param_x[0] and param_x[1] for the halves of a pointer.
 sub declare_params {
