@@ -13,14 +13,6 @@ from tests.corpus import compiler
 from tests.maxas import tool
 
 
-def _again(data: bytes, folder: Path) -> bytes:
-    """The cubin after extraction and assembly."""
-    (folder / "vendor.cubin").write_bytes(data)
-    ran = tool.maxas("-e", folder / "vendor.cubin", folder / "source.sass")
-    assert ran.status == 0, ran.err
-    return tool.assemble(folder, (folder / "source.sass").read_text(), "-n", "-w")
-
-
 def _resources(kernel: CubinKernel) -> tuple[object, ...]:
     return (kernel.registers, kernel.shared_bytes, kernel.local_bytes, kernel.barriers, kernel.params,
             {bank: bytes(data) for bank, data in kernel.constants.items()}, sorted(kernel.textures), kernel.reqntid,
@@ -53,7 +45,7 @@ def _texts(data: bytes) -> dict[str, list[str]]:
 @pytest.mark.parametrize("source", compiler.sources())
 def test_extracted_and_assembled_again_a_corpus_cubin_is_the_same(source: str, tmp_path: Path) -> None:
     vendor = compiler.compile_source(source)
-    ours = _again(vendor, tmp_path)
+    ours = tool.again(vendor, tmp_path, counted=False)
     assert tool.code_of(ours) == tool.code_of(vendor)
     assert _usage(ours) == _usage(vendor)
     assert _elf_facts(ours) == _elf_facts(vendor) != []

@@ -42,6 +42,16 @@ def assemble(folder: Path, source: str, *options: object, name: str = "kernel", 
     return cubin.read_bytes()
 
 
+def again(cubin: bytes, folder: Path, counted: bool = True) -> bytes:
+    """The cubin after extraction as source and assembly; `counted`: the assembler counts registers itself."""
+    vendor, source = folder / "vendor.cubin", folder / "source.sass"
+    vendor.write_bytes(cubin)
+    ran = maxas("-e", vendor, source)
+    assert ran.status == 0, ran.err
+    text = source.read_text()
+    return assemble(folder, re.sub(r"^# MinRegs:.*\n", "", text, flags=re.MULTILINE) if counted else text, "-n", "-w")
+
+
 def sections(cubin: bytes, prefix: str) -> dict[str, bytes]:
     """Section name without `prefix` -> contents."""
     elf = ELFFile(io.BytesIO(cubin))

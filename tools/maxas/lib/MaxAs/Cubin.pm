@@ -30,6 +30,9 @@ sub attribute {
 # 0x100 unified textures, 0x400 64-bit addresses; the virtual architecture equals the real one.
 sub e_flags { my ($sm) = @_; return $sm << 16 | 0x500 | $sm }
 
+# Whether the toolkit writes relocations with their addends for it.
+sub _with_addends { my ($w) = @_; return $w->{module}{sm} >= 90 }
+
 # Bytes of shared memory in front of a block's own.
 sub reserved_shared { my ($sm) = @_; return $sm < 90 ? 0 : 0x400 }
 
@@ -75,10 +78,10 @@ sub _plan_sections {
     _section($w, '.nv.info', type => INFO_TYPE, align => 4, link => 3);
     _section($w, ".nv.info.$_->{name}", type => INFO_TYPE, align => 4, link => 3, flags => $link) for @kernels;
     _section($w, $_->{name}, %$_) for @{ $module->{extra_sections} // [] };
-    my $rel = sub { _section($w, $_[0], type => 9, align => 8, entsize => 16, link => 3, flags => $link) };
-    $rel->(".rel.nv.constant0.$_->{name}") for grep { @{ $_->{textures} // [] } } @kernels;
+    my $rel = sub { _section($w, MaxAs::Elf::relocation_section($_[0], _with_addends($w)), align => 8, link => 3, flags => $link) };
+    $rel->(".nv.constant0.$_->{name}") for grep { @{ $_->{textures} // [] } } @kernels;
     my @banks = sort { $a <=> $b } keys %{ $module->{constants} // {} };
-    $rel->(".rel.nv.constant$_") for grep { @{ $module->{constants}{$_}{relocations} // [] } } @banks;
+    $rel->(".nv.constant$_") for grep { @{ $module->{constants}{$_}{relocations} // [] } } @banks;
     for my $bank (@banks) {
         _section($w, ".nv.constant$bank", type => 1, flags => 2, align => $module->{constants}{$bank}{align} || ($bank == 4 ? 8 : 4));
     }
@@ -164,12 +167,18 @@ sub _fill {
     return;
 }
 
+# Where entries have an addend it comes out of the data.
 sub _relocate {
     my ($w, $target, @entries) = @_;
     return unless @entries;
-    my $rel = $w->{elf}->section(".rel$target");
+    my ($name) = MaxAs::Elf::relocation_section($target, _with_addends($w));
+    my ($rel, $data) = ($w->{elf}->section($name), \$w->{elf}->section($target)->{data});
     $rel->{info} = $w->{index}{$target};
-    $rel->{data} = join '', map { pack 'Q<L<L<', $_->[0], $_->[1], $w->{symbol}{ $_->[2] } } @entries;
+    for my $entry (@entries) {
+        my ($offset, $type, $symbol) = @$entry;
+        my $addend = $type == R_CUDA_64 && _with_addends($w) ? unpack 'q<', substr $$data, $offset, 8, "\0" x 8 : 0;
+        $rel->{data} .= MaxAs::Elf::pack_relocations($rel, [$offset, $type, $w->{symbol}{$symbol}, $addend]);
+    }
     return;
 }
 

@@ -6,7 +6,7 @@ use warnings;
 no warnings 'portable';
 use MaxAs::Fail qw(fail_plain);
 
-use constant { SHT_NULL => 0, SHT_PROGBITS => 1, SHT_SYMTAB => 2, SHT_STRTAB => 3, SHT_NOBITS => 8, SHT_REL => 9 };
+use constant { SHT_NULL => 0, SHT_PROGBITS => 1, SHT_SYMTAB => 2, SHT_STRTAB => 3, SHT_RELA => 4, SHT_NOBITS => 8, SHT_REL => 9 };
 use constant { SHF_WRITE => 1, SHF_ALLOC => 2, SHF_EXECINSTR => 4 };
 my $MAX_ALIGN = 1 << 16;
 my ($EHDR, $PHENT, $SHENT, $SYMENT) = (64, 56, 64, 24);
@@ -42,6 +42,25 @@ sub add_symbol {
     my ($self, %symbol) = @_;
     push @{ $self->{symbols} }, { info => 0, other => 0, shndx => 0, value => 0, size => 0, %symbol };
     return $#{ $self->{symbols} };
+}
+
+# A section of relocations: its name and fields; the newer form has an addend in each entry, the older one in the data that
+# is relocated.
+sub relocation_section {
+    my ($target, $with_addend) = @_;
+    return $with_addend ? (".rela$target", type => SHT_RELA, entsize => 24) : (".rel$target", type => SHT_REL, entsize => 16);
+}
+
+# ([offset, type, symbol, addend], ...) of a section of relocations.
+sub unpack_relocations {
+    my ($section) = @_;
+    my ($form, $size) = $section->{type} == SHT_RELA ? ('Q<L<L<q<', 24) : ('Q<L<L<', 16);
+    return map { my @entry = unpack $form, $_; $entry[3] //= 0; \@entry } $section->{data} =~ /(.{$size})/gs;
+}
+
+sub pack_relocations {
+    my ($section, @entries) = @_;
+    return join '', map { $section->{type} == SHT_RELA ? pack 'Q<L<L<q<', @$_ : pack 'Q<L<L<', @{$_}[0 .. 2] } @entries;
 }
 
 # -- reading ----------------------------------------------------------------------------------------------------

@@ -123,20 +123,31 @@ sub _of_module {
     return 0;
 }
 
+sub _address {
+    my ($info, $bank, $offset, $symbol, $addend) = @_;
+    my $constants = $info->{constants}{$bank} //= {};
+    fail_plain("$info->{file}: a relocation lies outside of constant bank $bank") if $offset + 8 > length($constants->{data} // '');
+    push @{ $constants->{relocations} }, { offset => $offset, symbol => $symbol->{name} };
+    substr($constants->{data}, $offset, 8) = pack 'q<', $addend if $addend;
+    return;
+}
+
+# Names of relocated places. An addend that stands in its entry goes where older files have it, into the data.
 sub _relocations {
     my ($elf, $info) = @_;
     for my $section (@{ $elf->{sections} }) {
         $info->{constants}{$1}{data} = $section->{data} if $section->{name} =~ /^\.nv\.constant(\d+)$/;
-        next unless $section->{name} =~ /^\.rel\.nv\.constant(\d+)(?:\.(.*))?$/;
+    }
+    for my $section (@{ $elf->{sections} }) {
+        next unless $section->{name} =~ /^\.rela?\.nv\.constant(\d+)(?:\.(.*))?$/;
         my ($bank, $kernel) = ($1, $2);
-        my @entries = map { [unpack 'Q<L<L<', $_] } $section->{data} =~ /(.{16})/gs;
-        for my $entry (@entries) {
-            my ($offset, $type, $index) = @$entry;
+        for my $entry (MaxAs::Elf::unpack_relocations($section)) {
+            my ($offset, $type, $index, $addend) = @$entry;
             my $symbol = $elf->{symbols}[$index] or next;
             if (defined $kernel && ($symbol->{info} & 15) == STT_TEXTURE) {
                 push @{ $_->{textures} }, [$symbol->{name}, $offset] for grep { $_->{name} eq $kernel } @{ $info->{kernels} };
             }
-            elsif (!defined $kernel) { push @{ $info->{constants}{$bank}{relocations} }, { offset => $offset, symbol => $symbol->{name} } }
+            elsif (!defined $kernel) { _address($info, $bank, $offset, $symbol, $addend) }
         }
     }
     for my $kernel (@{ $info->{kernels} }) {
