@@ -32,12 +32,13 @@ I_SIZE = 32
 U_NONE, U_HALF, U_SFU, U_FP64, U_IMUL = range(5)
 UNITS = 5
 
-# One row per resident warp, then its queue of shared and of global operations in flight (times of their ends).
+# One row per resident warp (W_STALLED: when its stall count ends), then its queue of shared and of global operations in
+# flight (times of their ends).
 (W_READY, W_REASON, W_PC, W_LEFT, W_RUN, W_RUNEND, W_LINE, W_ALIVE, W_SB0, W_SB1, W_SB2, W_SB3, W_SB4, W_SB5, W_REC,
  W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_STREAM, W_SHIFT, W_SM, W_SCHED,
- W_ID, W_BARRIER) = range(28)
-W_SIZE = 96
-W_GLRING, W_SHRING = 28, 44
+ W_ID, W_BARRIER, W_STALLED) = range(29)
+W_SIZE = 97
+W_GLRING, W_SHRING = 29, 45
 RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming

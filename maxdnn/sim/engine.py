@@ -95,7 +95,7 @@ def release_barrier(X, sm, slot, barrier, now):
     first = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
     for w in range(first, first + X[P_BLOCK_WARPS] * W_SIZE, W_SIZE):
         if X[w + W_ALIVE] and X[w + W_READY] == NEVER and X[w + W_BARRIER] == barrier:
-            wake(X, w, max(X[w + W_RESUME], now + X[P_BARLAT]))
+            wake(X, w, max(X[w + W_RESUME], X[w + W_STALLED], now + X[P_BARLAT]))
 
 
 @compiled
@@ -210,11 +210,26 @@ def issue_side(X, w, i, s, now):
 
 
 @compiled
+def stand_still(X, s, now):
+    """Operand fetch is full from `now` on: until there is room the stall counts of the scheduler stand still."""
+    cycles, at = X[s + S_LEAVE2] - now, X[s + S_ORDER]
+    while X[at] >= 0:
+        w = X[at]
+        if X[w + W_ALIVE] and X[w + W_STALLED] > now:
+            X[w + W_STALLED] += cycles
+            if X[w + W_READY] < X[w + W_STALLED]:
+                X[w + W_READY], X[w + W_REASON] = X[w + W_STALLED], R_STALL
+        at += 1
+
+
+@compiled
 def execute(X, w, i, s, now):
     """Issue one instruction: take its resources and set its scoreboards."""
     X[i + I_ISSUED] += 1
     if X[i + I_ALU]:
         enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
+        if X[s + S_LEAVE2] > now + 1:
+            stand_still(X, s, now + 1)
     if X[i + I_D0] >= 0:
         forget(X, i, s, X[w + W_ID])
     if X[i + I_LATE]:
@@ -252,6 +267,7 @@ def occupy(X, w, board, until):
 @compiled
 def wait_for_boards(X, w, i, ready):
     """Put the warp off until the scoreboards its next instruction waits for are clear."""
+    X[w + W_STALLED] = ready
     reason, mask = R_STALL, X[i + I_WAIT]
     if mask:
         for board in range(6):
@@ -271,6 +287,8 @@ def advance(X, w, i, now):
         finish_warp(X, w, now + 1)
         return False
     ready, kind = now + X[i + I_STALL], X[i + I_KIND]
+    if X[i + I_STALL] > 1:  # its own count stands still with the others'
+        ready += max(X[X[w + W_SCHED] + S_LEAVE2] - now - 1, 0)
     if kind == K_MEMBAR:
         ready = max(ready, X[w + W_STORES])
     wait_for_boards(X, w, X[w + W_PC], ready)
@@ -349,6 +367,8 @@ def burst(X, w, i, s, now, count):
     X[w + W_PC] = i
     X[w + W_LEFT] -= count
     X[s + S_CURRENT], X[s + S_YIELDED] = w, 0
+    if X[s + S_LEAVE2] > now:
+        stand_still(X, s, now)
     wait_for_boards(X, w, i, now)
     return now
 

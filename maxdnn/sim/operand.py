@@ -5,7 +5,8 @@ Reuse cache: two entries for each of three source slots. Every operand read take
 slot; a later read of the same register in the same slot by the same warp hits if the instruction that last touched the
 entry had the reuse flag. Banks: an instruction enters operand fetch one per cycle and in order, at most two are in it,
 each bank serves first come first served one register per cycle, and an instruction leaves when all is read and its
-predecessor has left. Both rules reproduce the CuAssembler RegBank measurements.
+predecessor has left. While two are in it stall counts stand still (engine.py). These rules reproduce the CuAssembler
+RegBank measurements but for what the ledger says.
 
 Memory, texture and special-function instructions take no place in operand fetch, but ask the same banks for their
 registers some cycles after issue (`read_cycles` of the instruction table); the bank serves them in their turn, before
