@@ -3,6 +3,8 @@
 import argparse
 import json
 import math
+import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -44,8 +46,9 @@ def run(args: argparse.Namespace) -> int:
         raise MaxdnnError(f"--seconds must be positive (got {args.seconds})")
     jobs = list(_jobs(args.what))
     why = "--simulate was given" if args.simulate else _no_gpu(args.ordinal)
+    failed: list[str] = []
     if why is None:
-        about, rows = _measured(args, jobs)
+        about, rows = _measured(args, jobs, failed)
     else:
         about, rows = _simulated(args, jobs, why)
     done = []
@@ -56,11 +59,13 @@ def run(args: argparse.Namespace) -> int:
             data = (json.dumps(about | {"rows": done}, indent=1) + "\n").encode()
             write_whole(args.json, partial(_put, data))
     print(*_summary(done), sep="\n")
-    if args.picture:
+    for what in failed:
+        print(f"not measured: {what}", file=sys.stderr)
+    if args.picture and done:
         figure = _draw(done, about)
         kind = args.picture.suffix[1:].lower()
         write_whole(args.picture, lambda file: figure.savefig(file, dpi=150, format=kind))
-    return 0
+    return int(bool(failed))
 
 
 def _put(data: bytes, file: Any) -> None:
@@ -104,7 +109,11 @@ def _no_gpu(ordinal: int) -> str | None:
     return None
 
 
-def _measured(args: argparse.Namespace, jobs: list[tuple[str, Any]]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+def _measured(args: argparse.Namespace, jobs: list[tuple[str, Any]],
+              failed: list[str]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """What is measured with, and the rows; what stops one network or layer costs its rows only, and is told at once and
+    put into `failed`."""
+    from ..errors import MaxdnnError
     from ..torch.measure import Bench
 
     bench = Bench(args.ordinal, args.seconds)
@@ -114,11 +123,14 @@ def _measured(args: argparse.Namespace, jobs: list[tuple[str, Any]]) -> tuple[di
         for kind in args.kind or KINDS:
             training = kind == "training"
             for name, shape in jobs:
-                if shape is not None:
-                    yield from bench.layer(shape, training, args.mode)
-                    continue
-                for n in args.n or ((32,) if training else (1, 8, 32)):
-                    yield from bench.network(name, n, training, args.mode)
+                for n in (shape.N,) if shape is not None else args.n or ((32,) if training else (1, 8, 32)):
+                    try:
+                        yield from (bench.network(name, n, training, args.mode) if shape is None else
+                                    bench.layer(shape, training, args.mode))
+                    except Exception as e:
+                        if not isinstance(e, MaxdnnError):
+                            traceback.print_exc()
+                        failed.append(f"{name}, N = {n}, {kind}: {e}")
     print(f"measured on {about['gpu']} beside cuDNN {about['cudnn']} through PyTorch {about['torch']}: float32, "
           "TF32 off, cudnn.benchmark on\n" + _heading("ms", "cuDNN"))
     return about, rows()

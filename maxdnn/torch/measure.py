@@ -13,6 +13,7 @@ convolution library says what is right.
 For inference this library's layers are `frozen`: what is made of the filters alone is made once."""
 
 import copy
+import gc
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -90,6 +91,7 @@ class Bench:
                 call()
             stream.synchronize()
             if mode == "graph":
+                gc.collect()  # nodes of derivatives on another stream, kept in cycles, would stop the capture
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, stream=stream):
                     call()

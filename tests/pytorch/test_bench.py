@@ -89,6 +89,26 @@ def test_the_command_measures_where_there_is_a_gpu(with_tiny, monkeypatch, tmp_p
     assert "measured on none" in picture.read_text()
 
 
+def test_what_stops_one_network_costs_its_rows_only(with_tiny, monkeypatch, tmp_path, capsys):
+    class Stops(OnTheCpu):
+        def _convolutions(self, layers, training, mode):
+            if training and mode == "graph":
+                raise RuntimeError("no capture today")
+            return super()._convolutions(layers, training, mode)
+    monkeypatch.setattr(command, "_no_gpu", lambda ordinal: None)
+    monkeypatch.setattr(measure, "Bench", Stops)
+    out = tmp_path / "rows.json"
+    assert cli.main(["bench", "tiny", "1,3,5,5,4,3,3", "--n", "2", "--kind", "training", "inference", "--json",
+                     str(out)]) == 1
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["n"], row["kind"], row["mode"]) for row in rows] == [
+        (2, "training", "eager"), (1, "training", "eager"), (2, "inference", "eager"), (2, "inference", "graph"),
+        (1, "inference", "eager"), (1, "inference", "graph")]
+    said = capsys.readouterr().err
+    assert said.count("RuntimeError: no capture today") == 2, "with the way to it"
+    assert "\nnot measured: tiny, N = 2, training: no capture today\n" in said
+
+
 def test_without_a_gpu_every_heading_says_that_it_is_simulated(with_tiny, tmp_path, capsys):
     out, picture = tmp_path / "rows.json", tmp_path / "rows.svg"
     assert cli.main(["bench", "tiny", "1,3,5,5,4,3,3", "--json", str(out), "--picture", str(picture)]) == 0
