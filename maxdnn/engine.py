@@ -86,14 +86,16 @@ class Engine:
         return self._kept(self._lanes, key, STREAMS, lambda: _Lane(self.device))
 
     def _kept(self, table: dict[Any, Any], key: Any, most: int, make: Any) -> Any:
-        """The entry of a table, made if there is none; the least recently used one goes if there are too many."""
+        """The entry of a table, made if there is none; the least recently used one goes if there are too many. None
+        that a graph runs: its kernels die with the module, and nobody says when a graph has run for the last time."""
         found = table.get(key)
         if found is None:
             gone = None
             with self._lock:
                 if key not in table:
-                    if len(table) >= most:
-                        gone = table.pop(min(table, key=lambda k: table[k].used))
+                    free = [k for k in table if not table[k].captured] if len(table) >= most else []
+                    if free:
+                        gone = table.pop(min(free, key=lambda k: table[k].used))
                     table[key] = make()
                 found = table[key]
             if gone is not None:
@@ -125,16 +127,18 @@ class _Loaded:
 
     def __init__(self, device: Device, plan: Plan, shared: _Modules) -> None:
         self.lock = FreshLock()
-        self.used = 0
+        self.used, self.captured = 0, False
         self.regions = [(name, region.offset) for name, region in plan.workspace.items()]
         self._device, self._plan, self._shared = device, plan, shared
         self._alignment = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
         self._textured = plan.textured
+        self._told: Mapping[str, Any] | None = None  # the scalars that were written last
         self.free()
 
     def run(self, places: dict[str, int], workspace: int, scalars: Mapping[str, Any], stream: int) -> None:
         """Launch all, with the addresses of the operands (`places`, which is changed) and of the workspace, on the
-        stream with that handle. Raises ShapeError for an address at which the plan's kernels cannot read."""
+        stream with that handle. `scalars` must stay as they are from then on. Raises ShapeError for an address at which
+        the plan's kernels cannot read."""
         for role in self._textured:
             if places[role] % self._alignment:
                 raise ShapeError(f"{role} must begin at a multiple of {self._alignment} bytes on {self._device.name} "
@@ -142,20 +146,24 @@ class _Loaded:
                                  "makes one for arrays that begin anywhere")
         for name, offset in self.regions:
             places[name] = workspace + offset
-        with self.lock:  # what is written below is read by the launches
+        with self.lock.now:  # what is written below is read by the launches
             if not self._prepared:
                 self._prepare()
             for values, at, name, offset in self._addresses:
                 values[at] = places[name] + offset
-            for values, at, name in self._scalars:
-                values[at] = scalars[name]
-            self._go(stream)
+            if scalars is not self._told:
+                for values, at, name in self._scalars:
+                    values[at] = scalars[name]
+                self._told = scalars
+            if self._go(stream):
+                self.captured = True
 
     def free(self) -> None:
         self._prepared: list[Prepared] = []  # holds the modules, whose kernels die with them
-        self._go: Callable[[int], None]  # launches all on a stream
+        self._go: Callable[[int], bool | None]  # launches all on a stream, and says whether that is captured
         self._addresses: list[tuple[Any, int, str, int]] = []  # where to write the address of what, and an offset
         self._scalars: list[tuple[Any, int, str]] = []
+        self._told = None
 
     def _prepare(self) -> None:
         functions = self._load()
@@ -247,7 +255,7 @@ class _Lane:
 
     def __init__(self, device: Device) -> None:
         self.lock = FreshLock()
-        self.used = 0
+        self.used, self.captured = 0, False
         self._device = device
         self._capture_of = getattr(device, "capture_of", lambda handle: 0)
         self._workspace: Buffer | None = None

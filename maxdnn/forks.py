@@ -27,17 +27,18 @@ class ForkLock:
 
 
 class FreshLock:
-    """A lock, not reentrant, that is free in the child of a fork. What it protects must bear being left anywhere."""
+    """A lock, not reentrant, that is free in the child of a fork. What it protects must bear being left anywhere.
+    `now`: what this process locks, for calls that must cost little."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.now = threading.Lock()
         _fresh.append(weakref.ref(self, _fresh.remove))
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.now.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.now.release()
 
 
 _watched: list[Any] = []
@@ -64,7 +65,7 @@ def _in_child() -> None:
     for reference in list(_fresh):
         lock = reference()
         if lock is not None:
-            lock._lock = threading.Lock()
+            lock.now = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -158,14 +158,14 @@ class LibCuda:
     def launcher(self, launches, context=0):
         def go(stream):
             if context and self.current_context() != context:
-                return False
+                return None
             assert self.current_context(), "no context is current"
             for launch in launches:
                 module, name = next(key for key, handle in self.functions.items() if handle == launch.function)
                 assert module in self.images, "the kernel's module has been unloaded"
                 self.driver.log.append(("launch", name, launch.grid, launch.block, bytes(launch.arguments),
                                         launch.shared_bytes, stream))
-            return True
+            return bool(self.capturing.get(stream))
         return go
 
     def copy_in(self, address, data, stream):

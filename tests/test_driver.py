@@ -13,9 +13,14 @@ SOURCE = """
 #include <string.h>
 extern "C" {
 struct Seen { void *function, *stream; unsigned numbers[7]; char bytes[64]; size_t size; } seen[16];
-int count, fails_at = -1;
+int count, fails_at = -1, capturing, asked_of_the_default;
 void *current;
 int cuCtxGetCurrent(void **context) { *context = current; return 0; }
+int cuStreamIsCapturing(void *stream, int *state) {
+    if (!stream) { asked_of_the_default = 1; return 906; }
+    *state = capturing;
+    return 0;
+}
 int cuPointerGetAttribute() { return 1; }
 int cuGetErrorString(int code, const char **text) { *text = code == 700 ? "an illegal address" : "?"; return 0; }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z, unsigned shared,
@@ -52,7 +57,7 @@ def library(built, monkeypatch):
     found = ctypes.CDLL(str(built))
     monkeypatch.setattr(driver, "ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": lambda name: found}))
     ctypes.c_int.in_dll(found, "count").value, ctypes.c_int.in_dll(found, "fails_at").value = 0, -1
-    ctypes.c_void_p.in_dll(found, "current").value = None
+    ctypes.c_void_p.in_dll(found, "current").value, ctypes.c_int.in_dll(found, "capturing").value = None, 0
     return found
 
 
@@ -72,23 +77,31 @@ def test_launches_are_put_on_the_stream_in_their_order_with_what_their_arguments
     go = Driver().launcher(made)
     for launch in made:
         launch.arguments[0] = b"!"
-    assert go(2**47 + 5)
+    assert go(2**47 + 5) is False
     found = seen(library)
     assert [s.function for s in found] == [100 + n for n in range(count)]
     for n, s in enumerate(found):
         assert s.stream == 2**47 + 5 and list(s.numbers) == [2**31 - 1, n, 3, 4, 5, 6, 7 * n]
         assert s.size == 8 * n + 8 and ctypes.string_at(ctypes.addressof(s) + Seen.bytes.offset, s.size) == bytes(
             made[n].arguments)
-    assert go(0) and len(seen(library)) == 2 * count
+    assert go(0) is False and len(seen(library)) == 2 * count
+
+
+def test_a_recorded_stream_is_told(library):
+    go = Driver().launcher(launches(2))
+    for state in (1, 0, 2, 1):  # CU_STREAM_CAPTURE_STATUS_*: 2 is a capture that has gone wrong
+        ctypes.c_int.in_dll(library, "capturing").value = state
+        assert go(5) is (state == 1)
+    assert go(0) is False and not ctypes.c_int.in_dll(library, "asked_of_the_default").value
 
 
 def test_nothing_is_launched_in_another_context(library):
     go = Driver().launcher(launches(2), context=77)
     for current in (None, 78):
         ctypes.c_void_p.in_dll(library, "current").value = current
-        assert not go(1) and not seen(library)
+        assert go(1) is None and not seen(library)
     ctypes.c_void_p.in_dll(library, "current").value = 77
-    assert go(1) and len(seen(library)) == 2
+    assert go(1) is False and len(seen(library)) == 2
 
 
 def test_the_launch_that_fails_is_named_and_none_comes_after_it(library):

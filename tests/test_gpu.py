@@ -119,6 +119,19 @@ def test_a_graph_under_capture_gets_a_workspace_that_nobody_else_uses_or_frees(f
     assert freed == {padded[0]}, "the stream's own goes after STREAMS others, those of the graphs stay"
 
 
+@pytest.mark.parametrize("captured", [False, True], ids=["run", "captured"])
+def test_plans_go_that_were_not_used_for_longest_but_none_that_a_graph_runs(fake, monkeypatch, captured):
+    driver, _, library = fake
+    monkeypatch.setattr(engine, "PLANS", 2)
+    library.capturing = {4242: captured}
+    plans = [maxdnn.plan(maxdnn.ConvShape(64, 8, 5, 5, 64, r, 3), kernel=WITH_COPY) for r in (1, 2, 3, 4)]
+    for plan in (*plans, plans[0]):
+        arrays = [fake_cuda.Array(shape) for shape in plan.array_shapes().values()]
+        maxdnn.conv_fprop(*arrays[:2], out=arrays[2], plan=plan, stream=4242 if plan is plans[0] else None)
+    gone, loaded = len(verbs(driver, "unload")), len(verbs(driver, "load"))
+    assert (gone, loaded) == ((2, 4) if captured else (3, 5))
+
+
 @pytest.mark.parametrize("said, then, ordered", [
     (None, 4242, None), (1, None, None), (1, 4242, (1, 4242)), (2, None, (2, 0)), (99, None, (99, 0)),
     (99, 99, None), (99, 4242, (99, 4242))])

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -346,26 +346,27 @@ class GpuDevice:
         and has not been done."""
         return self._active
 
-    def launcher(self, prepared: Sequence[PreparedLaunch]) -> Callable[[int], None]:
+    def launcher(self, prepared: Sequence[PreparedLaunch]) -> Callable[[int], bool]:
         """See devices/protocol.py."""
         if all(one.plain for one in prepared):
             together = driver().launcher([one.launch for one in prepared], self.context)
 
-            def go(stream: int) -> None:
-                if not together(stream):
+            def go(stream: int) -> bool:
+                captured = together(stream)
+                if captured is None:
                     with self._active:
-                        together(stream)
+                        captured = together(stream)
+                return bool(captured)
             return go
         each = [(one, driver().launcher([one.launch])) for one in prepared]
 
-        def bind_and_go(stream: int) -> None:
-            if driver().current_context() != self.context:
-                with self._active:
-                    bind_and_go(stream)
-                return
-            for one, launch in each:
-                one.bind()
-                launch(stream)
+        def bind_and_go(stream: int) -> bool:
+            captured = False
+            with nullcontext() if driver().current_context() == self.context else self._active:
+                for one, launch in each:
+                    one.bind()
+                    captured = bool(launch(stream))
+            return captured
         return bind_and_go
 
     def stream_handle(self, stream: Any) -> int:

@@ -21,16 +21,18 @@ _CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
-_ELSEWHERE = -1  # another context is current
-# A row: the function; grid, block, shared bytes and a number unused; CU_LAUNCH_PARAM_*. The result: 0, _ELSEWHERE, or
-# an error's code below the number of the launch.
+_ELSEWHERE, _CAPTURED = -1, -2  # another context is current; all were put into a graph
+# A row: the function; grid, block, shared bytes and a number unused; CU_LAUNCH_PARAM_*. The result: 0, _ELSEWHERE,
+# _CAPTURED, or an error's code below the number of the launch.
 _TEXT = """
 %row = type { ptr, [8 x i32], ptr }
 declare i32 @cuLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
 declare i32 @cuCtxGetCurrent(ptr)
+declare i32 @cuStreamIsCapturing(ptr, ptr)
 define i64 @launch_all(ptr %stream, ptr %table, i64 %count, ptr %context) {
 begin:
   %place = alloca ptr
+  %state = alloca i32
   %any = icmp eq ptr %context, null
   br i1 %any, label %loop, label %look
 look:
@@ -64,6 +66,17 @@ wrong:
   %both = or i64 %high, %low
   ret i64 %both
 done:
+  %default = icmp eq ptr %stream, null
+  br i1 %default, label %ran, label %ask
+ask:
+  store i32 0, ptr %state
+  %refused = call i32 @cuStreamIsCapturing(ptr %stream, ptr %state)
+  %kind = load i32, ptr %state
+  %captures = icmp eq i32 %kind, """ + str(_CAPTURING) + """
+  br i1 %captures, label %captured, label %ran
+captured:
+  ret i64 """ + str(_CAPTURED) + """
+ran:
   ret i64 0
 }
 """
@@ -194,10 +207,11 @@ class Driver:
         self._call("cuTexRefSetAddress_v2", ctypes.byref(offset), reference, ctypes.c_uint64(address),
                    ctypes.c_size_t(nbytes))
 
-    def launcher(self, launches: Sequence[Launch], context: int = 0) -> Callable[[int], bool]:
+    def launcher(self, launches: Sequence[Launch], context: int = 0) -> Callable[[int], bool | None]:
         """Puts launches on a stream, one after the other, with what their arguments hold at that moment, by one call of
-        machine code: a call of ctypes for each takes longer than the driver does. False, and nothing launched, if
-        `context` is given and not the calling thread's. Raises DriverError."""
+        machine code: a call of ctypes for each takes longer than the driver does. Gives whether they went into a graph
+        that the stream is recorded into; None, and nothing was launched, if `context` is given and not the calling
+        thread's. Raises DriverError."""
         rows = (_Row * len(launches))()
         keep: list[Any] = [rows]
         for row, launch in zip(rows, launches, strict=True):
@@ -209,22 +223,22 @@ class Driver:
             keep += launch.arguments, size, extra
         call, table, count = self._launch_all, ctypes.addressof(rows), len(rows)
 
-        def go(stream: int) -> bool:
+        def go(stream: int) -> bool | None:
             code = call(stream, table, count, context)
             if code:
-                if code == _ELSEWHERE:
-                    return False
+                if code < 0:
+                    return True if code == _CAPTURED else None
                 assert keep
                 number, code = divmod(code, 1 << 32)
                 raise DriverError(f"{launches[number].launching}: {self._error('cuLaunchKernel', code)}")
-            return True
+            return False
         return go
 
     def _compiled(self) -> Any:
         """`launch_all` (_TEXT), calling this library."""
         from ..emu import native  # LLVM, which nothing else of a native card's calls needs
 
-        for name in ("cuLaunchKernel", "cuCtxGetCurrent"):
+        for name in ("cuLaunchKernel", "cuCtxGetCurrent", "cuStreamIsCapturing"):
             native.export(name, ctypes.cast(getattr(self._lib, name), ctypes.c_void_p).value or 0)
         self._code = native.Code(native.compile_module(_TEXT))
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)

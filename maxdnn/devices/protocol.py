@@ -78,8 +78,8 @@ class Device(Protocol):
     LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
     stream with that handle now. `capture_of(handle) -> int`: a number for the graph that the stream is recorded into,
     0 if it runs.
-    `launcher(prepared) -> Callable[[int], None]`, where launches can be prepared: launches them in their order, with
-    what stands there then, on the stream with that handle.
+    `launcher(prepared) -> Callable[[int], bool]`, where launches can be prepared: launches them in their order, with
+    what stands there then, on the stream with that handle, and says whether that is being recorded into a graph.
     `chip`: the Chip to choose plans for; else that of `preset`, the timing model's name of what a virtual GPU is.
     `elapsed_seconds(work, repeats, before=)`, where time can be measured: seconds of each of `repeats` runs of
     `work()`, `before()` having been called before each."""

@@ -30,7 +30,8 @@ class Kept(NamedTuple):
 def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any]) -> Tensor | None:
     """The layer's output by filters that are kept, made now if need be; None where that is not possible: the call
     wants a derivative, is traced, is the first with these weights (they may be changing), is no plain one."""
-    if not ops.plain((input, weight) if bias is None else (input, weight, bias)) or weight.is_inference():
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if not ops.plain(given) or weight.is_inference():
         return None
     where = input.get_device()
     every = layer.__dict__.get(WHERE)
@@ -43,7 +44,7 @@ def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Se
     if weight.get_device() != where:
         return None
     if kept.ready is not None:
-        return kept.ready.run(_ROLES, (input,) if bias is None else (input, bias), kept.places.copy())
+        return kept.ready.run(_ROLES, (input, *given[2:]), kept.places.copy())
     return torch.from_numpy(conv_fprop(input.detach().numpy(), kept.filters,
                                        bias=None if bias is None else bias.detach().numpy()))
 

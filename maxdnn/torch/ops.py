@@ -30,6 +30,11 @@ Numbers = Sequence[Any]
 Conf = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups
 _ROLES = "images", "filters", "bias"
 _KINDS = Tensor, torch.nn.Parameter
+# What is asked at every call, by the shortest names.
+_float32, _wanted, _autocast, _tangents = (torch.float32, torch.is_grad_enabled, torch.is_autocast_enabled,
+                                           torch.autograd.forward_ad)
+_modes, _transformed, _profiled = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
+                                   torch._C._autograd._profiler_enabled)
 
 _plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
 _eager: dict[tuple[Any, ...], "Ready"] = {}  # see `eager`
@@ -105,11 +110,21 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
 
 def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int]) -> None:
     """Run a plan on the current stream of the CUDA device of `out`, on operands at these addresses."""
+    where = out.get_device()
+    stream, loaded = torch._C._cuda_getCurrentRawStream(where), on.loaded(plan)
     nbytes = plan.workspace_bytes
     # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
-    room = out.new_empty(-(-nbytes // FLOAT_BYTES)) if nbytes else None
-    on.loaded(plan).run(places, 0 if room is None else room.data_ptr(), _ONE,
-                        torch._C._cuda_getCurrentRawStream(out.get_device()))
+    if not nbytes:
+        loaded.run(places, 0, _ONE, stream)
+    elif torch._C._cuda_getDevice() == where:  # a tensor takes twice as long
+        room = torch._C._cuda_cudaCachingAllocator_raw_alloc(nbytes, stream)
+        try:
+            loaded.run(places, room, _ONE, stream)
+        finally:
+            torch._C._cuda_cudaCachingAllocator_raw_delete(room)
+    else:
+        room = out.new_empty(-(-nbytes // FLOAT_BYTES))
+        loaded.run(places, room.data_ptr(), _ONE, stream)
 
 
 def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
@@ -185,18 +200,17 @@ def plain(given: Sequence[Tensor]) -> bool:
     traces it or looks at it, no other dtype is asked for."""
     if torch.compiler.is_compiling() or type(given[0]) is not Tensor or _interposed():
         return False
-    wanted = torch.is_grad_enabled()
+    wanted = _wanted()
     for tensor in given:
-        if (tensor.dtype is not torch.float32 or not tensor.is_contiguous() or tensor.is_neg()
+        if (tensor.dtype is not _float32 or not tensor.is_contiguous() or tensor.is_neg()
                 or (wanted and tensor.requires_grad)):
             return False
-    return not torch.is_autocast_enabled("cuda" if given[0].is_cuda else given[0].device.type)
+    return not _autocast("cuda" if given[0].is_cuda else given[0].device.type)
 
 
 def _interposed() -> bool:
     """Whether something looks at every operation: a mode, a transformation of functions, a profiler."""
-    return (torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
-            or torch.autograd.forward_ad._current_level >= 0 or torch._C._autograd._profiler_enabled())
+    return _modes() > 0 or _transformed() is not None or _tangents._current_level >= 0 or _profiled()
 
 
 def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...], out: Tensor, stride: Numbers,

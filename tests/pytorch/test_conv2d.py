@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -283,3 +284,30 @@ def test_what_a_derivative_needs_is_kept_as_pytorch_keeps_it():
         w.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+@pytest.mark.parametrize("current", [0, 1], ids=["the current device", "another"])
+def test_a_call_on_a_gpu_gives_its_workspace_back_whatever_happens(monkeypatch, current):
+    """Here a tensor plays one on GPU 0, and the engine notes what it is given."""
+    log = []
+
+    class Loaded:
+        def run(self, places, room, scalars, stream):
+            log.append((room, stream))
+            if fails:
+                raise RuntimeError("the launch")
+    for name, function in (("getCurrentRawStream", lambda where: 7), ("getDevice", lambda: current),
+                           ("cudaCachingAllocator_raw_alloc", lambda nbytes, stream: 512 * stream),
+                           ("cudaCachingAllocator_raw_delete", lambda room: log.append(("freed", room)))):
+        monkeypatch.setattr(torch._C, f"_cuda_{name}", function, raising=False)
+    out = SimpleNamespace(get_device=lambda: 0, new_empty=lambda count: torch.empty(count))
+    for fails, nbytes in ((False, 0), (False, 90), (True, 90)):
+        log.clear()
+        with pytest.raises(RuntimeError, match="the launch") if fails else contextlib.nullcontext():
+            ops.launch(SimpleNamespace(workspace_bytes=nbytes), SimpleNamespace(loaded=lambda plan: Loaded()), out, {})
+        if not nbytes:
+            assert log == [(0, 7)]
+        elif current == 0:
+            assert log == [(3584, 7), ("freed", 3584)]
+        else:
+            assert len(log) == 1 and log[0][0] % 16 == 0 < log[0][0]

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import maxdnn
 import maxdnn.torch as mt
-from maxdnn import choose, problem
+from maxdnn import choose, engine, problem
 from maxdnn.devices import find
 from maxdnn.torch import kept_filters, ops
 from maxdnn.torch.networks import Network
@@ -155,6 +155,49 @@ def test_a_training_step_replays_as_a_graph():
             graph.replay()
             losses[name].append(loss.item())
     assert losses["own"] == pytest.approx(losses["stock"], rel=1e-4) and losses["own"][-1] < losses["own"][0]
+
+
+def test_a_step_is_captured_after_one_on_another_stream_has_made_its_plans():
+    """While nobody collects what cycles hold: derivatives that stayed would tie the capture to that stream. Candidates
+    for such sizes are refused on the way."""
+    own = mt.replace(nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)).to(CUDA))
+    x = torch.rand(33, 3, 222, 222, device=CUDA)
+
+    def step():
+        own.zero_grad(set_to_none=True)
+        (own(x) ** 2).mean().backward()
+    gc.collect()
+    gc.disable()
+    try:
+        step()
+        wanted = [p.grad.clone() for p in own.parameters()]
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            step()
+            with torch.cuda.graph(graph, stream=side):
+                step()
+    finally:
+        gc.enable()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(p.grad, right) for p, right in zip(own.parameters(), wanted, strict=True))
+
+
+def test_a_graph_outlives_many_other_plans(monkeypatch):
+    monkeypatch.setattr(engine, "PLANS", 4)
+    x, w = torch.rand(8, 16, 20, 20, device=CUDA), torch.rand(24, 16, 3, 3, device=CUDA)
+    with torch.inference_mode():
+        wanted = mt.conv2d(x, w)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            out = mt.conv2d(x, w)
+        for n in range(1, 9):
+            mt.conv2d(x[:, :, n:], w)
+        out.zero_()
+        graph.replay()
+        assert torch.equal(out, wanted)
 
 
 def test_two_streams_run_two_plans_at_once_and_share_nothing_that_is_written():
