@@ -81,6 +81,11 @@ class Engine:
         found.used = self._uses
         return found
 
+    def captured(self, plan: Plan) -> bool:
+        """Whether a graph runs the plan."""
+        found = self._loaded.get(plan)
+        return found is not None and found.captured
+
     def _lane(self, handle: int) -> "_Lane":
         key = handle, threading.get_ident() if handle == _PER_THREAD else 0
         return self._kept(self._lanes, key, STREAMS, lambda: _Lane(self.device))

@@ -12,7 +12,7 @@ from ..prepared import PreparedFilters, prepare_filters
 from . import ops
 from .functional import pair
 
-SHAPES = 8  # of the input that a layer keeps filters for
+SHAPES = 8  # of the input that a layer keeps filters for, besides those in graphs
 WHERE = "_maxdnn_kept"  # the layer's attribute
 _ROLES = "images", "bias"
 
@@ -59,13 +59,20 @@ def _look(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: S
     before = every.get(input.shape)
     if (before.seen if isinstance(before, Kept) else before) != seen:
         if len(every) >= SHAPES:
-            every.clear()
+            loose = [shape for shape, kept in every.items() if not _captured(kept)]
+            for shape in loose if len(loose) >= SHAPES else ():
+                del every[shape]
         every[input.shape] = seen
         return None
     if input.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
     kept = every[input.shape] = _prepare(seen, input, weight, bias, how)
     return kept
+
+
+def _captured(kept: Any) -> bool:
+    """Whether a graph may read these filters, which then stay."""
+    return isinstance(kept, Kept) and kept.ready is not None and kept.ready.captured
 
 
 def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any]) -> Kept:

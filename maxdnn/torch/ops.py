@@ -160,6 +160,11 @@ class Ready:
         self._engine, self._plan, self._where = engine.of(device), plan, where
         self._shape = plan.array_shapes()["out"]
 
+    @property
+    def captured(self) -> bool:
+        """Whether a graph runs the plan."""
+        return self._engine.captured(self._plan)
+
     def run(self, roles: Sequence[str], given: Sequence[Tensor], places: dict[str, int]) -> Tensor | None:
         """The result for tensors of these roles, images first, and other operands at `places`, which is changed; None
         if one of them lies elsewhere, or so that the plan cannot read it."""

@@ -200,6 +200,26 @@ def test_a_graph_outlives_many_other_plans(monkeypatch):
         assert torch.equal(out, wanted)
 
 
+def test_filters_that_a_graph_reads_outlive_many_other_shapes(monkeypatch):
+    monkeypatch.setattr(kept_filters, "SHAPES", 3)
+    layer = mt.replace(nn.Conv2d(64, 64, 3).to(CUDA), frozen=True)
+    x = torch.rand(8, 64, 30, 30, device=CUDA)
+    with torch.inference_mode():
+        for _ in range(3):
+            wanted = layer(x)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            out = layer(x)
+        for n in range(1, 9):
+            for _ in range(3):
+                layer(x[:, :, n:].contiguous())
+        junk = [torch.full((64, 64, 3, 3), float("nan"), device=CUDA) for _ in range(64)]
+        out.zero_()
+        graph.replay()
+        assert torch.equal(out, wanted) and len(junk) == 64
+
+
 def test_two_streams_run_two_plans_at_once_and_share_nothing_that_is_written():
     shapes = [((16, 64, 28, 28), (64, 64, 3, 3)), ((16, 32, 28, 28), (96, 32, 3, 3))]
     given = [(torch.rand(x, device=CUDA), torch.rand(w, device=CUDA)) for x, w in shapes]

@@ -2,6 +2,7 @@
 
 import copy
 import io
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,19 @@ from maxdnn.torch import kept_filters
 from maxdnn.torch.networks import Network
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run")]
+
+
+def test_filters_that_a_graph_reads_stay_when_others_go(monkeypatch):
+    monkeypatch.setattr(kept_filters, "SHAPES", 2)
+    layer = mt.replace(nn.Conv2d(2, 3, 1), frozen=True)
+    kept = {torch.Size([n, 2, 3, 3]): kept_filters.Kept(
+        ("before",), None, SimpleNamespace(captured=n > 4), {}) for n in range(3, 7)}
+    layer.__dict__[kept_filters.WHERE] = dict(kept)
+    with torch.inference_mode():
+        for size in ((1, 2, 3, 3), (2, 2, 3, 3)):
+            layer(torch.rand(size))
+    found = layer.__dict__[kept_filters.WHERE]
+    assert set(found) == {(1, 2, 3, 3), (2, 2, 3, 3), (5, 2, 3, 3), (6, 2, 3, 3)}
 
 
 class Block(nn.Module):
