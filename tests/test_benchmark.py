@@ -16,6 +16,7 @@ from maxdnn import tuned
 from maxdnn.chips import preset as chip
 from maxdnn.choose import plans
 from maxdnn.layers import LAYERS, Layer
+from maxdnn.networks import NETWORKS
 from maxdnn.problem import forward
 from maxdnn.shape import ConvShape
 from maxdnn.sim.machine import preset
@@ -206,3 +207,15 @@ def test_two_gpus_came_to_the_losses_of_one() -> None:
     assert len(found["losses"]) == len(found["losses_alone"]) == len(found["losses_stock"]) == 20
     assert found["losses"][-1] < 0.5 * found["losses"][0] and "H200" in found["what"]
     assert found["difference"] <= 4 * found["difference_by_order"] and found["difference"] < 1e-3
+
+
+def test_every_network_was_measured_in_every_way_beside_cudnn_and_float64() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "results" / "networks.h200.json").read_text())["rows"]
+    wanted = {(name, kind, n, mode) for name in NETWORKS for mode in ("eager", "graph")
+              for kind, n in (("inference", 1), ("inference", 8), ("inference", 32), ("training", 32))}
+    assert sorted((r["network"], r["kind"], r["n"], r["mode"]) for r in rows) == sorted(wanted)
+    for row in rows:
+        errors = ["error", "gradient_error"] if row["kind"] == "training" else ["error"]
+        for name in ("seconds", "whole_seconds", *errors):
+            assert row[name] > 0 and row[f"cudnn_{name}"] > 0, row
+        assert all(row[name] <= 4 * row[f"cudnn_{name}"] for name in errors), row
