@@ -1,15 +1,16 @@
 """Gradients of filters: products of maps and gradients whose sums run over images and pixels, by tiles of filter
 elements e = (c, r, s) and filters. Few tiles and long sums: they are split, and the parts are added in a fixed order.
-For N a multiple of 8 in C,H,W,N; other arrays are copied to that first."""
+For N a multiple of 8 in C,H,W,N; other arrays are copied to that first. Compute capability 9.0 has machine code of its
+own for it, by larger tiles."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ..chips import Work
-from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Plan, Value, make
+from ..plans import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ConvShape
 from .family import Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, split_name, within
@@ -28,29 +29,72 @@ MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 MAX_SIDE = 65535  # of maps and of what taps reach: the kernels multiply 16 bits
 MAX_BLOCKS = 32768  # the kernel's division by a multiplication is exact up to here
 _VECTORS = 4  # flag of the kernels: rows of the result begin at multiples of 16 bytes
-PIXEL_SLOTS = 28  # issue slots of a warp between two pixels
+_SMS = 132  # of the chips that have machine code
+_ALONE = 1400  # clocks of an iteration of a block that has an SM for itself, as of products, timed on an H200
+_PACE = 0.95  # slots that a scheduler of a filled SM issues in a clock, as of convolutions, timed on an H200
 _LATENCY = 4000  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
 
 _DOC = """Gradient of filters by tiles of 64 elements e = (c, r, s) and 64 filters, or, split, parts of its sums: see
 filters.inc. Grid: x, y = tiles of what lies innermost in the result and of the other, z = groups of the layer * splits,
 splits fastest."""
 
-FILTERS_K = TileKernel("sconv_filters_64x64_k", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600)
-FILTERS_E = TileKernel("sconv_filters_64x64_e", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600)
+
+@dataclass(frozen=True)
+class FiltersKernel(TileKernel):
+    """`tile`: elements and filters. `inner`: which of them lies innermost in the result, "e" or "k". `between`: issue
+    slots of a warp between two pixels. Of machine code for one architecture `resident`: blocks of an SM at a time."""
+
+    inner: str
+    between: int
+    resident: int = 0
+
+    @property
+    def layout(self) -> str:
+        """Of the problems whose filters lie like its results."""
+        return "CHWN" if self.inner == "k" else "NCHW"
+
+
+def _kernel(inner: str) -> FiltersKernel:
+    return FiltersKernel(f"sconv_filters_64x64_{inner}", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600,
+                         inner, 28)
+
+
+def _native(elements: int, filters: int, inner: str, slots: tuple[int, int], between: int) -> FiltersKernel:
+    resident = 2 if elements == filters else 4
+    return FiltersKernel(f"sm90_filters_{elements}x{filters}_{inner}", "hopper/filters.sass", _DOC, (elements, filters),
+                         slots, slots[0], inner, between, resident)
+
+
+FILTERS_K, FILTERS_E = (_kernel(inner) for inner in "ke")
 KERNELS = (FILTERS_K, FILTERS_E)
+NATIVE = (_native(128, 128, "k", (1104, 450), 35), _native(128, 128, "e", (1104, 450), 35),
+          _native(64, 128, "k", (1116, 470), 37), _native(128, 64, "e", (1116, 516), 57))
+"""For compute capability 9.0 alone: operands by address instead of textures."""
 
 
 def candidates(problem: Problem) -> Candidates:
-    """The kernel whose results lie as the filters do."""
-    spec = FILTERS_K if problem.layout == "CHWN" else FILTERS_E
-    groups = _terms(problem).groups
+    """Of the kernels whose results lie as the filters do, and of those for few channels or filters."""
+    groups, s = _terms(problem).groups, problem.shape
     found: dict[str, Callable[[], Plan]] = {}
-    for splits in SPLITS:
-        share = -(-groups // splits)
-        longer = any(x > splits and x <= groups for x in SPLITS)
-        if -(-groups // share) == splits and (GROUP * share <= LONGEST or not longer):
-            found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+    for spec in (*KERNELS, *NATIVE):
+        turned = spec.layout != problem.layout
+        if turned and (spec in KERNELS or spec.tile[0] == spec.tile[1] or problem.reads_out):
+            continue
+        for splits in _splits(spec, s):
+            share = -(-groups // splits)
+            longer = any(x > splits and x <= groups for x in SPLITS)
+            if -(-groups // share) == splits and (GROUP * share <= LONGEST or not longer):
+                found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
+
+
+def _splits(spec: FiltersKernel, s: ConvShape) -> Iterable[int]:
+    """Those of which the estimate takes one; with machine code those, too, that make whole waves of blocks."""
+    if not spec.resident:
+        return SPLITS
+    tiles = -(-s.patch // spec.tile[0]) * -(-(s.K // s.groups) // spec.tile[1]) * s.groups
+    waves = (_SMS * spec.resident * count // tiles for count in range(1, 5))
+    return sorted({*SPLITS, *(splits for splits in waves if 0 < splits <= SPLITS[-1])})
 
 
 @dataclass(frozen=True)
@@ -95,7 +139,7 @@ def _as_they_lie(problem: Problem) -> bool:
                                                for role in ("images", "gradients")))
 
 
-def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
+def _plan(problem: Problem, spec: FiltersKernel, splits: int) -> Plan:
     s, terms = problem.shape, _terms(problem)
     _check_limits(s, terms, splits)
     regions: dict[str, int] = {}
@@ -103,18 +147,24 @@ def _plan(problem: Problem, spec: TileKernel, splits: int) -> Plan:
     images = _readable(problem, terms, problem.operand("images"), (s.C, s.H, s.W), regions, before)
     gradients = _readable(problem, terms, problem.operand("gradients"), (s.K, s.P, s.Q), regions, before)
     size, ending = s.patch * s.K, fused(problem, 0)
-    if splits == 1:
-        launches = _passes(s, terms, spec, images, gradients, "out", 1, ending)
-        return make(problem, "filters", spec, (*before, *launches), regions)
+    out, after, notes = "out", [], []
 
     def region(name: str, elements: int) -> str:
         regions[name] = FLOAT_BYTES * elements
         return name
-    launches = _passes(s, terms, spec, images, gradients, region("parts", splits * size), splits,
-                       {"flags": 0, "alpha": 1.0, "beta": 0.0})
-    adding = reduce_many("parts", "out", splits, size, ending, region)
-    why = f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a fixed order"
-    return make(problem, "filters", spec, (*before, *launches, *adding), regions, (why,))
+    if spec.layout != problem.layout:
+        out = region("turned", size)
+        rows, columns = (s.patch, s.K) if spec.inner == "k" else (s.K, s.patch)
+        after.append(transpose("out", out, rows, columns, "the result changes layout"))
+    if splits == 1:
+        launches = [*_passes(s, terms, spec, images, gradients, out, 1, ending)]
+    else:
+        launches = [*_passes(s, terms, spec, images, gradients, region("parts", splits * size), splits,
+                             {"flags": 0, "alpha": 1.0, "beta": 0.0}),
+                    *reduce_many("parts", out, splits, size, ending, region)]
+        notes.append(f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a fixed "
+                     "order")
+    return make(problem, "filters", spec, (*before, *launches, *after), regions, notes)
 
 
 def _readable(problem: Problem, terms: _Terms, operand: Operand, size: tuple[int, int, int], regions: dict[str, int],
@@ -138,13 +188,13 @@ def _readable(problem: Problem, terms: _Terms, operand: Operand, size: tuple[int
     return place
 
 
-def _passes(s: ConvShape, terms: _Terms, spec: TileKernel, images: str, gradients: str, out: str, splits: int,
+def _passes(s: ConvShape, terms: _Terms, spec: FiltersKernel, images: str, gradients: str, out: str, splits: int,
             ending: Mapping[str, Value]) -> Iterator[Launch]:
     """One launch, or several for many groups of the layer."""
     k, c = s.K // s.groups, s.C // s.groups
-    rows, columns = (s.patch, k) if spec is FILTERS_K else (k, s.patch)
-    out_row, out_batch = (s.K, k) if spec is FILTERS_K else (s.patch, k * s.patch)
-    vectors = out == "parts" and not (out_row % 4 or out_batch % 4)
+    rows, columns = (s.patch, k) if spec.inner == "k" else (k, s.patch)
+    out_row, out_batch = (s.K, k) if spec.inner == "k" else (s.patch, k * s.patch)
+    vectors = out != "out" and not (out_row % 4 or out_batch % 4)
     flags = ending["flags"]
     assert isinstance(flags, int)
     str_h, str_w = s.str_h if s.P > 1 else 0, s.str_w if terms.columns > 1 else 0
@@ -166,23 +216,31 @@ def _passes(s: ConvShape, terms: _Terms, spec: TileKernel, images: str, gradient
         values[name] = divisor
         values[f"{name}_magic"], values[f"{name}_shift"] = magic(divisor, limit)
     doing = f"{spec.tile[0]} filter elements x {spec.tile[1]} filters each" + ", a part of each sum" * (splits > 1)
+    textures: dict[str, str | Part] = {"tex_I": images, "tex_G": gradients}
+    if spec.arch:
+        values, textures = values | {"maps": images, "gradients": gradients}, {}
+    tile_y, tile_x = spec.tile if spec.inner == "k" else spec.tile[::-1]
     most = MAX_BLOCKS // splits
     for first in range(0, s.groups, most):
         count = min(most, s.groups - first)
-        grid = -(-columns // spec.tile[0]), -(-rows // spec.tile[1]), count * splits
+        grid = -(-columns // tile_x), -(-rows // tile_y), count * splits
         flops = s.flops * (first + count) // s.groups - s.flops * first // s.groups
         yield Launch(spec, grid, values | {"first": first}, _work(s, terms, spec, grid, splits, count), doing, (out,),
-                     {"tex_I": images, "tex_G": gradients}, flops=flops)
+                     textures, flops=flops)
 
 
-def _work(s: ConvShape, terms: _Terms, spec: TileKernel, grid: tuple[int, int, int], splits: int, count: int) -> Work:
-    """Two warps a block, each all slots; maps, gradients and results once."""
+def _work(s: ConvShape, terms: _Terms, spec: FiltersKernel, grid: tuple[int, int, int], splits: int,
+          count: int) -> Work:
+    """All slots of all warps; maps, gradients and results once."""
     loop, rest = spec.slots
-    share = -(-terms.groups // splits)
-    between = PIXEL_SLOTS * share * GROUP / terms.inner + rest
+    share, warps, blocks = -(-terms.groups // splits), spec.threads // 32, grid[0] * grid[1] * grid[2]
+    between = spec.between * share * GROUP / terms.inner + rest
     once = (s.C * s.H * s.W + s.K * s.P * s.Q) * s.N * count / s.groups + splits * s.patch * s.K
     slots, translated = loop * share + between, spec.translated * share + between
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + _LATENCY, FLOAT_BYTES * once, 2 * translated)
+    if spec.arch:
+        return Work(blocks, warps * slots / _PACE, _ALONE * share + between, FLOAT_BYTES * once, resident=spec.resident,
+                    warps=warps, ends=_LATENCY)
+    return Work(blocks, warps * slots, slots + _LATENCY, FLOAT_BYTES * once, warps * translated)
 
 
 def _check_limits(s: ConvShape, terms: _Terms, splits: int) -> None:
@@ -202,15 +260,17 @@ def _check_limits(s: ConvShape, terms: _Terms, splits: int) -> None:
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernels of this family promise."""
     v, spec = launch.numbers, launch.spec
-    x, y, z = launch.grid
-    assert (x, y) == (-(-v["n"] // 64), -(-v["m"] // 64))
+    assert isinstance(spec, FiltersKernel)
+    (x, y, z), tile = launch.grid, spec.tile if spec.inner == "k" else spec.tile[::-1]
+    assert (y, x) == (-(-v["m"] // tile[0]), -(-v["n"] // tile[1]))
     signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("i_start", "i_wrap", "start_h", "start_w", "end_w")}
     assert signed["i_wrap"] == v["i_p"] - v["q"] * v["i_q"]
     assert signed["end_w"] == signed["start_w"] + v["q"] * v["str_w"]
-    elements, filters = (v["m"], v["n"]) if spec is FILTERS_K else (v["n"], v["m"])
+    elements, filters = (v["m"], v["n"]) if spec.inner == "k" else (v["n"], v["m"])
     e, k = np.arange(elements), np.arange(filters)
     c, r, s = e // v["rs"], e % v["rs"] // v["s"], e % v["s"]
-    maps, gradients = (seen(memory, launch.textures[name]) for name in ("tex_I", "tex_G"))
+    places = ("maps", "gradients") if spec.arch else ("tex_I", "tex_G")
+    maps, gradients = (seen(memory, (launch.values if spec.arch else launch.textures)[name]) for name in places)
     eight = np.arange(GROUP)
     for block in range(z):
         batch, split = block * v["split_magic"] >> 31, block % v["splits"]
@@ -234,7 +294,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
             sums += values @ gradients[at].astype(float).T
         rows = np.arange(v["m"])[:, None]
         where = batch * v["out_batch"] + split * v["out_split"] + rows * v["out_row"] + np.arange(v["n"])
-        finish(launch, memory, scalars, where, sums if spec is FILTERS_K else sums.T, rows)
+        finish(launch, memory, scalars, where, sums if spec.inner == "k" else sums.T, rows)
 
 
-FAMILY = Family("filters", KERNELS, contract, ("filters",), refuses_strided, candidates)
+FAMILY = Family("filters", (*KERNELS, *NATIVE), contract, ("filters",), refuses_strided, candidates)

@@ -10,6 +10,7 @@ from maxdnn.families import classes
 from maxdnn.problem import data
 from tests import test_backward as backward
 from tests.gpu.test_gpu import Guarded, device  # noqa: F401
+from tests.sass import test_filters_sm90 as native
 from tests.test_classes import served
 
 pytestmark = pytest.mark.gpu
@@ -53,9 +54,35 @@ def test_random_problems_by_classes_of_pixels(device, spec):  # noqa: F811
         check(device, plan(shape, layout=layout, kernel=kernel, kind="data", adds_out=beta != 0), 1.0, beta, number)
 
 
+def native_case(number):
+    """Likewise by machine code of sm_90 for gradients of filters."""
+    shape, layout, beta, kernel, rng = native.random_problem(number)
+    return plan(shape, layout=layout, kernel=kernel, kind="filters", adds_out=beta != 0), rng.choice([1.0, -0.75]), beta
+
+
+@pytest.fixture
+def hopper(device):  # noqa: F811
+    if device.capability != (9, 0):
+        pytest.skip("machine code of sm_90 runs on compute capability 9.0 alone")
+    return device
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_gradients_of_filters_by_machine_code(hopper, chunk):
+    for number in range(chunk * EACH, (chunk + 1) * EACH):
+        check(hopper, *native_case(number), number)
+
+
+def test_machine_code_gives_the_same_bits_in_twenty_runs_of_twenty_problems(hopper):
+    same_bits(hopper, map(native_case, range(1000, 1020)))
+
+
 def test_the_same_bits_in_twenty_runs_of_twenty_problems(device):  # noqa: F811
-    for number in range(1000, 1020):
-        made, alpha, _ = case(number)
+    same_bits(device, map(case, range(1000, 1020)))
+
+
+def same_bits(device, cases):  # noqa: F811
+    for number, (made, alpha, _) in enumerate(cases):
         arrays = backward.arrays_of(made, number)
         placed = {role: Guarded(device, array) for role, array in arrays.items()}
         given = {role: x.array for role, x in placed.items()}

@@ -51,7 +51,7 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
     assert slots(spec, ConvShape(24, 64, 1, 1, 64, 1, 1)) == {3 * each + rest}
     # a second pixel, of which the first group is the fourth
     assert slots(spec, ConvShape(24, 64, 1, 2, 64, 1, 1, padding=(0, 1), stride=(1, 3))) == {
-        6 * each + rest + filters.PIXEL_SLOTS}
+        6 * each + rest + spec.between}
 
 
 def test_floating_point_takes_97_percent_of_the_issue_slots(loop):

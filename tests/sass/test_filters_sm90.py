@@ -1,0 +1,84 @@
+"""The native gradients of filters of sm_90 on the virtual GPU: right for any layer they serve, nothing written outside,
+and what the machine code promises."""
+
+import os
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from maxdnn import ConvShape, cubin
+from maxdnn.check import check_cubin
+from maxdnn.chips import Chip, preset
+from maxdnn.choose import choose
+from maxdnn.cubins import asset
+from maxdnn.cubins import cubin as built
+from maxdnn.families.filters import NATIVE, candidates
+from maxdnn.layers import LAYERS
+from maxdnn.problem import filters
+from tests.test_backward import check, families_of
+from tests.test_families import draw
+
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
+H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
+SOURCE = "hopper/filters"
+
+
+def random_problem(number: int):
+    """A layer, its layout and beta, the candidate of one of the kernels: each kernel as often."""
+    rng = random.Random(f"native {number}")
+    spec = NATIVE[number % len(NATIVE)]
+    while True:
+        shape, layout, beta = draw(rng), rng.choice(("CHWN", "NCHW")), rng.choice([0.0, 0.0, -1.5])
+        found = families_of(candidates(filters(shape, layout=layout, reads_out=beta != 0)))
+        if spec.name in found and shape.flops < 2e7:
+            return shape, layout, beta, rng.choice(found[spec.name]), rng
+
+
+@pytest.mark.parametrize("number", range(PROBLEMS))
+def test_random_layers_are_right_and_write_nothing_else(number: int) -> None:
+    shape, layout, beta, kernel, rng = random_problem(number)
+    made = check(shape, layout, "filters", rng, kernel=kernel, alpha=rng.choice([1.0, -0.75]), beta=beta)
+    assert made.archs == ("sm_90",) and made.spec.name in made.explain()
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(layer, layout) -> None:
+    problem = filters(layer.shape, layout=layout)
+    plan = choose(problem, H200, algorithm="direct")
+    assert plan.spec in NATIVE and plan.spec.name in plan.explain()
+    assert not choose(problem, preset(), algorithm="direct").archs
+    assert not choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), algorithm="direct").archs
+
+
+def test_few_channels_or_filters_take_the_kernel_that_is_narrow_there_in_either_layout() -> None:
+    for layout in ("CHWN", "NCHW"):
+        for shape, name in ((ConvShape(128, 16, 16, 16, 64, 3, 3), "sm90_filters_128x64_e"),
+                            (ConvShape(128, 64, 16, 16, 256, 1, 1), "sm90_filters_64x128_k")):
+            plan = choose(filters(shape, layout=layout), H200, families=None, algorithm="direct")
+            assert plan.spec.name == name, (layout, plan.explain())
+            turned = (layout == "CHWN") == name.endswith("e")
+            assert ("the result changes layout" in plan.explain()) == turned
+
+
+def _loop(kernel):
+    code = kernel.instructions
+    end = next(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
+    start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
+    return code[start:end + 1]
+
+
+def test_the_machine_code_is_checked_and_its_budget_is_that_of_the_source() -> None:
+    image = built(SOURCE, "sm_90")
+    assert all(report.clean for report in check_cubin(image))
+    text = (asset("sass") / f"{SOURCE}.inc").read_text()
+    for kernel in cubin.read(image).kernels.values():
+        spec = next(spec for spec in NATIVE if spec.name == kernel.name)
+        loop = _loop(kernel)
+        budget = text[text.index(f"#   {spec.threads // 32} warps:"):].split("\n#\n")[0]
+        mix = {name: int(count) for count, name in re.findall(r"(\d+) ([A-Z]+3?)\b", budget.split(";")[0])}
+        assert mix == Counter(inst.opcode for inst in loop)
+        assert len(loop) == spec.slots[0] and f"1024/{len(loop)} = {102400 / len(loop):.2f}%" in budget
+        assert len(re.findall(r"\.reuse", " ".join(inst.text() for inst in loop))) >= 1016
