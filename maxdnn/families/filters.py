@@ -28,13 +28,13 @@ LONGEST = 32768
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 MAX_SIDE = 65535  # of maps and of what taps reach: the kernels multiply 16 bits
 MAX_BLOCKS = 32768  # the kernel's division by a multiplication is exact up to here
-_VECTORS = 4  # flag of the kernels: rows of the result begin at multiples of 16 bytes
+VECTORS = 4  # flag of the kernels: rows of the result begin at multiples of 16 bytes
 _SMS = 132  # of the chips that have machine code
 _ALONE = 1400  # clocks of an iteration of a block that has an SM for itself, as of products, timed on an H200
 _PACE = 0.95  # slots that a scheduler of a filled SM issues in a clock, as of convolutions, timed on an H200
 _LATENCY = 4000  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
 
-_DOC = """Gradient of filters by tiles of 64 elements e = (c, r, s) and 64 filters, or, split, parts of its sums: see
+_DOC = """Gradient of filters by tiles of elements e = (c, r, s) and filters, or, split, parts of its sums: see
 filters.inc. Grid: x, y = tiles of what lies innermost in the result and of the other, z = groups of the layer * splits,
 splits fastest."""
 
@@ -59,16 +59,18 @@ def _kernel(inner: str) -> FiltersKernel:
                          inner, 28)
 
 
-def _native(elements: int, filters: int, inner: str, slots: tuple[int, int], between: int) -> FiltersKernel:
-    resident = 2 if elements == filters else 4
-    return FiltersKernel(f"sm90_filters_{elements}x{filters}_{inner}", "hopper/filters.sass", _DOC, (elements, filters),
-                         slots, slots[0], inner, between, resident)
+def native_kernel(name: str, tile: tuple[int, int], inner: str, slots: tuple[int, int], between: int,
+                  doc: str) -> FiltersKernel:
+    """In hopper/<name>.sass."""
+    return FiltersKernel(f"sm90_{name}_{tile[0]}x{tile[1]}_{inner}", f"hopper/{name}.sass", doc, tile, slots, slots[0],
+                         inner, between, 2 if tile == (128, 128) else 4)
 
 
 FILTERS_K, FILTERS_E = (_kernel(inner) for inner in "ke")
 KERNELS = (FILTERS_K, FILTERS_E)
-NATIVE = (_native(128, 128, "k", (1104, 450), 35), _native(128, 128, "e", (1104, 450), 35),
-          _native(64, 128, "k", (1116, 470), 37), _native(128, 64, "e", (1116, 516), 57))
+NATIVE = tuple(native_kernel("filters", *row, _DOC) for row in (
+    ((128, 128), "k", (1104, 450), 35), ((128, 128), "e", (1104, 450), 35),
+    ((64, 128), "k", (1116, 470), 37), ((128, 64), "e", (1116, 516), 57)))
 """For compute capability 9.0 alone: operands by address instead of textures."""
 
 
@@ -80,21 +82,23 @@ def candidates(problem: Problem) -> Candidates:
         turned = spec.layout != problem.layout
         if turned and (spec in KERNELS or spec.tile[0] == spec.tile[1] or problem.reads_out):
             continue
-        for splits in _splits(spec, s):
-            share = -(-groups // splits)
-            longer = any(x > splits and x <= groups for x in SPLITS)
-            if -(-groups // share) == splits and (GROUP * share <= LONGEST or not longer):
-                found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+        for splits in splits_of(spec, s, groups):
+            found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 
-def _splits(spec: FiltersKernel, s: ConvShape) -> Iterable[int]:
+def splits_of(spec: FiltersKernel, s: ConvShape, groups: int) -> Iterator[int]:
     """Those of which the estimate takes one; with machine code those, too, that make whole waves of blocks."""
-    if not spec.resident:
-        return SPLITS
-    tiles = -(-s.patch // spec.tile[0]) * -(-(s.K // s.groups) // spec.tile[1]) * s.groups
-    waves = (_SMS * spec.resident * count // tiles for count in range(1, 5))
-    return sorted({*SPLITS, *(splits for splits in waves if 0 < splits <= SPLITS[-1])})
+    wanted = set(SPLITS)
+    if spec.resident:
+        tiles = -(-s.patch // spec.tile[0]) * -(-(s.K // s.groups) // spec.tile[1]) * s.groups
+        waves = (_SMS * spec.resident * count // tiles for count in range(1, 5))
+        wanted.update(splits for splits in waves if 0 < splits <= SPLITS[-1])
+    for splits in sorted(wanted):
+        share = -(-groups // splits)
+        longer = any(x > splits and x <= groups for x in SPLITS)
+        if -(-groups // share) == splits and (GROUP * share <= LONGEST or not longer):
+            yield splits
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,17 @@ def _plan(problem: Problem, spec: FiltersKernel, splits: int) -> Plan:
     before: list[Launch] = []
     images = _readable(problem, terms, problem.operand("images"), (s.C, s.H, s.W), regions, before)
     gradients = _readable(problem, terms, problem.operand("gradients"), (s.K, s.P, s.Q), regions, before)
+    return split(problem, spec, splits, partial(_passes, s, terms, spec, images, gradients), before, regions)
+
+
+Passes = Callable[[str, int, Mapping[str, Value]], Iterable[Launch]]
+"""The launches that compute a result, or parts of sums: where, how many parts, and the last step."""
+
+
+def split(problem: Problem, spec: FiltersKernel, splits: int, passes: Passes, before: Iterable[Launch],
+          regions: dict[str, int]) -> Plan:
+    """The plan whose sums come in so many parts; a result that does not lie as the filters do is turned."""
+    s: ConvShape = problem.shape
     size, ending = s.patch * s.K, fused(problem, 0)
     out, after, notes = "out", [], []
 
@@ -157,10 +172,9 @@ def _plan(problem: Problem, spec: FiltersKernel, splits: int) -> Plan:
         rows, columns = (s.patch, s.K) if spec.inner == "k" else (s.K, s.patch)
         after.append(transpose("out", out, rows, columns, "the result changes layout"))
     if splits == 1:
-        launches = [*_passes(s, terms, spec, images, gradients, out, 1, ending)]
+        launches = [*passes(out, 1, ending)]
     else:
-        launches = [*_passes(s, terms, spec, images, gradients, region("parts", splits * size), splits,
-                             {"flags": 0, "alpha": 1.0, "beta": 0.0}),
+        launches = [*passes(region("parts", splits * size), splits, {"flags": 0, "alpha": 1.0, "beta": 0.0}),
                     *reduce_many("parts", out, splits, size, ending, region)]
         notes.append(f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a fixed "
                      "order")
@@ -201,7 +215,7 @@ def _passes(s: ConvShape, terms: _Terms, spec: FiltersKernel, images: str, gradi
     if terms.row == 0:  # all terms lie inside
         str_h = 0
     values: dict[str, Value] = {
-        "out": out, "alpha": ending["alpha"], "beta": ending["beta"], "flags": flags | _VECTORS * vectors,
+        "out": out, "alpha": ending["alpha"], "beta": ending["beta"], "flags": flags | VECTORS * vectors,
         "m": rows, "n": columns, "groups": terms.groups, "share": -(-terms.groups // splits), "splits": splits,
         "split_magic": -(-2**31 // splits), "i_batch": c * terms.channel,
         "i_start": -(s.pad_h * terms.row + s.pad_w * terms.column) % 2**32, "i_c": terms.channel,
@@ -232,15 +246,22 @@ def _passes(s: ConvShape, terms: _Terms, spec: FiltersKernel, images: str, gradi
 def _work(s: ConvShape, terms: _Terms, spec: FiltersKernel, grid: tuple[int, int, int], splits: int,
           count: int) -> Work:
     """All slots of all warps; maps, gradients and results once."""
-    loop, rest = spec.slots
-    share, warps, blocks = -(-terms.groups // splits), spec.threads // 32, grid[0] * grid[1] * grid[2]
-    between = spec.between * share * GROUP / terms.inner + rest
-    once = (s.C * s.H * s.W + s.K * s.P * s.Q) * s.N * count / s.groups + splits * s.patch * s.K
-    slots, translated = loop * share + between, spec.translated * share + between
+    share, blocks = -(-terms.groups // splits), grid[0] * grid[1] * grid[2]
+    between = spec.between * share * GROUP / terms.inner
+    nbytes = FLOAT_BYTES * ((s.C * s.H * s.W + s.K * s.P * s.Q) * s.N * count / s.groups + splits * s.patch * s.K)
     if spec.arch:
-        return Work(blocks, warps * slots / _PACE, _ALONE * share + between, FLOAT_BYTES * once, resident=spec.resident,
-                    warps=warps, ends=_LATENCY)
-    return Work(blocks, warps * slots, slots + _LATENCY, FLOAT_BYTES * once, warps * translated)
+        return native_work(spec, share, blocks, between, nbytes)
+    loop, rest = spec.slots
+    slots, translated = loop * share + between + rest, spec.translated * share + between + rest
+    return Work(blocks, 2 * slots, slots + _LATENCY, nbytes, 2 * translated)
+
+
+def native_work(spec: FiltersKernel, share: int, blocks: int, between: float, nbytes: float) -> Work:
+    """Of machine code, whose blocks come in waves; `between`: a warp's slots beside those of so many iterations."""
+    loop, rest = spec.slots
+    warps, slots = spec.threads // 32, loop * share + between + rest
+    return Work(blocks, warps * slots / _PACE, _ALONE * share + between + rest, nbytes, resident=spec.resident,
+                warps=warps, ends=_LATENCY)
 
 
 def _check_limits(s: ConvShape, terms: _Terms, splits: int) -> None:
