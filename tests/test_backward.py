@@ -119,7 +119,9 @@ CORNERS = {
 def test_corners(name, layout, kind):
     """By the plan that is chosen and by one candidate of each kernel."""
     rng = random.Random(name)
-    for kernel in (None, *(rng.choice(names) for names in families_of(served(CORNERS[name], layout, kind)).values())):
+    every = families_of(served(CORNERS[name], layout, kind))
+    some = [names for kernel, names in every.items() if not kernel.startswith("sm90_filters")]  # see test_filters_sm90
+    for kernel in (None, *map(rng.choice, some)):
         check(CORNERS[name], layout, kind, rng, kernel=kernel)
 
 

@@ -18,7 +18,7 @@ from maxdnn.families import filters as texels
 from maxdnn.families import filters_nchw
 from maxdnn.layers import LAYERS
 from maxdnn.problem import filters
-from tests.test_backward import check, families_of
+from tests.test_backward import CORNERS, check, families_of
 from tests.test_families import draw
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
@@ -46,6 +46,15 @@ def test_random_layers_are_right_and_write_nothing_else(number: int) -> None:
     assert made.archs == ("sm_90",) and made.spec.name in made.explain()
 
 
+@pytest.mark.parametrize("name", CORNERS)
+def test_corners(name) -> None:
+    """By a kernel for either layout, and by one for N,C,H,W as it lies."""
+    rng = random.Random(name)
+    for layout, family in (("CHWN", texels), ("NCHW", filters_nchw)):
+        names = [x for x in family.candidates(filters(CORNERS[name], layout=layout)) if x.startswith("sm90_")]
+        check(CORNERS[name], layout, "filters", rng, kernel=rng.choice(names))
+
+
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
 @pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
 def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(layer, layout) -> None:
@@ -60,10 +69,19 @@ def test_few_channels_or_filters_take_the_kernel_that_is_narrow_there_in_either_
     for layout in ("CHWN", "NCHW"):
         for shape, name in ((ConvShape(128, 16, 16, 16, 64, 3, 3), "sm90_filters_128x64_e"),
                             (ConvShape(128, 64, 16, 16, 256, 1, 1), "sm90_filters_64x128_k")):
-            plan = choose(filters(shape, layout=layout), H200, families=None, algorithm="direct")
+            plan = choose(filters(shape, layout=layout), H200, families=(texels.FAMILY,))
             assert plan.spec.name == name, (layout, plan.explain())
             turned = (layout == "CHWN") == name.endswith("e")
             assert ("the result changes layout" in plan.explain()) == turned
+
+
+def test_what_lies_as_texels_is_read_so_and_the_rest_pixel_by_pixel() -> None:
+    whole = choose(filters(ConvShape(32, 256, 56, 56, 128, 1, 1), layout="NCHW"), H200, algorithm="direct")
+    assert whole.spec.name == "sm90_filters_128x128_e" and "change layout" not in whole.explain()
+    odd = choose(filters(ConvShape(32, 1024, 14, 14, 512, 1, 1), layout="NCHW"), H200, algorithm="direct")
+    assert odd.spec.name == "sm90_filters_nchw_128x128_e" and "change layout" not in odd.explain()
+    strided = choose(filters(ConvShape(32, 256, 56, 56, 512, 1, 1, 2), layout="NCHW"), H200, algorithm="direct")
+    assert strided.spec.name == "sm90_filters_nchw_128x128_e"
 
 
 def _loop(kernel):
