@@ -14,8 +14,9 @@ from . import hopper
 from .advice import advice
 from .effects import all_effects
 from .hazards import Hazards
+from .known import Knowledge
 from .report import ERROR, WARNING, Finding, Place, Report
-from .shared import shared_findings
+from .shared import Walk, shared_findings
 from .static import static_findings
 from .timing import Timing
 
@@ -28,9 +29,12 @@ def check_hazards(kernel: CubinKernel) -> Report:
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
     if kernel.table.divergence == "barriers":
-        return _report(kernel, hopper.findings(kernel))
+        graph, effects = Graph(kernel), all_effects(kernel.instructions)
+        walk = Walk(graph, effects, Knowledge(graph.code, effects), graph.nodes)
+        return _report(kernel, [*hopper.findings(kernel), *shared_findings(kernel, walk), *_not_followed(graph)])
     timing = _timing(kernel)
-    found = [*_control_findings(timing), *shared_findings(kernel, timing), *_not_followed(timing.graph)]
+    walk = Walk(timing.graph, timing.effects, timing.knowledge, timing.entry_states)
+    found = [*_control_findings(timing), *shared_findings(kernel, walk), *_not_followed(timing.graph)]
     return _report(kernel, found, advice(timing))
 
 

@@ -4,11 +4,13 @@ Python int, so that "does this read what that writes" is one AND. Derived from t
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..isa import PT, RZ, Guard, Instruction, Operand
+from ..isa import PT, RZ, URZ, Guard, Instruction, Operand
 from ..isa.operands import queue_and_order, slots
 
 PREDICATE = RZ + 1  # bit of P0
 CC = PREDICATE + PT + 1
+UNIFORM = CC + 1  # bit of UR0
+UNIFORM_PREDICATE = UNIFORM + URZ + 1  # of UP0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,19 @@ def names(mask: int) -> str:
 
 
 def resource_name(bit: int) -> str:
+    if bit >= UNIFORM_PREDICATE:
+        return f"UP{bit - UNIFORM_PREDICATE}"
+    if bit >= UNIFORM:
+        return f"UR{bit - UNIFORM}"
     if bit == CC:
         return "CC"
     return f"P{bit - PREDICATE}" if bit >= PREDICATE else f"R{bit}"
 
 
 def registers(op: Operand) -> int:
-    """Mask of the general registers an operand names."""
-    return sum(1 << register for register in op.registers())
+    """Mask of the general and uniform registers an operand names."""
+    found = 0 if op.type == "ugpr" else sum(1 << register for register in op.registers())
+    return found | sum(1 << UNIFORM + register for register in op.uniforms())
 
 
 def _role(inst: Instruction, op: Operand) -> str:
@@ -54,15 +61,19 @@ def _role(inst: Instruction, op: Operand) -> str:
 
 def _predicates(inst: Instruction) -> tuple[int, int, int]:
     """Masks of predicates read as operands, read as guard, and written."""
-    guard = 0 if inst.guard.index == PT else 1 << PREDICATE + inst.guard.index
+    first = UNIFORM_PREDICATE if inst.guard.uniform else PREDICATE
+    guard = 0 if inst.guard.index == PT else 1 << first + inst.guard.index
     reads = sum(1 << PREDICATE + p for p in inst.pred_reads())
+    reads |= sum(1 << UNIFORM_PREDICATE + op.value for op in inst.operands
+                 if op.type == "upred" and "r" in op.field.access and op.value != PT)
     operands = sum(1 << PREDICATE + op.value for op in inst.operands
                    if op.type == "pred" and "r" in op.field.access and op.value != PT
                    and op.value != inst.guard.index)
     own = (reads & ~guard) | operands
     if any(op.type == "pred" and "r" in op.field.access and op.value == inst.guard.index for op in inst.operands):
         own |= guard
-    return own, guard, sum(1 << PREDICATE + p for p in inst.pred_writes())
+    writes = sum(1 << PREDICATE + p for p in inst.pred_writes())
+    return own, guard, writes | sum(1 << UNIFORM_PREDICATE + p for p in inst.uniform_pred_writes())
 
 
 def effects(inst: Instruction) -> Effects:
@@ -72,7 +83,7 @@ def effects(inst: Instruction) -> Effects:
     for op in inst.operands:
         if op.type in ("addr", "gpr_plus_simm", "cbank_indexed"):
             roles["addr"] = roles.get("addr", 0) | registers(op)
-        elif op.type in ("gpr", "implied_next_gpr"):
+        elif op.type in ("gpr", "implied_next_gpr", "ugpr"):
             mask = registers(op)
             if "r" in op.field.access:
                 role = _role(inst, op)

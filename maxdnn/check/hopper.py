@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..cubin import CubinKernel
-from ..isa import PT, URZ, Instruction, Operand
+from ..isa import PT, Instruction, Operand
 from ..isa.program import conditional, static_target
 from .report import WARNING, Finding, Place
 
@@ -73,18 +73,12 @@ def _reads(inst: Instruction) -> Iterator[tuple[Key, str, int]]:
     for op in inst.operands:
         if op.type in ("pred", "upred") and "r" in op.field.access and op.value != PT:
             yield ("UP" if op.type == "upred" else "P", op.value), "pred", 0
-        elif op.type == "ugpr" and "r" in op.field.access:
-            yield from ((("U", r), "source", 0) for r in _uniform(op.value, op.regs))
-        elif op.type == "addr" and op.ubase != URZ:
-            yield from ((("U", r), "source", 0) for r in _uniform(op.ubase, 2 if op.field.spec.get("desc") else 1))
+        elif op.type == "addr" or (op.type == "ugpr" and "r" in op.field.access):
+            yield from ((("U", r), "source", 0) for r in op.uniforms())
         if op.type != "ugpr" and "r" in op.field.access:
             for n, register in enumerate(op.registers()):
                 late = n == 1 and op is sources[-1] and inst.cls.name == "wide"
                 yield ("R", register), "source", FIGURES["late_addend"] if late else 0
-
-
-def _uniform(first: int, count: int) -> range:
-    return range(first, min(first + count, URZ)) if first != URZ else range(0)
 
 
 def _writes(inst: Instruction) -> Iterator[tuple[Key, Operand]]:
@@ -95,7 +89,7 @@ def _writes(inst: Instruction) -> Iterator[tuple[Key, Operand]]:
             if op.value != PT:
                 yield ("UP" if op.type == "upred" else "P", op.value), op
         elif op.type == "ugpr":
-            yield from ((("U", r), op) for r in _uniform(op.value, op.regs))
+            yield from ((("U", r), op) for r in op.uniforms())
         elif op.type == "literal":
             yield from ((("P", n), op) for n in range(7) if inst["b"].value >> n & 1)
         else:

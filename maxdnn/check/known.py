@@ -89,12 +89,15 @@ class Knowledge:
     def guard(self, i: int, known: Known) -> Facts | None:
         """What holds where instruction i is executed; None if it never is."""
         guard = self.code[i].guard
-        return NOTHING if guard.index == PT and not guard.negated else self._possible(guard.index, not guard.negated,
-                                                                                     known)
+        if guard.uniform or (guard.index == PT and not guard.negated):
+            return NOTHING
+        return self._possible(guard.index, not guard.negated, known)
 
     def skipped(self, i: int, known: Known) -> Facts | None:
         """What holds where its guard keeps instruction i from being executed; None if it never does."""
         guard = self.code[i].guard
+        if guard.uniform:
+            return NOTHING
         return None if guard.index == PT and not guard.negated else self._possible(guard.index, guard.negated, known)
 
     def _possible(self, p: int, value: bool, known: Known) -> Facts | None:
@@ -193,7 +196,7 @@ def _compare(inst: Instruction, i: int) -> Sides:
     test = inst.mods.get("cmp", "")
     if test in ("T", "F"):
         return (NOTHING, None) if test == "T" else (None, NOTHING)
-    if inst.opcode != "ISETP" or inst.mods["x"]:
+    if inst.opcode != "ISETP" or inst.mods.get("x") or inst.operand("pr") is not None:  # of a second word
         return unknown
     sign = "u" if inst.mods["u"] == "U32" else "s"
     a, b = _term(inst["a"], sign), _term(inst["b"], sign)

@@ -1,28 +1,35 @@
 """Shared memory, along sampled paths through the kernel (every way of a branch taken, loops entered twice): two warps
-that use one word with no BAR.SYNC between, one of them storing; and lanes of a warp that read what other lanes of it
-have yet to store. Only accesses whose addresses follow from the thread index are judged. A branch on anything else is
-taken both ways, by all threads alike, where what is known of predicates allows it. What was not judged is a warning."""
+that use one word with no BAR.SYNC between, one of them storing or, where the other does not, changing it atomically;
+and lanes of a warp that read what other lanes of it have yet to store. Only accesses whose addresses follow from the
+thread index are judged. A branch on anything else is taken both ways, by all threads alike, where what is known of
+predicates allows it. What was not judged is a warning.
+
+A load from an address that is not known, a register plus an offset, is taken to come from that offset on; where nothing
+is written there before the next barrier, it is safe. An access by generic address may be one of shared memory where the
+kernel asks where that lies among such addresses: nothing else can make one. Exchanges and compare-and-swaps are how
+threads wait for each other without a barrier: what is read or stored beside them is not held against them."""
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ..cubin import CubinKernel
-from ..isa import RZ, Instruction
+from ..isa import Instruction, Table
 from ..isa.operands import barrier_kind, waits_for_block, waits_for_whole_block
-from ..isa.program import Node, conditional, tests_flags
+from ..isa.program import Graph, Node, conditional, tests_flags, tests_predicate
+from ..semantics.machine import WINDOWS
 from .effects import Effects
 from .facts import Facts, both
-from .known import NOTHING_KNOWN, Known
+from .known import NOTHING_KNOWN, Knowledge, Known
 from .report import ERROR, WARNING, Finding, Place
-from .timing import Timing
-from .values import V, Values
+from .values import UNKNOWN, V, Values
 from .words import WORDS, Clash, Words
 
 _PATHS = 12
 _STEPS = 6000
-_SIZES = {"": 1, "32": 1, "64": 2, "128": 4}
+_SIZES = {"32": 1, "64": 2, "128": 4}
 _MESSAGES = {
     "shared-race": (ERROR, "another warp stored the word, with no block barrier in between",
                     "BAR.SYNC between the two"),
@@ -35,19 +42,29 @@ _MESSAGES = {
 }
 
 
-def shared_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
+class Walk(NamedTuple):
+    """A kernel's code to follow: `reached`, the nodes that some path comes to."""
+
+    graph: Graph
+    effects: Sequence[Effects]
+    knowledge: Knowledge
+    reached: Iterable[Node]
+
+
+def shared_findings(kernel: CubinKernel, walk: Walk) -> list[Finding]:
     """Errors and warnings about shared memory."""
-    code = timing.code
-    block = kernel.reqntid or (None if any(_second_dimension(inst) for inst in code) else kernel.maxntid)
-    stores = [inst for inst in code if _accesses(inst) and _does(inst, "store")]
-    if not stores:
+    code = walk.graph.code
+    accesses = _accesses(code, kernel.table)
+    writing = [code[i] for i in sorted(accesses) if not _does(code[i], "load")]
+    if not writing:
         return []
+    block = kernel.reqntid or (None if any(map(_second_dimension, code)) else kernel.maxntid)
     if block is None:
-        return [_not_judged(stores[0], "the kernel does not say its block size")]
+        return [_not_judged(writing[0], "the kernel does not say its block size")]
     partial = [inst for inst in code if barrier_kind(inst) and not waits_for_whole_block(inst)]
     if partial:
         return [_not_judged(partial[0], "a barrier for part of the block")]
-    return _Paths(timing, block).find()
+    return _Paths(walk, block, kernel.table, accesses).find()
 
 
 def _not_judged(inst: Instruction, why: str) -> Finding:
@@ -55,27 +72,37 @@ def _not_judged(inst: Instruction, why: str) -> Finding:
                    f"{why}: shared memory was not judged", "check it by hand", WARNING)
 
 
+def _special(inst: Instruction) -> str:
+    """The special register an instruction reads."""
+    return next((inst.row.table.special_registers.get(op.value, "") for op in inst.operands
+                 if op.type == "special_reg"), "")
+
+
 def _second_dimension(inst: Instruction) -> bool:
     """Whether the instruction reads TID.Y or TID.Z: a bound on the block's size then says nothing of its shape."""
-    return inst.opcode == "S2R" and inst.operands[1].value in (0x22, 0x23)
+    return _special(inst) in ("SR_TID.Y", "SR_TID.Z")
 
 
-def _accesses(inst: Instruction) -> bool:
-    """Whether it loads from shared memory or stores there, and nowhere else."""
-    return inst.access is not None and inst.access.spaces == {"shared"} and not inst.access.atomic
+def _accesses(code: Sequence[Instruction], table: Table) -> frozenset[int]:
+    """Which instructions may touch shared memory: those that touch nothing else, and those by generic address if
+    some instruction reads where in these shared memory lies."""
+    window = table.bank0.get("shared_window")
+    asks = any(_special(inst) == "SR_SWINHI" or any(op.type == "cbank" and op.bank == 0 and op.value == window
+                                                    for op in inst.operands) for inst in code)
+    return frozenset(i for i, inst in enumerate(code) if inst.touches("shared")
+                     and (asks or (inst.access is not None and len(inst.access.spaces) == 1)))
 
 
 def _does(inst: Instruction, what: str) -> bool:
     return inst.access is not None and inst.access.does == what
 
 
-def _relevant(code: Sequence[Instruction], effects: Sequence[Effects]) -> set[int]:
+def _relevant(accesses: Collection[int], effects: Sequence[Effects]) -> set[int]:
     """Instructions that may decide a shared address, a guard or a branch: the rest need no values."""
     needed = 0
-    for inst, eff in zip(code, effects, strict=True):
-        shared = _accesses(inst)
+    for i, eff in enumerate(effects):
         for role, mask in eff.by_role:
-            if (shared and role == "addr") or role == "guard":
+            if (i in accesses and role == "addr") or role == "guard":
                 needed |= mask
     found: set[int] = set()
     while True:
@@ -90,10 +117,10 @@ def _relevant(code: Sequence[Instruction], effects: Sequence[Effects]) -> set[in
 class _Paths:
     """Follows paths and collects what is wrong along them."""
 
-    def __init__(self, timing: Timing, block: tuple[int, int, int]) -> None:
-        self.timing, self.block = timing, block
-        self.code, self.knowledge = timing.code, timing.knowledge
-        self.relevant = _relevant(timing.code, timing.effects)
+    def __init__(self, walk: Walk, block: tuple[int, int, int], table: Table, accesses: Collection[int]) -> None:
+        self.walk, self.block, self.table, self.accesses = walk, block, table, accesses
+        self.code, self.knowledge = walk.graph.code, walk.knowledge
+        self.relevant = _relevant(accesses, walk.effects)
         self.taken: collections.Counter[tuple[object, object]] = collections.Counter()  # ways, and guards held or not
         self.chosen: collections.Counter[tuple[object, object]] = collections.Counter()  # ways where there was a choice
         self.entered: set[Node] = set()
@@ -123,24 +150,25 @@ class _Paths:
             yield _not_judged(first, f"{len(self.unknown)} addresses that do not follow from the thread index")
         if self.cut is not None:
             yield _not_judged(self.code[self.cut], f"a path of more than {_STEPS} instructions")
-        missed = [node for node in self.timing.entry_states if node not in self.entered
-                  and any(_accesses(inst) or barrier_kind(inst) for inst in self.code[node.first:node.last + 1])]
+        missed = [node for node in self.walk.reached if node not in self.entered
+                  and any(i in self.accesses or barrier_kind(self.code[i]) for i in range(node.first, node.last + 1))]
         if missed:
             yield _not_judged(self.code[min(node.first for node in missed)], "code that no sampled path reached")
         elif not complete:
             yield _not_judged(self.code[0], f"more than {_PATHS} paths")
 
     def _follow(self) -> None:
-        node, steps, values, words, known = self.timing.graph.nodes[0], 0, Values(self.block), Words(), NOTHING_KNOWN
+        node, steps, known = self.walk.graph.nodes[0], 0, NOTHING_KNOWN
+        values, words = Values(self.block, self.table), Words()
         while True:
             self.entered.add(node)
             for i in range(node.first, node.last + 1):
                 inst = self.code[i]
                 if waits_for_block(inst):
                     words.barrier()
-                elif _accesses(inst):
+                elif i in self.accesses:
                     known = self._access(i, values, words, known)
-                if i in self.relevant:
+                elif i in self.relevant:
                     values.step(inst)
                 before = known
                 known, _ = self.knowledge.step(i, known)
@@ -164,9 +192,10 @@ class _Paths:
         jumps = node.successors if node.through is None else node.successors[:-1]
         if not conditional(inst) or not node.successors:
             return min(((way, {}) for way in node.successors), key=lambda way: self.taken[node, way[0]], default=None)
-        guard = None if tests_flags(inst) else values.guard(inst)
+        more = tests_flags(inst) or tests_predicate(inst)  # than its guard
+        guard = None if more else values.guard(inst)
         run, skip = self.knowledge.guard(node.last, known), self.knowledge.skipped(node.last, known)
-        if tests_flags(inst):
+        if more:
             run = skip = {}
         stay = None if guard is None else values.active & ~guard
         options = [(way, facts, mask) for ways, facts, mask in ((jumps, run, guard), ([node.through], skip, stay))
@@ -192,28 +221,36 @@ class _Paths:
             self.taken[i, happens] += 1
             known = Known(both(known.facts, facts) or known.facts, known.implied)
             guard = values.active & happens
+        values.step(inst, guard)
         self._judge(i, guard, values, words)
         return known
 
     def _judge(self, i: int, guard: V, values: Values, words: Words) -> None:
-        inst = self.code[i]
-        address = inst["addr"]
-        base: V = values.const("i32", 0) if address.base == RZ else values.reg(address.base)
-        count = _SIZES.get(inst.mods.get("size", "").removeprefix("U."))
-        if base is None or count is None:
-            self.unknown[i] = None
-            words.unknown_store |= _does(inst, "store")
+        touch = values.touched
+        count = None if touch is None else _SIZES.get(touch.kind.lstrip("USF"))
+        if touch is None or touch.address is UNKNOWN or count is None:
+            if touch is None or touch.does != "load" or touch.space != "shared":
+                self.unknown[i] = None
+                words.unknown_store |= not _does(self.code[i], "load")
+            elif guard.any():
+                words.load_somewhere(max(self.code[i]["addr"].value, 0) // 4, i)
+                self.unknown.update(dict.fromkeys(words.undecided))
             return
+        address = touch.address.astype(np.int64)
+        if touch.space == "generic":
+            guard = guard & (address >> 24 == WINDOWS["S"])
         if not guard.any():
             return
-        first = (base.astype(np.int64) + address.value & 0xFFFFFFFF)[guard] // 4
+        first = (address & 0xFFFFFF)[guard] // 4
         where = (first[:, None] + np.arange(count)).ravel()
         threads = np.repeat(values.thread[guard].astype(np.int64), count)
         inside = where < WORDS
         where, threads = where[inside], threads[inside]
-        if _does(inst, "load"):
+        if touch.does == "load":
             clashes = words.load(where, threads, i)
+        elif touch.does == "store":
+            clashes = words.store(where, threads, np.zeros(len(where)) if touch.zero else None, i)
         else:
-            zero = np.zeros(len(where)) if inst["d"].value == RZ else None
-            clashes = words.store(where, threads, zero, i)
+            clashes = words.change(where, threads, i) if touch.does == "atomic" else []
         self.clashes.update(dict.fromkeys(clashes))
+        self.unknown.update(dict.fromkeys(words.undecided))

@@ -1,16 +1,19 @@
 """The machine of maxdnn.semantics on NumPy arrays with one element for each thread of a block: integers that follow
 from the thread index, enough to know shared-memory addresses. What depends on memory, parameters, other lanes or
-floating point is unknown: None, and so is whatever is computed from it."""
+floating point is UNKNOWN, and so is whatever is computed from it (not None, by which semantics mean nothing)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..isa import PT, TABLE, Instruction, Table
+from ..isa import PT, RZ, TABLE, Instruction, Table
 from ..semantics import meaning
+from ..semantics.machine import UNIFORM, UNIFORM_PREDICATE, WINDOWS
 
-V = Any  # an array, or None
+V = Any  # an array, or UNKNOWN
+UNKNOWN = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
 _TYPES = {"i1": np.bool_, "i8": np.uint8, "i16": np.uint16, "i32": np.uint32, "i64": np.uint64}
 _SIGNED = {np.dtype(np.uint8): np.int8, np.dtype(np.uint16): np.int16, np.dtype(np.uint32): np.int32,
            np.dtype(np.uint64): np.int64}
@@ -43,17 +46,30 @@ _OPERATIONS: dict[str, Callable[..., V]] = {
 }
 
 
-def _unknown(*_: object, **__: object) -> None:
+def _unknown(*_: object, **__: object) -> V:
     """What an operation gives that is not followed: floating point, memory, other lanes."""
+    return UNKNOWN
 
 
 def _known_only(operation: Callable[..., V]) -> Callable[..., V]:
-    return lambda *operands: None if any(x is None for x in operands) else operation(*operands)
+    return lambda *operands: UNKNOWN if any(x is UNKNOWN for x in operands) else operation(*operands)
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What an instruction did to memory: load, store, atomic or swap (an atomic that code may wait with); the space
+    and the address in it; the kind as semantics have it (`64`, `U32`); whether zero is stored."""
+
+    does: str
+    space: str
+    address: V
+    kind: str
+    zero: bool = False
 
 
 class Values:
     """Registers, predicates and flags of a block of `block` = (x, y, z) threads; `active`: those on the present path.
-    Every operation of the abstract machine that is not here gives None."""
+    Every operation of the abstract machine that is not here gives UNKNOWN."""
 
     def __init__(self, block: tuple[int, int, int], table: Table = TABLE) -> None:
         self.block, self.table = block, table
@@ -63,6 +79,7 @@ class Values:
         self.registers: dict[int, V] = {}
         self.predicates: dict[int, V] = {}
         self.flags: dict[str, V] = {}
+        self.touched: Touch | None = None  # by the last instruction
         self._mask: V = self.active
         self._set: set[tuple[str, Any]] = set()
 
@@ -74,12 +91,14 @@ class Values:
 
     def guard(self, inst: Instruction) -> V:
         """Which threads execute the instruction; None if that is not known."""
-        known = self.pred(inst.guard.index)
-        return None if known is None else self.active & (known ^ inst.guard.negated)
+        number = inst.guard.index
+        known = self.pred(number + UNIFORM_PREDICATE if inst.guard.uniform and number != PT else number)
+        return None if known is UNKNOWN else self.active & (known ^ inst.guard.negated)
 
-    def step(self, inst: Instruction) -> None:
-        """What an instruction does to registers, predicates and flags."""
-        self._mask, self._set = self.guard(inst), set()
+    def step(self, inst: Instruction, mask: V = None) -> None:
+        """What an instruction does to registers, predicates and flags, and to memory (`touched`). `mask`: the threads
+        that execute it, if its guard does not tell."""
+        self._mask, self._set, self.touched = self.guard(inst) if mask is None else mask, set(), None
         function = None if self._mask is None or _is_float(inst) else meaning(inst)
         if function is not None:
             function(self, inst)
@@ -87,60 +106,77 @@ class Values:
             self._forget(self.registers, "R", register)
         for p in inst.pred_writes():
             self._forget(self.predicates, "P", p)
+        for register in inst.uniform_writes():
+            self._forget(self.registers, "R", UNIFORM + register)
+        for p in inst.uniform_pred_writes():
+            self._forget(self.predicates, "P", UNIFORM_PREDICATE + p)
         for flag in "ZSCO" if inst.cc_writes() else "":
             self._forget(self.flags, "C", flag)
 
     def _forget(self, where: dict[Any, V], kind: str, key: Any) -> None:
         if (kind, key) not in self._set:
-            where[key] = None
+            where[key] = UNKNOWN
 
     def _put(self, where: dict[Any, V], kind: str, key: Any, value: V) -> None:
         self._set.add((kind, key))
-        old, mask = where.get(key), self._mask
-        if value is None or mask.all() or np.array_equal(mask, self.active):
+        old, mask = where.get(key, UNKNOWN), self._mask
+        if value is UNKNOWN or mask.all() or np.array_equal(mask, self.active):
             where[key] = value
         else:
-            where[key] = None if old is None else np.where(mask, value, old)
+            where[key] = UNKNOWN if old is UNKNOWN else np.where(mask, value, old)
 
     # -- what of the machine concerns the block itself ---------------------------------------------------------
 
     def const(self, type_: str, value: float) -> V:
         if type_ not in _TYPES:
-            return None
+            return UNKNOWN
         return np.full(self.count, int(value) & ((1 << int(type_[1:])) - 1), _TYPES[type_])
 
     def bitcast(self, a: V, type_: str) -> V:
-        return a.view(_TYPES[type_]) if a is not None and type_ in _TYPES else None
+        return a.view(_TYPES[type_]) if a is not UNKNOWN and type_ in _TYPES else UNKNOWN
 
     def reg(self, index: int) -> V:
-        return self.registers.get(index)
+        return self.registers.get(index, UNKNOWN)
 
     def set_reg(self, index: int, value: V) -> None:
         self._put(self.registers, "R", index, value)
 
     def pred(self, index: int) -> V:
-        return np.ones(self.count, bool) if index == PT else self.predicates.get(index)
+        return np.ones(self.count, bool) if index == PT else self.predicates.get(index, UNKNOWN)
 
     def set_pred(self, index: int, value: V) -> None:
         self._put(self.predicates, "P", index, value)
 
     def flag(self, name: str) -> V:
-        return self.flags.get(name)
+        return self.flags.get(name, UNKNOWN)
 
     def set_flag(self, name: str, value: Callable[[], V]) -> None:
         self._put(self.flags, "C", name, value())
 
+    def load(self, space: str, address: V, kind: str, _dest: int) -> None:
+        self.touched = Touch("load", space, address, kind)
+
+    def store(self, space: str, address: V, kind: str, source: int) -> None:
+        self.touched = Touch("store", space, address, kind, source == RZ)
+
+    def atomic(self, space: str, address: V, op: str, kind: str, _operands: Sequence[V], _dest: int | None) -> None:
+        self.touched = Touch("swap" if op in ("CAS", "EXCH") else "atomic", space, address, kind)
+
     def constant(self, bank: int, offset: int) -> V:
-        axis = offset - self.table.bank0["block"]
-        return self.const("i32", self.block[axis // 4]) if bank == 0 and axis in (0, 4, 8) else None
+        where = self.table.bank0
+        if bank == 0 and offset == where.get("shared_window"):
+            return self.const("i32", WINDOWS["S"] << 24)
+        axis = offset - where["block"]
+        return self.const("i32", self.block[axis // 4]) if bank == 0 and axis in (0, 4, 8) else UNKNOWN
 
     def special(self, name: str) -> V:
         x, y, _ = self.block
         values = {"SR_TID.X": self.thread % x, "SR_TID.Y": self.thread // x % y, "SR_TID.Z": self.thread // (x * y),
                   "SR_LANEID": self.thread % 32}
-        value = values.get(name)
-        return None if value is None else value.astype(np.uint32)
+        if name in ("SR_CgaCtaId", "SR_SWINHI"):  # of the window of shared memory
+            return self.const("i32", WINDOWS["S"] if name == "SR_CgaCtaId" else 0)
+        return values[name].astype(np.uint32) if name in values else UNKNOWN
 
 
 def _is_float(inst: Instruction) -> bool:
-    return inst.opcode[0] in "FDHR" and inst.opcode not in ("FLO", "R2P")
+    return inst.access is None and inst.opcode[0] in "FDHR" and inst.opcode not in ("FLO", "R2P", "R2UR")

@@ -64,6 +64,14 @@ class Operand:
         return range(0) if first == RZ else range(first, first + self.regs)
 
 
+    def uniforms(self) -> range:
+        """The uniform registers named by this operand, URZ giving none: of an address of 64 bits a pair."""
+        first, count = self.ubase, 2 if {"desc", "suffix"} & self.field.spec.keys() else 1
+        if self.type == "ugpr":
+            first, count = self.value, self.regs
+        return range(0) if first == URZ else range(first, min(first + count, URZ))
+
+
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction at a byte address, with its table row, guard, operands, modifiers and control code."""
@@ -157,28 +165,43 @@ class Instruction:
     def pred_reads(self) -> frozenset[int]:
         """Predicates read, the guard included; PT gives none."""
         found = {op.value for op in self.operands if op.type == "pred" and "r" in op.field.access}
-        found.add(self.guard.index)
-        if self.opcode == "P2R" and self["src"].label == "PR":
+        if not self.guard.uniform:
+            found.add(self.guard.index)
+        if self.opcode == "P2R" and not self._of_flags("src"):
             found |= self._predicate_mask()
         return frozenset(found - {PT})
 
     def pred_writes(self) -> frozenset[int]:
         """Predicates written; PT gives none."""
         found = {op.value for op in self.operands if op.type == "pred" and "w" in op.field.access}
-        if self.opcode == "R2P" and self["dst"].label == "PR":
+        if self.opcode == "R2P" and not self._of_flags("dst"):
             found |= self._predicate_mask()
         return frozenset(found - {PT})
 
     def _predicate_mask(self) -> set[int]:
         mask = self["b"]
-        bits = 0x7F if mask.type in ("gpr", "cbank") and mask.value != RZ else mask.value
+        bits = 0x7F if mask.type in ("gpr", "ugpr", "cbank") and mask.value != RZ else mask.value
         return {i for i in range(7) if bits >> i & 1}
+
+    def _of_flags(self, name: str) -> bool:
+        """Whether a move of predicates is one of the flags instead; tables without flags do not say."""
+        op = self.operand(name)
+        return op is not None and op.label == "CC"
+
+    def uniform_writes(self) -> frozenset[int]:
+        """Uniform registers written."""
+        return frozenset(r for op in self.operands if op.type == "ugpr" and "w" in op.field.access
+                         for r in op.uniforms())
+
+    def uniform_pred_writes(self) -> frozenset[int]:
+        """Uniform predicates written; UPT gives none."""
+        return frozenset(op.value for op in self.operands if op.type == "upred" and "w" in op.field.access) - {PT}
 
     def cc_reads(self) -> bool:
         """Whether the carry/condition register is an input."""
         if any(op.type == "cc_test" and op.value != CC_TRUE for op in self.operands):
             return True
-        if self.opcode in ("CSET", "CSETP") or (self.opcode == "P2R" and self["src"].label == "CC"):
+        if self.opcode in ("CSET", "CSETP") or (self.opcode == "P2R" and self._of_flags("src")):
             return True
         if self.mods.get("x"):
             return True
@@ -191,4 +214,4 @@ class Instruction:
 
     def cc_writes(self) -> bool:
         """Whether the carry/condition register is an output."""
-        return any(op.cc for op in self.operands) or (self.opcode == "R2P" and self["dst"].label == "CC")
+        return any(op.cc for op in self.operands) or (self.opcode == "R2P" and self._of_flags("dst"))

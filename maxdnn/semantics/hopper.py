@@ -7,7 +7,7 @@ from ..isa import RZ, URZ, Instruction, Operand
 from ..isa.text import format_opcode
 from . import double, move, warp  # noqa: F401  (what they register is shared below)
 from .integer import compare, set_predicates
-from .logic import permute
+from .logic import lookup3, permute
 from .machine import UNIFORM, WINDOWS, Machine, V
 from .operands import combine, extend, f32, f64, i64, pair, pred, raw, set32, set64, set_pred
 from .registry import hopper, same
@@ -97,21 +97,10 @@ def lea(m: Machine, i: Instruction) -> None:
     set32(m, i["d"], m.trunc(total, "i32"))
 
 
-def _look_up(m: Machine, table: int, a: V, b: V, c: V) -> V:
-    """A function of three bits, place 4a + 2b + c of the table."""
-    result = None
-    for index in range(8):
-        if table >> index & 1:
-            term = m.and_(m.and_(a if index & 4 else m.not_(a), b if index & 2 else m.not_(b)),
-                          c if index & 1 else m.not_(c))
-            result = term if result is None else m.or_(result, term)
-    return m.xor(a, a) if result is None else result
-
-
 @hopper("LOP3", "ULOP3")
 def lop3(m: Machine, i: Instruction) -> None:
     values = [m.not_(raw(m, i[n])) if i[n].inv else raw(m, i[n]) for n in "abc"]
-    value = _look_up(m, i["lut"].value, *values)
+    value = lookup3(m, i["lut"].value, *values)
     some = m.icmp("ne", value, m.const("i32", 0))
     set_pred(m, i.operand("pd"), (m.and_ if "PAND" in words(i) else m.or_)(some, pred(m, i["ps"])))
     set32(m, i["d"], value)
@@ -128,7 +117,7 @@ def _sign(m: Machine, op: Operand) -> V:
 def plop3(m: Machine, i: Instruction) -> None:
     sources = [op for op in i.operands if op.field.access == "r" and not op.name.startswith("lut")]
     a, b, c = (_sign(m, op) for op in sources)
-    first, second = (_look_up(m, i[n].value, a, b, c) for n in ("lut", "lut2"))
+    first, second = (lookup3(m, i[n].value, a, b, c, "i1") for n in ("lut", "lut2"))
     set_pred(m, i["pd"], first)
     set_pred(m, i["pq"], second)
 

@@ -40,19 +40,19 @@ def lop3(m: Machine, i: Instruction) -> None:
     _logic_result(m, i, lookup3(m, i["lut"].value, a, b, c))
 
 
-def lookup3(m: Machine, lut: int, a: V, b: V, c: V) -> V:
+def lookup3(m: Machine, lut: int, a: V, b: V, c: V, type_: str = "i32") -> V:
     """Choose by a between two functions of b and c, each one of the sixteen."""
-    low, high = _lookup2(m, lut & 15, b, c), _lookup2(m, lut >> 4, b, c)
+    low, high = _lookup2(m, lut & 15, b, c, type_), _lookup2(m, lut >> 4, b, c, type_)
     if low is high or lut & 15 == lut >> 4:
         return low
     return m.or_(m.and_(m.not_(a), low), m.and_(a, high))
 
 
-def _lookup2(m: Machine, lut: int, b: V, c: V) -> V:
+def _lookup2(m: Machine, lut: int, b: V, c: V, type_: str) -> V:
     """Bit b << 1 | c of a four-bit table."""
     if lut & 8:
-        return m.not_(_lookup2(m, lut ^ 15, b, c))
-    table = {0: lambda: m.const("i32", 0), 1: lambda: m.not_(m.or_(b, c)), 2: lambda: m.and_(m.not_(b), c),
+        return m.not_(_lookup2(m, lut ^ 15, b, c, type_))
+    table = {0: lambda: m.const(type_, 0), 1: lambda: m.not_(m.or_(b, c)), 2: lambda: m.and_(m.not_(b), c),
              3: lambda: m.not_(b), 4: lambda: m.and_(b, m.not_(c)), 5: lambda: m.not_(c), 6: lambda: m.xor(b, c),
              7: lambda: m.not_(m.and_(b, c))}
     return table[lut]()
