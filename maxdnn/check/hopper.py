@@ -113,7 +113,7 @@ def _required(producer: Instruction, key: Key, consumer: Instruction, role: str)
     return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
 
 
-_QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu"}  # which read operands in order
+_QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu", "sreg": "sreg"}  # which read operands in order
 
 
 def loads_memory(inst: Instruction) -> bool:
