@@ -15,22 +15,29 @@ FIGURES = json.loads(Path(__file__).with_name("hopper.json").read_text())
 _CLASSES = FIGURES["classes"]
 _UNIFORM = ("umove", "ualu", "r2ur")
 Key = tuple[str, int]
+Kept = tuple[int, int]
 
 
 @dataclass
 class State:
     """`ready`: by register of a fixed-latency producer, its place, class and the cycles since its issue. `written`,
     `read`: registers that something of variable latency will write or still reads: by place of that, its queue and the
-    barriers that tell of it. `set`: cycles since each barrier was set."""
+    barriers that tell of it. `told`: cycles since each barrier was set. `apart`: places of such instructions whose
+    guard has been written since, so that another one with that guard may be skipped where they were not. `kept`,
+    `stale`: (place of an operand, register) that the reuse cache may hold, and of which it may hold an old value."""
 
     ready: dict[Key, dict[int, int]] = field(default_factory=dict)
     written: dict[Key, dict[int, frozenset[int]]] = field(default_factory=dict)
     read: dict[Key, dict[int, frozenset[int]]] = field(default_factory=dict)
-    set: dict[int, int] = field(default_factory=dict)
+    told: dict[int, int] = field(default_factory=dict)
+    apart: set[int] = field(default_factory=set)
+    kept: set[Kept] = field(default_factory=set)
+    stale: set[Kept] = field(default_factory=set)
 
     def copy(self) -> "State":
         return State({k: dict(v) for k, v in self.ready.items()}, {k: dict(v) for k, v in self.written.items()},
-                     {k: dict(v) for k, v in self.read.items()}, dict(self.set))
+                     {k: dict(v) for k, v in self.read.items()}, dict(self.told), set(self.apart), set(self.kept),
+                     set(self.stale))
 
     def join(self, other: "State") -> bool:
         """Take in what may also be under way; whether that is new."""
@@ -47,9 +54,13 @@ class State:
                     both = here[at] & boards if at in here else boards
                     if here.get(at) != both:
                         here[at], new = both, True
-        for board, cycles in other.set.items():
-            if self.set.get(board, cycles + 1) > cycles:
-                self.set[board], new = cycles, True
+        for board, cycles in other.told.items():
+            if self.told.get(board, cycles + 1) > cycles:
+                self.told[board], new = cycles, True
+        new = new or not (other.apart <= self.apart and other.kept <= self.kept and other.stale <= self.stale)
+        self.apart |= other.apart
+        self.kept |= other.kept
+        self.stale |= other.stale
         return new
 
 
@@ -122,8 +133,8 @@ def loads_memory(inst: Instruction) -> bool:
 
 
 def _order(inst: Instruction) -> str:
-    """Results of one such kind come in the order of issue."""
-    return inst.access.order if inst.access is not None and inst.access.order else inst.opcode
+    """Results of one such kind come in the order of issue; of none if it is empty."""
+    return inst.access.order if inst.access is not None else ""
 
 
 class Checker:
@@ -192,12 +203,33 @@ class Checker:
                     self._report("still-read", key, at, index, None, None,
                                  "is written, and something under way may not have read it",
                                  "set a read barrier and wait for it")
+        self._reuse(index, inst, state)
         self._issue(index, inst, state, queue)
+
+    def _reuse(self, index: int, inst: Instruction, state: State) -> None:
+        """The cache of operands serves what it holds, whatever its register became: on an H200 a register read with a
+        flag, written, and read again in the same place had its old value."""
+        reads = [(op.field.slot, r) for op in inst.operands if op.field.slot is not None for r in op.registers()]
+        for slot, register in reads:
+            if (slot, register) in state.stale:
+                self._report("reuse", ("R", register), index, index, None, None,
+                             "is read where the reuse cache may hold what it was",
+                             "leave out the flag of the read before")
+        banks = inst.row.table.banks
+        for slot, register in reads:
+            replaced = {x for x in state.kept | state.stale if x[0] == slot and x[1] % banks == register % banks}
+            state.kept -= replaced
+            state.stale -= replaced
+        state.kept |= {(slot, register) for slot, register in reads if inst.control.reuse >> slot & 1}
+        written = {key[1] for key, _ in _writes(inst) if key[0] == "R"}
+        gone = {x for x in state.kept if x[1] in written}
+        state.kept -= gone
+        state.stale |= gone
 
     def _wait(self, index: int, inst: Instruction, state: State) -> None:
         mask = inst.control.wait_mask
         for board in (n for n in range(6) if mask >> n & 1):
-            since = state.set.get(board)
+            since = state.told.get(board)
             if since is not None and since < FIGURES["barrier_visible"]:
                 self._report("barrier", ("barrier", board + 1), index, index, FIGURES["barrier_visible"], since,
                              "is awaited before it is seen to be set", "stall longer behind what sets it")
@@ -216,6 +248,10 @@ class Checker:
                 state.ready.pop(key, None)
             if _fixed(inst):
                 state.ready.setdefault(key, {})[index] = 0
+        predicates = {key[1] for key in written if key[0] == "P"}
+        state.apart -= {index}
+        state.apart |= {at for pending in state.written.values() for at in pending
+                        if self.code[at].guard.index in predicates}
         if not _fixed(inst) and queue:
             telling = frozenset(n for n in (control.write_barrier,) if n is not None)
             for key in written:
@@ -226,10 +262,10 @@ class Checker:
             for pending, told in ((state.written, telling), (state.read, frozenset(boards))):
                 for by in pending.values():
                     for at in by:
-                        if told and self._tells(inst, queue, self.code[at], pending is state.read):
+                        if told and self._tells(index, queue, at, state, pending is state.read):
                             by[at] = by[at] | told
         for board in boards:
-            state.set[board] = 0
+            state.told[board] = 0
         stall = control.stall
         for since in state.ready.values():
             for at in list(since):
@@ -237,18 +273,18 @@ class Checker:
                 if since[at] > 24:
                     del since[at]
         state.ready = {k: v for k, v in state.ready.items() if v}
-        state.set = {n: c + stall for n, c in state.set.items() if c + stall < 8}
+        state.told = {n: c + stall for n, c in state.told.items() if c + stall < 8}
 
-    @staticmethod
-    def _tells(later: Instruction, queue: str, earlier: Instruction, read: bool) -> bool:
+    def _tells(self, later: int, queue: str, earlier: int, state: State, read: bool) -> bool:
         """Whether the later of two tells of the earlier one: a queue reads in order, and results of one kind come in
         order, those of the slow unit all. A load that a predicate may skip tells of none, unless the same one skips
         both: on an H200 a load behind which another was skipped had not arrived."""
-        guard, its = ((x.guard.index, x.guard.negated) for x in (later, earlier))
-        if not read and loads_memory(earlier) and guard not in ((PT, False), its):
+        this, other = self.code[later], self.code[earlier]
+        guard, its = ((x.guard.index, x.guard.negated) for x in (this, other))
+        if not read and loads_memory(other) and guard != (PT, False) and (guard != its or earlier in state.apart):
             return False
-        same = _QUEUES.get(_class(earlier), "") == queue
-        return same and (read or queue == "xu" or _order(earlier) == _order(later))
+        same = _QUEUES.get(_class(other), "") == queue
+        return same and (read or queue == "xu" or _order(other) == _order(this) != "")
 
     def _report(self, kind: str, key: Key, producer: int, consumer: int, need: int | None, have: int | None, what: str,
                 fix: str) -> None:

@@ -39,11 +39,23 @@ def f2f(m: Machine, i: Instruction) -> None:
     ftz = "FTZ" in words(i)
     if ftz and source == "F32":
         value = flush(m, value)
+    if (source, to) == ("F32", "F64"):
+        set64(m, i["d"], _widened(m, value))
+        return
     if ("F16", "F32", "F64").index(to) > ("F16", "F32", "F64").index(source):
         value = m.fpext(value, to.lower())
     else:
         value = m.fptrunc(value, to.lower(), _rounding(i))
     _store(m, i, to, flush(m, value) if ftz and to == "F32" and source != "F16" else value)
+
+
+def _widened(m: Machine, value: V) -> V:
+    """The bits of a single as a double. A NaN keeps its sign and its digits (seen on an H200)."""
+    word = m.zext(m.bitcast(value, "i32"), "i64")
+    digits = m.shl(m.and_(word, m.const("i64", 0x7FFFFF)), m.const("i64", 29))
+    sign = m.shl(m.lshr(word, m.const("i64", 31)), m.const("i64", 63))
+    nan = m.or_(m.or_(sign, digits), m.const("i64", 0x7FF80000_00000000))
+    return m.select(m.fcmp("uno", value, value), nan, m.bitcast(m.fpext(value, "f64"), "i64"))
 
 
 @hopper("FRND")
@@ -58,7 +70,7 @@ def frnd(m: Machine, i: Instruction) -> None:
 
 @hopper("F2I")
 def f2i(m: Machine, i: Instruction) -> None:
-    """Rounds, then saturates; NaN gives 0, but 0x80.. if the source is double or the result 64 bits wide."""
+    """Rounds, then saturates. NaN gives the lowest number of the type, whether it has a sign or not, with .NTZ 0."""
     names = _types(i)
     source = next((n for n in names if n[0] == "F"), "F32")
     to = next((n for n in names if n[0] in "SU"), "S32")
@@ -70,16 +82,12 @@ def f2i(m: Machine, i: Instruction) -> None:
         value = m.fpext(value, "f32")
     value = m.integral(value, next((INTEGRAL[w] for w in words(i) if w in INTEGRAL), ""))
     result = m.ftoi(value, "i64" if bits == 64 else "i32", signed)
-    if source == "F64" or bits == 64:
-        odd = m.const("i64", 1 << 63) if bits == 64 else m.const("i32", 1 << 31)
-        result = m.select(m.fcmp("uno", value, value), odd, result)
-    if bits == 64:
-        set64(m, i["d"], result)
-        return
     if bits < 32:
         top = 1 << bits
         result = clamp(m, result, -top // 2 if signed else 0, (top // 2 if signed else top) - 1, signed)
-    set32(m, i["d"], result)
+    odd = 0 if "NTZ" in words(i) else 1 << bits - 1
+    result = m.select(m.fcmp("uno", value, value), m.const("i64" if bits == 64 else "i32", odd), result)
+    (set64 if bits == 64 else set32)(m, i["d"], result)
 
 
 @hopper("I2F", "I2FP")
@@ -109,7 +117,7 @@ def i2f(m: Machine, i: Instruction) -> None:
 
 @hopper("I2I")
 def i2i(m: Machine, i: Instruction) -> None:
-    """With .SAT limited to the range of the result, which stays cut to its width."""
+    """Limited to the range of the result, whose sign goes on."""
     to = _types(i)[0]
     bits, signed = int(to[1:]), to[0] == "S"
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
@@ -117,7 +125,7 @@ def i2i(m: Machine, i: Instruction) -> None:
     bottom, top = m.const("i32", low), m.const("i32", high)
     value = m.select(m.icmp("slt", value, bottom), bottom, value)
     value = m.select(m.icmp("sgt", value, top), top, value)
-    set32(m, i["d"], extend(m, value, bits, False))
+    set32(m, i["d"], value)
 
 
 @hopper("F2FP")

@@ -39,6 +39,18 @@ def digests(problem: Problem, outputs: Mapping[str, Array]) -> dict[str, str]:
 
 
 def recorded(case: Case, path: pathlib.Path = RECORDED) -> dict[str, str] | None:
-    """The recorded digests of a case; None if there are none for the present version of its source."""
+    """The recorded digests of a case; None if there are none for the present version of its source, or if the program
+    that ran there was not what the source means."""
+    result = _result(case, path)
+    return None if "wrong" in result else result.get("digests")
+
+
+def as_compiled(case: Case) -> tuple[dict[str, str] | None, bool]:
+    """The recorded digests for code that the same compiler makes of the source, and whether it means what that does."""
+    result = _result(case, RECORDED)
+    return result.get("digests"), "wrong" not in result
+
+
+def _result(case: Case, path: pathlib.Path) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(path.read_text())["cases"].get(case.name, {})
-    return result.get("digests") if result.get("source") == compiler.source_digest(case.source) else None
+    return result if result.get("source") == compiler.source_digest(case.source) else {}

@@ -112,6 +112,7 @@ def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path) ->
     ("--:-:-:-:1 @P0 UMOV UR0, UR1;", "guard '@P0' must be @UP0..@UP6"),
     ("--:-:-:-:1 BSSY B16, 0x40;", "a convergence barrier B0..B15 is wanted"),
     ("--:-:-:-:1 TLD.LZ R0, R1, R2, UR6, 0x0, 1D;", "unknown instruction 'TLD'"),
+    ("--:-:-:-:1 IADD3 R0, -R1, -R2, R3;", "only one operand can be negated here"),  # an H200: illegal instruction
     ("--:-:-:-:1 XMAD R0, R1, R2, R3;", "unknown instruction 'XMAD'"),
     ("<SCHEDULE_BLOCK>\n--:-:-:-:1 NOP;\n</SCHEDULE_BLOCK>", "<SCHEDULE_BLOCK> is not available for sm_90"),
 ])

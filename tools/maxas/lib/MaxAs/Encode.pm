@@ -12,7 +12,7 @@ use MaxAs::Fail qw(fail);
 use MaxAs::Fields qw(operand_bits);
 use MaxAs::Operand qw(parse_operand);
 use MaxAs::Table qw(field_put);
-use MaxAs::Word qw(put);
+use MaxAs::Word qw(get put);
 our @EXPORT_OK = qw(encode);
 
 use constant PT => 7;
@@ -126,7 +126,7 @@ sub _plus_one {
     my ($row, $word) = @_;
     for my $spec (grep { defined $_->{plus_one_partner_bit} } @{ $row->{operands} }) {
         my $own = $spec->{neg_bit} // $spec->{neg_bit_suffix};
-        return 1 if defined $own && $word >> $own & 1 && $word >> $spec->{plus_one_partner_bit} & 1;
+        return 1 if defined $own && get($word, $own, 1) && get($word, $spec->{plus_one_partner_bit}, 1);
     }
     return 0;
 }

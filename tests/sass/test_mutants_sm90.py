@@ -1,0 +1,30 @@
+"""What tests/gpu/mutants.py runs on a GPU: every native kernel, mutants of all kinds, verdicts that can be bad."""
+
+from maxdnn.devices import find
+from tests.gpu import mutants
+
+
+def test_every_native_kernel_is_reached_and_weakened_in_every_way() -> None:
+    kernels = mutants.reached()
+    assert set(kernels) == mutants._native() and all(kernels.values())
+    some = mutants.mutants(list(kernels), 12 * len(kernels), seed=1)
+    assert {(m.source, m.kernel) for m in some} == set(kernels) and {m.kind for m in some} == set(mutants.KINDS)
+    assert len({(m.kernel, m.index, m.control) for m in some}) == len(some) == 12 * len(kernels)
+
+
+def test_a_mutant_is_judged_by_the_bits_of_the_kernel_as_it_is() -> None:
+    """The virtual GPU takes any control code; another instruction gives other bits."""
+    key, (_, small) = next(iter(mutants.reached("sm90_product_128x128_nn").items()))
+    stand = mutants.Stand(find.host(), {key: [small]})
+    [weaker] = mutants.mutants([key], 1, seed=1)
+    assert stand.verdict(weaker, 1) == "right" and weaker.reported()
+
+    class Other(mutants.Mutant):
+        def image(self) -> bytes:
+            """With the first FMUL of the last step turned into a negated one."""
+            kernel, image = mutants._kernel(self.source, self.kernel), mutants.built(self.source, mutants.HOPPER)
+            index = next(i for i, inst in enumerate(kernel.instructions) if inst.opcode == "FMUL")
+            at = image.index(kernel.code) + 16 * index + 9
+            return image[:at] + bytes([image[at] ^ 1]) + image[at + 1:]
+
+    assert stand.verdict(Other(*key, 0, "wait", weaker.control), 1) == "wrong"
