@@ -14,6 +14,7 @@ import pytest
 from maxdnn.cli import main
 from maxdnn.cubin import read
 from maxdnn.cubins import cubin
+from maxdnn.emu import VirtualGpu
 from maxdnn.errors import DeviceError, MaxdnnError
 from maxdnn.families.registry import kernels
 from maxdnn.selftest import items, probes, report, run, times
@@ -157,6 +158,16 @@ def test_clocks_and_seconds_are_measured_beside_the_model():
     assert found.data["sm_mhz"] == pytest.approx(1219.5, abs=1) and found.data["measured_us"] > 0
     assert found.data["simulated_us"] > 0 and "measured" in found.text and "simulated" in found.text
     assert times.machine_of(stand)["sms"] == 16 and times.machine_of(stand)["clock_mhz"] == 1220
+
+
+def test_the_ledger_says_what_the_model_predicts_of_every_probe_of_reuse_and_conflicts():
+    ledger = (Path(__file__).parents[1] / "docs" / "calibration.md").read_text()
+    told = {name: int(n) for name, n in re.findall(r"^\| `((?:reuse|conflict)_\w+)` \| (\d+) \|", ledger, re.M)}
+    assert set(told) == {name for name in probes.CLOCKS if name.startswith(("reuse", "conflict"))}
+    stand = Stand(VirtualGpu())
+    found = {name: probes.Clock(name).run(stand).data["simulated"] for name in told}
+    assert found == pytest.approx(told, abs=0.6)
+    assert probes.Clock("bank_conflict").run(stand).data["simulated"] > 3 * 4 * 32, "no operand is served by the cache"
 
 
 def test_a_translation_is_not_asked_for_clocks():
