@@ -111,3 +111,16 @@ def test_the_machine_code_is_checked_and_its_budget_is_that_of_the_source(source
         assert mix == Counter(inst.opcode for inst in loop)
         assert len(loop) == spec.slots[0] and budget[2] == f"FFMA share 1024/{len(loop)} = {102400 / len(loop):.2f}%"
         assert len(re.findall(r"\.reuse", " ".join(inst.text() for inst in loop))) >= 1016
+
+
+def test_a_special_register_does_not_wait_for_a_load_to_read_its_address() -> None:
+    """Without its wait an H200 gave a misaligned address: S2R wrote the register that an LDS in front of it took its
+    address from."""
+    image = built("hopper/filters_borders", "sm_90")
+    kernel = cubin.read(image).kernel("sm90_filters_borders_128x128_e")
+    late = max(i for i, inst in enumerate(kernel.instructions) if inst.opcode == "S2R" and inst.control.wait_mask)
+    at = image.index(kernel.code) + 16 * late
+    word = int.from_bytes(image[at:at + 16], "little") & ~(63 << 116)
+    changed = image[:at] + word.to_bytes(16, "little") + image[at + 16:]
+    report = next(r for r in check_cubin(changed) if r.kernel == kernel.name)
+    assert not report.ok and {finding.kind for finding in report.findings} == {"still-read"}
