@@ -124,7 +124,9 @@ def _required(producer: Instruction, key: Key, consumer: Instruction, role: str)
     return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
 
 
-_QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu", "sreg": "sreg"}  # which read operands in order
+# Which read operands in order. Special registers do not queue behind loads: on an H200 one was written before a load of
+# shared memory in front of it had read its address there.
+_QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu", "sreg": "sreg"}
 
 
 def loads_memory(inst: Instruction) -> bool:
