@@ -1,12 +1,18 @@
 """What the tests of kernels need to know about machine code: loops, issue slots, register banks, shared memory banks.
 Written against the published rules, apart from the assembler, checker and timing model that apply the same rules."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from maxdnn.cubin import CubinKernel, read
 from maxdnn.cubins import cubin
+from maxdnn.devices.protocol import Texture
+from maxdnn.emu import VirtualGpu
 from maxdnn.isa import Instruction
 from maxdnn.kernels import KernelSpec
+from maxdnn.plans import Launch, Plan
 from maxdnn.trace import WarpTrace
 
 
@@ -36,11 +42,46 @@ def issue_slots(body: Iterable[Instruction]) -> int:
     return sum(inst.control.stall > 0 for inst in body)
 
 
+@dataclass(frozen=True)
+class Traced:
+    """A launch of a plan of which one block was traced: its warps, and where each array lies (address, bytes)."""
+
+    launch: Launch
+    warps: list[WarpTrace]
+    places: dict[str, tuple[int, int]]
+
+
+def trace_block(made: Plan, spec: KernelSpec, block: Callable[[Launch], tuple[int, int, int]] | None = None, *,
+                race: bool = False) -> Traced:
+    """The last launch of a kernel in a plan, memory as it comes; its first block, if `block` chooses no other. `race`:
+    fail where warps race for shared memory."""
+    launch = [launch for launch in made.launches if launch.spec is spec][-1]
+    gpu = VirtualGpu(race=race)
+    module = gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52"))
+    for symbol, content in launch.tables.items():
+        module.set_constant(symbol, content)
+    sizes = {role: 4 * int(np.prod(size)) for role, size in made.array_shapes().items()}
+    sizes |= {name: region.nbytes for name, region in made.workspace.items()}
+    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
+    places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
+    found: list[WarpTrace] = []
+    module.function(spec.name).trace(
+        launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}),
+        blocks=[block(launch) if block else (0, 0, 0)], on_warp=found.append,
+        textures={name: Texture(*bound) for name, bound in launch.bound(places).items()})
+    assert len(found) == spec.threads // 32
+    return Traced(launch, found, places)
+
+
+def path(kernel: CubinKernel, trace: WarpTrace) -> list[Instruction]:
+    """What a warp executed."""
+    code = kernel.instructions
+    return [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
+
+
 def accesses(kernel: CubinKernel, trace: WarpTrace) -> list[tuple[Instruction, list[int | None]]]:
     """The memory instructions a warp executed, each with its lanes' addresses (None for a lane that took no part)."""
-    code = kernel.instructions
-    path = [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
-    memory = [inst for inst in path if inst.opcode in ("LDS", "STS", "TLD", "LDC", "LDG", "STG")]
+    memory = [inst for inst in path(kernel, trace) if inst.opcode in ("LDS", "STS", "TLD", "LDC", "LDG", "STG")]
     assert len(memory) == len(trace.addresses)
     return [(inst, [None if a == 2**64 - 1 else a for a in row])
             for inst, row in zip(memory, trace.addresses.tolist(), strict=True)]

@@ -3,17 +3,14 @@
 import re
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from maxdnn import ConvShape
 from maxdnn.choose import plan
-from maxdnn.cubins import asset, cubin
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu.gpu import VirtualGpu
+from maxdnn.cubins import asset
 from maxdnn.families import filters
 
-from .machine_code import bank_conflicts, built, issue_slots, main_loop
+from .machine_code import bank_conflicts, built, issue_slots, main_loop, path, trace_block
 
 
 @pytest.fixture(scope="module", params=filters.KERNELS, ids=lambda spec: spec.name)
@@ -30,19 +27,7 @@ def slots(spec, shape):
     """Of the first block's warps for a layer, split or not."""
     layout = "CHWN" if spec is filters.FILTERS_K else "NCHW"
     made = plan(shape, layout=layout, kernel=spec.name, kind="filters")
-    gpu = VirtualGpu()
-    sizes = {role: 4 * int(np.prod(size)) for role, size in made.array_shapes().items()}
-    sizes |= {name: region.nbytes for name, region in made.workspace.items()}
-    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
-    places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
-    (launch,) = made.passes
-    found = []
-    gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52")).function(spec.name).trace(
-        launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}), blocks=[(0, 0, 0)],
-        on_warp=found.append, textures={n: Texture(*bound) for n, bound in launch.bound(places).items()})
-    code = built(spec).instructions
-    return {issue_slots([code[first + i] for first, count in trace.runs.tolist() for i in range(count)])
-            for trace in found}
+    return {issue_slots(path(built(spec), trace)) for trace in trace_block(made, spec).warps}
 
 
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):

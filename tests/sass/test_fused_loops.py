@@ -3,21 +3,18 @@
 import re
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from maxdnn import ConvShape
 from maxdnn.choose import plan
 from maxdnn.cubin import read
 from maxdnn.cubins import asset, cubin
-from maxdnn.devices.protocol import Texture
 from maxdnn.emu import ptx
-from maxdnn.emu.gpu import VirtualGpu
 from maxdnn.families import classes, pixel_kernels
 from maxdnn.families.taps import TAPS_64X64
 from tests import oracles
 
-from .machine_code import bank_conflicts, built, issue_slots, main_loop
+from .machine_code import bank_conflicts, built, issue_slots, main_loop, path, trace_block
 
 SPECS = (*pixel_kernels.KERNELS, *classes.KERNELS, TAPS_64X64)
 
@@ -47,29 +44,13 @@ def tile_plan(spec):
 
 def traces(spec, made=None):
     """Of the warps of the first block; of three iterations if no plan is given."""
-    gpu = VirtualGpu()
-    made = made or tile_plan(spec)
-    launch = made.passes[-1]
-    module = gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52"))
-    for symbol, content in launch.tables.items():
-        module.set_constant(symbol, content)
-    sizes = {role: 4 * int(np.prod(size)) for role, size in made.array_shapes().items()}
-    sizes |= {name: region.nbytes for name, region in made.workspace.items()}
-    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
-    places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
-    found = []
-    module.function(spec.name).trace(launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}),
-                                     blocks=[(0, 0, 0)], on_warp=found.append,
-                                     textures={n: Texture(*bound) for n, bound in launch.bound(places).items()})
-    return found
+    return trace_block(made or tile_plan(spec), spec).warps
 
 
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
-    code = built(spec).instructions
     assert issue_slots(loop) == spec.slots[0]
     for trace in traces(spec):
-        path = [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
-        assert issue_slots(path) == 3 * spec.slots[0] + spec.slots[1]
+        assert issue_slots(path(built(spec), trace)) == 3 * spec.slots[0] + spec.slots[1]
 
 
 def test_floating_point_takes_97_percent_of_the_issue_slots(spec, loop):

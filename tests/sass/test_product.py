@@ -4,18 +4,15 @@ import re
 from collections import Counter
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from maxdnn.chips import preset
 from maxdnn.choose import choose
-from maxdnn.cubins import asset, cubin
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu
+from maxdnn.cubins import asset
 from maxdnn.families.product import GROUP, KERNELS
 from maxdnn.problem import product
 
-from .machine_code import accesses, bank_conflicts, built, issue_slots, main_loop, shared_passes
+from .machine_code import accesses, bank_conflicts, built, issue_slots, main_loop, shared_passes, trace_block
 
 GROUPS = 3
 
@@ -35,17 +32,8 @@ def traces(spec, size, groups):
     ta, tb = (x == "t" for x in spec.layout)
     problem = product((size, GROUP * groups)[::-1 if ta else 1], (GROUP * groups, size)[::-1 if tb else 1],
                       transpose_a=ta, transpose_b=tb)
-    plan = choose(problem, preset(), spec.name)
-    (launch,) = plan.launches
-    gpu = VirtualGpu()
-    buffers = {role: gpu.alloc(4 * int(np.prod(shape))) for role, shape in plan.array_shapes().items()}
-    places = {role: (b.address, b.nbytes) for role, b in buffers.items()}
-    found = []
-    gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52")).function(spec.name).trace(
-        launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}), blocks=[(0, 0, 0)],
-        on_warp=found.append, textures={name: Texture(*place) for name, place in launch.bound(places).items()})
-    assert len(found) == spec.threads // 32
-    return found, places
+    found = trace_block(choose(problem, preset(), spec.name), spec)
+    return found.warps, found.places
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,11 @@ import pytest
 from maxdnn import ConvShape
 from maxdnn.choose import plan
 from maxdnn.cli import main
-from maxdnn.cubins import asset, cubin
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu
+from maxdnn.cubins import asset
 from maxdnn.families.toomcook import TABLE, matrices
 from maxdnn.families.winograd import KERNELS, THREADS
 
-from .machine_code import accesses, built, issue_slots
+from .machine_code import accesses, built, issue_slots, path, trace_block
 
 LINE = 128  # bytes of a warp's access to neighbouring floats
 
@@ -37,24 +35,8 @@ def trace(spec, side):
     shape = ConvShape(32, 8, side + r - 1, side + r - 1, 128, r, r)
     layout = spec.layout or "CHWN"
     made = plan(shape, layout=layout, kernel=f"winograd_{m}x{m}_{r}x{r}_64")
-    launch = next(x for x in made.launches if x.spec is spec)
-    gpu = VirtualGpu(race=True)
-    sizes = {name: 4 * int(np.prod(size)) for name, size in made.array_shapes().items()}
-    sizes |= {name: region.nbytes for name, region in made.workspace.items()}
-    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
-    places = {name: (b.address, b.nbytes) for name, b in buffers.items()}
-    found = []
-    gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52")).function(spec.name).trace(
-        launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}),
-        blocks=[(launch.grid[0] // 2, 3, 0)], on_warp=found.append,
-        textures={name: Texture(*place) for name, place in launch.bound(places).items()})
-    assert len(found) == THREADS // 32
-    return found, launch
-
-
-def path(spec, trace):
-    code = built(spec).instructions
-    return [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
+    found = trace_block(made, spec, lambda launch: (launch.grid[0] // 2, 3, 0), race=True)
+    return found.warps, found.launch
 
 
 def memory(spec, trace):
@@ -63,7 +45,7 @@ def memory(spec, trace):
 
 
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traced):
-    assert {issue_slots(path(spec, trace)) for trace in traced[0]} == {spec.slots}
+    assert {issue_slots(path(built(spec), trace)) for trace in traced[0]} == {spec.slots}
 
 
 def test_the_arithmetic_is_that_of_the_matrices_with_common_parts_once(spec, traced):
@@ -75,7 +57,7 @@ def test_the_arithmetic_is_that_of_the_matrices_with_common_parts_once(spec, tra
     rows, columns = len(matrix), len(matrix[0])
     lines = columns + rows
     ending = spec.points.outputs**2 if spec.step == "out" else 0
-    kinds = Counter(inst.opcode for inst in path(spec, traced[0][0]))
+    kinds = Counter(inst.opcode for inst in path(built(spec), traced[0][0]))
     assert sum(kinds[op] for op in ("FFMA", "FMUL", "FADD", "FFMA32I", "FMUL32I")) == lines * (single + pairs) + ending
 
 

@@ -3,17 +3,13 @@ and that shared memory is read and written without bank conflicts."""
 
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from maxdnn import ConvShape
 from maxdnn.choose import plan
-from maxdnn.cubins import cubin
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu
 from maxdnn.families.winograd_fused import GROUP, KERNELS
 
-from .machine_code import accesses, built, issue_slots, shared_passes
+from .machine_code import accesses, built, issue_slots, path, shared_passes, trace_block
 
 WARPS = 8
 
@@ -33,28 +29,12 @@ def _traces(spec, groups):
     n, side = (1, 16) if spec.layout == "NCHW" else (32, 4)
     shape = ConvShape(n, GROUP * groups, side, side, 32, 3, 3, 1, 1)
     made = plan(shape, layout=spec.layout, kernel="winograd_2x2_3x3_fused")
-    (launch,) = made.passes
-    gpu = VirtualGpu(race=True)
-    sizes = {name: 4 * int(np.prod(size)) for name, size in made.array_shapes().items()}
-    sizes |= {name: region.nbytes for name, region in made.workspace.items()}
-    buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
-    places = {name: (b.address, b.nbytes) for name, b in buffers.items()}
-    found = []
-    gpu.load(cubin(spec.source.removesuffix(".sass"), "sm_52")).function(spec.name).trace(
-        launch.grid, launch.block, launch.arguments(places, {"alpha": np.float32(1)}), blocks=[(0, 0, 0)],
-        on_warp=found.append, textures={name: Texture(*place) for name, place in launch.bound(places).items()})
-    assert len(found) == WARPS
-    return found
-
-
-def path(spec, trace):
-    code = built(spec).instructions
-    return [code[first + i] for first, count in trace.runs.tolist() for i in range(count)]
+    return trace_block(made, spec, race=True).warps
 
 
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     """The mean of both kinds."""
-    fewer, more = ([issue_slots(path(spec, trace)) for trace in traces[groups]] for groups in (4, 5))
+    fewer, more = ([issue_slots(path(built(spec), trace)) for trace in traces[groups]] for groups in (4, 5))
     loop = [b - a for a, b in zip(fewer, more, strict=True)]
     assert loop == [317] * 4 + [273] * 4
     assert sum(loop) / WARPS == spec.slots[0]
@@ -63,7 +43,7 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traces):
 
 def test_an_iteration_is_256_multiplications_and_what_a_group_of_channels_needs(spec, traces):
     for warp in (0, 4):
-        fewer, more = (Counter(x.opcode for x in path(spec, traces[groups][warp])) for groups in (4, 5))
+        fewer, more = (Counter(x.opcode for x in path(built(spec), traces[groups][warp])) for groups in (4, 5))
         mix = +Counter({op: more[op] - fewer[op] for op in more})
         assert mix["FFMA"] == 256 and mix["LDS"] == 16 and mix["BAR"] == 1
         assert mix["FADD"] == (0 if warp else 32) and mix["IADD3"] == (0 if warp else 16)
