@@ -141,6 +141,6 @@ def _run(command: list[str]) -> str:
     except OSError as error:
         raise AssemblyError(f"cannot run {shlex.join(command)}: {error}") from error
     if done.returncode:
-        raise AssemblyError(f"{done.stderr.strip() or done.stdout.strip()}\n"
+        raise AssemblyError(done.stderr.strip() or done.stdout.strip(),
                             f"command: {shlex.join(command)}\nexit status: {done.returncode}")
     return done.stdout + done.stderr

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import commands
-from .errors import MaxdnnError
+from .errors import AssemblyError, MaxdnnError
 
 
 def command_names() -> list[str]:
@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except MemoryError as e:
         print(f"maxdnn: not enough memory: {e}" if str(e) else "maxdnn: not enough memory", file=sys.stderr)
+    except AssemblyError as e:  # what is wrong, and below it the line of the source; not how our assembler was called
+        print(f"maxdnn: {e.message or e}", file=sys.stderr)
     except MaxdnnError as e:
         print(f"maxdnn: {e}", file=sys.stderr)
     except OSError as e:

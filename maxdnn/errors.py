@@ -21,7 +21,11 @@ class ShapeError(MaxdnnError, ValueError):
 
 
 class AssemblyError(MaxdnnError):
-    """The assembler refused a source, or could not be run."""
+    """The assembler refused a source, or could not be run. `called`: how it was called and ended, where it did."""
+
+    def __init__(self, message: str, called: str = "") -> None:
+        super().__init__(message + (f"\n{called}" if called else ""))
+        self.message, self.called = message, called
 
 
 class CubinError(MaxdnnError):

@@ -48,13 +48,22 @@ def check_writable(option: str, path: Path) -> None:
         raise MaxdnnError(f"{option}: {path} is a folder; it must name a file")
     if not path.parent.is_dir():
         raise MaxdnnError(f"{option}: there is no folder {path.parent} to write {path.name} to")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise MaxdnnError(f"{option}: nothing may be written to the folder {path.parent}")
+    part = _beside(path)
+    try:
+        part.open("xb").close()
+        part.unlink()
+    except OSError as e:
+        raise MaxdnnError(f"{option}: nothing may be written to the folder {path.parent}: {e.strerror}") from None
+
+
+def _beside(path: Path) -> Path:
+    """A new name in the folder of a file."""
+    return path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.part")
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a file beside `path`, then move it there: it appears whole or not at all."""
-    part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.part")
+    part = _beside(path)
     try:
         with part.open("xb") as file:
             write(file)

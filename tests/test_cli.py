@@ -112,7 +112,17 @@ def test_an_error_is_one_line_on_stderr_and_status_1(argv: list[str], words: str
     (["simulate", "64,1,1,1,64,1,1", "--launch", "TEXT.npy"], 1,
      "--launch describes the launches of a cubin's kernels"),
     (["simulate", "64,1,1"], 1, "LAYER must be one of alexnet-conv1"),
-    (["simulate", "64,1,1,1,64,1,1", "--source", "no.sass"], 1, "no.sass"),
+    (["simulate", "64,1,1,1,64,1,1", "--source", "no.sass"], 1, "no.sass: No such file"),
+    (["simulate", "64,1,1,1,64,1,1", "--policy", "foo"], 1, "--policy must be one of greedy-then-oldest, "),
+    (["simulate", "64,1,1,1,64,1,1", "--html", "/proc/x.html"], 1, "nothing may be written to the folder /proc"),
+    (["simulate", "TEXT.npy"], 1, "TEXT.npy is a file; simulate takes a LAYER"),
+    (["bench", "1,2,3"], 1, "NETWORK must be one of alexnet, "),
+    (["disasm", "CUBIN", "--kernel", ""], 1, "no kernel '' in this cubin; it has: fill, scale"),
+    (["check", "CUBIN", "--kernel", ""], 1, "no kernel '' in this cubin"),
+    (["asm", "TEXT.npy", "-o", "."], 1, "--output: . is a folder; it must name a file"),
+    (["asm", "TEXT.npy", "-o", "no/x.cubin"], 1, "--output: there is no folder no to write x.cubin to"),
+    (["asm", "no.sass", "-o", "x.cubin"], 1, "no.sass: cannot read: No such file"),
+    (["check", "TEXT.npy"], 1, "TEXT.npy:1: "),
     *((["simulate", "CUBIN", "--launch", "TEXT.npy", option, value], 1, f"{option} says how a layer is computed, and ")
       for option, value in (("--kernel", "fill"), ("--kernel", "best"), ("--layout", "CHWN"), ("--pass", "forward"),
                             ("--algorithm", "auto"))),
@@ -133,7 +143,15 @@ def test_wrong_arguments_are_told_before_any_work(argv: list[str], status: int, 
         ended = int(end.code or 0)
     err = capsys.readouterr().err
     assert ended == status and words in err
+    assert "command:" not in err and all(line.startswith("    ") for line in err.splitlines()[1:] if status == 1)
     assert [p.name for p in tmp_path.iterdir()] == ["TEXT.npy"]
+
+
+def test_a_damaged_cubin_is_named(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cut.cubin").write_bytes(b"\x7fELF cut short")
+    for name in ("disasm", "check", "ptx"):
+        assert cli.main([name, str(tmp_path / "cut.cubin")]) == 1
+        assert "cut.cubin: cut short: 14 bytes" in capsys.readouterr().err
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:

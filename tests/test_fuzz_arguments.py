@@ -207,7 +207,7 @@ def complaint(argv: list[str], status: int, out: str, err: str) -> str | None:
     if status == 1 and not (argv[0] == "check" and "error" in out and not err):
         if not lines or not lines[0].startswith("maxdnn: "):
             return "an error without its line"
-        if len(lines) != 1 and not lines[-1].startswith("exit status:"):  # the assembler's say how it was called
+        if not all(line.startswith("    ") for line in lines[1:]):  # the line of a source, and what it expands to
             return "more than one line"
     return None
 

@@ -1,7 +1,7 @@
 """Types of command-line arguments whose errors say what would be right."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -28,18 +28,22 @@ LAYER = "N,C,H,W,K,R,S[,stride[,padding]], or a layer of the paper such as alexn
 
 def layer(text: str) -> Any:
     """The ConvShape of a layer of the paper or of N,C,H,W,K,R,S[,stride[,padding]]. Raises ShapeError for neither."""
-    from ..errors import ShapeError
     from ..layers import LAYERS
-    from ..shape import ConvShape
 
     named = {f"{x.network}-{x.name}": x.shape for x in LAYERS}
-    if text in named:
-        return named[text]
+    return named[text] if text in named else shape_of(text, "LAYER", named)
+
+
+def shape_of(text: str, what: str, names: Iterable[str]) -> Any:
+    """The ConvShape of N,C,H,W,K,R,S[,stride[,padding]]. Raises ShapeError, which says what else `what` may be."""
+    from ..errors import ShapeError
+    from ..shape import ConvShape
+
     try:
         numbers = [int(n) for n in text.split(",")]
     except ValueError:
         numbers = []
     if not 7 <= len(numbers) <= 9:
-        raise ShapeError(f"LAYER must be one of {', '.join(named)}, or N,C,H,W,K,R,S[,stride[,padding]] "
+        raise ShapeError(f"{what} must be one of {', '.join(names)}, or N,C,H,W,K,R,S[,stride[,padding]] "
                          f"(got {text[:200]!r})")
     return ConvShape(*numbers)

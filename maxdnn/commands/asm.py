@@ -1,6 +1,7 @@
 """`maxdnn asm`: a source of the MaxAs dialect to a cubin."""
 
 import argparse
+from pathlib import Path
 
 HELP = "assemble a MaxAs-dialect source into a cubin (embedded Perl in the source is run, see --no-code)"
 
@@ -19,7 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..assemble import assemble
+    from ..files import check_writable
 
+    check_writable("--output", Path(args.output))
     report = assemble(args.source, args.output, arch=args.arch, defines=dict(args.defines), no_code=args.no_code,
                       include=args.include)
     print(report.rstrip("\n"))

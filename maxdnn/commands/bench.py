@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ._types import at_least
+from ._types import at_least, shape_of
 
 HELP = "time networks or layers on a GPU beside cuDNN through PyTorch; simulated where there is no GPU"
 PICTURES = (".png", ".svg")
@@ -74,22 +74,10 @@ def _put(data: bytes, file: Any) -> None:
 
 def _jobs(what: list[str]) -> Iterator[tuple[str, Any]]:
     """(name, None) of networks, (text, shape) of layers. Raises ShapeError for what is neither."""
-    from ..errors import ShapeError
     from ..networks import NETWORKS
-    from ..shape import ConvShape
 
     for text in what or NETWORKS:
-        if text in NETWORKS:
-            yield text, None
-            continue
-        try:
-            numbers = [int(n) for n in text.split(",")]
-        except ValueError:
-            numbers = []
-        if not 7 <= len(numbers) <= 9:
-            raise ShapeError(f"NETWORK must be one of {', '.join(NETWORKS)}, or N,C,H,W,K,R,S[,stride[,padding]] "
-                             f"(got {text!r})")
-        yield text, ConvShape(*numbers)
+        yield text, None if text in NETWORKS else shape_of(text, "NETWORK", NETWORKS)
 
 
 def _no_gpu(ordinal: int) -> str | None:

@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from ..check import check_hazards
     from ..cubin import read
 
-    cubin = read(_cubin_bytes(Path(args.file), dict(args.defines)))
-    kernels = [cubin.kernel(args.kernel)] if args.kernel else list(cubin.kernels.values())
+    cubin = read(_cubin(Path(args.file), dict(args.defines)))
+    kernels = [cubin.kernel(args.kernel)] if args.kernel is not None else list(cubin.kernels.values())
     reports = [check_hazards(kernel) for kernel in kernels]
     _show(reports, args)
     return int(not all(report.clean if args.strict else report.ok for report in reports))
@@ -41,10 +41,11 @@ def _show(reports: "list[Report]", args: argparse.Namespace) -> None:
         print("\n".join(report.text(args.advice) for report in reports))
 
 
-def _cubin_bytes(path: Path, defines: dict[str, str]) -> bytes:
-    data = path.read_bytes()
-    if data[:4] == b"\x7fELF":
-        return data
+def _cubin(path: Path, defines: dict[str, str]) -> Path | bytes:
+    """The cubin, or what the source is assembled to."""
+    with path.open("rb") as file:
+        if file.read(4) == b"\x7fELF":
+            return path
     from ..assemble import assemble
 
     with tempfile.TemporaryDirectory() as folder:

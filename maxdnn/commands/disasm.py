@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     from ..cubin import read
 
     cubin = read(args.cubin)
-    kernels = [cubin.kernel(args.kernel)] if args.kernel else list(cubin.kernels.values())
+    kernels = [cubin.kernel(args.kernel)] if args.kernel is not None else list(cubin.kernels.values())
     if args.json:
         print(json.dumps({"arch": cubin.arch, "kernels": [_kernel_json(k) for k in kernels]}, indent=1))
     else:

@@ -79,6 +79,8 @@ def _check(args: argparse.Namespace) -> None:
     """What would fail at the end, or be ignored, is said before the work."""
     from ..errors import MaxdnnError
     from ..files import check_writable
+    from ..sim.columns import POLICIES
+
     if args.launch is not None and not args.what.endswith(".cubin"):
         raise MaxdnnError(f"--launch describes the launches of a cubin's kernels, and {args.what} is a layer")
     for name, (option, default) in _OF_LAYERS.items():
@@ -87,6 +89,15 @@ def _check(args: argparse.Namespace) -> None:
         elif args.what.endswith(".cubin"):
             raise MaxdnnError(f"{option} says how a layer is computed, and {args.what} is a cubin, whose launches "
                               "--launch describes")
+    if not args.what.endswith(".cubin") and Path(args.what).exists():
+        raise MaxdnnError(f"{args.what} is a file; simulate takes a LAYER such as alexnet-conv2, a SHAPE "
+                          "N,C,H,W,K,R,S[,stride[,padding]], or FILE.cubin with --launch")
+    if args.policy not in POLICIES:
+        raise MaxdnnError(f"--policy must be one of {', '.join(POLICIES)} (got {args.policy!r})")
+    if args.source:
+        args.source.open("rb").close()
+    if args.trace and args.trace[0] >= args.trace[1]:
+        raise MaxdnnError(f"--trace must be a first cycle and a later one (got {args.trace[0]} {args.trace[1]})")
     if args.picture:
         if args.picture.suffix.lower() not in PICTURES:
             raise MaxdnnError(f"--picture must end in {' or '.join(PICTURES)} (got {args.picture})")
