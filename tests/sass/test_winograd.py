@@ -83,7 +83,7 @@ def test_the_comments_budget_every_transform():
 @pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
 def test_simulate_issues_what_the_comments_budget(layout, capsys):
     """Whole blocks of tiles and filters, and in all of them as many instructions as slots: nothing shares one."""
-    shape, points = "32,16,8,8,128,3,3,1,1", (4, 3)
+    shape, points = "32,128,8,8,128,3,3,1,1", (4, 3)
     assert main(["simulate", shape, "--layout", layout, "--algorithm", "winograd", "--kernel", "winograd_4x4_3x3_64",
                  "--json"]) == 0
     launches = json.loads(capsys.readouterr().out)["launches"]
