@@ -18,6 +18,7 @@ from maxdnn.families import filters as texels
 from maxdnn.families import filters_nchw
 from maxdnn.layers import LAYERS
 from maxdnn.problem import filters
+from tests.check.test_shared import barriers, judged, without_barrier
 from tests.test_backward import CORNERS, check, families_of
 from tests.test_families import draw
 
@@ -124,3 +125,13 @@ def test_a_special_register_does_not_wait_for_a_load_to_read_its_address() -> No
     changed = image[:at] + word.to_bytes(16, "little") + image[at + 16:]
     report = next(r for r in check_cubin(changed) if r.kernel == kernel.name)
     assert not report.ok and {finding.kind for finding in report.findings} == {"still-read"}
+
+
+@pytest.mark.parametrize("name", ["sm90_filters_64x128_k", "sm90_filters_borders_128x64_e"])
+def test_each_barrier_is_needed(name) -> None:
+    spec = next(spec for spec in NATIVE if spec.name == name)
+    kernel = cubin.read(built(spec.source.removesuffix(".sass"), "sm_90")).kernel(name)
+    found = barriers(kernel)
+    assert len(found) == 2
+    for i in found:
+        assert "shared-race" in {finding.kind for finding in judged(without_barrier(kernel, i))}
