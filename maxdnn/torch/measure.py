@@ -59,8 +59,8 @@ class Bench:
         for mode in modes:
             row = {"network": name, "n": n, "kind": "training" if training else "inference", "mode": mode}
             row |= self._convolutions(convolutions(name, n), training, mode)
-            for prefix, model in (("", own), ("cudnn_", stock)):
-                row[f"{prefix}whole_seconds"] = self._time(_whole(model, images, training), mode)
+            wholes = [_whole(model, images, training) for model in (own, stock)]
+            row["whole_seconds"], row["cudnn_whole_seconds"] = self._times(wholes, mode)
             yield row | errors
             torch.cuda.empty_cache()
 
@@ -75,7 +75,7 @@ class Bench:
         given = [self._tensors(shape, bias) for shape, bias in layers]
         calls = ((_passes(given, _ours), _passes(given, _stock)) if training else
                  (_inference(given, lambda layer: replace(layer, frozen=True)), _inference(given, lambda layer: layer)))
-        return {"seconds": self._time(calls[0], mode), "cudnn_seconds": self._time(calls[1], mode)}
+        return dict(zip(("seconds", "cudnn_seconds"), self._times(calls, mode), strict=True))
 
     def _tensors(self, s: ConvShape, bias: bool) -> tuple[Any, ...]:
         def uniform(*size: int) -> Tensor:
@@ -83,28 +83,39 @@ class Bench:
         return (s, uniform(s.N, s.C, s.H, s.W), uniform(s.K, s.C // s.groups, s.R, s.S),
                 uniform(s.K) if bias else None, uniform(s.N, s.K, s.P, s.Q))
 
-    def _time(self, call: Call, mode: str) -> float:
-        """Median seconds of a call."""
+    def _times(self, calls: Sequence[Call], mode: str) -> list[float]:
+        """Median seconds of each call. As they are, calls take turns, since the host is not as fast at one moment as at
+        another; graphs, which keep memory, come one after the other."""
+        if mode == "graph":
+            return [time for call in calls for time in self._medians([call], True)]
+        return self._medians(calls, False)
+
+    def _medians(self, calls: Sequence[Call], captured: bool) -> list[float]:
         stream = torch.cuda.Stream(self.device)
         with torch.cuda.stream(stream):
-            for _ in range(3):
-                call()
+            for call in calls:
+                for _ in range(3):
+                    call()
             stream.synchronize()
-            if mode == "graph":
+            if captured:
                 gc.collect()  # nodes of derivatives on another stream, kept in cycles, would stop the capture
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, stream=stream):
-                    call()
-                call = graph.replay
-            times: list[float] = []
-            while len(times) < 6 or (sum(times) < self.seconds and len(times) < 300):
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                start.record()
-                call()
-                end.record()
-                end.synchronize()
-                times.append(1e-3 * start.elapsed_time(end))
-        return statistics.median(times[1:])
+                    for call in calls:
+                        call()
+                calls = [graph.replay]
+            times: list[list[float]] = [[] for _ in calls]
+            while len(times[0]) < 6 or (sum(times[0]) < self.seconds and len(times[0]) < 300):
+                for call, found in zip(calls, times, strict=True):
+                    call()  # into the caches
+                    for _ in range(3):
+                        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                        start.record()
+                        call()
+                        end.record()
+                        end.synchronize()
+                        found.append(1e-3 * start.elapsed_time(end))
+        return [statistics.median(found) for found in times]
 
     def _errors(self, own: Any, stock: Any, training: bool, n: int) -> dict[str, float]:
         right = _exact(stock)

@@ -148,8 +148,10 @@ class Elsewhere:
 
 def test_tensors_without_memory_have_the_right_shapes():
     x, w = (t.to("meta").requires_grad_() for t in tensors(X, W))
-    out = mt.conv2d(x, w, padding=1, stride=2)
-    assert out.shape == (2, 6, 3, 3) and out.device.type == "meta"
+    for mode in (torch.no_grad, torch.enable_grad):
+        with mode():
+            out = mt.conv2d(x, w, padding=1, stride=2)
+        assert out.shape == (2, 6, 3, 3) and out.device.type == "meta"
     out.sum().backward()
     assert x.grad.shape == X and w.grad.shape == W
 
@@ -284,6 +286,58 @@ def test_what_a_derivative_needs_is_kept_as_pytorch_keeps_it():
         w.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+class Again:
+    """Stands for a call that was made before, which on the CPU is not remembered."""
+    conf = (2, 1), (1, 1), (1, 1), 2
+
+    def __init__(self, serves):
+        self.serves = serves
+
+    def run(self, roles, given, places):
+        assert roles == ("images", "filters", "bias") and not torch.is_grad_enabled()
+        return ops._forward(*given, *[None] * (3 - len(given)), *self.conf) if self.serves else None
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("serves", [True, False])
+def test_calls_like_earlier_ones_have_the_same_derivatives(monkeypatch, with_bias, serves):
+    x, w, b = tensors((3, 4, 6, 5), (6, 2, 3, 3), (6,))
+    given = [t.requires_grad_() for t in ((x, w, b) if with_bias else (x, w))]
+    options = {"stride": (2, 1), "padding": 1, "groups": 2}
+    key = x.shape, w.shape, b.shape if with_bias else None, -1, ((2, 1), 1, 1, 2)
+    assert key not in ops._eager
+    found = []
+    for before in ({}, {key: Again(serves)}):
+        monkeypatch.setattr(ops, "_eager", before)
+        out = mt.conv2d(*given, **options)
+        first = torch.autograd.grad((out ** 2).sum(), given, create_graph=True)
+        found.append([out, *first, *torch.autograd.grad(sum((t ** 2).sum() for t in first), given)])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    wanted = F.conv2d(*[t.double() for t in given], **options)
+    close(found[1][0].detach(), wanted.detach())
+
+
+class Other(torch.Tensor):
+    """A kind of tensors that has a way of its own with operators."""
+    seen: list = []
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.maxdnn.conv2d.default:
+            cls.seen.append(function)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_tensors_of_other_kinds_are_asked_wherever_they_are(monkeypatch, which):
+    given = tensors((3, 4, 6, 5), (6, 4, 3, 3), (6,))
+    wanted = mt.conv2d(*given)
+    monkeypatch.setattr(ops, "_eager", {(*[t.shape for t in given], -1, (1, 0, 1, 1)): Again(True)})
+    given[which] = given[which].as_subclass(Other)
+    monkeypatch.setattr(Other, "seen", [])
+    assert torch.equal(torch.Tensor(mt.conv2d(*given)), wanted) and len(Other.seen) == 1
 
 
 @pytest.mark.parametrize("current", [0, 1], ids=["the current device", "another"])

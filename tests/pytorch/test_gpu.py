@@ -274,9 +274,15 @@ def test_calls_like_earlier_ones_are_checked_like_new_ones():
     for other in (torch._neg_view(-x), x.to(memory_format=torch.channels_last), nn.Parameter(x)):
         with torch.no_grad():
             assert torch.equal(mt.conv2d(other, w, b, *how), first)
-    wr = nn.Parameter(w)
-    mt.conv2d(x, wr, b, *how).sum().backward()
-    assert wr.grad is not None
+    wr, doubles = nn.Parameter(w), [t.double().requires_grad_() for t in (x, w, b)]
+    F.conv2d(*doubles, *how).square().sum().backward()
+    for xr in (x, x.clone().requires_grad_()):
+        out = ops.eager(xr, wr, b, *how)
+        assert torch.equal(out, first) and out.requires_grad
+        out.square().sum().backward()
+        close(wr.grad, doubles[1].grad)
+        wr.grad = None
+    close(xr.grad, doubles[0].grad)
     with torch.no_grad():
         assert torch.equal(ops.eager(x, wr, b, *how), first)
     with pytest.raises(RuntimeError, match="functorch"):  # which PyTorch does not offer such operators
