@@ -297,9 +297,21 @@ class Checker:
                                                       Place.of(self.code[consumer]), need, have, what, fix)
 
 
+def _out_of_line(inst: Instruction) -> Iterator[Finding]:
+    """Values of two or four registers that do not begin at such a multiple, where an H200 stops (IMAD.WIDE, R225)."""
+    for op in inst.operands:
+        every = list(op.registers()) if op.type in ("gpr", "addr") else []
+        if every and every[0] % len(every):
+            yield Finding("out-of-line", f"R{every[0]}", None, Place.of(inst), None, None,
+                          f"begins {len(every)} registers in a row, of which it must be a multiple",
+                          "take another register")
+
+
 def findings(kernel: CubinKernel) -> list[Finding]:
     """All that was found in a kernel of sm_90."""
     found = Checker(kernel).find()
+    found += [each for inst in kernel.instructions for each in _out_of_line(inst)]
+    found.sort(key=lambda each: each.consumer.address)
     odd = [inst for inst in kernel.instructions if _does(inst) in ("jump", "call") and static_target(inst) is None]
     return found + [Finding("not-followed", "control flow", None, Place.of(inst), None, None,
                             "where it goes was not checked", "check that part by hand", WARNING) for inst in odd]

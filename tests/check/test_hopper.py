@@ -67,3 +67,12 @@ def test_a_register_is_not_read_where_the_reuse_cache_holds_what_it_was(
     """R4 is kept for the first place; what reads an even register there takes its place."""
     body = f"--:-:-:-:2 FADD R8, R4.reuse, R2;\n{between}\n01:-:-:-:6 FADD R9, R4, R2;\n"
     assert _kinds(tmp_path, body) == ({"reuse"} if stale else set())
+
+
+@pytest.mark.parametrize("line, odd", [
+    ("IMAD.WIDE.U32 R7, R0, R1, RZ", {"out-of-line"}), ("IMAD.WIDE.U32 R6, R0, R1, RZ", set()),
+    ("LDG.E.128 R10, desc[UR4][R2.64]", {"out-of-line"}), ("LDG.E.64 R10, desc[UR4][R3.64]", {"out-of-line"}),
+    ("LDG.E.128 R12, desc[UR4][R2.64]", set())])
+def test_vectors_that_begin_between_their_multiples_are_found(tmp_path: Path, line: str, odd: set[str]) -> None:
+    """A kernel with IMAD.WIDE into R225 ended in "illegal instruction" on an H200."""
+    assert _kinds(tmp_path, f"--:-:{'2' if 'LDG' in line else '-'}:-:6 {line};\n") == odd
