@@ -309,7 +309,7 @@ def _geometry(problem: Problem, spec: PixelKernel, s: Correlation, maps: Maps, b
             geometry[f"d{i}"] = size
             geometry[f"d{i}_magic"], geometry[f"d{i}_shift"] = magic(size, pixels + spec.tile[0])
     for name, dilation, taps in (("h", s.dil_h, s.R), ("w", s.dil_w, s.S)):
-        factor, shift = _ceil_magic(dilation, dilation * taps) if maps.tests else (0, 0)
+        factor, shift = ceil_magic(dilation, dilation * taps) if maps.tests else (0, 0)
         geometry |= {f"reach_{name}": dilation * taps, f"dil_{name}_magic": factor,
                      f"dil_{name}_round": (dilation - 1) * factor, f"dil_{name}_shift": shift}
     return geometry, bound
@@ -342,7 +342,7 @@ def magic(divisor: int, limit: int) -> tuple[int, int]:
     raise ShapeError(f"pixels must be fewer than 2^31 (got {limit})")
 
 
-def _ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
+def ceil_magic(divisor: int, limit: int) -> tuple[int, int]:
     """(factor, shift): ceil(x / divisor) = ((x + divisor - 1) * factor) >> shift for 0 <= x <= limit, below 2^16."""
     for shift in range(32):
         factor = -(-2**shift // divisor)

@@ -6,8 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, cubin, engine
-from maxdnn.arrays import view
+from maxdnn import ConvShape, cubin
 from maxdnn.check import check_cubin
 from maxdnn.chips import Chip, preset
 from maxdnn.choose import choose
@@ -18,11 +17,10 @@ from maxdnn.families import taps_sm90
 from maxdnn.families.taps_sm90 import KERNELS
 from maxdnn.layers import LAYERS
 from maxdnn.problem import data, forward
-from tests.contract import run_plan
+
+from .native import H200, check_code, run
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
-H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
-GUARD = np.float32(-7.25)
 SOURCE = "hopper/taps"
 
 
@@ -48,24 +46,6 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
                        unaligned=unaligned, **ending)
         if taps_sm90.refuses(problem) is None:
             return problem
-
-
-def run(plan, problem, rng, device, gap=32):
-    """Arrays, the result between guards, and the scalars."""
-    given = {role: rng.uniform(-1, 1, shape).astype(np.float32) for role, shape in plan.array_shapes().items()
-             if role != "out"}
-    shape = problem.shapes["out"]
-    size = int(np.prod(shape))
-    memory = np.full(size + 64, GUARD)
-    out = memory[gap:gap + size].reshape(shape)
-    out[...] = rng.uniform(-1, 1, shape) if problem.reads_out else np.nan
-    before = out.copy()
-    scalars = {"alpha": 1.5} | ({"beta": 0.5} if problem.reads_out else {})
-    views = {role: view(role, array, rank=None) for role, array in (given | {"out": out}).items()}
-    engine.run(plan, views, {name: np.float32(x) for name, x in scalars.items()}, device)
-    assert (memory[:gap] == GUARD).all() and (memory[gap + size:] == GUARD).all()
-    told = run_plan(plan, given | ({"out": before} if problem.reads_out else {}), **scalars)["out"].reshape(shape)
-    return out, told
 
 
 @pytest.mark.parametrize("seed", range(PROBLEMS))
@@ -105,16 +85,7 @@ def test_the_last_pixels_of_a_layer_are_split_and_a_layer_that_exceeds_its_table
 
 
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
-    image = built(SOURCE, "sm_90")
-    assert all(report.clean for report in check_cubin(image))
-    for kernel in cubin.read(image).kernels.values():
-        spec = next(spec for spec in KERNELS if spec.name == kernel.name)
-        code = kernel.instructions
-        end = max(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
-        start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
-        loop = code[start:end + 1]
-        assert len(loop) == spec.slots[0]
-        assert sum(inst.opcode == "FFMA" for inst in loop) == (768 if spec.tile[1] == 96 else 1024)
+    check_code(SOURCE, KERNELS)
 
 
 def test_a_load_is_not_told_of_by_one_that_a_predicate_may_skip() -> None:

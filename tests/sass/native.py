@@ -1,0 +1,45 @@
+"""What the tests of direct convolutions in machine code of sm_90 share."""
+
+import numpy as np
+
+from maxdnn import cubin, engine
+from maxdnn.arrays import view
+from maxdnn.check import check_cubin
+from maxdnn.chips import Chip
+from maxdnn.cubins import cubin as built
+from tests.contract import run_plan
+
+H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
+GUARD = np.float32(-7.25)
+
+
+def run(plan, problem, rng, device, gap=32):
+    """The result, between guards, and what it should be."""
+    given = {role: rng.uniform(-1, 1, shape).astype(np.float32) for role, shape in plan.array_shapes().items()
+             if role != "out"}
+    shape = problem.shapes["out"]
+    size = int(np.prod(shape))
+    memory = np.full(size + 64, GUARD)
+    out = memory[gap:gap + size].reshape(shape)
+    out[...] = rng.uniform(-1, 1, shape) if problem.reads_out else np.nan
+    before = out.copy()
+    scalars = {"alpha": 1.5} | ({"beta": 0.5} if problem.reads_out else {})
+    views = {role: view(role, array, rank=None) for role, array in (given | {"out": out}).items()}
+    engine.run(plan, views, {name: np.float32(x) for name, x in scalars.items()}, device)
+    assert (memory[:gap] == GUARD).all() and (memory[gap + size:] == GUARD).all()
+    told = run_plan(plan, given | ({"out": before} if problem.reads_out else {}), **scalars)["out"].reshape(shape)
+    return out, told
+
+
+def check_code(source, kernels) -> None:
+    """No finding of the checker, and loops as long as the estimate takes them for, all else but their FFMA counted."""
+    image = built(source, "sm_90")
+    assert all(report.clean for report in check_cubin(image))
+    for kernel in cubin.read(image).kernels.values():
+        spec = next(spec for spec in kernels if spec.name == kernel.name)
+        code = kernel.instructions
+        end = max(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
+        start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
+        loop = code[start:end + 1]
+        assert len(loop) == spec.slots[0], spec.name
+        assert sum(inst.opcode == "FFMA" for inst in loop) == (768 if spec.tile[1] == 96 else 1024)

@@ -1,0 +1,111 @@
+"""The native convolutions of flattened pixels of sm_90 on the virtual GPU: right for any layer and gradient they serve,
+nothing written outside, and what the machine code promises."""
+
+import os
+
+import numpy as np
+import pytest
+
+from maxdnn import ConvShape, engine
+from maxdnn.arrays import view
+from maxdnn.chips import Chip, preset
+from maxdnn.choose import choose
+from maxdnn.devices import find
+from maxdnn.errors import ShapeError
+from maxdnn.families import pixels_sm90
+from maxdnn.families.pixels_sm90 import KERNELS, Waves
+from maxdnn.problem import data, forward
+from tests.contract import run_plan
+
+from .native import H200, check_code, run
+
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
+
+
+def random_layer(rng: np.random.Generator, elements: bool) -> ConvShape:
+    """Small layers of all kinds: tiles of pixels over several images, taps beyond every border, groups, dilation."""
+    group = int(rng.choice([1, 1, 1, 2, 3]))
+    channels = int(rng.choice([1, 2, 3, 5, 9, 12])) if elements else 8 * int(rng.integers(1, 4))
+    r, s, dilation = int(rng.integers(1, 5)), int(rng.integers(1, 5)), int(rng.choice([1, 1, 2, 3]))
+    reach = (dilation * (r - 1), dilation * (s - 1))
+    pad = tuple(int(rng.integers(0, x + 2)) for x in reach)
+    h, w = (int(rng.integers(max(1, x + 1 - 2 * p), x + 12)) for x, p in zip(reach, pad, strict=True))
+    return ConvShape(int(rng.integers(1, 6)), channels * group, h, w, int(rng.integers(1, 150)) * group, r, s,
+                     int(rng.integers(1, 4)), pad, dilation, group)
+
+
+def served(rng: np.random.Generator, elements: bool, unaligned: tuple[str, ...] = ()):
+    """A problem that the family serves by channels or by elements, and how it ends."""
+    while True:
+        kind = data if rng.integers(0, 4) == 0 else forward
+        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
+        problem = kind(random_layer(rng, elements), layout=str(rng.choice(["NCHW", "NCHW", "CHWN"])),
+                       reads_out=bool(rng.integers(0, 3) == 0), unaligned=unaligned, **ending)
+        s = problem.shape
+        channels = (s.C if kind is forward else s.K) // s.groups
+        if pixels_sm90.refuses(problem) is None and elements == bool(channels % 8):
+            return problem
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_random_layers_are_right_and_write_nothing_else(seed: int, monkeypatch) -> None:
+    """Every other one as if for a chip with one SM, whose waves leave tails."""
+    rng = np.random.default_rng(seed)
+    spec = KERNELS[seed // 2 % len(KERNELS)]
+    monkeypatch.setattr(pixels_sm90, "_SMS", 1 + 131 * (seed % 2))
+    problem = served(rng, spec.elements, ("out", "images", "gradients")[:3 * (seed % 2)])
+    names = [name for name in pixels_sm90.candidates(problem) if name.split("_tail")[0].split("_split")[0] == spec.name]
+    plan = choose(problem, preset(), names[-1] if names[-1].endswith("tail") else str(rng.choice(names)))
+    assert plan.archs == ("sm_90",) and spec.name in plan.explain()
+    out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)
+    terms = max(problem.shape.C, problem.shape.K) * problem.shape.R * problem.shape.S
+    assert np.allclose(out, told, rtol=0, atol=3e-6 * terms ** 0.5), problem
+
+
+def test_views_of_images_are_read_where_they_lie() -> None:
+    """Channels innermost, as PyTorch's channels_last has them."""
+    rng = np.random.default_rng(3)
+    lies = rng.uniform(-1, 1, (2, 9, 10, 16)).astype(np.float32)
+    images, filters = lies.transpose(0, 3, 1, 2), rng.uniform(-1, 1, (40, 16, 3, 3)).astype(np.float32)
+    problem = forward(ConvShape(2, 16, 9, 10, 40, 3, 3, 1, 1), layout="NCHW")
+    steps = tuple(step // 4 for step in images.strides)
+    plan = choose(problem.walking("images", steps), preset(), "sm90_pixels_K64_J128")
+    out = np.full(problem.shapes["out"], np.nan, np.float32)
+    views = {"images": images, "filters": filters, "out": out}
+    engine.run(plan, {role: view(role, array, rank=None, strided=True) for role, array in views.items()},
+               {"alpha": np.float32(1)}, find.host())
+    told = run_plan(plan, {"images": lies, "filters": filters}, alpha=1.0)["out"].reshape(out.shape)
+    assert np.allclose(out, told, rtol=0, atol=2e-5)
+    assert np.allclose(out, run_plan(choose(problem, preset(), "sm90_pixels_K64_J128"),
+                                     {"images": images, "filters": filters}, alpha=1.0)["out"], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("images", [1, 8])
+def test_layers_of_few_images_take_machine_code_where_it_runs_and_nowhere_else(images: int) -> None:
+    problem = forward(ConvShape(images, 256, 28, 28, 256, 3, 3, 1, 1), layout="NCHW")
+    plan = choose(problem, H200, algorithm="direct")
+    assert plan.spec in KERNELS and plan.spec.name in plan.explain()
+    assert not choose(problem, preset(), algorithm="direct").archs
+    with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
+        choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), plan.spec.name)
+
+
+def test_small_grids_are_split_and_so_are_the_last_images_of_large_ones() -> None:
+    small = choose(forward(ConvShape(1, 256, 14, 14, 256, 3, 3, 1, 1), layout="NCHW"), H200, algorithm="direct")
+    assert "do not fill the chip" in small.explain()
+    many = forward(ConvShape(32, 256, 28, 28, 256, 3, 3, 1, 1), layout="NCHW")
+    large = choose(many, H200, "sm90_pixels_K128_J128_tail")
+    assert "of the last" in large.explain() and len(large.passes) == 1
+
+
+def test_a_begun_wave_takes_as_long_as_a_full_one() -> None:
+    """392 blocks, of which two fit each of 132 SMs, took an H200 two waves, not one and a half."""
+    chip = Chip("ten", 10, 1e9, native=False, arch="sm_90")
+
+    def clocks(blocks: int) -> float:
+        return Waves(blocks, 400.0, 110.0, 1.0, resident=2, lengths=(400.0,) * blocks).clocks(chip)
+    assert [clocks(n) for n in (1, 10, 11, 20, 21, 30, 40, 41)] == [110, 110, 200, 200, 400, 400, 400, 600]
+
+
+def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
+    check_code("hopper/pixels", KERNELS)
