@@ -116,6 +116,8 @@ def test_an_error_is_one_line_on_stderr_and_status_1(argv: list[str], words: str
     (["simulate", "64,1,1,1,64,1,1", "--policy", "foo"], 1, "--policy must be one of greedy-then-oldest, "),
     (["simulate", "64,1,1,1,64,1,1", "--html", "/proc/x.html"], 1, "nothing may be written to the folder /proc"),
     (["simulate", "TEXT.npy"], 1, "TEXT.npy is a file; simulate takes a LAYER"),
+    (["tune", "64,1,1,1,64,1,1", "--pass", "foo"], 1, "--pass must be one of forward, data, filters (got 'foo')"),
+    (["simulate", "64,1,1,1,64,1,1", "--pass", "foo"], 1, "--pass must be one of forward, data, filters (got 'foo')"),
     (["bench", "1,2,3"], 1, "NETWORK must be one of alexnet, "),
     (["disasm", "CUBIN", "--kernel", ""], 1, "no kernel '' in this cubin; it has: fill, scale"),
     (["check", "CUBIN", "--kernel", ""], 1, "no kernel '' in this cubin"),

@@ -23,7 +23,17 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+PASSES = ("forward", "data", "filters")
 LAYER = "N,C,H,W,K,R,S[,stride[,padding]], or a layer of the paper such as alexnet-conv2"
+
+
+def pass_of(text: str) -> str:
+    """One of PASSES. Raises ShapeError for anything else."""
+    from ..errors import ShapeError
+
+    if text not in PASSES:
+        raise ShapeError(f"--pass must be one of {', '.join(PASSES)} (got {text[:200]!r})")
+    return text
 
 
 def layer(text: str) -> Any:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ._sources import Source
-from ._types import at_least, layer
+from ._types import at_least, layer, pass_of
 
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
-PASSES = ("forward", "data", "filters")
 PICTURES = (".png", ".svg")
 _OF_LAYERS = {"layout": ("--layout", "CHWN"), "direction": ("--pass", "forward"), "algorithm": ("--algorithm", "auto"),
               "kernel": ("--kernel", "best")}  # what a layer may be given, and what it is taken for if it is not
@@ -117,12 +116,10 @@ def _layer(args: argparse.Namespace, machine: Any,
            options: Any) -> tuple[list[Any], dict[str, Any], dict[str, Source]]:
     from .. import timing
     from ..cubins import cubin
-    from ..errors import ShapeError
     from ._progress import Progress
     from ._sources import of_cubin, of_launches
 
-    if args.direction not in PASSES:
-        raise ShapeError(f"--pass must be one of {', '.join(PASSES)} (got {args.direction!r})")
+    pass_of(args.direction)
     plan = _plan(args)
     sources = of_launches(plan.launches) if args.html else {}
     if args.source:

@@ -3,7 +3,7 @@
 import argparse
 
 from ._devices import add_argument, chosen
-from ._types import LAYER, layer
+from ._types import LAYER, layer, pass_of
 
 HELP = "measure every way to compute a layer on a GPU and remember the fastest"
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..errors import MaxdnnError
 
-    shapes = [layer(text) for text in args.layers]
+    shapes, kinds = [layer(text) for text in args.layers], [pass_of(text) for text in args.kinds or ("forward",)]
     if args.list and args.forget:
         raise MaxdnnError("--list shows what --forget would forget: give one of them")
     if args.list or args.forget:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"measuring on {device.name}" if hasattr(device, "elapsed_seconds") else
           f"no GPU: simulating the {device.preset} of the timing model; nothing here is measured")
     with Progress("tuning") as tell:
-        for found in tune(shapes, device=device, kind=args.kinds or "forward", layout=args.layout,
+        for found in tune(shapes, device=device, kind=kinds, layout=args.layout,
                           max_error=args.max_error, prepared_filters=args.prepared_filters, seconds=args.seconds,
                           again=args.again, progress=tell):
             print(found if found.new else f"{found} (remembered since {found.record.measured[:10]})")
