@@ -36,7 +36,7 @@ from maxdnn.layers import LAYERS, Layer
 from maxdnn.reference import reference_rows, relative_error
 
 TOLERANCE = 2e-6
-SIZES = (1024, 2048, 4096, 8192)  # of square products
+SIZES = (512, 1024, 1536, 2048, 4096, 8192)  # of square products
 
 
 def efficiency(layer: Layer, timing: Timing, device: Any) -> float:

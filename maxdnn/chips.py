@@ -34,9 +34,9 @@ class Work:
     block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once. `translated`: issue slots
     of a translation, if they are known to be others; None, too, for what is not translated. `resident`: blocks of an SM
     at a time, where a block is so large a part of the work that whole waves of them must be told from begun ones;
-    `warps` of such a block, `ends`: clocks of the launch that issue nothing. `translated_resident`: those of a
-    translation, if they are others. `least`: clocks that the longest of blocks of different lengths takes by itself;
-    `translated_least`: of a translation."""
+    `warps` of such a block. `ends`: clocks of the launch that issue nothing. `translated_resident`, `translated_ends`:
+    those of a translation, if they are others. `least`: clocks that the longest of blocks of different lengths takes by
+    itself; `translated_least`: of a translation."""
 
     blocks: int
     slots: float
@@ -47,6 +47,7 @@ class Work:
     warps: int = SCHEDULERS
     translated_resident: int = 0
     ends: float = 0
+    translated_ends: float = 0
     least: float = 0
     translated_least: float = 0
 
@@ -56,16 +57,17 @@ class Work:
         `resident`, the slots of whole waves, and for a begun one those of the fullest scheduler of the fullest SM, or
         one block's time."""
         slots = self.slots if chip.native or self.translated is None else self.translated / TRANSLATED
+        ends = self.ends if chip.native else self.translated_ends or self.ends
         if self.resident:
             resident = self.resident if chip.native else self.translated_resident or self.resident
             waves, rest = divmod(self.blocks, chip.sms * resident)
             warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
             fullest = max(self.alone, warps * slots / self.warps) if rest else 0
             issue = waves * resident * slots / SCHEDULERS + fullest
-            return self.ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
+            return ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
         issue = self.blocks * slots / (SCHEDULERS * chip.sms)
         least = self.least if chip.native else self.translated_least
-        return self.alone + max(issue, least, self.nbytes / chip.dram_bytes_per_clock)
+        return ends + self.alone + max(issue, least, self.nbytes / chip.dram_bytes_per_clock)
 
 
 @cache

@@ -265,6 +265,69 @@ def test_limits_are_errors_that_name_them():
             choose(product(*sizes_), preset(), "sproduct_128x128_nn")
 
 
+class Tensor:
+    """As much of a tensor of PyTorch on a GPU as calls look at."""
+
+    is_cuda, requires_grad = True, False
+
+    def __init__(self, shape, address, contiguous=True):
+        self.shape, self.address, self.contiguous = shape, address, contiguous
+        self.dtype = self._type
+
+    class _type:
+        def __str__(self):
+            return "torch.float32"
+
+    _type = _type()
+    __cuda_array_interface__ = {"shape": (64, 64), "typestr": "<f4", "data": (512, False), "strides": (4, 256)}
+
+    def is_contiguous(self):
+        return self.contiguous
+
+    def data_ptr(self):
+        return self.address
+
+    def get_device(self):
+        return 0
+
+    def numel(self):
+        return int(np.prod(self.shape))
+
+
+Tensor.__module__ = "torch"
+
+
+def test_a_call_with_tensors_again_takes_the_same_plan_and_refuses_what_it_refused(monkeypatch):
+    """The second call skips the checks of the first, but for what may have become wrong since."""
+    from types import SimpleNamespace
+
+    from maxdnn.matmul import _seen
+    gpu = SimpleNamespace(name="a GPU", chip=preset(), texture_alignment=16)
+    ran = []
+    monkeypatch.setattr("maxdnn.devices.find.gpu", lambda ordinal: gpu)
+    monkeypatch.setattr(engine, "run", lambda plan, given, scalars, device, stream: ran.append(
+        (plan, {name: x[1:7] for name, x in given.items()}, scalars, device, stream)))
+    _seen.clear()
+    a, b, out = (Tensor((64, 64), 1 << 20 | i << 16) for i in range(3))
+    for _ in range(2):
+        assert matmul(a, b, out=out, alpha=2, stream=7) is out
+    assert ran[0] == ran[1] and len(_seen) == 1
+    matmul(a, b, out=out, transpose_a=True)
+    matmul(a, b, out=out, beta=1)
+    matmul(a, Tensor((64, 64), 1 << 22 | 4), out=out)
+    assert len(_seen) == 4 and len({x[0] for x in ran}) == 4
+    for wrong, message in (((a, b, Tensor((64, 64), b.address + 4096)), "out must not overlap b"),
+                           ((a, Tensor((64, 64), 512, contiguous=False), out), "b must be C-contiguous"),
+                           ((a, b, Tensor((64, 32), out.address)), "out must have shape")):
+        with pytest.raises(ShapeError, match=message):
+            matmul(*wrong[:2], out=wrong[2])
+    with pytest.raises(ShapeError, match="transpose_a must be True or False"):
+        matmul(a, b, out=out, transpose_a=1)
+    with pytest.raises(ShapeError, match="alpha must be a real number"):
+        matmul(a, b, out=out, alpha="2")
+    assert len(ran) == 5
+
+
 def test_it_is_public():
     assert maxdnn.matmul is matmul and "matmul" in maxdnn.__all__
 

@@ -11,9 +11,9 @@ from ..problem import Alignment, Problem
 from ..shape import ConvShape, ProductShape
 from . import product
 from .correlate import maps_of
-from .family import SPLITS, Candidates, Family, fused, refuses_strided, split_name
+from .family import Candidates, Family, fused, refuses_strided, split_name
 from .layout import MAX_GRID_YZ, reduce
-from .product import GROUP, TEXEL_FLOATS, Matrices, ProductKernel, multiply
+from .product import TEXEL_FLOATS, Matrices, ProductKernel, multiply
 
 
 def refuses(problem: Problem) -> str | None:
@@ -33,13 +33,11 @@ def refuses(problem: Problem) -> str | None:
 def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     shape, layout = _product(problem)
-    groups = -(-shape.K // GROUP)
     plain = not problem.activation and "bias" not in problem.roles
     for spec in product.KERNELS:
         if spec.layout == layout:
-            for splits in SPLITS:
-                # Only the sum of parts can do more than alpha and beta.
-                if -(-groups // -(-groups // splits)) == splits and (splits > 1 or plain):
+            for splits in spec.splits(shape.K):
+                if splits > 1 or plain:  # only the sum of parts can do more than alpha and beta
                     found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 

@@ -2,14 +2,13 @@
 output pixel and walks over the taps inside the map alone. For C,H,W,N, any number of channels; N,C,H,W is transposed,
 which costs little beside sums of many images."""
 
-import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from ..chips import SCHEDULERS, Chip, Work
+from ..chips import Work
 from ..errors import ShapeError
 from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
@@ -30,6 +29,7 @@ from .family import (
 )
 from .layout import MAX_GRID_YZ, reduce, transpose
 from .taps import bank, inside
+from .waves import Blocks
 
 GROUP = 8
 """Elements (c, r, s) that one loop iteration consumes."""
@@ -83,20 +83,6 @@ def refuses(problem: Problem) -> str | None:
     if not all(taps for s in every for axis in inside(s) for taps in axis):
         return "pixels without any tap inside the map"
     return refuses_strided(problem)
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks(Work):
-    """Blocks that differ in length: `lengths`, slots of each in the order they start. `slots` is their mean."""
-
-    lengths: tuple[float, ...] = ()
-
-    def clocks(self, chip: Chip) -> float:
-        """Each block begins where one ends, and has its share of an SM's schedulers."""
-        ends = [0.0] * (chip.sms * self.resident)
-        for length in self.lengths:
-            heapq.heapreplace(ends, ends[0] + length * self.resident / SCHEDULERS)
-        return self.alone + max(max(ends), self.nbytes / chip.dram_bytes_per_clock)
 
 
 @dataclass(frozen=True)

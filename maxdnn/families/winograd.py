@@ -100,7 +100,7 @@ def candidates(problem: Problem) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
-    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.tile}" + "_sm90" * bool(spec.arch)
+    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.label}"
             + f"_parts{-(-c // some)}" * (some < c): partial(_plan, problem, p, spec, some)
             for p in serving for spec in (*product.KERNELS, *product.NATIVE) if spec.layout == layout
             for some in _together(c, problem.layout)}

@@ -40,7 +40,7 @@ def candidates(problem: Problem) -> Candidates:
             for spec in (*product.KERNELS, *product.NATIVE):
                 for splits in SPLITS if spec.layout == "nt" else ():
                     if splits <= max(1, groups // 8):
-                        name = f"winograd_{m}x{m}_{r}x{r}_{spec.tile}" + "_sm90" * bool(spec.arch)
+                        name = f"winograd_{m}x{m}_{r}x{r}_{spec.label}"
                         name += f"_split{splits}" * (splits > 1)
                         found[name] = partial(_plan, problem, points, backward, spec, splits)
     return found
@@ -73,7 +73,7 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: product.Prod
         raise ShapeError(f"planes of the gradients of an image must have at most {winograd.VECTOR * MAX_TEXELS} "
                          f"elements, the reach of a texture (got {problem.shape})")
     runs = [(first, min(count, s.N - first)) for first in range(0, s.N, count)]
-    shares = [_splits(number * layer.rows * layer.columns, splits) for _, number in runs]
+    shares = [_splits(number * layer.rows * layer.columns, splits, spec) for _, number in runs]
     parts, done = sum(shares), 0
     sums = region("parts" if parts > 1 else "sums", parts * every)
     for (first, number), share in zip(runs, shares, strict=True):
@@ -96,10 +96,9 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: product.Prod
     return make(problem, "winograd", spec, launches, regions, notes, error)
 
 
-def _splits(tiles: int, splits: int) -> int:
+def _splits(tiles: int, splits: int, spec: product.ProductKernel) -> int:
     """At most so many, none of them empty."""
-    groups = -(-tiles // product.GROUP)
-    return -(-groups // -(-groups // splits))
+    return -(-tiles // (product.GROUP * spec.slices * spec.share(tiles, splits)))
 
 
 def _run(layer: winograd.Layer, backward: Points, spec: product.ProductKernel, images: str, gradients: str,

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from maxdnn import cubin, engine
+from maxdnn import ConvShape, cubin, engine
 from maxdnn.arrays import view
 from maxdnn.check import check_cubin
 from maxdnn.chips import Chip, preset
@@ -15,30 +15,30 @@ from maxdnn.choose import choose
 from maxdnn.cubins import cubin as built
 from maxdnn.devices import find
 from maxdnn.errors import ShapeError
-from maxdnn.families.product import NATIVE
+from maxdnn.families import product as family
+from maxdnn.families.product import NATIVE, ProductKernel
 from maxdnn.isa import hopper
-from maxdnn.problem import product
+from maxdnn.plans import Plan
+from maxdnn.problem import forward, product
 from tests.contract import run_plan
 from tests.corpus import compiler
 
-PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))  # every kernel once
 H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
 GUARD = np.float32(-7.25)
-SOURCE = "hopper/product_128x128"
+SEEN_TO_RUN = {"ldg_uniform__Ra32", "uiadd3__URURUR_URURUR"}  # on an H200, in no compiled code here
+SOURCES = ("hopper/product_128x128", "hopper/product_64x64")
 
 
 def _random(seed: int):
     rng = np.random.default_rng(seed)
-    m, n, k = (int(rng.integers(1, most)) for most in (300, 300, 70))
-    spec = NATIVE[seed % 4]
+    spec = NATIVE[seed % len(NATIVE)]
+    m, n, k = (int(rng.integers(1, most)) for most in (2 * spec.tile, 2 * spec.tile, 70))
     ta, tb = (letter == "t" for letter in spec.layout)
     batch = (int(rng.integers(1, 4)),) if seed % 3 == 0 else ()
     a = rng.uniform(-1, 1, (*batch, *((k, m) if ta else (m, k)))).astype(np.float32)
     b = rng.uniform(-1, 1, (*batch, *((n, k) if tb else (k, n)))).astype(np.float32)
-    splits = 1 if seed % 2 else int(rng.choice([1, 2, 3]))
-    groups = (k + 7) // 8
-    share = (groups + splits - 1) // splits
-    splits = splits if (groups + share - 1) // share == splits else 1
+    splits = int(rng.choice(spec.splits(k)[:3]))
     problem = product(a.shape, b.shape, transpose_a=ta, transpose_b=tb, reads_out=bool(seed % 5 == 1))
     return spec, splits, problem, a, b, rng
 
@@ -49,6 +49,28 @@ def test_random_products_are_right_and_write_nothing_else(seed: int) -> None:
     name = spec.name if splits == 1 else f"{spec.name}_split{splits}"
     plan = choose(problem, preset(), name)
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
+    _is_right(plan, a, b, rng)
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS // 4))
+def test_tails_of_tiles_in_parts_are_right_and_write_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(family, "_SMS", 1)  # so that few tiles make a wave
+    rng = np.random.default_rng(seed)
+    layout = family.LAYOUTS[seed % 4]
+    ta, tb = (letter == "t" for letter in layout)
+    m, n, k = int(rng.integers(257, 380)), int(rng.integers(25, 32)) * 4 - seed // 2 % 2, int(rng.integers(20, 90))
+    a = rng.uniform(-1, 1, (k, m) if ta else (m, k)).astype(np.float32)
+    b = rng.uniform(-1, 1, (n, k) if tb else (k, n)).astype(np.float32)
+    problem = product(a.shape, b.shape, transpose_a=ta, transpose_b=tb, reads_out=bool(seed % 3 == 1))
+    (name,) = (x for x in family.candidates(problem) if "_tail" in x)
+    plan = choose(problem, preset(), name)
+    assert "the sums of the last 1 rows of tiles, which do not fill the chip, are split" in plan.explain()
+    _is_right(plan, a, b, rng)
+
+
+def _is_right(plan: Plan, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> None:
+    """Against float64 and the contract, with guard zones around the result."""
+    problem = plan.problem
     shape = problem.shapes["out"]
     size = int(np.prod(shape))
     memory = np.full(size + 64, GUARD)
@@ -59,7 +81,7 @@ def test_random_products_are_right_and_write_nothing_else(seed: int) -> None:
     given = {name: view(name, array, rank=array.ndim) for name, array in (("a", a), ("b", b), ("out", out))}
     scalars = {"alpha": np.float32(1.5), "beta": np.float32(0.5)}
     engine.run(plan, given, scalars, find.host())
-    ta, tb = (letter == "t" for letter in spec.layout)
+    ta, tb = (letter == "t" for letter in problem.layout)
     x, y = (np.swapaxes(v, -1, -2) if t else v for v, t in ((a.astype(float), ta), (b.astype(float), tb)))
     want = 1.5 * (x @ y) + (0.5 * before if problem.reads_out else 0)
     magnitude = 1.5 * (abs(x) @ abs(y)) + abs(before if problem.reads_out else 0)
@@ -80,10 +102,47 @@ def test_the_choice_takes_machine_code_where_it_runs_and_nowhere_else() -> None:
         choose(large, ampere, "sm90_product_128x128_nn")
 
 
-def test_the_machine_code_is_checked_and_a_weaker_code_is_found() -> None:
-    image = built(SOURCE, "sm_90")
+def test_few_tiles_have_slices_of_k_in_a_block_instead_of_a_second_launch() -> None:
+    for n in (512, 1024):
+        plan = choose(product((n, n), (n, n)), H200)
+        assert len(plan.launches) == 1 and plan.spec in NATIVE
+        assert "64 x 64 results each, in " in plan.explain() and "parts that the block adds" in plan.explain()
+
+
+def test_a_begun_wave_of_many_tiles_is_split() -> None:
+    plan = choose(product((4096, 4096), (4096, 4096)), H200)
+    assert plan.spec.name == "sm90_product_128x128_nn" and plan.launches[0].grid[1] > 32
+    assert "the sums of the last 8 rows of tiles, which do not fill the chip, are split" in plan.explain()
+
+
+@pytest.mark.parametrize("images", [1, 8])
+def test_small_products_of_winograd_are_machine_code(images: int) -> None:
+    plan = choose(forward(ConvShape(images, 64, 56, 56, 64, 3, 3, 1, 1), layout="NCHW"), H200)
+    assert plan.family == "winograd" and any(launch.spec in NATIVE for launch in plan.launches)
+    assert "sm90_product_64x64" in plan.explain()
+
+
+def test_a_slice_without_any_part_of_k_adds_nothing() -> None:
+    """Not even where infinities lie behind the operands."""
+    for spec in NATIVE:
+        if spec.slices == 4:
+            ta, tb = (letter == "t" for letter in spec.layout)
+            memory = np.full((2, 64 * 64), np.inf, np.float32)
+            a, b = (x[:64 * 8].reshape((8, 64) if along else (64, 8))
+                    for x, along in zip(memory, (ta, not tb), strict=True))
+            a[:], b[:] = 2, 3
+            plan = choose(product(a.shape, b.shape, transpose_a=ta, transpose_b=tb), preset(), spec.name)
+            out = np.empty((64, 64), np.float32)
+            given = {name: view(name, array, rank=2) for name, array in (("a", a), ("b", b), ("out", out))}
+            engine.run(plan, given, {"alpha": np.float32(1)}, find.host())
+            assert (out == 48).all(), spec.name
+
+
+@pytest.mark.parametrize(("source", "name"), [(SOURCES[0], NATIVE[0].name), (SOURCES[1], "sm90_product_64x64x4_nn")])
+def test_the_machine_code_is_checked_and_a_weaker_code_is_found(source: str, name: str) -> None:
+    image = built(source, "sm_90")
     assert all(report.clean for report in check_cubin(image))
-    kernel = cubin.read(image).kernel(NATIVE[0].name)
+    kernel = cubin.read(image).kernel(name)
     at = image.index(kernel.code)
     code = bytearray(kernel.code)
     mutants = {
@@ -105,26 +164,26 @@ def test_the_machine_code_is_checked_and_a_weaker_code_is_found() -> None:
         assert not next(r for r in check_cubin(changed) if r.kernel == kernel.name).ok, what
 
 
-def test_the_code_has_only_words_that_compiled_code_has() -> None:
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_code_has_only_words_that_compiled_code_has(source: str) -> None:
     """Of other words nobody has seen that the chip takes them."""
     compiled = {kernel.table.find(word) for name in ("memory.cu", "int_arith.cu", "f32.cu", "integer_programs.cu",
                                                      "float_programs.cu", "barrier.cu", "warp.cu", "int_bits.cu")
                 for kernel in cubin.read(compiler.compile_source(name, "sm_90")).kernels.values()
                 for _, word, _ in kernel.words()}
-    for kernel in cubin.read(built(SOURCE, "sm_90")).kernels.values():
-        assert {inst.row.spec["name"] for inst in kernel.instructions if inst.row not in compiled} == set()
+    for kernel in cubin.read(built(source, "sm_90")).kernels.values():
+        assert {inst.row.spec["name"] for inst in kernel.instructions if inst.row not in compiled} == SEEN_TO_RUN
 
 
-def test_the_loop_spends_its_slots_on_ffma() -> None:
-    for kernel in cubin.read(built(SOURCE, "sm_90")).kernels.values():
-        code = kernel.instructions
-        end = next(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
-        start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
-        loop = code[start:end + 1]
-        assert sum(inst.opcode == "FFMA" for inst in loop) == 1024
-        assert sum(inst.opcode == "LDS" for inst in loop) == 48
-        spec = next(spec for spec in NATIVE if spec.name == kernel.name)
-        assert len(loop) == spec.slots[0]
-        flagged = re.findall(r"\.reuse", " ".join(inst.text() for inst in loop))
-        assert len(flagged) >= 1016
+@pytest.mark.parametrize("spec", NATIVE, ids=lambda spec: spec.name)
+def test_the_loop_spends_its_slots_on_ffma(spec: ProductKernel) -> None:
+    code = cubin.read(built(spec.source.removesuffix(".sass"), "sm_90")).kernel(spec.name).instructions
+    end = next(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
+    start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
+    loop = code[start:end + 1]
+    ffma, lds = {128: (1024, 48), 64: (512, 32)}[spec.tile]
+    assert sum(inst.opcode == "FFMA" for inst in loop) == ffma
+    assert sum(inst.opcode == "LDS" for inst in loop) == lds
+    assert len(loop) == spec.slots[0]
+    assert len(re.findall(r"\.reuse", " ".join(inst.text() for inst in loop))) >= ffma - 8
     assert hopper().reuse_entries == 1
