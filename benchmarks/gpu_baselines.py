@@ -1,15 +1,14 @@
 """What else a user would call on a real GPU, for comparison in the same run: cuDNN's forward convolution with a chosen
-family of algorithms (through its C interface), the SGEMM rate of cuBLAS as the practical ceiling, and the SM clock as
-the driver reports it while kernels run. FP32 throughout, TF32 off."""
+family of algorithms (through its C interface), the SGEMM rate of cuBLAS as the practical ceiling, and the SM clock by
+the chip's own counters. FP32 throughout, TF32 off."""
 
 import ctypes
 import importlib
 import importlib.util
 import statistics
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,20 +134,39 @@ class Cudnn:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median seconds of a kernel, and the median SM clock in MHz sampled while it ran."""
+    """Median seconds of a kernel, and the SM clock in MHz at which it ran."""
 
     seconds: float
     sm_mhz: float
 
 
+_PROBE = """.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry probe(.param .u64 to)
+{
+    .reg .b32 sm;
+    .reg .b64 at, clocks, ns;
+    ld.param.u64 at, [to];
+    cvta.to.global.u64 at, at;
+    mov.u32 sm, %smid;
+    mad.wide.u32 at, sm, 16, at;
+    mov.u64 clocks, %clock64;
+    mov.u64 ns, %globaltimer;
+    st.global.v2.u64 [at], {clocks, ns};
+    ret;
+}
+"""
+_MOST_SMS = 1024
+
+
 class ClockSampler:
-    """Reads the SM clock of a GPU from NVML in a thread while work runs. Needs nvidia-ml-py."""
+    """What the driver says: its version, and the SM clock (NVML). Needs nvidia-ml-py."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self._nvml = needed("pynvml", "nvidia-ml-py")
         self._nvml.nvmlInit()
         self._gpu = self._nvml.nvmlDeviceGetHandleByIndex(ordinal)
-        self.samples: list[int] = []
 
     @property
     def driver_version(self) -> str:
@@ -157,49 +175,76 @@ class ClockSampler:
     def read(self) -> int:
         return int(self._nvml.nvmlDeviceGetClockInfo(self._gpu, self._nvml.NVML_CLOCK_SM))
 
-    @contextmanager
-    def sampling(self, every_seconds: float = 0.002) -> Iterator["ClockSampler"]:
-        self.samples = [self.read()]
-        stop = threading.Event()
 
-        def loop() -> None:
-            while not stop.wait(every_seconds):
-                self.samples.append(self.read())
+class SmCounters:
+    """Every SM's own count of its clocks, and the GPU's nanoseconds, at two moments of a stream. What the driver says
+    the clock is (NVML) stays where it is while the chip slows down for its power: products of 8192 in FFMA alone run at
+    1690 to 1980 MHz of an H200's 1980. What the driver says is taken where the counters cannot be read or say what
+    cannot be."""
 
-        thread = threading.Thread(target=loop, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            stop.set()
-            thread.join()
+    def __init__(self, device: Any) -> None:
+        import pycuda.driver as cuda
+        self._device, self._driver = device, ClockSampler(device.ordinal)
+        self._probe: Any = None
+        with device.active(), suppress(cuda.Error):
+            self._at = [cuda.mem_alloc(16 * _MOST_SMS) for _ in range(2)]
+            self._probe = cuda.module_from_buffer(_PROBE.encode() + b"\0").get_function("probe")
+
+    def read(self, moment: int) -> None:
+        """Keep what they say at moment 0 or 1, on the default stream."""
+        import pycuda.driver as cuda
+        if self._probe is not None:
+            with self._device.active():
+                cuda.memset_d32(self._at[moment], 0, 4 * _MOST_SMS)
+                self._probe(self._at[moment], block=(1, 1, 1), grid=(8 * self._device.sms, 1))
+
+    def mhz(self) -> float:
+        """Between the two moments: the median over the SMs."""
+        import pycuda.driver as cuda
+        said = float(self._driver.read())
+        if self._probe is None:
+            return said
+        found = np.empty((2, _MOST_SMS, 2), np.uint64)
+        with self._device.active():
+            for host, at in zip(found, self._at, strict=True):
+                cuda.memcpy_dtoh(host, at)
+        first, last = found[:, (found[:, :, 1] > 0).all(0)]
+        clocks, ns = (last - first).astype(float).T
+        counted = float(np.median(1e3 * clocks / np.maximum(ns, 1))) if len(ns) else 0.0
+        return counted if 0.3 < counted / said < 1.03 else said
 
 
 CALLS = 8
 """Of a measurement, one behind the other: what the host does for a call overlaps the call before, as in a network."""
 
 
-def measure(device: Any, work: Callable[[], Any], clock: ClockSampler, *, seconds: float = 0.2,
-            calls: int = CALLS) -> Timing:
-    """Median time of `work()` by events around so many calls, repeated for about `seconds` after warming up, with the
-    clock read meanwhile. `device` is a maxdnn.devices.cuda.GpuDevice."""
+def measure(device: Any, work: Callable[[], Any], *, seconds: float = 0.2, calls: int = CALLS) -> Timing:
+    """Median time of `work()` by events around so many calls, repeated for about `seconds` after warming up, and the
+    clock at which the median of the clocks takes that long, by the SMs' own counters. `device` is a
+    maxdnn.devices.cuda.GpuDevice."""
     def queue() -> None:
         for _ in range(calls):
             work()
     once = statistics.median(device.elapsed_seconds(queue, 3))
     repeats = max(5, min(200, int(seconds / max(once, 1e-6))))
-    with clock.sampling():
-        times = device.elapsed_seconds(queue, repeats)
-    return Timing(statistics.median(times) / calls, statistics.median(clock.samples))
+    counters = device.kept.get("sm counters") or device.kept.setdefault("sm counters", SmCounters(device))
+    times, clocks = [], []
+    for _ in range(repeats):
+        counters.read(0)
+        times += device.elapsed_seconds(queue, 1)
+        counters.read(1)
+        clocks.append(times[-1] * counters.mhz())
+    middle = statistics.median(times)
+    return Timing(middle / calls, statistics.median(clocks) / middle)
 
 
-def sgemm(device: Any, clock: ClockSampler, n: int, multiply: Callable[..., Any] | None = None) -> Timing:
+def sgemm(device: Any, n: int, multiply: Callable[..., Any] | None = None) -> Timing:
     """Single precision n x n x n of arrays of PyTorch: by multiply(a, b, out=out), or by cuBLAS with TF32 off."""
     import torch
     torch.backends.cuda.matmul.allow_tf32 = False
     a, b = (torch.rand((n, n), device=f"cuda:{device.ordinal}") for _ in range(2))
     out, run = torch.empty_like(a), multiply or torch.matmul
-    return measure(device, lambda: run(a, b, out=out), clock)
+    return measure(device, lambda: run(a, b, out=out))
 
 
 def layer_data(shape: ConvShape, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,5 @@
 """The paper's ten layers on a real GPU: maxdnn beside cuDNN and cuBLAS in one run, same shapes, same data, medians of
-event times of calls one behind the other, the SM clock read while kernels run, every output compared with float64; and
+event times of calls one behind the other, the SM clock by its own counters, every output compared with float64; and
 matrix products beside cuBLAS. Used by alexnet_overfeat.py --gpu. The rows of the H200:
 
     python benchmarks/gpu_table.py --json benchmarks/results/alexnet_overfeat.h200.json
@@ -57,8 +57,8 @@ class GpuTable:
         """`native`: whether the layers run in the GPU's own machine code, not translated. Products: CE by size."""
         def ce(n: int, timing: Timing) -> float:
             return 100 * n**3 / (timing.seconds * timing.sm_mhz * 1e6 * 128 * self.device.sms)
-        theirs = {n: sgemm(self.device, self.clock, n) for n in SIZES}
-        ours = {n: sgemm(self.device, self.clock, n, maxdnn.matmul) for n in SIZES}
+        theirs = {n: sgemm(self.device, n) for n in SIZES}
+        ours = {n: sgemm(self.device, n, maxdnn.matmul) for n in SIZES}
         largest = theirs[SIZES[-1]]
         return {"gpu": self.device.name, "driver": self.clock.driver_version, "sms": self.device.sms,
                 "cudnn": self.cudnn.version, "calls": CALLS, "sgemm_tflops": 2e-12 * SIZES[-1]**3 / largest.seconds,
@@ -84,14 +84,14 @@ class GpuTable:
             out = gpuarray.empty((s.K, s.P, s.Q, s.N), np.float32)
         plan, every = self._plan(s), self._plan(s, "auto")
         kernel_plan = self._plan(maxdnn.ConvShape(s.N, s.C, *padded.shape[1:3], s.K, s.R, s.S, s.stride))
-        best = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=every), self.clock)
+        best = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=every))
         with self.device.active():
             results = [out.get()]
-        alone = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan), self.clock, calls=1)
-        call = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan), self.clock)
+        alone = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan), calls=1)
+        call = measure(self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=plan))
         with self.device.active():
             results.append(out.get())
-        kernel = measure(self.device, lambda: maxdnn.conv_fprop(p, f, out=out, plan=kernel_plan), self.clock)
+        kernel = measure(self.device, lambda: maxdnn.conv_fprop(p, f, out=out, plan=kernel_plan))
         # no further digit means anything
         best_error, error = (float(f"{x:.1e}") for x in _errors(maps, filters, results, s))
         row = {"network": layer.network, "layer": layer.name, "gpu": self.device.name, "kind": "measured",
@@ -141,7 +141,7 @@ class GpuTable:
                 run, size = self.cudnn.prepare(shape, number)
                 space = gpuarray.empty(max(size, 16), np.uint8)
                 run(x.ptr, w.ptr, y.ptr, space.ptr)
-            return measure(self.device, lambda: run(x.ptr, w.ptr, y.ptr, space.ptr), self.clock)
+            return measure(self.device, lambda: run(x.ptr, w.ptr, y.ptr, space.ptr))
         except (CudnnError, cuda.MemoryError):
             return None
 

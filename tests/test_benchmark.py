@@ -5,10 +5,12 @@ import importlib.util
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import maxdnn
@@ -219,3 +221,32 @@ def test_every_network_was_measured_in_every_way_beside_cudnn_and_float64() -> N
         for name in ("seconds", "whole_seconds", *errors):
             assert row[name] > 0 and row[f"cudnn_{name}"] > 0, row
         assert all(row[name] <= 4 * row[f"cudnn_{name}"] for name in errors), row
+
+
+def test_the_clock_is_what_the_sms_count_and_not_what_the_driver_says(bench: Any,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters of 132 SMs at 1700 MHz, where NVML reports 1980; ones that stand still are not believed."""
+    import gpu_baselines
+    memory: dict[int, np.ndarray] = {}
+    state = {"clocks": 0, "step": 1_700_000, "ns": 0}
+
+    def allocate(nbytes: int) -> int:
+        memory[len(memory)] = np.zeros((nbytes // 16, 2), np.uint64)
+        return len(memory) - 1
+
+    def probe(at: int, **_: Any) -> None:
+        state["clocks"] += state["step"]
+        state["ns"] += 1_000_000
+        memory[at][:132] = [(10**9 * sm + state["clocks"], 10**15 + state["ns"]) for sm in range(132)]
+    driver = SimpleNamespace(
+        Error=RuntimeError, mem_alloc=allocate, memset_d32=lambda at, value, count: memory[at].fill(value),
+        module_from_buffer=lambda ptx: SimpleNamespace(get_function=lambda name: probe),
+        memcpy_dtoh=lambda host, at: host.__setitem__(slice(None), memory[at]))
+    monkeypatch.setitem(sys.modules, "pycuda", SimpleNamespace(driver=driver))
+    monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
+    monkeypatch.setattr(gpu_baselines, "ClockSampler", lambda ordinal: SimpleNamespace(read=lambda: 1980))
+    device = SimpleNamespace(ordinal=0, sms=132, kept={}, active=nullcontext,
+                             elapsed_seconds=lambda work, repeats: [work() or 1e-3] * repeats)
+    assert gpu_baselines.measure(device, lambda: None, calls=4) == gpu_baselines.Timing(2.5e-4, 1700.0)
+    state["step"] = 0
+    assert gpu_baselines.measure(device, lambda: None).sm_mhz == 1980

@@ -26,7 +26,7 @@ _VECTORS = 4  # flag of the kernels: rows of C begin at multiples of 16 bytes
 _TRANSLATED_RESIDENT = {64: 6, 128: 2}  # blocks: ptxas 12.9 takes 142 registers for sm_90, so a scheduler holds 3 warps
 _WARPS = 16  # of an SM at a time: the kernels have 128 registers
 _SMS, _DRAM = 132, 2431  # of an H200, whose tails are cut: multiprocessors, bytes of memory a clock
-_SECOND_LAUNCH = 4000  # clocks on an H200 until the sum of parts has begun, beside those for the parts' bytes
+_SECOND_LAUNCH = 15000  # clocks on an H200: a call of two launches takes the host 7.8 us more than one of one
 _PART_CLOCKS = 3000  # beside its share of the loop
 _LATENCY = 9000  # clocks of a block alone beside its iterations: instructions and first texels from DRAM, last stores
 
