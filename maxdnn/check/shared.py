@@ -28,7 +28,7 @@ from .values import UNKNOWN, V, Values
 from .words import WORDS, Clash, Words
 
 _PATHS = 12
-_STEPS = 8000
+_STEPS = 12000
 _SIZES = {"32": 1, "64": 2, "128": 4}
 _MESSAGES = {
     "shared-race": (ERROR, "another warp stored the word, with no block barrier in between",

@@ -42,11 +42,15 @@ class ProductKernel(KernelSpec):
     that has an SM for itself and waits for its texels, simulated on gm204. `translated`: slots of the loop as ptxas
     12.9 makes it of the translation for sm_90; a few more or less by what is transposed. `warps`: of an SM at a
     time. `slices`: of a block, each of which has the sums of a part of k; they are added through shared memory. `pace`:
-    slots that a scheduler of a filled SM issues in a clock, timed on an H200."""
+    slots that a scheduler of a filled SM issues in a clock, timed on an H200. `between`: slots of a warp for a second
+    run of a sum, and for each one more; `waits`: clocks of a block alone for the same, likewise; on sm_90 runs are
+    launches of their own."""
 
     tile: int
     layout: str
     slots: tuple[int, int]
+    between: tuple[int, int]
+    waits: tuple[int, int]
     alone: int
     translated: int
     warps: int = _WARPS
@@ -68,17 +72,19 @@ class ProductKernel(KernelSpec):
         return tuple(n for n in SPLITS if -(-k // (GROUP * self.slices * self.share(k, n))) == n)
 
 
-def _kernel(tile: int, layout: str, slots: tuple[int, int], turning: int) -> ProductKernel:
-    """`turning`: further slots for each operand that memory holds with k innermost."""
-    loop, rest = slots
-    rest += turning * ((layout[0] == "n") + (layout[1] == "t"))
+def _kernel(tile: int, layout: str, slots: tuple[int, int], between: tuple[int, int], turning: int) -> ProductKernel:
+    """`turning`: further slots for each operand that memory holds with k innermost; of them between runs, a store for
+    each of 32 values of k."""
+    (loop, rest), turned = slots, (layout[0] == "n") + (layout[1] == "t")
+    stores = (6 if tile == 64 else 3) * turned
     return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", _DOC, tile, layout,
-                         (loop, rest), *((1049, 576) if tile == 128 else (768, 597)))
+                         (loop, rest + turning * turned), (between[0] + stores, between[1] + stores),
+                         *(((7000, 6150), 1049, 576) if tile == 128 else ((4250, 3500), 768, 597)))
 
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
-KERNELS = (*(_kernel(128, layout, (519, 261), 11) for layout in LAYOUTS),
-           *(_kernel(64, layout, (521, 275), 20) for layout in LAYOUTS))
+KERNELS = (*(_kernel(128, layout, (519, 273), (301, 231), 11) for layout in LAYOUTS),
+           *(_kernel(64, layout, (521, 287), (307, 237), 20) for layout in LAYOUTS))
 
 
 def _native(tile: int, slices: int, layout: str) -> ProductKernel:
@@ -93,7 +99,7 @@ def _native(tile: int, slices: int, layout: str) -> ProductKernel:
         pace = {1: 0.8, 2: 0.75, 4: 0.78}[slices]
         alone = {1: 700, 2: 800, 4: round(2 * slots[0] / pace)}[slices]
     return ProductKernel(f"sm90_product_{name}_{layout}", f"hopper/product_{tile}x{tile}.sass", _DOC, tile, layout,
-                         slots, alone, slots[0], warps, slices, pace)
+                         slots, (0, 0), (0, 0), alone, slots[0], warps, slices, pace)
 
 
 NATIVE = tuple(_native(tile, slices, layout) for tile, slices in ((128, 1), (64, 1), (64, 2), (64, 4))
@@ -227,19 +233,26 @@ def _plan_with_tail(problem: Problem, spec: ProductKernel, tail: Tail, a: Matric
 
 
 def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, *, vectors: bool,
-             ending: Mapping[str, Value] | None = None, splits: int = 1, tail: Tail | None = None) -> list[Launch]:
+             ending: Mapping[str, Value] | None = None, splits: int = 1, tail: Tail | None = None,
+             run: int = 0) -> list[Launch]:
     """out = what `ending` makes of op(a) op(b) (`fused`; the product itself if None). With splits, `out` has so many
     batches, one after the other, for the parts of the sums; with a tail, its parts go to region `parts`, row by row.
-    `vectors`: every row of `out` begins at a multiple of 16 bytes, and 4 divides N."""
-    ending = ending or {"flags": 0, "alpha": 1.0, "beta": 0.0}
-    tile, groups = spec.tile, -(-shape.K // GROUP)
+    `vectors`: every row of `out` begins at a multiple of 16 bytes, and 4 divides N. `run`: sums of so many products at
+    a time are added, which makes smaller errors (all at once if 0); for vectors without an ending."""
+    assert not run or (vectors and ending is None and run % GROUP == 0)
+    if run and spec.arch:
+        return _runs(spec, shape, a, b, out, run)
+    ending = ending or {"flags": 0, "alpha": 1.0, "beta": float(run > 0)}
+    tile, groups, share = spec.tile, -(-shape.K // GROUP), spec.share(shape.K, splits)
+    groups_of_run = min(share, run // GROUP or share)
+    runs = -(-share // groups_of_run)
     a_row, b_row = a.row // TEXEL_FLOATS, b.row // TEXEL_FLOATS
     flags = ending["flags"]
     assert isinstance(flags, int)
     values: dict[str, Value] = {
         "out": out.place, "alpha": ending["alpha"], "beta": ending["beta"], "flags": flags & ADDS | _VECTORS * vectors,
-        "m": shape.M, "n": shape.N, "k": shape.K, "groups": groups, "share": spec.share(shape.K, splits),
-        "splits": splits, "split_magic": -(-2**31 // splits),
+        "m": shape.M, "n": shape.N, "k": shape.K, "groups": groups, "share": share, "splits": splits,
+        "split_magic": -(-2**31 // splits),
         "a_row": a_row, "a_batch": a.batch // TEXEL_FLOATS, "a_step": GROUP * a_row if spec.layout[0] == "t" else 2,
         "b_row": b_row, "b_batch": b.batch // TEXEL_FLOATS, "b_step": GROUP * b_row if spec.layout[1] == "n" else 2,
         "out_row": out.row, "out_batch": out.batch, "out_split": shape.batch * out.batch if splits > 1 else 0}
@@ -251,7 +264,9 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         whole -= tail.rows
         rows = whole + tail.rows * tail.parts
         doing += f", {tail.parts} parts of each of the last sums"
-    if spec.arch:
+    if not spec.arch:
+        values |= {"run": groups_of_run, "lead": share - (runs - 1) * groups_of_run}
+    else:
         values |= {"a": a.place, "b": b.place}
         if tile == 128:
             values |= _tail_values(shape, tile, whole, tail)
@@ -263,7 +278,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         count = min(most, shape.batch - first)
         grid = (-(-shape.N // tile), rows, count * splits)
         part = ProductShape(shape.M, shape.N, shape.K, count)
-        work = _work(part, spec, splits, bool(flags & ADDS), tail)
+        work = _work(part, spec, splits, bool(flags & ADDS), runs, tail)
         launches.append(Launch(spec, grid, values | {"first": first}, work, doing,
                                (place, *["parts"] * (tail is not None)),
                                {} if spec.arch else {"tex_A": a.place, "tex_B": b.place}, flops=part.flops))
@@ -307,20 +322,39 @@ def _check_limits(s: ProductShape, spec: ProductKernel, m: int, size: int, a: Ma
     ))
 
 
-def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, tail: Tail | None = None) -> Work:
-    """All slots of all warps; operands and results once, and what results are added to."""
+def _runs(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices,
+          run: int) -> list[Launch]:
+    """A launch for each run, which adds to what is there."""
+    def behind(x: Matrices, k: int, innermost: bool) -> Matrices:
+        place, at = x.place, FLOAT_BYTES * k * (1 if innermost else x.row)
+        return x if not k else replace(x, place=Part(place, at) if isinstance(place, str) else
+                                       replace(place, offset=place.offset + at))
+
+    launches: list[Launch] = []
+    for k in range(0, shape.K, run):
+        ending: dict[str, Value] = {"flags": ADDS if k else 0, "alpha": 1.0, "beta": 1.0}
+        launches += multiply(spec, replace(shape, K=min(run, shape.K - k)), behind(a, k, spec.layout[0] == "n"),
+                             behind(b, k, spec.layout[1] == "t"), out, vectors=True, ending=ending)
+    return launches
+
+
+def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: int, tail: Tail | None = None) -> Work:
+    """All slots of all warps; operands and results once, what results are added to, and sums between runs, where they
+    do not stay in a cache."""
     loop, rest = (slots / spec.pace for slots in spec.slots)
     share = spec.share(s.K, splits)
+    between, waits = (x[0] + x[1] * (runs - 2) if runs > 1 else 0 for x in (spec.between, spec.waits))
     warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
-    once = s.batch * (s.M * s.K + s.K * s.N + (splits + adds) * s.M * s.N)
+    once = s.batch * (s.M * s.K + s.K * s.N + (splits + adds + 2 * (runs - 1)) * s.M * s.N)
     if tail is not None:
         parts = tail.rows * -(-s.N // spec.tile)
         lengths = [share] * (tiles - parts) + [tail.first] * parts + [tail.share] * (parts * (tail.parts - 1))
         slots = tuple(warps * (loop * groups + rest) for groups in lengths)
         return Blocks(len(slots), sum(slots) / len(slots), _LATENCY, FLOAT_BYTES * once, resident=spec.warps // warps,
                       warps=warps, lengths=slots)
-    return Work(tiles * splits, warps * (loop * share + rest), spec.alone * share + _LATENCY, FLOAT_BYTES * once,
-                translated=None if spec.arch else warps * (spec.translated * share + rest),
+    return Work(tiles * splits, warps * (loop * share + rest + between), spec.alone * share + _LATENCY + waits,
+                FLOAT_BYTES * once,
+                translated=None if spec.arch else warps * (spec.translated * share + rest + between),
                 resident=spec.warps // warps, warps=warps if spec.arch else SCHEDULERS,
                 translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile])
 

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from .product import GROUP
+
 FEW_CHANNELS = 32
+FEWER = 128  # channels, of which sums in launches are cut in two at most
+_MOST = 512  # channels that launches sum at once at most
 OTHERS = 16  # see in_parts; by experiment 8 to 14, F(2x2, 3x3) to F(4x4, 5x5)
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -22,13 +26,16 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 class Points:
     """F(outputs x outputs, taps x taps) with the finite points; infinity comes with them. `errors`: the largest of an
     output relative to the sum of its |terms| that is documented for padding 0, 1 .. half a filter, for maps and filters
-    uniform in [-1, 1] and 32 channels or more; it serves no wider padding than they say. `measured`: the largest over
-    the ten layers of the paper's table (128 images) and those of VGG-E (32), on an H200."""
+    uniform in [-1, 1] and 32 channels or more, all summed at once; it serves no wider padding than they say. `most`:
+    channels that are summed at once at most; `halved`: sums come in two parts at least. `measured`: the largest over
+    the ten layers of the paper's table and those of VGG-E (128 images), summed as `together` says, on an H200."""
 
     outputs: int
     taps: int
     finite: tuple[Fraction, ...]
     errors: tuple[float, ...]
+    most: int
+    halved: bool
     measured: float
 
     @property
@@ -38,6 +45,16 @@ class Points:
 
     def serves(self, padding: int) -> bool:
         return min(padding, self.taps // 2) < len(self.errors)
+
+    def together(self, channels: int, launches: bool = False) -> int:
+        """How many of so many channels are summed at once, unless smaller errors are asked for: groups of them. Of two
+        parts one is larger, since not all blocks keep their sums at the same time then (product.inc); that costs 3 % of
+        the error. Where parts are `launches` of their own (sm_90), which cost more, F(4x4, 3x3) has them only where
+        whole sums came out beyond 1e-6 on an H200, with 64 and 128 channels, and where `_MOST` are summed."""
+        most, halved = self.most, self.halved
+        if launches and most > FEWER:
+            most, halved = _MOST, halved and channels <= FEWER
+        return min(channels, most, groups(-(-5 * channels // 8)) if halved else channels)
 
     def expected_error(self, channels: int, padding: int, fewest_rows: int, fewest_columns: int,
                        together: int | None = None) -> float:
@@ -50,28 +67,39 @@ class Points:
             channels, together or channels)
 
 
+def groups(channels: int) -> int:
+    """So many channels or some more: what a sum is cut into. Fewer than FEW_CHANNELS take longer to add than they
+    gain."""
+    return max(FEW_CHANNELS, -(-channels // GROUP) * GROUP)
+
+
 def in_parts(channels: int, together: int) -> float:
     """What is left of the error of a sum over channels if so many are summed together, and such sums added. A sum's
-    roundings grow with what is summed already: their variance falls with the parts. What the transforms round does not;
+    roundings grow with what is summed already: their variance is that of the parts. What the transforms round does not;
     it is as much as OTHERS channels' sums add."""
-    return min(1.0, math.sqrt((together + OTHERS) / channels)) if together < channels else 1.0
+    if together >= channels:
+        return 1.0
+    parts, rest = divmod(channels, together)
+    return min(1.0, math.sqrt((parts * together**2 + rest**2) / channels**2 + OTHERS / channels))
 
 
-def _points(outputs: int, taps: int, finite: str, errors: tuple[float, ...], measured: float) -> Points:
-    return Points(outputs, taps, tuple(Fraction(x) for x in finite.split()), errors, measured)
+def _points(outputs: int, taps: int, finite: str, errors: tuple[float, ...], most: int, halved: bool,
+            measured: float) -> Points:
+    return Points(outputs, taps, tuple(Fraction(x) for x in finite.split()), errors, most, halved, measured)
 
 
 TABLE = (
-    _points(2, 3, "0 1 -1", (2e-7, 3e-7), 1.8e-7),
-    _points(4, 3, "0 11/16 -11/16 23/16 -23/16", (7e-7, 1.2e-6), 9.1e-7),
-    _points(3, 5, "1/4 -1/4 7/8 -7/8 7/4 -7/4", (8e-7, 1e-6, 1.4e-6), 9e-7),
-    _points(4, 5, "0 1 -1 1/2 -1/2 2 -2", (2e-6,), 1.5e-6),
+    _points(2, 3, "0 1 -1", (2e-7, 3e-7), 80, True, 1.2e-7),
+    _points(4, 3, "0 11/16 -11/16 23/16 -23/16", (7e-7, 1.15e-6), 320, True, 7.5e-7),
+    _points(3, 5, "1/4 -1/4 7/8 -7/8 7/4 -7/4", (8e-7, 1e-6, 1.4e-6), _MOST, False, 9e-7),
+    _points(4, 5, "0 1 -1 1/2 -1/2 2 -2", (2e-6,), _MOST, False, 1.5e-6),
 )
 """Points p and -p share half of their arithmetic. Of small fractions those that make most of rounding errors vanish, in
 outputs at the border too, where with padding fewer terms are summed."""
 
-_ERRORS = {3: ((5e-7,), 3e-7), 5: ((2.5e-6,), 2.0e-6)}  # by outputs, documented and measured, of 32 tiles and more
-GRADIENTS = tuple(Points(p.taps, p.outputs, p.finite, *_ERRORS[p.taps]) for p in TABLE if p.outputs == 4)
+_ERRORS = {3: (5e-7, 3e-7), 5: (2.5e-6, 2.0e-6)}  # by outputs, documented and measured, of 32 tiles and more
+GRADIENTS = tuple(Points(p.taps, p.outputs, p.finite, (_ERRORS[p.taps][0],), 2**31, False, _ERRORS[p.taps][1])
+                  for p in TABLE if p.outputs == 4)
 """For gradients of filters: the taps are results then, and tiles of the layer's results the filter. The same points, so
 the same transform of maps."""
 

@@ -20,17 +20,16 @@ from ..problem import LAYOUTS, Alignment, Problem
 from ..shape import ConvShape, ProductShape
 from . import product
 from .correlate import Correlation, correlations, maps_of
-from .family import ADDS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, within
+from .family import Candidates, Family, Memory, finish, fused, refuses_strided, seen, within
 from .layout import MAX_GRID_YZ, pad
 from .pixels import magic
-from .toomcook import GRADIENTS, TABLE, Points, matrices
+from .toomcook import GRADIENTS, TABLE, Points, groups, matrices
 
 THREADS = 64  # tiles of a block
 VECTOR = 4  # floats of the texels that products read
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 _WHOLE = 4  # flag of the last transform: the width of a tile divides that of the results
-_PARTS = (1, 2, 4, 8)  # in which the channels may be summed: most of the error comes from adding to large sums
-TOGETHER = 512  # channels that are summed at once at most
+_FEWER = (1, 2, 4)  # times fewer channels may be summed at once: most of the error comes from adding to large sums
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
 
 
@@ -101,17 +100,10 @@ def candidates(problem: Problem) -> Candidates:
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
     return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.label}"
-            + f"_parts{-(-c // some)}" * (some < c): partial(_plan, problem, p, spec, some)
+            + f"_parts{-(-c // some)}" * (some < most): partial(_plan, problem, p, spec, some)
             for p in serving for spec in (*product.KERNELS, *product.NATIVE) if spec.layout == layout
-            for some in _together(c, problem.layout)}
-
-
-def _together(channels: int, layout: str) -> list[int]:
-    """How many channels may be summed together: all, or so many that the planes of those behind them begin where a
-    texture may."""
-    unit = REGION_ALIGNMENT // (FLOAT_BYTES * (VECTOR if layout == "CHWN" else 1))
-    found = {min(channels, -(-channels // (parts * unit)) * unit) for parts in _PARTS}
-    return sorted((x for x in found if x <= TOGETHER), reverse=True) or [TOGETHER]
+            for most in (p.together(c, bool(spec.arch)),)
+            for some in sorted({min(most, groups(most // fewer)) for fewer in _FEWER}, reverse=True)}
 
 
 def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channels: int) -> Plan:
@@ -217,14 +209,11 @@ class Layer:
         map_plane, out_plane = s.C * row, s.K * row
         maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
         made = self.transform_maps(images, first, count, tile)
-        for c in range(0, s.C, channels):
-            a_at, b_at = FLOAT_BYTES * c * (self.filter_row if self.chwn else 1), FLOAT_BYTES * c * row
-            a = product.Matrices(Part("filter_planes", a_at) if c else "filter_planes", self.filter_row,
-                                 self.filter_plane)
-            b = product.Matrices(Part(maps, b_at) if c else maps, row, map_plane)
-            ending: dict[str, Value] = {"flags": ADDS if c else 0, "alpha": 1.0, "beta": 1.0}
-            made += product.multiply(spec, ProductShape(s.K, row, min(channels, s.C - c), self.planes), a, b,
-                                     product.Matrices(sums, row, out_plane), vectors=True, ending=ending)
+        made += product.multiply(
+            spec, ProductShape(s.K, row, s.C, self.planes),
+            product.Matrices("filter_planes", self.filter_row, self.filter_plane),
+            product.Matrices(maps, row, map_plane), product.Matrices(sums, row, out_plane), vectors=True,
+            run=channels if channels < s.C else 0)
         steps = (1, s.P * s.Q * s.N, s.Q * s.N, s.N) if self.chwn else (s.K * s.P * s.Q, s.P * s.Q, s.Q, 1)
         at = FLOAT_BYTES * first * steps[0]
         last = fused(self.problem, 0)

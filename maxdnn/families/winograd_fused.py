@@ -66,7 +66,7 @@ def refuses(problem: Problem) -> str | None:
     if refused:
         return refused
     (s,) = correlations(problem)
-    return f"{s.C} channels, more than {winograd.TOGETHER}" if s.C > winograd.TOGETHER else None
+    return f"{s.C} channels, more than the {POINTS.most} summed at once" if POINTS.most < s.C else None
 
 
 def candidates(problem: Problem) -> Candidates:
