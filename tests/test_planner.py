@@ -383,3 +383,11 @@ def test_what_refused_candidates_raised_keeps_nothing_of_the_callers_alive():
         assert call()() is None
     finally:
         gc.enable()
+
+
+def test_the_plans_of_all_splits_hold_one_copy_of_a_table() -> None:
+    """Of a layer with 100,000 channels there are 160 candidates with 7 MB of offsets each."""
+    problem = forward(ConvShape(4, 20_000, 4, 4, 4, 3, 3), layout="NCHW")
+    made = plans(problem, preset("gm204"), algorithm="direct")
+    held = [launch.tables["table"] for plan in made.values() for launch in plan.launches if "table" in launch.tables]
+    assert len(held) > 3 * len({id(table) for table in held})

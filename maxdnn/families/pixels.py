@@ -4,7 +4,7 @@ is split, and its parts are added in a fixed order."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -153,11 +153,19 @@ def _padded_map(problem: Problem, s: Correlation, maps: Maps, images: str, name:
 @dataclass(frozen=True)
 class _Bank:
     """Filters as the kernel reads them for a correlation, C/groups,R,S,K' in texels of four, K' (0 for K,C,R,S), and
-    its iterations."""
+    its iterations. `pieces`: for the launches that share them, (bytes, elements that exist), made when asked for; the
+    plans of all splits of a layer hold the same ones."""
 
     place: str
     row: int
     records: np.ndarray
+    pieces: dict[int, tuple[bytes, int]]
+
+    def piece(self, number: int, most: int) -> tuple[bytes, int]:
+        if number not in self.pieces:
+            records = self.records[number * most:][:most]
+            self.pieces[number] = records.tobytes(), int((records["offsets"] != OUT_OF_RANGE).sum())
+        return self.pieces[number]
 
 
 def _banks(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, Maps]],
@@ -167,15 +175,21 @@ def _banks(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, M
     for s, maps in steps:
         if s.patch:
             place, row = ("filters", 0) if spec.turned else _filters(problem, spec, s, maps, region, before)
-            found.append(_Bank(place, row, table(s, maps, spec, row // TEXEL_FLOATS)))
+            made_of = s, maps, spec, row // TEXEL_FLOATS
+            found.append(_Bank(place, row, table(*made_of), _pieces(*made_of)))
             continue
         if not found:  # no tap reaches any pixel
             before.append(pad(region("filter_bank", 8 * 32), "filters", (1, 1, 1, 1), (1, 8, 32), (0, 0),
                               "a few filters are copied for the texture to begin"))
         # Zeroes are computed, of elements beyond the end of another one's filters.
         place, row = (found[0].place, found[0].row) if found else ("filter_bank", 32)
-        found.append(_Bank(place, row, nothing(spec, 1)))
+        found.append(_Bank(place, row, nothing(spec, 1), {}))
     return found
+
+
+@lru_cache(maxsize=16)  # as many as there are tables
+def _pieces(s: Correlation, maps: Maps, spec: PixelKernel, row_texels: int) -> dict[int, tuple[bytes, int]]:
+    return {}
 
 
 def _shares(spec: PixelKernel, splits: int, lengths: list[int]) -> list[int]:
@@ -239,26 +253,27 @@ def _sums(problem: Problem, spec: PixelKernel, steps: list[tuple[Correlation, Ma
         grid_xy = -(-pixels // spec.tile[0]), s.groups * -(-s.K // s.groups // spec.tile[1])
         last_one, done = len(shares) - 1, 0
         for number, share in enumerate(shares):
-            records = bank.records[number * spec.records:][:spec.records]
-            elements = int((records["offsets"] != OUT_OF_RANGE).sum())
-            if len(records) < share:
-                records = np.concatenate([records, nothing(spec, share - len(records))])
+            data, elements = bank.piece(number, spec.records)
+            length = len(data) // spec.record_bytes
+            if length < share:
+                data += nothing(spec, share - length).tobytes()
+                length = share
             if parts > 1:
                 ended: dict[str, Value] = {"out": _part("parts", done * size + start), "flags": 0, "alpha": 1.0,
                                            "beta": 0.0, "bias": 0}
             else:
                 ended = {**ending, "out": _part("out", out_at + start)}
             tests = PIXELS_FIRST * chwn + TESTS * maps.tests
-            rounds, last = divmod(len(records) - 1, share)
+            rounds, last = divmod(length - 1, share)
             few = tail(s, maps, spec) if number == 0 else 0
-            loops = len(records) - (1 - few / TILE_ELEMENTS if few else 0)
+            loops = length - (1 - few / TILE_ELEMENTS if few else 0)
             values = geometry | ended | {
                 "flags": tests + ended["flags"], "splits": share, "last_round": share * rounds,  # type: ignore[operator]
                 "last_split": last, "step": spec.record_bytes * share, "tail": few,
                 "out_split": size if parts > 1 else 0}
             grid = (*grid_xy, share)
             yield Launch(spec, grid, values, work(s, spec, maps, grid, loops, pixels), _doing(s, spec, parts),
-                         ("out" if parts == 1 else "parts",), bound, {"table": records.tobytes()},
+                         ("out" if parts == 1 else "parts",), bound, {"table": data},
                          2 * pixels * s.K * (elements + (number == last_one)))  # the last one scales by alpha
             done += share
     if parts > 1:
