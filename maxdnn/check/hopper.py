@@ -1,17 +1,15 @@
 """The control codes of sm_90: results of fixed latency are read late enough, all else behind a wait for a barrier
 that tells of it. A state of what is under way flows over all paths; where paths meet the worse of two is kept."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..cubin import CubinKernel
-from ..isa import PT, Instruction, Operand
+from ..isa import PT, Instruction, Operand, hopper
 from ..isa.program import conditional, static_target
 from .report import WARNING, Finding, Place
 
-FIGURES = json.loads(Path(__file__).with_name("hopper.json").read_text())
+FIGURES = hopper().latencies
 _CLASSES = FIGURES["classes"]
 _UNIFORM = ("umove", "ualu", "r2ur")
 Key = tuple[str, int]
@@ -22,22 +20,24 @@ Kept = tuple[int, int]
 class State:
     """`ready`: by register of a fixed-latency producer, its place, class and the cycles since its issue. `written`,
     `read`: registers that something of variable latency will write or still reads: by place of that, its queue and the
-    barriers that tell of it. `told`: cycles since each barrier was set. `apart`: places of such instructions whose
-    guard has been written since, so that another one with that guard may be skipped where they were not. `kept`,
-    `stale`: (place of an operand, register) that the reuse cache may hold, and of which it may hold an old value."""
+    barriers that tell of it. `told`: cycles since each barrier was set. `met`: cycles since the last block barrier.
+    `apart`: places of such instructions whose guard has been written since, so that another one with that guard may be
+    skipped where they were not. `kept`, `stale`: (place of an operand, register) that the reuse cache may hold, and of
+    which it may hold an old value."""
 
     ready: dict[Key, dict[int, int]] = field(default_factory=dict)
     written: dict[Key, dict[int, frozenset[int]]] = field(default_factory=dict)
     read: dict[Key, dict[int, frozenset[int]]] = field(default_factory=dict)
     told: dict[int, int] = field(default_factory=dict)
+    met: int = 99
     apart: set[int] = field(default_factory=set)
     kept: set[Kept] = field(default_factory=set)
     stale: set[Kept] = field(default_factory=set)
 
     def copy(self) -> "State":
         return State({k: dict(v) for k, v in self.ready.items()}, {k: dict(v) for k, v in self.written.items()},
-                     {k: dict(v) for k, v in self.read.items()}, dict(self.told), set(self.apart), set(self.kept),
-                     set(self.stale))
+                     {k: dict(v) for k, v in self.read.items()}, dict(self.told), self.met, set(self.apart),
+                     set(self.kept), set(self.stale))
 
     def join(self, other: "State") -> bool:
         """Take in what may also be under way; whether that is new."""
@@ -57,7 +57,9 @@ class State:
         for board, cycles in other.told.items():
             if self.told.get(board, cycles + 1) > cycles:
                 self.told[board], new = cycles, True
+        new = new or other.met < self.met
         new = new or not (other.apart <= self.apart and other.kept <= self.kept and other.stale <= self.stale)
+        self.met = min(self.met, other.met)
         self.apart |= other.apart
         self.kept |= other.kept
         self.stale |= other.stale
@@ -205,6 +207,9 @@ class Checker:
                     self._report("still-read", key, at, index, None, None,
                                  "is written, and something under way may not have read it",
                                  "set a read barrier and wait for it")
+        if inst.access is not None and not inst.touches("constant") and state.met < FIGURES["behind_barrier"]:
+            self._report("barrier", ("barrier", 0), index, index, FIGURES["behind_barrier"], state.met,
+                         "of the block may not have stopped this access to memory", "stall longer behind BAR")
         self._reuse(index, inst, state)
         self._issue(index, inst, state, queue)
 
@@ -269,6 +274,7 @@ class Checker:
         for board in boards:
             state.told[board] = 0
         stall = control.stall
+        state.met = stall if _does(inst) == "barrier" else min(99, state.met + stall)
         for since in state.ready.values():
             for at in list(since):
                 since[at] += stall

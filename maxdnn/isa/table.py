@@ -186,6 +186,7 @@ class Table:
         self.addressing = Addressing(data["addressing"]["word"], data["addressing"].get("group", 0))
         self.bank0: dict[str, int] = {n: at for n, at in data["bank0"].items() if n != "about"}
         self.banks: int = data["banks"]["count"]  # of registers, by number
+        self.latencies: dict[str, Any] = data.get("latencies", {})  # cycles by classes of producer and consumer
         self.reuse_entries: int = data["operand_cache"]["entries"]  # of each source slot's reuse cache
         self.special_registers = {int(k): v for k, v in data["special_registers"].items()}
         self.special_registers_sm60 = {int(k): v for k, v in data["special_registers_sm60_extra"].items()}

@@ -76,3 +76,10 @@ def test_a_register_is_not_read_where_the_reuse_cache_holds_what_it_was(
 def test_vectors_that_begin_between_their_multiples_are_found(tmp_path: Path, line: str, odd: set[str]) -> None:
     """A kernel with IMAD.WIDE into R225 ended in "illegal instruction" on an H200."""
     assert _kinds(tmp_path, f"--:-:{'2' if 'LDG' in line else '-'}:-:6 {line};\n") == odd
+
+
+def test_memory_is_not_accessed_right_behind_a_block_barrier(tmp_path: Path) -> None:
+    """With a stall of 1 an H200 read what others had not stored yet."""
+    body = "--:-:-:Y:{} BAR.SYNC.DEFER_BLOCKING 0x0;\n--:-:1:-:2 LDS R8, [R1+0x400];\n"
+    assert _kinds(tmp_path, body.format(6)) == set()
+    assert _kinds(tmp_path, body.format(1)) == {"barrier"}

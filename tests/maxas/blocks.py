@@ -154,15 +154,19 @@ class Author:
             return False
         mask = self._mask(reads, writes)
         opcode = text.split()[text.startswith("@")].split(".")[0]
-        line = Line(text, mask, expanded=expanded)
-        if opcode in _QUEUE:
-            stores, rng = opcode in ("STS", "STG", "RED"), self.rng
+        line, kind = Line(text, mask, expanded=expanded), self._kind(opcode, text)
+        if kind is not None:
+            stores, rng = opcode in ("STS", "STG", "RED", "REDG"), self.rng
             set_one = rng.random() < 0.4 or opcode == "S2R" if barrier is None else barrier
             line.write = rng.randint(1, 6) if set_one and not stores else 0
             line.read = rng.randint(1, 6) if (set_one and stores) or (not stores and rng.random() < 0.1) else 0
-            self.ops.append(Op(set(writes), set(reads), *_QUEUE[opcode], line.read, line.write))
+            self.ops.append(Op(set(writes), set(reads), *kind, line.read, line.write))
         self.lines.append(line)
         return True
+
+    def _kind(self, opcode: str, text: str) -> tuple[str, str] | None:
+        """The queue of an instruction of no fixed time, and the kind whose results come in order ("": none)."""
+        return _QUEUE.get(opcode)
 
     # -- instructions ------------------------------------------------------------------------------------------
 

@@ -114,7 +114,9 @@ def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path) ->
     ("--:-:-:-:1 TLD.LZ R0, R1, R2, UR6, 0x0, 1D;", "unknown instruction 'TLD'"),
     ("--:-:-:-:1 IADD3 R0, -R1, -R2, R3;", "only one operand can be negated here"),  # an H200: illegal instruction
     ("--:-:-:-:1 XMAD R0, R1, R2, R3;", "unknown instruction 'XMAD'"),
-    ("<SCHEDULE_BLOCK>\n--:-:-:-:1 NOP;\n</SCHEDULE_BLOCK>", "<SCHEDULE_BLOCK> is not available for sm_90"),
+    ("<SCHEDULE_BLOCK>\n--:-:-:-:1 NOP;", "<SCHEDULE_BLOCK> is not closed"),
+    ("<SCHEDULE_BLOCK>\nHERE:\n--:-:-:-:1 NOP;\n</SCHEDULE_BLOCK>", "no labels inside <SCHEDULE_BLOCK>"),
+    ("<SCHEDULE_BLOCK>\n--:-:-:-:1 XMAD.LO R0, R1, R2, R3, R4;\n</SCHEDULE_BLOCK>", "unknown instruction 'XMAD'"),
 ])
 def test_what_sm_90_does_not_have_is_named(tmp_path: Path, line: str, complaint: str) -> None:
     source = tmp_path / "bad.sass"

@@ -5,9 +5,9 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(sum0);
 use MaxAs::Fail qw(fail fail_plain warn_at);
-our @EXPORT_OK = qw(gpr_operands register_count predicates carry check_controls resources reads_constant is_store);
+our @EXPORT_OK = qw(gpr_operands register_count predicates uniforms carry check_controls resources reads_constant is_store);
 
-use constant { RZ => 255, PT => 7, NONE => 7 };
+use constant { RZ => 255, URZ => 63, PT => 7, NONE => 7 };
 my $RESERVED = 2;    # registers beyond a kernel's own that newer architectures want counted
 
 # How many consecutive registers an operand covers (0: it is not looked at). The table's rule is a number, a list to be
@@ -49,25 +49,43 @@ sub _implied {
     return { value => $of->{value} + $step, of => $of, step => $step };
 }
 
-# ({predicates read}, {predicates written}), the guard included, PT never.
+# ({predicates read}, {predicates written}) by name, the guard included, PT and UPT never.
 sub predicates {
     my ($inst) = @_;
     my (%read, %write);
-    $read{$1} = 1 if ($inst->{guard} // '') =~ /P([0-6])/;
-    for my $spec (grep { $_->{type} eq 'pred' } @{ $inst->{row}{operands} }) {
+    $read{$1} = 1 if ($inst->{guard} // '') =~ /(U?P[0-6])/;
+    for my $spec (grep { $_->{type} =~ /^u?pred$/ } @{ $inst->{row}{operands} }) {
         my $n = $inst->{args}{ $spec->{name} }{value};
         next if $n == PT;
-        $read{$n}  = 1 if $spec->{access} =~ /r/;
-        $write{$n} = 1 if $spec->{access} =~ /w/;
+        my $name = ($spec->{type} eq 'upred' ? 'UP' : 'P') . $n;
+        $read{$name}  = 1 if $spec->{access} =~ /r/;
+        $write{$name} = 1 if $spec->{access} =~ /w/;
     }
     my ($set) = grep { defined } map { $inst->{args}{$_} } qw(src dst);
-    if ($set && ($set->{text} // '') eq 'PR') {
+    if ($set && ($set->{text} // '') eq 'PR' || grep { $_->{type} eq 'literal' && $_->{text} eq 'PR' } @{ $inst->{row}{operands} }) {
         my $mask = $inst->{args}{b}{imm};
-        my @named = grep { !defined $mask || $mask >> $_ & 1 } 0 .. 6;
+        my @named = map { "P$_" } grep { !defined $mask || $mask >> $_ & 1 } 0 .. 6;
         if ($inst->{row}{op} eq 'R2P') { @write{@named} = (1) x @named }
         else                           { @read{@named}  = (1) x @named }
     }
     return (\%read, \%write);
+}
+
+# ([number, access], ...) of the uniform registers, URZ never.
+sub uniforms {
+    my ($inst) = @_;
+    my @found;
+    for my $spec (@{ $inst->{row}{operands} }) {
+        my ($first, $count, $access);
+        if ($spec->{type} eq 'ugpr') {
+            ($first, $count, $access) = ($inst->{args}{ $spec->{name} }{value}, register_count($inst, $spec), $spec->{access});
+        }
+        elsif (my $base = $inst->{args}{"$spec->{name}.uniform"}) {
+            ($first, $count, $access) = ($base->{value}, $spec->{desc} || defined $spec->{suffix} ? 2 : 1, 'r');
+        }
+        push @found, map { [$_, $access] } $first .. $first + $count - 1 if defined $first && $first != URZ;
+    }
+    return @found;
 }
 
 # (reads the condition code, writes it)

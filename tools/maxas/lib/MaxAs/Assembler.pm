@@ -15,7 +15,7 @@ use MaxAs::Layout qw(label_addresses encode_all code_bytes tail_items);
 use MaxAs::Preprocess qw(expand constant_map substitute);
 use MaxAs::Program qw(split_kernels parse_items instruction_text);
 use MaxAs::Registers;
-use MaxAs::Reuse qw(set_reuse requested_reuse);
+use MaxAs::Reuse qw(set_reuse requested_reuse block_reuse);
 use MaxAs::Banks qw(assign_pools bank_report);
 use MaxAs::Schedule qw(schedule_items);
 use MaxAs::Source;
@@ -133,6 +133,7 @@ sub _kernel_code {
     encode_all(\@instructions, $env);
     check_controls(@instructions);
     $opt{no_reuse} || $wide ? requested_reuse(\@instructions) : set_reuse(\@items, $kernel->{registers});
+    block_reuse(\@items, $kernel->{registers}, $table, !$opt{no_reuse}) if $wide;
     _constants_in_range($kernel, $module, \@instructions) unless $opt{template};
     $kernel->{code} = code_bytes(\@instructions, $wide);
     $kernel->{report} = bank_report(\@items, $kernel->{registers}, $table);

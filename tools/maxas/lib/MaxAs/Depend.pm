@@ -4,11 +4,12 @@ package MaxAs::Depend;
 use strict;
 use warnings;
 use Exporter 'import';
-use MaxAs::Access qw(gpr_operands register_count predicates carry is_store);
+use List::Util qw(max min);
+use MaxAs::Access qw(gpr_operands register_count predicates uniforms carry is_store);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail);
 use MaxAs::Scoreboards qw(scoreboard_edges $SCOREBOARD_CYCLES $OPERANDS $RESULT);
-our @EXPORT_OK = qw(probe accesses aliases latency dependences is_fence);
+our @EXPORT_OK = qw(probe accesses aliases latency apart dependences is_fence);
 
 my $PREDICATE_CYCLES = 13;
 
@@ -17,10 +18,11 @@ sub probe {
     return if $inst->{row};
     MaxAs::Encode::encode($inst, { %$env, address => 0, label => sub { 0 },
         register => sub { $registers->number($_[0]) // ($registers->{pool}{ $_[0] } ? 0 : undef) } });
+    $inst->{latencies} = $env->{table}{latencies};
     return;
 }
 
-# { read => {key => read delay}, write => {key => 1} }; keys: register numbers, ~pool names, P0.., CC.
+# { read => {key => read delay}, write => {key => 1} }; keys: register numbers, ~pool names, P0.., UP0.., U0.., CC.
 sub accesses {
     my ($inst, $registers) = @_;
     return $inst->{accesses} if $inst->{accesses};
@@ -34,8 +36,13 @@ sub accesses {
         }
     }
     my ($pred_read, $pred_write) = predicates($inst);
-    $read{"P$_"}  = 0 for keys %$pred_read;
-    $write{"P$_"} = 1 for keys %$pred_write;
+    $read{$_}  = 0 for keys %$pred_read;
+    $write{$_} = 1 for keys %$pred_write;
+    for my $uniform (uniforms($inst)) {
+        my ($n, $access) = @$uniform;
+        $read{"U$n"}  = 0 if $access =~ /r/;
+        $write{"U$n"} = 1 if $access =~ /w/;
+    }
     my ($cc_read, $cc_write) = carry($inst);
     $read{CC}  = 0 if $cc_read;
     $write{CC} = 1 if $cc_write;
@@ -54,12 +61,49 @@ sub _keys {
     return map { $arg->{value} + $_ } 0 .. $count - 1;
 }
 
-# Cycles from issue until the result can be read.
+# Cycles from issue until the result can be read: by $reader, or by whatever comes.
 sub latency {
-    my ($inst, $key) = @_;
+    my ($inst, $key, $reader) = @_;
     my $class = $inst->{row}{cls};
+    return $class->{latency} eq 'fixed' ? _by_reader($inst, $key, $reader) : 1 if $inst->{latencies};
     return $PREDICATE_CYCLES if $key =~ /^P/;
     return $class->{latency} eq 'fixed' ? $class->{result_cycles} : $SCOREBOARD_CYCLES;
+}
+
+# What is made where, and used where, decides: the table has cycles for each pair.
+sub _by_reader {
+    my ($inst, $key, $reader) = @_;
+    my $figures = $inst->{latencies};
+    my ($made, $used) = map { $_ && $figures->{classes}{ $_->{row}{class} } } $inst, $reader;
+    my $memory = defined $used && $used =~ /^(?:mio|ldc|branch)$/;
+    my $uniform = defined $used && $used =~ /^(?:umove|ualu|r2ur)$/;
+    my ($by, $how);
+    if ($key =~ /^P/) {
+        $by = $figures->{predicates}{$made} // $figures->{predicates}{half};
+        $how = $reader && ($reader->{guard} // '') =~ /^\@!?$key$/ ? 'guard' : defined $used && $by->{$used} ? $used : 'other' if $reader;
+    }
+    elsif ($key =~ /^U/) {
+        return $figures->{votes} if $reader && $inst->{row}{op} eq 'VOTEU' && !$memory;
+        $by = $figures->{uniform}{$made} // $figures->{uniform}{r2ur};
+        $how = $uniform ? 'uniform' : $memory ? 'mio' : 'vector' if $reader;
+    }
+    else {
+        $by = $figures->{registers}{$made} // $figures->{registers}{mma16};
+        $how = $uniform ? 'uniform' : $used eq 'cs2r' ? 'alu' : $used if $reader;
+    }
+    return defined $how ? $by->{$how} // max(values %$by) : max(values %$by);
+}
+
+# Cycles from one write of a key to the next that make the later one the last.
+sub apart {
+    my ($first, $second, $key, $same) = @_;
+    my $cycles = latency($first, $key) - latency($second, $same // $key) + 1;
+    if ($first->{latencies}) {
+        my @fixed = grep { $_->{row}{cls}{latency} eq 'fixed' } $first, $second;
+        my $alike = @fixed == 2 && $first->{row}{class} eq $second->{row}{class};
+        $cycles = @fixed && $fixed[0] == $first && !$alike ? latency($first, $key) : 1;
+    }
+    return max(1, $cycles);
 }
 
 # Edges into each instruction: [ { index of an earlier one => cycles }, ... ]. $alias and $promises are those of the whole
@@ -118,7 +162,7 @@ sub _register_edges {
     for my $key (keys %{ $access->{read} }) {
         for my $same (@{ $alias->{$key} }) {
             for my $w (@{ $state->{writers}{$same} // [] }) {
-                my $wait = latency($run->[$w], $same) - $access->{read}{$key};
+                my $wait = latency($run->[$w], $same, $inst) - $access->{read}{$key};
                 _edge($state, $w, $i, $wait < 1 ? 1 : $wait);
                 _needs($state, $i, $w, $RESULT);
             }
@@ -131,8 +175,7 @@ sub _register_edges {
                 _needs($state, $i, $r, $OPERANDS);
             }
             for my $w (@{ $state->{writers}{$same} // [] }) {
-                my $apart = latency($run->[$w], $same) - latency($inst, $key) + 1;
-                _edge($state, $w, $i, $apart < 1 ? 1 : $apart);
+                _edge($state, $w, $i, apart($run->[$w], $inst, $same, $key));
                 _needs($state, $i, $w, $RESULT);
             }
         }
@@ -155,14 +198,14 @@ sub _needs {
 
 # -- memory and fences ------------------------------------------------------------------------------------------
 
-my %SPACE = (LDS => 's', STS => 's', ATOMS => 's', LDL => 'l', STL => 'l', LDG => 'g', STG => 'g', ATOM => 'g',
-    RED => 'g', LD => 'gsl', ST => 'gsl', SULD => 'u', SUST => 'u', SURED => 'u', SUATOM => 'u');
+my %SPACE = (LDS => 's', STS => 's', ATOMS => 's', LDL => 'l', STL => 'l', LDG => 'g', STG => 'g', ATOM => 'gs',
+    RED => 'gs', ATOMG => 'g', REDG => 'g', LDGSTS => 'gs', LD => 'gsl', ST => 'gsl', SULD => 'u', SUST => 'u', SURED => 'u', SUATOM => 'u');
 
 sub is_fence {
     my ($inst) = @_;
     my $row = $inst->{row};
     return 1 if $row->{cls}{pipe} =~ /^(?:branch|barrier)$/;
-    return $row->{op} =~ /^(?:BAR|DEPBAR|MEMBAR|B2R|BPT|CCTL\w*|TEXDEPBAR)$/ ? 1 : 0;
+    return $row->{op} =~ /^(?:BAR|DEPBAR|MEMBAR|B2R|BMOV|BPT|CCTL\w*|TEXDEPBAR)$/ ? 1 : 0;
 }
 
 sub _memory_edges {

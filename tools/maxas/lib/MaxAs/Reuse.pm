@@ -4,7 +4,7 @@ use strict;
 use warnings;
 use Exporter 'import';
 use MaxAs::Access qw(gpr_operands register_count);
-our @EXPORT_OK = qw(set_reuse requested_reuse mark_served);
+our @EXPORT_OK = qw(set_reuse requested_reuse block_reuse mark_served);
 
 # With -n: the flags the source asks for.
 sub requested_reuse {
@@ -83,6 +83,22 @@ sub set_reuse {
     _walk($items, $registers, $CANDIDATES, 1, 1, sub {
         my (undef, $number, $found) = @_;
         $found->[1]{control}{reuse} |= 1 << $number if $found;
+    });
+    return;
+}
+
+# Where words are wide: in schedule blocks, whose order is not that of the source, its flags mean nothing. Instructions get
+# theirs (unless not $wanted) where a later one of a block finds the register in the cache, which holds one of either bank, and
+# nobody has written it: what the cache holds then is not looked at any more once the register is another.
+sub block_reuse {
+    my ($items, $registers, $table, $wanted) = @_;
+    $_->{control}{reuse} = 0 for grep { $_->{in_block} } @$items;
+    return unless $wanted;
+    _walk($items, $registers, $table->{reuse_entries}, $table->{banks}, 1, sub {
+        my ($inst, $number, $found) = @_;
+        return unless $found && $inst->{in_block} && $found->[1]{in_block} && !defined $found->[1]{guard};
+        my $control = $found->[1]{control};
+        $control->{reuse} |= 1 << $number if $control->{stall} <= 2 && !$control->{yield};
     });
     return;
 }

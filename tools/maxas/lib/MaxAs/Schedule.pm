@@ -6,22 +6,19 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(max min);
 use MaxAs::Access qw(reads_constant);
-use MaxAs::Depend qw(probe accesses aliases latency dependences is_fence);
+use MaxAs::Depend qw(probe accesses aliases latency apart dependences is_fence);
 use MaxAs::Fail qw(fail);
 use MaxAs::Macro qw(is_macro expand_macro);
 use MaxAs::Scoreboards qw(set_scoreboards promises $SCOREBOARD_CYCLES);
 our @EXPORT_OK = qw(schedule_items);
 
 my $MAX_STALL = 15;
-my $LONGEST   = 13;    # cycles: the longest fixed latency
+my $LONGEST   = 24;    # cycles: no fixed latency is longer
 
 # Items of a kernel to items without block marks.
 sub schedule_items {
     my ($items, $registers, $env, %opt) = @_;
     my @pieces = _pieces($items);
-    my ($block) = grep { $_->{type} eq 'open' } @$items;
-    fail($block->{at}, '<SCHEDULE_BLOCK> is not available for sm_90: write the order and the stalls')
-        if $block && $env->{table}{word_bits} > 64;
     return map { @{ $_->{items} } } @pieces unless grep { $_->{block} } @pieces;
     my @code = grep { $_->{type} eq 'instr' } map { @{ $_->{items} } } @pieces;
     for my $n (0 .. $#code) {
@@ -35,12 +32,12 @@ sub schedule_items {
         my $run = $piece->{items};
         if ($piece->{block}) {
             $_->{force} ||= is_fence($_) for @$run;    # jumps and barriers need the stall their author gave them
-            push @out, _schedule($run, dependences($run, $alias, $promises), _pending(\@out, $registers), $out[-1], $opt{debug});
+            push @out, _schedule($run, dependences($run, $alias, $promises), \@out, $env, $opt{debug});
         }
         else { push @out, @$run }
     }
-    _cover_block_ends(\@out, $registers);
-    delete @{$_}{qw(row args mods accesses serial)} for @out;
+    _cover_block_ends(\@out, $env);
+    delete @{$_}{qw(row args mods accesses serial latencies)} for @out;
     return @out;
 }
 
@@ -81,37 +78,29 @@ sub _pieces {
     return @pieces;
 }
 
-# Results still on their way when the instructions so far have issued: { key => cycles left }, for what came last.
+# What may still be under way when the instructions so far have issued: [instruction, cycles since its issue], ...
 sub _pending {
-    my ($out, $registers) = @_;
-    my ($elapsed, %left) = (0);
-    for my $item (reverse @$out) {
-        next if $item->{type} ne 'instr';
+    my ($out) = @_;
+    my ($elapsed, @found) = (0);
+    for my $item (grep { $_->{type} eq 'instr' } reverse @$out) {
         $elapsed += $item->{control}{stall};
         last if $elapsed >= $LONGEST;
-        for my $board (set_scoreboards($item)) {
-            my $rest = $SCOREBOARD_CYCLES - $elapsed;
-            $left{"S$board"} = $rest if $rest > ($left{"S$board"} // 0);
-        }
-        for my $key (keys %{ accesses($item, $registers)->{write} }) {
-            next unless $item->{row}{cls}{latency} eq 'fixed';
-            my $rest = latency($item, $key) - $elapsed;
-            $left{$key} = $rest if $rest > 0 && $rest > ($left{$key} // 0);
-        }
+        push @found, [$item, $elapsed];
     }
-    return \%left;
+    return \@found;
 }
 
 sub _schedule {
-    my ($run, $edges, $pending, $before, $debug) = @_;
+    my ($run, $edges, $out, $env, $debug) = @_;
     return unless @$run;
-    my $state = { run => $run, edges => $edges, done => {}, clock => 0, previous => undef, order => [],
+    my ($pending, $before) = (_pending($out), $out->[-1]);
+    my $state = { env => $env, run => $run, edges => $edges, done => {}, clock => 0, previous => undef, order => [],
         dependents => _dependents($edges), at_least => [map { _pending_wait($_, $pending) } @$run], issued => [] };
     while (@{ $state->{order} } < @$run) {
         my $pick = _pick($state);
         _issue($state, $pick, $before, $debug);
     }
-    return map { $run->[$_] } @{ $state->{order} };
+    return (@{ $state->{idle}{first} // [] }, map { ($run->[$_], @{ $state->{idle}{$_} // [] }) } @{ $state->{order} });
 }
 
 sub _dependents {
@@ -121,13 +110,20 @@ sub _dependents {
     return \@count;
 }
 
+# Cycles that an instruction must wait for what is under way.
 sub _pending_wait {
     my ($inst, $pending) = @_;
-    my $access = $inst->{accesses};
-    my @waits = map { ($pending->{$_} // 0) - $access->{read}{$_} } keys %{ $access->{read} };
-    push @waits, map { ($pending->{$_} // 0) - latency($inst, $_) + 1 } grep { $pending->{$_} } keys %{ $access->{write} };
-    push @waits, map { $pending->{"S$_"} // 0 } grep { $inst->{control}{wait} >> $_ & 1 } 0 .. 5;
-    return max(0, @waits);
+    my ($access, @waits) = ($inst->{accesses}, 0);
+    for my $entry (@$pending) {
+        my ($from, $elapsed) = @$entry;
+        push @waits, map { $SCOREBOARD_CYCLES - $elapsed } grep { $inst->{control}{wait} >> $_ & 1 } set_scoreboards($from);
+        next unless $from->{row}{cls}{latency} eq 'fixed';
+        for my $key (keys %{ $from->{accesses}{write} }) {
+            push @waits, latency($from, $key, $inst) - $elapsed - $access->{read}{$key} if exists $access->{read}{$key};
+            push @waits, apart($from, $inst, $key) - $elapsed if $access->{write}{$key} && latency($from, $key) > $elapsed;
+        }
+    }
+    return max(@waits);
 }
 
 # The best instruction whose predecessors have all issued: [index, stall of the previous one].
@@ -168,7 +164,10 @@ sub _stall {
     my $last = $run->[$previous];
     return 0 if $needed <= 0 && _can_pair($state, $last, $inst, $previous, $i);
     my $spacing = $last->{row}{class} eq $inst->{row}{class} ? $inst->{row}{cls}{sched_throughput} : 1;
-    return min($MAX_STALL, max(1, $needed, $spacing, $last->{force} ? $last->{control}{stall} : 0));
+    # An instruction of these occupies its unit for all that come there.
+    $spacing = $last->{row}{cls}{pipe} eq $inst->{row}{cls}{pipe} ? $last->{row}{cls}{sched_throughput} : 1 if $inst->{latencies};
+    my $stall = max(1, $needed, $spacing, $last->{force} ? $last->{control}{stall} : 0);
+    return $inst->{latencies} ? $stall : min($MAX_STALL, $stall);
 }
 
 sub _can_pair {
@@ -183,9 +182,9 @@ sub _issue {
     my ($state, $pick, $before, $debug) = @_;
     my ($i, $stall) = @$pick;
     my ($run, $previous) = @{$state}{qw(run previous)};
-    if (defined $previous) { _set_stall($run->[$previous], $stall) }
+    if (defined $previous) { push @{ $state->{idle}{$previous} }, _stalled($run->[$previous], $stall, $state->{env}) }
     elsif ($stall && $before && $before->{type} eq 'instr') {
-        _set_stall($before, min($MAX_STALL, $before->{control}{stall} + $stall));
+        push @{ $state->{idle}{first} }, _stalled($before, $before->{control}{stall} + $stall, $state->{env});
     }
     $state->{paired}{$i} = 1 if defined $previous && $stall == 0;
     $state->{clock} += $stall;
@@ -199,6 +198,24 @@ sub _issue {
     return;
 }
 
+# Lets an instruction stall so long; what is more than a control code holds, as no fixed latency of Maxwell is, becomes
+# instructions that do nothing.
+sub _stalled {
+    my ($inst, $stall, $env) = @_;
+    _set_stall($inst, min($MAX_STALL, $stall));
+    return unless $inst->{latencies};
+    my @idle;
+    for (my $left = $stall - $MAX_STALL; $left > 0; $left -= $MAX_STALL) {
+        my $control = { wait => 0, read => 7, write => 7, reuse => 0, yield => 0, stall => 1 };
+        my $nop = { type => 'instr', at => $inst->{at}, control => $control, guard => undef, opcode => 'NOP', written => 'NOP',
+            operands => [], in_block => 1, accesses => { read => {}, write => {} } };
+        probe($nop, undef, $env);
+        _set_stall($nop, min($MAX_STALL, $left));
+        push @idle, $nop;
+    }
+    return @idle;
+}
+
 sub _set_stall {
     my ($inst, $stall) = @_;
     $inst->{control}{stall} = $stall;
@@ -210,34 +227,45 @@ sub _set_stall {
 # The last instruction of a block stalls long enough for what follows, as far as that can be seen: up to a jump,
 # behind which anything may come.
 sub _cover_block_ends {
-    my ($out, $registers) = @_;
+    my ($out, $env) = @_;
     my @code = grep { $_->{type} eq 'instr' } @$out;
+    my %behind;
     for my $i (0 .. $#code) {
         next unless $code[$i]{in_block} && ($i == $#code || !$code[ $i + 1 ]{in_block});
         my $own = $code[$i]{control}{stall};
-        my $wanted = max(1, $code[$i]{force} ? $own : 0, _needed_after(\@code, $i, $registers));
-        _set_stall($code[$i], min($MAX_STALL, $wanted)) if $wanted > $own || !$code[$i]{force};
+        my $wanted = max(1, $code[$i]{force} ? $own : 0, _needed_after(\@code, $i));
+        $behind{$i} = [_stalled($code[$i], $wanted, $env)] if $wanted > $own || !$code[$i]{force};
     }
+    my $n = 0;
+    @$out = map { my $item = $_; ($item, $item->{type} eq 'instr' ? @{ $behind{ $n++ } // [] } : ()) } @$out;
     return;
 }
 
 sub _needed_after {
-    my ($code, $i, $registers) = @_;
+    my ($code, $i) = @_;
     my $own = $code->[$i]{control}{stall};
     $code->[$i]{control}{stall} = 0;
-    my $left = _pending([@{$code}[0 .. $i]], $registers);
+    my $pending = _pending([@{$code}[0 .. $i]]);
     $code->[$i]{control}{stall} = $own;
     my ($needed, $elapsed) = (0, 0);
     for my $next (@{$code}[$i + 1 .. $#$code]) {
         last if $elapsed >= $LONGEST;
-        $needed = max($needed, _pending_wait($next, $left) - $elapsed);
+        $needed = max($needed, _pending_wait($next, $pending) - $elapsed);
         $elapsed += $next->{control}{stall};
         if ($next->{row}{cls}{pipe} eq 'branch') {
-            $needed = max($needed, map { $left->{$_} - $elapsed } grep { !/^S/ } keys %$left) unless $next->{row}{op} eq 'EXIT' && !defined $next->{guard};
+            $needed = max($needed, map { _slowest($_) - $elapsed } @$pending) unless $next->{row}{op} eq 'EXIT' && !defined $next->{guard};
             last;
         }
     }
     return $needed;
+}
+
+# Cycles until all that an instruction under way writes can be read by whatever comes.
+sub _slowest {
+    my ($entry) = @_;
+    my ($from, $elapsed) = @$entry;
+    return 0 unless $from->{row}{cls}{latency} eq 'fixed';
+    return max(0, map { latency($from, $_) - $elapsed } keys %{ $from->{accesses}{write} });
 }
 
 1;

@@ -21,6 +21,8 @@ sub _unit {
     my ($inst) = @_;
     my $class = $inst->{row}{cls};
     return '' if $class->{latency} eq 'fixed';
+    # Special registers and the slow unit have queues of their own.
+    return $class->{pipe} =~ /^(?:xu|sreg)$/ ? $class->{pipe} : 'mio' if $inst->{latencies};
     return $class->{pipe} eq 'tex' ? 'lsu' : $class->{pipe};
 }
 
@@ -100,7 +102,7 @@ sub _behind_waits {
 sub _surely {
     my ($inst, $setter, $mask, $need) = @_;
     return 0 unless grep { $mask >> $_ & 1 } _telling($setter, $need);
-    return $inst == $setter || !_telling($inst, $need) && $inst->{row}{op} eq $setter->{row}{op} && _unit($inst) ne 'sfu';
+    return $inst == $setter || !$inst->{latencies} && !_telling($inst, $need) && $inst->{row}{op} eq $setter->{row}{op} && _unit($inst) ne 'sfu';
 }
 
 # The barriers of an instruction that tell that it has read its operands, or that it is done.

@@ -38,7 +38,7 @@ sub load {
     my $data = JSON::PP->new->decode($text);
     my $self = bless { classes => $data->{classes}, reuse_entries => $data->{operand_cache}{entries},
         banks => $data->{banks}{count}, param_base => $data->{bank0}{params}, word_bits => $data->{word_bits} // 64, guard_lsb => $data->{guard}{lsb} // 16,
-        index => $data->{index} // { lsb => 56, width => 8 }, name => $data->{name} // 'Maxwell', rows => [], by_op => {}, opcode_memo => {} }, $class;
+        index => $data->{index} // { lsb => 56, width => 8 }, name => $data->{name} // 'Maxwell', latencies => $data->{latencies}, rows => [], by_op => {}, opcode_memo => {} }, $class;
     $self->_special_registers($data);
     $self->{cc_name} = $data->{sets}{cc};
     $self->{cc_number} = { map { substr($data->{sets}{cc}{$_}, 1) => 0 + $_ } keys %{ $data->{sets}{cc} } };
