@@ -16,7 +16,7 @@ from typing import NamedTuple
 from .product import GROUP
 
 FEW_CHANNELS = 32
-FEWER = 128  # channels, of which sums in launches are cut in two at most
+FEWER = 128  # see needs_slices
 _MOST = 512  # channels that launches sum at once at most
 OTHERS = 16  # see in_parts; by experiment 8 to 14, F(2x2, 3x3) to F(4x4, 5x5)
 Matrix = tuple[tuple[Fraction, ...], ...]
@@ -46,15 +46,19 @@ class Points:
     def serves(self, padding: int) -> bool:
         return min(padding, self.taps // 2) < len(self.errors)
 
-    def together(self, channels: int, launches: bool = False) -> int:
+    def together(self, channels: int, slices: int = 0) -> int:
         """How many of so many channels are summed at once, unless smaller errors are asked for: groups of them. Of two
         parts one is larger, since not all blocks keep their sums at the same time then (product.inc); that costs 3 % of
-        the error. Where parts are `launches` of their own (sm_90), which cost more, F(4x4, 3x3) has them only where
-        whole sums came out beyond 1e-6 on an H200, with 64 and 128 channels, and where `_MOST` are summed."""
-        most, halved = self.most, self.halved
-        if launches and most > FEWER:
-            most, halved = _MOST, halved and channels <= FEWER
-        return min(channels, most, groups(-(-5 * channels // 8)) if halved else channels)
+        the error. On sm_90 blocks of two and more `slices` have parts anyway; for others parts are launches."""
+        most, halved = self.most, self.halved and slices < 2
+        if slices and most > FEWER:
+            most, halved = _MOST, False
+        return min(channels, most * max(1, slices), groups(-(-5 * channels // 8)) if halved else channels)
+
+    def needs_slices(self, channels: int) -> bool:
+        """Whether whole sums came out beyond 1e-6 on an H200: those of F(4x4, 3x3) with 64 and 128 channels. In two
+        launches they took up to 40 % longer, so that only kernels with slices serve there on sm_90."""
+        return self.halved and self.most > FEWER and channels <= FEWER
 
     def expected_error(self, channels: int, padding: int, fewest_rows: int, fewest_columns: int,
                        together: int | None = None) -> float:
@@ -90,7 +94,7 @@ def _points(outputs: int, taps: int, finite: str, errors: tuple[float, ...], mos
 
 TABLE = (
     _points(2, 3, "0 1 -1", (2e-7, 3e-7), 80, True, 1.2e-7),
-    _points(4, 3, "0 11/16 -11/16 23/16 -23/16", (7e-7, 1.15e-6), 320, True, 7.5e-7),
+    _points(4, 3, "0 11/16 -11/16 23/16 -23/16", (7e-7, 1.13e-6), 320, True, 9.2e-7),
     _points(3, 5, "1/4 -1/4 7/8 -7/8 7/4 -7/4", (8e-7, 1e-6, 1.4e-6), _MOST, False, 9e-7),
     _points(4, 5, "0 1 -1 1/2 -1/2 2 -2", (2e-6,), _MOST, False, 1.5e-6),
 )

@@ -101,8 +101,9 @@ def candidates(problem: Problem) -> Candidates:
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
     return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.label}"
             + f"_parts{-(-c // some)}" * (some < most): partial(_plan, problem, p, spec, some)
-            for p in serving for spec in (*product.KERNELS, *product.NATIVE) if spec.layout == layout
-            for most in (p.together(c, bool(spec.arch)),)
+            for p in serving for spec in (*product.KERNELS, *product.NATIVE)
+            if spec.layout == layout and not (spec.arch and spec.slices < 2 and p.needs_slices(c))
+            for most in (p.together(c, spec.slices if spec.arch else 0),)
             for some in sorted({min(most, groups(most // fewer)) for fewer in _FEWER}, reverse=True)}
 
 
@@ -133,7 +134,8 @@ def _plan(problem: Problem, points: Points, spec: product.ProductKernel, channel
         notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
     if channels < s.C:
         notes.append(f"sums of {channels} channels at a time are added, which makes smaller errors")
-    error = points.expected_error(s.C, max(s.pad_h, s.pad_w, 0), min(r - s.pad_h, s.H), min(r - s.pad_w, s.W), channels)
+    error = points.expected_error(s.C, max(s.pad_h, s.pad_w, 0), min(r - s.pad_h, s.H), min(r - s.pad_w, s.W),
+                                  min(channels, product.GROUP * spec.share(channels, 1)))
     return make(problem, "winograd", spec, launches, regions, notes, error)
 
 
