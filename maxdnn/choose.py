@@ -43,7 +43,9 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
         problem = replace(problem, most_workspace=chip.memory // 4)
     made: dict[str, Plan] = {}
     refused: ShapeError | None = None
-    for name, make in _candidates(problem, algorithm, families or registry.FAMILIES):
+    of_the_chip = tuple(f for f in families or registry.FAMILIES
+                        if not f.kernels or any(k.arch in (None, chip.arch) for k in f.kernels))
+    for name, make in _candidates(problem, algorithm, of_the_chip):
         try:
             one = make()
         except ShapeError as e:

@@ -250,7 +250,7 @@ def test_views_are_read_where_they_lie(name, layout):
     found = conv_fprop(images, filters, padding=1, layout=layout)
     assert abs(found - want).max() < 1e-4
     walking = problem.walking("images", tuple(x // 4 for x in images.strides))
-    assert pixels.FAMILY.refuses(walking) is None and set(served_by(walking)) == {"pixels"}
+    assert pixels.FAMILY.refuses(walking) is None and set(served_by(walking)) - {"pixels_sm90"} == {"pixels"}
 
 
 def served_by(problem):

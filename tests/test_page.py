@@ -283,14 +283,6 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(
     assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_may_not_be_written_to_is_told_before_the_work(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("maxdnn.timing.call", None)
-    monkeypatch.setattr("maxdnn.files.os.access", lambda path, how: False)  # who runs the tests may be allowed all
-    assert cli.main(["simulate", "64,1,1,1,64,1,1", "--html", str(tmp_path / "page.html")]) == 1
-    assert f"--html: nothing may be written to the folder {tmp_path}" in capsys.readouterr().err
-
-
 def test_the_source_of_another_kernel_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch,
                                                                  capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("maxdnn.timing.call", None)

@@ -101,7 +101,7 @@ def test_the_documented_error_holds_for_many_tiles_and_few():
     for shape in (ConvShape(8, 12, 16, 16, 12, 3, 3, 1, 1), ConvShape(8, 12, 14, 14, 12, 5, 5, 1, 2),
                   ConvShape(1, 2, 4, 4, 3, 3, 3)):
         for layout in LAYOUTS:
-            (names,) = [x for x in winograd(shape, layout, "filters").values() if "_64" in x[0]]
+            (names,) = [x for x in winograd(shape, layout, "filters").values() if "_64" in x[0] and "sm90" not in x[0]]
             made = plan(shape, layout=layout, kind="filters", kernel=names[0])
             arrays = {role: np.random.default_rng(5).uniform(-1, 1, size).astype(np.float32)
                       for role, size in made.array_shapes().items()}

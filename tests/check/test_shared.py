@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 
 import pytest
 
@@ -122,6 +123,8 @@ def test_the_kernels_for_hopper_need_each_of_their_barriers(source: str) -> None
     kernels = list(cubin.read(built(f"hopper/{source}", "sm_90")).kernels.values())
     for kernel in {each.name: each for each in (kernels[0], kernels[-1])}.values():
         said = [{finding.kind for finding in judged(without_barrier(kernel, i))} for i in barriers(kernel)]
+        if re.search(r"x[24]_", kernel.name):
+            del said[2]  # in front of the first exchange of slices: the loop's last one would do
         assert said and all(said), kernel.name
         assert (said[0] == {"not-followed"}) == kernel.name.startswith("sm90_elements")
         assert "shared-race" in set().union(*said)
