@@ -131,6 +131,10 @@ def _required(producer: Instruction, key: Key, consumer: Instruction, role: str)
 _QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu", "sreg": "sreg"}
 
 
+def _queue(inst: Instruction) -> str:
+    return _QUEUES.get(_class(inst), "")
+
+
 def loads_memory(inst: Instruction) -> bool:
     """Whether it loads from memory, constants aside."""
     return inst.access is not None and inst.access.does == "load" and not inst.touches("constant")
@@ -196,14 +200,14 @@ class Checker:
             for at in state.written.get(key, ()):
                 self._report("not-awaited", key, at, index, None, None,
                              "is read, and no wait tells that it is there", "set a write barrier and wait for it")
-        queue = _QUEUES.get(_class(inst), "")
+        queue = _queue(inst)
         for key, _ in _writes(inst):
             for at in state.written.get(key, ()):
-                if not queue or _QUEUES.get(_class(self.code[at]), "") != queue:
+                if not queue or _queue(self.code[at]) != queue:
                     self._report("overtaken", key, at, index, None, None,
                                  "is written, and something under way will write it later", "wait for that")
             for at in state.read.get(key, ()):
-                if at != index and (not queue or _QUEUES.get(_class(self.code[at]), "") != queue):
+                if at != index and (not queue or _queue(self.code[at]) != queue):
                     self._report("still-read", key, at, index, None, None,
                                  "is written, and something under way may not have read it",
                                  "set a read barrier and wait for it")
@@ -291,7 +295,7 @@ class Checker:
         guard, its = ((x.guard.index, x.guard.negated) for x in (this, other))
         if not read and loads_memory(other) and guard != (PT, False) and (guard != its or earlier in state.apart):
             return False
-        same = _QUEUES.get(_class(other), "") == queue
+        same = _queue(other) == queue
         return same and (read or queue == "xu" or _order(other) == _order(this) != "")
 
     def _report(self, kind: str, key: Key, producer: int, consumer: int, need: int | None, have: int | None, what: str,

@@ -53,6 +53,10 @@ class FiltersKernel(TileKernel):
         """Of the problems whose filters lie like its results."""
         return "CHWN" if self.inner == "k" else "NCHW"
 
+    def oriented(self, elements: int, filters: int) -> tuple[int, int]:
+        """What belongs to its rows and to its columns; and the other way round."""
+        return (elements, filters) if self.inner == "k" else (filters, elements)
+
 
 def _kernel(inner: str) -> FiltersKernel:
     return FiltersKernel(f"sconv_filters_64x64_{inner}", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600,
@@ -169,7 +173,7 @@ def split(problem: Problem, spec: FiltersKernel, splits: int, passes: Passes, be
         return name
     if spec.layout != problem.layout:
         out = region("turned", size)
-        rows, columns = (s.patch, s.K) if spec.inner == "k" else (s.K, s.patch)
+        rows, columns = spec.oriented(s.patch, s.K)
         after.append(transpose("out", out, rows, columns, "the result changes layout"))
     if splits == 1:
         launches = [*passes(out, 1, ending)]
@@ -206,7 +210,7 @@ def _passes(s: ConvShape, terms: _Terms, spec: FiltersKernel, images: str, gradi
             ending: Mapping[str, Value]) -> Iterator[Launch]:
     """One launch, or several for many groups of the layer."""
     k, c = s.K // s.groups, s.C // s.groups
-    rows, columns = (s.patch, k) if spec.inner == "k" else (k, s.patch)
+    rows, columns = spec.oriented(s.patch, k)
     out_row, out_batch = (s.K, k) if spec.inner == "k" else (s.patch, k * s.patch)
     vectors = out != "out" and not (out_row % 4 or out_batch % 4)
     flags = ending["flags"]
@@ -233,7 +237,7 @@ def _passes(s: ConvShape, terms: _Terms, spec: FiltersKernel, images: str, gradi
     textures: dict[str, str | Part] = {"tex_I": images, "tex_G": gradients}
     if spec.arch:
         values, textures = values | {"maps": images, "gradients": gradients}, {}
-    tile_y, tile_x = spec.tile if spec.inner == "k" else spec.tile[::-1]
+    tile_y, tile_x = spec.oriented(*spec.tile)
     most = MAX_BLOCKS // splits
     for first in range(0, s.groups, most):
         count = min(most, s.groups - first)
@@ -264,17 +268,22 @@ def native_work(spec: FiltersKernel, share: int, blocks: int, between: float, nb
                 warps=warps, ends=_LATENCY)
 
 
+def result_limits(s: ConvShape, splits: int) -> tuple[tuple[str, int, int, str], ...]:
+    """Of what the results of these kernels may be, for `within`."""
+    return ((f"parts {splits} x C x R x S x K", splits * s.patch * s.K, MAX_ELEMENTS, "elements"),
+            ("tiles of 64 elements or filters", max(-(-s.patch // 64), -(-s.K // s.groups // 64)), MAX_GRID_YZ,
+             "blocks along y of a grid"))
+
+
 def _check_limits(s: ConvShape, terms: _Terms, splits: int) -> None:
-    images, size = terms.groups * GROUP // (s.P * s.Q), s.patch * s.K
+    images = terms.groups * GROUP // (s.P * s.Q)
     within(s, (
         ("maps C x H x W x N", s.C * s.H * s.W * images, TEXEL_FLOATS * MAX_TEXELS, "elements, the reach of a texture"),
         ("gradients K x P x Q x N", s.K * s.P * s.Q * images, TEXEL_FLOATS * MAX_TEXELS,
          "elements, the reach of a texture"),
-        (f"parts {splits} x C x R x S x K", splits * size, MAX_ELEMENTS, "elements"),
         ("rows and columns H, W + 2 padding", max(s.H + 2 * s.pad_h, s.W + 2 * s.pad_w), MAX_SIDE,
          "where gradients of filters are computed"),
-        ("tiles of 64 elements or filters", max(-(-s.patch // 64), -(-s.K // s.groups // 64)), MAX_GRID_YZ,
-         "blocks along y of a grid"),
+        *result_limits(s, splits),
     ))
 
 
@@ -282,12 +291,12 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     """What the kernels of this family promise."""
     v, spec = launch.numbers, launch.spec
     assert isinstance(spec, FiltersKernel)
-    (x, y, z), tile = launch.grid, spec.tile if spec.inner == "k" else spec.tile[::-1]
+    (x, y, z), tile = launch.grid, spec.oriented(*spec.tile)
     assert (y, x) == (-(-v["m"] // tile[0]), -(-v["n"] // tile[1]))
     signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("i_start", "i_wrap", "start_h", "start_w", "end_w")}
     assert signed["i_wrap"] == v["i_p"] - v["q"] * v["i_q"]
     assert signed["end_w"] == signed["start_w"] + v["q"] * v["str_w"]
-    elements, filters = (v["m"], v["n"]) if spec.inner == "k" else (v["n"], v["m"])
+    elements, filters = spec.oriented(v["m"], v["n"])
     e, k = np.arange(elements), np.arange(filters)
     c, r, s = e // v["rs"], e % v["rs"] // v["s"], e % v["s"]
     places = ("maps", "gradients") if spec.arch else ("tex_I", "tex_G")

@@ -14,15 +14,14 @@ from .family import Candidates, Family, Memory, finish, refuses_strided, seen, s
 from .filters import (
     GROUP,
     MAX_BLOCKS,
-    MAX_ELEMENTS,
     VECTORS,
     FiltersKernel,
     native_kernel,
     native_work,
+    result_limits,
     split,
     splits_of,
 )
-from .layout import MAX_GRID_YZ
 from .pixels import magic
 
 _REACH = 2**32 // FLOAT_BYTES  # elements: maps and gradients are counted in bytes of 32 bits
@@ -81,7 +80,7 @@ def _passes(s: ConvShape, spec: FiltersKernel, out: str, splits: int,
             ending: Mapping[str, Value]) -> Iterator[Launch]:
     """One launch, or several for many groups of the layer."""
     k, c, pixels = s.K // s.groups, s.C // s.groups, s.P * s.Q
-    rows, columns = (s.patch, k) if spec.inner == "k" else (k, s.patch)
+    rows, columns = spec.oriented(s.patch, k)
     out_row, out_batch = (s.K, k) if spec.inner == "k" else (s.patch, k * s.patch)
     vectors = out != "out" and not (out_row % 4 or out_batch % 4)
     flags = ending["flags"]
@@ -109,7 +108,7 @@ def _passes(s: ConvShape, spec: FiltersKernel, out: str, splits: int,
         values[name] = divisor
         values[f"{name}_magic"], values[f"{name}_shift"] = magic(divisor, limit)
     doing = f"{spec.tile[0]} filter elements x {spec.tile[1]} filters each" + ", a part of each sum" * (splits > 1)
-    tile_y, tile_x = spec.tile if spec.inner == "k" else spec.tile[::-1]
+    tile_y, tile_x = spec.oriented(*spec.tile)
     tables = {"borders": _borders(s)} if spec in BORDERED else {}
     most = MAX_BLOCKS // splits
     for first in range(0, s.groups, most):
@@ -126,9 +125,7 @@ def _check_limits(s: ConvShape, splits: int) -> None:
         ("maps N x C x H x W", s.N * s.C * s.H * s.W, _REACH, "elements"),
         ("gradients N x K x P x Q", s.N * s.K * s.P * s.Q, _REACH, "elements"),
         ("terms N x P x Q", s.N * s.P * s.Q + GROUP, MAX_TERMS, "pixels"),
-        (f"parts {splits} x C x R x S x K", splits * s.patch * s.K, MAX_ELEMENTS, "elements"),
-        ("tiles of 64 elements or filters", max(-(-s.patch // 64), -(-s.K // s.groups // 64)), MAX_GRID_YZ,
-         "blocks along y of a grid"),
+        *result_limits(s, splits),
     ))
 
 
@@ -136,7 +133,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     """What the kernels of this family promise."""
     v, spec = launch.numbers, launch.spec
     assert isinstance(spec, FiltersKernel)
-    (x, y, z), tile = launch.grid, spec.tile if spec.inner == "k" else spec.tile[::-1]
+    (x, y, z), tile = launch.grid, spec.oriented(*spec.tile)
     assert (y, x) == (-(-v["m"] // tile[0]), -(-v["n"] // tile[1])) and v["groups"] == -(-v["terms"] // GROUP)
     signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("i_start", "step_p", "step_q")}
     back = -signed["step_p"] // FLOAT_BYTES, -signed["step_q"] // FLOAT_BYTES
@@ -149,7 +146,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                         ("g_step", -(whole * v["g_n"] + FLOAT_BYTES * (back[0] * v["q"] + back[1]))),
                         ("g_wrap", FLOAT_BYTES * v["pq"] - v["g_n"])):
         assert v[name] == value % 2**32, name
-    elements, filters = (v["m"], v["n"]) if spec.inner == "k" else (v["n"], v["m"])
+    elements, filters = spec.oriented(v["m"], v["n"])
     e, k = np.arange(elements)[:, None], np.arange(filters)[:, None]
     r, s = e % v["rs"] // v["s"], e % v["s"]
     row_i = e // v["rs"] * v["i_c"] + r * v["i_r"] + s * v["i_s"]

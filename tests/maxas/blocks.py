@@ -219,15 +219,20 @@ class Author:
         written = {d, x} if kind == 0 else {d}
         self.add(guard + text, written, {a, b, c} | written, expanded=tuple(guard + part for part in parts))
 
+    def _place(self) -> tuple[int, str, str, str, int, str, set[str], int]:
+        """Where an access may go: an offset, registers with an address in shared memory and in global memory, with its
+        upper half; and a vector: its words, its name, its registers, the offset of a row of the thread's own memory."""
+        rng = self.rng
+        at, base, far, size = 4 * rng.randrange(32), rng.choice(SHARED), rng.choice(GLOBAL), rng.choice([2, 4])
+        wide, covered = self._aligned(size)
+        return (at, base, far, f"R{int(far[1:]) + 1}", size, wide, covered,
+                4 * size * rng.randrange(_WINDOW // 4 // size))
+
     def _load(self, guard: str, barrier: bool | None = None, only: str = "") -> bool:
         rng, d, a = self.rng, self._any(), self._any()
-        at, base, far = 4 * rng.randrange(32), rng.choice(SHARED), rng.choice(GLOBAL)
-        size = rng.choice([2, 4])
-        wide, covered = self._aligned(size)
+        at, base, far, high, size, wide, covered, row = self._place()
         pair, halves = self._aligned(2)
         other, others = self._aligned(2)
-        row = 4 * size * rng.randrange(_WINDOW // 4 // size)
-        high = f"R{int(far[1:]) + 1}"
         forms: dict[str, list[tuple[str, set[str], set[str]]]] = {
             "LDS": [(f"LDS {d}, [{base}+0x{at:x}]", {d}, {base}),
                     (f"LDS.{32 * size} {wide}, [R6+0x{row:x}]", covered, set())],
@@ -247,10 +252,7 @@ class Author:
 
     def _store(self, guard: str) -> None:
         rng, a = self.rng, self._any()
-        at, base, far, size = 4 * rng.randrange(32), rng.choice(SHARED), rng.choice(GLOBAL), rng.choice([2, 4])
-        wide, covered = self._aligned(size)
-        row = 4 * size * rng.randrange(_WINDOW // 4 // size)
-        high = f"R{int(far[1:]) + 1}"
+        at, base, far, high, size, wide, covered, row = self._place()
         text, reads = rng.choice([
             (f"STS [{base}+0x{at:x}], {a}", {base, a}), (f"STS.{32 * size} [R6+0x{row:x}], {wide}", covered),
             (f"STG.E [{far}+0x{at:x}], {a}", {far, high, a}), (f"STG.E.{32 * size} [R4+0x{row:x}], {wide}", covered),

@@ -19,7 +19,6 @@ from tests.maxas import blocks, tool
 from tests.maxas.blocks import INDEX, POOLED, SHARED, Line
 
 THREADS, _WINDOW = 32, 256
-GLOBAL = ("R36", "R38")
 UNIFORM = [f"UR{n}" for n in range(8, 14)]
 _QUEUE = {"LDS": ("mio", "shared"), "LDG": ("mio", ""), "LDC": ("mio", ""), "STS": ("mio", ""), "STG": ("mio", ""),
           "REDG": ("mio", ""), "ATOMS": ("mio", ""), "SHFL": ("mio", "exchange"), "S2R": ("sreg", ""),
@@ -105,11 +104,7 @@ class Author(blocks.Author):
 
     def _load(self, guard: str, barrier: bool | None = None, only: str = "") -> bool:
         rng, d, a = self.rng, self._any(), self._any()
-        at, base, far = 4 * rng.randrange(32), rng.choice(SHARED), rng.choice(GLOBAL)
-        size = rng.choice([2, 4])
-        wide, covered = self._aligned(size)
-        row = 4 * size * rng.randrange(_WINDOW // 4 // size)
-        high = f"R{int(far[1:]) + 1}"
+        at, base, far, high, size, wide, covered, row = self._place()
         forms: dict[str, list[tuple[str, set[str], set[str]]]] = {
             "LDS": [(f"LDS {d}, [{base}+0x{at:x}]", {d}, {base}),
                     (f"LDS.{32 * size} {wide}, [R6+0x{row:x}]", covered, set())],
@@ -129,10 +124,7 @@ class Author(blocks.Author):
 
     def _store(self, guard: str) -> None:
         rng, a = self.rng, self._any()
-        at, base, far, size = 4 * rng.randrange(32), rng.choice(SHARED), rng.choice(GLOBAL), rng.choice([2, 4])
-        wide, covered = self._aligned(size)
-        row = 4 * size * rng.randrange(_WINDOW // 4 // size)
-        high = f"R{int(far[1:]) + 1}"
+        at, base, far, high, size, wide, covered, row = self._place()
         text, reads = rng.choice([
             (f"STS [{base}+0x{at:x}], {a}", {base, a}), (f"STS.{32 * size} [R6+0x{row:x}], {wide}", covered),
             (f"STG.E desc[UR4][{far}.64+0x{at:x}], {a}", {far, high, a}),

@@ -1,15 +1,19 @@
 """What the tests of direct convolutions in machine code of sm_90 share."""
 
 import numpy as np
+import pytest
 
 from maxdnn import cubin, engine
 from maxdnn.arrays import view
 from maxdnn.check import check_cubin
-from maxdnn.chips import Chip
+from maxdnn.chips import Chip, preset
+from maxdnn.choose import choose
 from maxdnn.cubins import cubin as built
+from maxdnn.errors import ShapeError
 from tests.contract import run_plan
 
 H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
+ANOTHER = Chip("another", 108, 1000.0, native=False, arch="sm_52")
 GUARD = np.float32(-7.25)
 
 
@@ -29,6 +33,15 @@ def run(plan, problem, rng, device, gap=32):
     assert (memory[:gap] == GUARD).all() and (memory[gap + size:] == GUARD).all()
     told = run_plan(plan, given | ({"out": before} if problem.reads_out else {}), **scalars)["out"].reshape(shape)
     return out, told
+
+
+def check_taken_there_alone(problem, kernels) -> None:
+    """Where machine code of sm_90 runs it is chosen for the problem, and nowhere else."""
+    plan = choose(problem, H200, algorithm="direct")
+    assert plan.spec in kernels and plan.spec.name in plan.explain()
+    assert not choose(problem, preset(), algorithm="direct").archs
+    with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
+        choose(problem, ANOTHER, plan.spec.name)
 
 
 def check_code(source, kernels) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from maxdnn import ConvShape, cubin
 from maxdnn.check import check_cubin
-from maxdnn.chips import Chip, preset
+from maxdnn.chips import preset
 from maxdnn.choose import choose
 from maxdnn.cubins import asset
 from maxdnn.cubins import cubin as built
@@ -22,8 +22,9 @@ from tests.check.test_shared import barriers, judged, without_barrier
 from tests.test_backward import CORNERS, check, families_of
 from tests.test_families import draw
 
+from .native import ANOTHER, H200
+
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
-H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
 NATIVE = (*texels.NATIVE, *filters_nchw.KERNELS)
 
 
@@ -67,7 +68,7 @@ def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(laye
     plan = choose(problem, H200, algorithm="direct")
     assert plan.spec in NATIVE and plan.spec.name in plan.explain()
     assert not choose(problem, preset(), algorithm="direct").archs
-    assert not choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), algorithm="direct").archs
+    assert not choose(problem, ANOTHER, algorithm="direct").archs
 
 
 def test_few_channels_or_filters_take_the_kernel_that_is_narrow_there_in_either_layout() -> None:

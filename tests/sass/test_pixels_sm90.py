@@ -11,13 +11,12 @@ from maxdnn.arrays import view
 from maxdnn.chips import Chip, preset
 from maxdnn.choose import choose
 from maxdnn.devices import find
-from maxdnn.errors import ShapeError
 from maxdnn.families import pixels_sm90
 from maxdnn.families.pixels_sm90 import KERNELS, Waves
 from maxdnn.problem import data, forward
 from tests.contract import run_plan
 
-from .native import H200, check_code, run
+from .native import H200, check_code, check_taken_there_alone, run
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
 
@@ -82,12 +81,7 @@ def test_views_of_images_are_read_where_they_lie() -> None:
 
 @pytest.mark.parametrize("images", [1, 8])
 def test_layers_of_few_images_take_machine_code_where_it_runs_and_nowhere_else(images: int) -> None:
-    problem = forward(ConvShape(images, 256, 28, 28, 256, 3, 3, 1, 1), layout="NCHW")
-    plan = choose(problem, H200, algorithm="direct")
-    assert plan.spec in KERNELS and plan.spec.name in plan.explain()
-    assert not choose(problem, preset(), algorithm="direct").archs
-    with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
-        choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), plan.spec.name)
+    check_taken_there_alone(forward(ConvShape(images, 256, 28, 28, 256, 3, 3, 1, 1), layout="NCHW"), KERNELS)
 
 
 def test_small_grids_are_split_and_so_are_the_last_images_of_large_ones() -> None:

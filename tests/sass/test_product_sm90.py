@@ -10,7 +10,7 @@ import pytest
 from maxdnn import ConvShape, cubin, engine
 from maxdnn.arrays import view
 from maxdnn.check import check_cubin
-from maxdnn.chips import Chip, preset
+from maxdnn.chips import preset
 from maxdnn.choose import choose
 from maxdnn.cubins import cubin as built
 from maxdnn.devices import find
@@ -23,8 +23,9 @@ from maxdnn.problem import forward, product
 from tests.contract import run_plan
 from tests.corpus import compiler
 
+from .native import ANOTHER, H200
+
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))  # every kernel once
-H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
 GUARD = np.float32(-7.25)
 SEEN_TO_RUN = {"ldg_uniform__Ra32", "uiadd3__URURUR_URURUR"}  # on an H200, in no compiled code here
 SOURCES = ("hopper/product_128x128", "hopper/product_64x64")
@@ -96,10 +97,9 @@ def test_the_choice_takes_machine_code_where_it_runs_and_nowhere_else() -> None:
     assert choose(large, H200).spec in NATIVE
     assert "sm90_product_128x128_nn" in choose(large, H200).explain()
     assert not choose(large, preset()).archs
-    ampere = Chip("another", 108, 1000.0, native=False, arch="sm_52")
-    assert not choose(large, ampere).archs
+    assert not choose(large, ANOTHER).archs
     with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
-        choose(large, ampere, "sm90_product_128x128_nn")
+        choose(large, ANOTHER, "sm90_product_128x128_nn")
 
 
 def test_few_tiles_have_slices_of_k_in_a_block_instead_of_a_second_launch() -> None:

@@ -8,17 +8,16 @@ import pytest
 
 from maxdnn import ConvShape, cubin
 from maxdnn.check import check_cubin
-from maxdnn.chips import Chip, preset
+from maxdnn.chips import preset
 from maxdnn.choose import choose
 from maxdnn.cubins import cubin as built
 from maxdnn.devices import find
-from maxdnn.errors import ShapeError
 from maxdnn.families import taps_sm90
 from maxdnn.families.taps_sm90 import KERNELS
 from maxdnn.layers import LAYERS
 from maxdnn.problem import data, forward
 
-from .native import H200, check_code, run
+from .native import H200, check_code, check_taken_there_alone, run
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
 SOURCE = "hopper/taps"
@@ -66,12 +65,7 @@ def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
 def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(layer) -> None:
-    problem = forward(layer.shape)
-    plan = choose(problem, H200, algorithm="direct")
-    assert plan.spec in KERNELS and plan.spec.name in plan.explain()
-    assert not choose(problem, preset(), algorithm="direct").archs
-    with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
-        choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), plan.spec.name)
+    check_taken_there_alone(forward(layer.shape), KERNELS)
 
 
 def test_the_last_pixels_of_a_layer_are_split_and_a_layer_that_exceeds_its_table_takes_several_launches() -> None:
