@@ -4,8 +4,9 @@ results must be something that the checker reports.
     python -m tests.gpu.mutants [--count N] [--runs R] [--seed S] [--kernels PART] [--seconds S] [--out FILE]
 
 takes N of all weaker codes, spread over kernels and kinds: a barrier less to wait for, a barrier that is not set, a
-stall of one cycle or of one cycle less, an operand that is kept for reuse. Each runs R times on a large and on a small
-problem, in processes that are replaced when a mutant faults or hangs. Exits with 1 if a wrong one was not reported."""
+stall of one cycle or of one cycle less, an operand that is kept for reuse. Each runs R times on a large problem, whole
+and in parts, on a small one and on two that add to what is there, in processes that are replaced when a mutant faults
+or hangs. Exits with 1 if a wrong one was not reported."""
 
 import argparse
 import collections
@@ -57,20 +58,21 @@ SHAPES = (  # large ones first
     ConvShape(36, 16, 6, 5, 72, 3, 3, 1, 1), ConvShape(68, 5, 7, 6, 40, 3, 2, (2, 1), 1),
     ConvShape(4, 24, 9, 7, 36, 1, 1), ConvShape(3, 10, 9, 8, 20, 3, 3, 1, 1),
 )
-PRODUCTS = ((1024, 300, 1000), (130, 41, 140))
+PRODUCTS = ((2200, 150, 2048), (67, 75, 83), (130, 41, 140))  # the first is a wave of tiles and a few
 
 
-def problems() -> Iterator[Problem]:
-    """Of every kind, large ones first."""
-    for shape in SHAPES:
+def problems(reads_out: bool = False) -> Iterator[Problem]:
+    """Of every kind, large ones first; `reads_out`: those that add to what is there, small ones first."""
+    for shape in reversed(SHAPES) if reads_out else SHAPES:
         for layout in LAYOUTS:
-            yield forward(shape, layout=layout, bias=True, activation="relu")
-            yield data(shape, layout=layout)
-            yield filters(shape, layout=layout)
-    for m, k, n in PRODUCTS:
+            yield forward(shape, layout=layout, bias=True, activation="relu", reads_out=reads_out)
+            yield data(shape, layout=layout, reads_out=reads_out)
+            yield filters(shape, layout=layout, reads_out=reads_out)
+    for m, k, n in PRODUCTS[1:] if reads_out else PRODUCTS:
         for ta in (False, True):
             for tb in (False, True):
-                yield product((k, m) if ta else (m, k), (n, k) if tb else (k, n), transpose_a=ta, transpose_b=tb)
+                yield product((k, m) if ta else (m, k), (n, k) if tb else (k, n), transpose_a=ta, transpose_b=tb,
+                              reads_out=reads_out)
 
 
 Key = tuple[str, str]  # source, kernel
@@ -82,22 +84,26 @@ def _native() -> set[Key]:
 
 
 def reached(part: str = "") -> dict[Key, list[Plan]]:
-    """Every native kernel with `part` in its name, with a plan of the largest and one of the smallest problem that has
-    one."""
-    every, kernels = list(problems()), sorted(key for key in _native() if part in key[1])
-    largest, smallest = _first(kernels, every), _first(kernels, reversed(every))
-    return {key: list(dict.fromkeys([largest[key], smallest[key]])) for key in kernels if key in largest}
+    """Every native kernel with `part` in its name, with plans of the largest problem that has one, whole and in parts,
+    of the smallest, and of two that add to what is there."""
+    every, adding = list(problems()), list(problems(reads_out=True))
+    kernels = sorted(key for key in _native() if part in key[1])
+    ways = [_first(kernels, every), _first(kernels, every, last=True), _first(kernels, reversed(every)),
+            _first(kernels, adding), _first(kernels, reversed(adding))]
+    return {key: list(dict.fromkeys(way[key] for way in ways if key in way)) for key in kernels if key in ways[0]}
 
 
-def _first(kernels: Sequence[Key], wanted: Iterable[Problem]) -> dict[Key, Plan]:
-    """The plan of the first problem that has one, by kernel: candidates are called by their kernels."""
+def _first(kernels: Sequence[Key], wanted: Iterable[Problem], last: bool = False) -> dict[Key, Plan]:
+    """The plan of the first problem that has one, by kernel, by the first or the last candidate of it: candidates are
+    called by their kernels."""
     found: dict[Key, Plan] = {}
     names = {name: (source, name) for source, name in kernels}
     for problem, family in itertools.product(wanted, registry.FAMILIES):
         open_ = {k.name for k in family.kernels if names.get(k.name, ("",)) not in [*found, ("",)]}
         if not open_ or problem.kind not in family.kinds or family.refuses(problem) is not None:
             continue
-        for candidate, make in family.candidates(problem).items():
+        candidates = family.candidates(problem).items()
+        for candidate, make in reversed(candidates) if last else candidates:
             for name in [name for name in open_ if candidate.startswith(name)]:
                 with contextlib.suppress(ShapeError):
                     found[names[name]] = make()
@@ -157,8 +163,9 @@ def _weaker(inst: Instruction) -> Iterator[tuple[str, Control]]:
 
 
 def mutants(kernels: Sequence[Key], count: int, seed: int) -> list[Mutant]:
-    """At most `count` of all, as many of each kernel, of its kinds in turn."""
-    found = []
+    """At most `count` of all, as many of each kernel, of its kinds in turn, kernels in turn: what is left out for want
+    of time is of all."""
+    shares = []
     for n, (source, name) in enumerate(kernels):
         rng, by_kind = random.Random(f"{seed} {name}"), {kind: list[Mutant]() for kind in KINDS}
         for index, inst in enumerate(_kernel(source, name).instructions):
@@ -167,8 +174,8 @@ def mutants(kernels: Sequence[Key], count: int, seed: int) -> list[Mutant]:
         for each in by_kind.values():
             rng.shuffle(each)
         turns = [m for turn in itertools.zip_longest(*by_kind.values()) for m in turn if m is not None]
-        found += turns[:count * (n + 1) // len(kernels) - count * n // len(kernels)]
-    return found
+        shares.append(turns[:count * (n + 1) // len(kernels) - count * n // len(kernels)])
+    return [m for turn in itertools.zip_longest(*shares) for m in turn if m is not None]
 
 
 # -- on the GPU -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ def test_every_native_kernel_is_reached_and_weakened_in_every_way() -> None:
 
 def test_a_mutant_is_judged_by_the_bits_of_the_kernel_as_it_is() -> None:
     """The virtual GPU takes any control code; another instruction gives other bits."""
-    key, (_, small) = next(iter(mutants.reached("sm90_product_128x128_nn").items()))
+    key, (_, parts, small, *_) = next(iter(mutants.reached("sm90_product_128x128_nn").items()))
+    assert "rows of tiles, which do not fill" in parts.explain()
     stand = mutants.Stand(find.host(), {key: [small]})
     [weaker] = mutants.mutants([key], 1, seed=1)
     assert stand.verdict(weaker, 1) == "right" and weaker.reported()
