@@ -1,5 +1,6 @@
 """Filters of one tap are matrices: without padding, stride and groups a convolution by them, and its gradient with
-respect to the images, are matrix products of arrays as they lie, by the kernels of matrix products."""
+respect to the images, are matrix products of arrays as they lie, by the kernels of matrix products. Those of sm_90 add
+the bias and cut what is negative themselves."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,10 +35,10 @@ def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     shape, layout = _product(problem)
     plain = not problem.activation and "bias" not in problem.roles
-    for spec in product.KERNELS:
+    for spec in (*product.KERNELS, *product.NATIVE):
         if spec.layout == layout:
             for splits in spec.splits(shape.K):
-                if splits > 1 or plain:  # only the sum of parts can do more than alpha and beta
+                if splits > 1 or plain or spec.arch:  # else only the sum of parts can do more than alpha and beta
                     found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 

@@ -250,7 +250,8 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
     flags = ending["flags"]
     assert isinstance(flags, int)
     values: dict[str, Value] = {
-        "out": out.place, "alpha": ending["alpha"], "beta": ending["beta"], "flags": flags & ADDS | _VECTORS * vectors,
+        "out": out.place, "alpha": ending["alpha"], "beta": ending["beta"],
+        "flags": (flags if spec.arch else flags & ADDS) | _VECTORS * vectors,
         "m": shape.M, "n": shape.N, "k": shape.K, "groups": groups, "share": share, "splits": splits,
         "split_magic": -(-2**31 // splits),
         "a_row": a_row, "a_batch": a.batch // TEXEL_FLOATS, "a_step": GROUP * a_row if spec.layout[0] == "t" else 2,
@@ -267,7 +268,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
     if not spec.arch:
         values |= {"run": groups_of_run, "lead": share - (runs - 1) * groups_of_run}
     else:
-        values |= {"a": a.place, "b": b.place}
+        values |= {"a": a.place, "b": b.place, "bias": ending.get("bias", 0)}
         if tile == 128:
             values |= _tail_values(shape, tile, whole, tail)
         if spec.slices > 1:
@@ -382,7 +383,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
         if tail_rows:
             assert z == 1 and v["tail"] == tail_rows
             first = spec.tile * v["whole"]
-            finish(launch, memory, scalars, where[:first], a[:first] @ b.T, m[:first])
+            finish(launch, memory, scalars, where[:first], a[:first] @ b.T, m[:first, None])
             into = seen(memory, launch.values["parts"])
             for part in range(parts):
                 end = GROUP * (v["tail_first"] + part * v["tail_share"])
@@ -390,7 +391,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                 at = part * v["part_step"] + m[first:, None] * v["n"] + n + v["part_start"]
                 into[at % 2**32] = a[first:, terms] @ b[:, terms].T
             continue
-        finish(launch, memory, scalars, where, a @ b.T, m)
+        finish(launch, memory, scalars, where, a @ b.T, m[:, None])
 
 
 def _values(launch: Launch, memory: Memory, name: str, matrix: int, lines: np.ndarray, k: np.ndarray,
