@@ -4,6 +4,7 @@ are drawn (CI takes a sample)."""
 
 import os
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,6 +142,40 @@ def test_the_error_is_what_is_documented(layout):
             arrays, out = {role: a.transpose(1, 2, 3, 0) for role, a in arrays.items()}, out.transpose(1, 2, 3, 0)
         want, size = conv_reference(arrays["images"], arrays["filters"], padding=padding)
         assert (abs(out - want) / size).max() < documented
+
+
+def whole(made):
+    """The plan with all channels summed at once."""
+    *others, last = made.launches
+    assert last.numbers["ahead"]
+    return replace(made, launches=(*others, replace(last, values={**last.values, "ahead": 0})))
+
+
+@EITHER
+def test_more_than_32_channels_are_summed_in_halves_which_makes_smaller_errors(layout):
+    made = plan(ConvShape(2, 64, 20, 20, 32, 3, 3, 1, 1), layout=layout, kernel=NAME)
+    assert not plan(ConvShape(2, 32, 20, 20, 32, 3, 3, 1, 1), layout=layout, kernel=NAME).launches[-1].numbers["ahead"]
+    arrays = arrays_of(made)
+    outs = [conv_fprop(arrays["images"], arrays["filters"], plan=one) for one in (made, whole(made))]
+    if layout == "NCHW":
+        arrays = {role: a.transpose(1, 2, 3, 0) for role, a in arrays.items()}
+        outs = [a.transpose(1, 2, 3, 0) for a in outs]
+    want, _ = conv_reference(arrays["images"], arrays["filters"], padding=1)
+    halves, at_once = (np.sqrt(np.mean((out - want)**2)) for out in outs)
+    assert halves < 0.85 * at_once
+
+
+@EITHER
+@pytest.mark.parametrize("scale", [1.0, 2.0**-140, 2.0**-126, 2.0**100, 2.0**116])
+def test_halves_lose_nothing_of_sums_that_are_exact(layout, scale):
+    """Of small integers times a power of two, through numbers that are not normal and up to the largest ones: the same
+    bits, but that a sum of nothing may be -0."""
+    made = plan(ConvShape(2, 37, 9, 8, 33, 3, 3, 1, 1), layout=layout, kernel=NAME)
+    rng = np.random.default_rng(2)
+    images, filters = (rng.integers(-4, 5, size) for size in map(made.array_shapes().get, ("images", "filters")))
+    arrays = (images * np.float32(scale)).astype(np.float32), (4 * filters).astype(np.float32)
+    found = [conv_fprop(*arrays, plan=one) for one in (made, whole(made))]
+    assert np.isfinite(found[0]).all() and np.array_equal(*found) and np.count_nonzero(found[0]) > 1000
 
 
 @pytest.mark.parametrize("kind", [forward, data])

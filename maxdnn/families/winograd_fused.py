@@ -21,11 +21,14 @@ from . import winograd
 from .correlate import correlations, maps_of
 from .family import Candidates, Family, Memory, fused, seen
 from .pixels import magic
-from .toomcook import TABLE, Points, matrices
+from .toomcook import FEW_CHANNELS, TABLE, Points, matrices
 
 TILES, FILTERS = 32, 32  # of a block
 GROUP = 4
 """Channels that a loop iteration consumes."""
+
+HALVES = 270
+"""Issue slots of a warp that two halves of the channels take: between them and in the end."""
 
 MAX_BLOCKS = 2**31 - 1  # along x of a grid
 (POINTS,) = (points for points in TABLE if (points.outputs, points.taps) == (2, 3))
@@ -56,7 +59,7 @@ tiles of 2 x 2 results and {FILTERS} filters a block; see winograd_fused.inc. Gr
 x = ceil(tiles / {TILES}) * ceil(k / {FILTERS}).""", layout, slots, translated)
 
 
-KERNELS = _kernel("CHWN", (295, 548), 724), _kernel("NCHW", (295, 524), 724)
+KERNELS = _kernel("CHWN", (295, 554), 724), _kernel("NCHW", (295, 530), 724)
 _KERNELS: Mapping[str, FusedKernel] = {spec.layout: spec for spec in KERNELS}
 assert set(_KERNELS) == set(LAYOUTS)
 
@@ -115,7 +118,8 @@ def _run(layer: winograd.Layer, spec: FusedKernel, images: str, first: int, coun
     kt_magic, kt_shift = magic(filter_tiles, blocks)
     values: dict[str, Value] = tile | fused(problem, 0) | {
         "out": Part("out", at) if at else "out", "planes": "filter_planes", "kt": filter_tiles, "kt_magic": kt_magic,
-        "kt_shift": kt_shift, "k": s.K, "channels": s.C, "groups": groups, "map_start": (start - base) // FLOAT_BYTES,
+        "kt_shift": kt_shift, "k": s.K, "channels": s.C, "groups": groups,
+        "ahead": 0x10000 - groups // 2 if halved(s.C) else 0, "map_start": (start - base) // FLOAT_BYTES,
         "map_back": GROUP * map_steps[1], "pad_h": s.pad_h % 2**32, "pad_w": s.pad_w % 2**32, "h": s.H, "w": s.W,
         "plane": layer.filter_plane, "row": layer.filter_row, "back": -FLOAT_BYTES * GROUP * layer.filter_row % 2**32,
         "below": 2**32 - 1, "p": s.P, "q": s.Q,
@@ -123,14 +127,21 @@ def _run(layer: winograd.Layer, spec: FusedKernel, images: str, first: int, coun
         **dict(zip(("out_image", "out_k", "out_row", "out_col"), out_steps, strict=True))}
     nbytes = FLOAT_BYTES * (count * (s.C * s.H * s.W + s.K * s.P * s.Q * (1 + problem.reads_out))
                             + layer.planes * layer.filter_plane)
-    return Launch(spec, (blocks, 1, 1), values, _work(spec, blocks, groups, nbytes),
+    return Launch(spec, (blocks, 1, 1), values, _work(spec, blocks, s.C, nbytes),
                   "tiles of 2 x 2 results are computed from maps and transformed filters", ("out",),
                   {"tex_I": Part(images, base) if base else images},
                   flops=2 * count * s.P * s.Q * s.K * (9 * s.C + 1))
 
 
-def _work(spec: FusedKernel, blocks: int, groups: int, nbytes: int) -> Work:
+def halved(channels: int) -> bool:
+    """Whether the sums of so many channels come in two halves."""
+    return channels > FEW_CHANNELS
+
+
+def _work(spec: FusedKernel, blocks: int, channels: int, nbytes: int) -> Work:
     loop, rest = spec.slots
+    rest += HALVES * halved(channels)
+    groups = -(-channels // GROUP)
     warps = spec.threads // 32
     slots, translated = (warps * (groups * x + rest + _ENDS) for x in (loop, spec.translated))
     return Work(blocks, slots / _FILLED[spec.layout], groups * _ALONE + _LATENCY, nbytes, translated, _RESIDENT, warps)

@@ -1,15 +1,17 @@
 """The fused Winograd kernel as built: what an iteration takes of a warp that loads maps and of one that loads filters,
-and that shared memory is read and written without bank conflicts."""
+what two halves of the channels take, and that shared memory is read and written without bank conflicts."""
 
+import re
 from collections import Counter
 
 import pytest
 
 from maxdnn import ConvShape
 from maxdnn.choose import plan
-from maxdnn.families.winograd_fused import GROUP, KERNELS
+from maxdnn.cubins import asset
+from maxdnn.families.winograd_fused import GROUP, HALVES, KERNELS
 
-from .machine_code import accesses, built, issue_slots, path, shared_passes, trace_block
+from .machine_code import accesses, built, issue_slots, loops, path, shared_passes, trace_block
 
 WARPS = 8
 
@@ -22,7 +24,7 @@ def spec(request):
 @pytest.fixture(scope="module")
 def traces(spec):
     """Of a full block, by its groups of channels."""
-    return {groups: _traces(spec, groups) for groups in (4, 5)}
+    return {groups: _traces(spec, groups) for groups in (4, 5, 10)}
 
 
 def _traces(spec, groups):
@@ -41,6 +43,17 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     assert round(sum(fewer) / WARPS - 4 * spec.slots[0]) == spec.slots[1]
 
 
+def test_halves_take_the_issue_slots_that_plans_are_ranked_by(spec, traces):
+    """And that the comment budgets."""
+    text = (asset("sass") / "winograd_fused_halves.inc").read_text()
+    between, more = (int(x) for x in re.search(r"warp: (\d+) between the halves, (\d+) more", text).groups())
+    loop, again = sorted(loops(built(spec)), key=len)
+    assert issue_slots(again[len(loop):]) == between
+    for four, five, ten in zip(*traces.values(), strict=True):
+        slots = [issue_slots(path(built(spec), trace)) for trace in (four, five, ten)]
+        assert slots[2] - slots[1] - 5 * (slots[1] - slots[0]) == HALVES == between + more
+
+
 def test_an_iteration_is_256_multiplications_and_what_a_group_of_channels_needs(spec, traces):
     for warp in (0, 4):
         fewer, more = (Counter(x.opcode for x in path(built(spec), traces[groups][warp])) for groups in (4, 5))
@@ -52,7 +65,7 @@ def test_an_iteration_is_256_multiplications_and_what_a_group_of_channels_needs(
 
 def test_shared_memory_is_accessed_without_bank_conflicts(spec, traces):
     """128-bit accesses of quarter warps."""
-    for trace in traces[5]:
+    for trace in traces[10]:
         for inst, lanes in accesses(built(spec), trace):
             if inst.opcode in ("LDS", "STS") and None not in lanes:
                 nbytes = 16 if ".128 " in inst.text() else 4
