@@ -15,7 +15,7 @@ from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Operand, Problem
 from ..shape import ConvShape
-from . import classes, pixels
+from . import classes, classes_sm90, pixels
 from .correlate import Correlation, refuses_classes
 from .family import Candidates, Family, Memory, fused, refuses_strided, seen
 from .layout import MAX_GRID_YZ
@@ -49,10 +49,11 @@ def candidates(problem: Problem) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     for block in ((s.str_h * i, s.str_w * j) for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)):
         if 1 < block[0] * block[1] <= MOST // s.C:
-            inner, serving = _inner(problem, block, "data"), classes.candidates
-            if refuses_classes(inner):
-                inner, serving = _inner(problem, block, "forward"), pixels.candidates
-            for name, make_inner in serving(inner).items():
+            inner = _inner(problem, block, "data")
+            serving = {} if refuses_classes(inner) else dict(classes.candidates(inner))
+            if not classes_sm90.refuses(inner):
+                serving |= classes_sm90.candidates(inner)
+            for name, make_inner in (serving or pixels.candidates(_inner(problem, block, "forward"))).items():
                 if "_split" not in name:
                     found[f"blocks_{block[0]}x{block[1]}_{name}"] = partial(_plan, problem, block, make_inner)
     return found

@@ -79,7 +79,7 @@ class _Maps:
 
 
 @dataclass(frozen=True)
-class _Bank:
+class Bank:
     """Filters C/groups,R,S,K': `row` texels, `taps` in a row and all taps. `turned`: the last tap first."""
 
     place: str
@@ -105,7 +105,7 @@ def _plan(problem: Problem, spec: ClassKernel, splits: int) -> Plan:
     classes = pixel_classes(problem)
     s = correlations(problem)[0]
     _check_limits(problem, spec, splits, s, classes)
-    bank = _bank(problem, region, before)
+    bank = bank_of(problem, region, before)
     chwn = problem.layout == "CHWN"
     size = s.K * s.N * s.whole[0] * s.whole[1]
     maps = (_Maps(1, s.H * s.W * s.N, s.W * s.N, s.N) if chwn else _Maps(s.C * s.H * s.W, s.H * s.W, s.W, 1))
@@ -135,12 +135,12 @@ def _plan(problem: Problem, spec: ClassKernel, splits: int) -> Plan:
     return make(problem, "classes", spec, launches, regions, notes)
 
 
-def _bank(problem: Problem, region: Callable[[str, int], str], before: list[Launch]) -> _Bank:
+def bank_of(problem: Problem, region: Callable[[str, int], str], before: list[Launch]) -> Bank:
     """Where the filters are read."""
     s = correlations(problem)[0]
     layer, aligned = problem.shape, problem.operand("filters").alignment == Alignment.TEXTURE
     if isinstance(layer, Correlation):  # as the kernel wants them
-        return _Bank("filters", problem.operand("filters").shape[-1] // _TEXEL_FLOATS, s.S, s.R * s.S, False)
+        return Bank("filters", problem.operand("filters").shape[-1] // _TEXEL_FLOATS, s.S, s.R * s.S, False)
     k = s.K // s.groups
     columns = -(-k // _ROW) * _ROW
     row, taps = s.groups * columns // _TEXEL_FLOATS, layer.R * layer.S
@@ -148,17 +148,17 @@ def _bank(problem: Problem, region: Callable[[str, int], str], before: list[Laun
         whole = Correlation(s.N, s.C, s.H, s.W, s.K, layer.R, layer.S, layer.H, layer.W, (1, 1), (0, 0), (1, 1),
                             s.groups, (0, 0), (1, 1), s.whole, ((layer.R - 1, -1), (layer.S - 1, -1)))
         before.append(turned(problem, whole, whole.patch, columns, region))
-        return _Bank(before[-1].writes[0], row, layer.S, taps, True)
+        return Bank(before[-1].writes[0], row, layer.S, taps, True)
     if columns == k and aligned:
-        return _Bank("filters", row, 1, 1, False)
+        return Bank("filters", row, 1, 1, False)
     bank = region("filter_bank", s.C * columns)
     before.append(pad(bank, "filters", (1, 1, s.C, k), (1, s.C, columns), (0, 0),
                       f"filters are copied to {s.C} rows of {columns}"))
-    return _Bank(bank, row, 1, 1, False)
+    return Bank(bank, row, 1, 1, False)
 
 
 def _launch(problem: Problem, spec: ClassKernel, s: Correlation, classes: tuple[PixelClass, ...], maps: _Maps,
-            bank: _Bank, splits: int, out: str, ending: Mapping[str, Value], size: int) -> Launch:
+            bank: Bank, splits: int, out: str, ending: Mapping[str, Value], size: int) -> Launch:
     (tile_j, tile_k), k, c, chwn = spec.tile, s.K // s.groups, s.C // s.groups, problem.layout == "CHWN"
     eights, group_tiles, filter_row = c // EIGHT, -(-k // tile_k), bank.taps * bank.row
     map_steps = {"n": maps.image, "p": s.str_h * maps.row, "q": s.str_w * maps.column}
@@ -186,7 +186,7 @@ def _launch(problem: Problem, spec: ClassKernel, s: Correlation, classes: tuple[
                   {"table": content.tobytes()}, 2 * s.N * s.K * useful)
 
 
-def _table(spec: ClassKernel, n: int, chwn: bool, classes: tuple[PixelClass, ...], maps: _Maps, bank: _Bank,
+def _table(spec: ClassKernel, n: int, chwn: bool, classes: tuple[PixelClass, ...], maps: _Maps, bank: Bank,
            splits: int) -> np.ndarray:
     words = np.zeros(class_bytes(classes) // FLOAT_BYTES, np.int64)
     at, tile = tap_lists_at(len(classes)), 0

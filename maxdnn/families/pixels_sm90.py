@@ -343,8 +343,8 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                 tap = int(taps[e])
                 inside = np.full(len(j), tap != _HAD)
                 if tap and tap != _HAD:
-                    row = h + ((tap & 0xffff).bit_length() - 1) * _dilation(v, "h")
-                    column = w + ((tap >> 16).bit_length() - 1) * _dilation(v, "w")
+                    row = h + ((tap & 0xffff).bit_length() - 1) * dilation_of(v, "h")
+                    column = w + ((tap >> 16).bit_length() - 1) * dilation_of(v, "w")
                     inside = (row >= 0) & (row < v["h"]) & (column >= 0) & (column < v["w"])
                 values[e] = np.where(inside, maps[np.where(inside, (base + offset) // FLOAT_BYTES, 0)], 0)
             rows = (int(record["filter"]) + step * v["filter_row"]) // FLOAT_BYTES
@@ -355,7 +355,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
             seen(memory, launch.values["parts"])[where - v["part_first"] + part * v["part_out"]] = sums
 
 
-def _dilation(v: Mapping[str, int], axis: str) -> int:
+def dilation_of(v: Mapping[str, int], axis: str) -> int:
     return v[f"dil_{axis}_round"] // v[f"dil_{axis}_magic"] + 1
 
 

@@ -6,6 +6,7 @@ from ..kernels import KernelSpec
 from . import (
     blocks,
     classes,
+    classes_sm90,
     depthwise,
     depthwise_filters,
     direct,
@@ -32,6 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     pixels_sm90.FAMILY,
     pixels.FAMILY,
     classes.FAMILY,
+    classes_sm90.FAMILY,
     pointwise.FAMILY,
     depthwise.FAMILY,
     depthwise_filters.FAMILY,

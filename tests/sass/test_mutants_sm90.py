@@ -22,9 +22,10 @@ def test_a_mutant_is_judged_by_the_bits_of_the_kernel_as_it_is() -> None:
 
     class Other(mutants.Mutant):
         def image(self) -> bytes:
-            """With the first FMUL of the last step turned into a negated one."""
+            """With the first scaling by alpha of the last step turned into one of the negated sum."""
             kernel, image = mutants._kernel(self.source, self.kernel), mutants.built(self.source, mutants.HOPPER)
-            index = next(i for i, inst in enumerate(kernel.instructions) if inst.opcode == "FMUL")
+            index = next(i for i, inst in enumerate(kernel.instructions)
+                         if inst.opcode == "FFMA" and "UR" in inst.text())
             at = image.index(kernel.code) + 16 * index + 9
             return image[:at] + bytes([image[at] ^ 1]) + image[at + 1:]
 
