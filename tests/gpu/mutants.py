@@ -240,6 +240,7 @@ def judge(folder: str, runs: int, until: float, numbers: Sequence[int]) -> dict[
                     found[int(number)] = word
                 if time.monotonic() > until and tried in found:
                     child.kill()
+                    break  # what it has begun meanwhile has no verdict
             alarm.cancel()
             child.wait()
             errors.seek(0)

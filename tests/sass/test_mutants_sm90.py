@@ -1,5 +1,12 @@
 """What tests/gpu/mutants.py runs on a GPU: every native kernel, mutants of all kinds, verdicts that can be bad."""
 
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
 from maxdnn.devices import find
 from tests.gpu import mutants
 
@@ -30,3 +37,12 @@ def test_a_mutant_is_judged_by_the_bits_of_the_kernel_as_it_is() -> None:
             return image[:at] + bytes([image[at] ^ 1]) + image[at + 1:]
 
     assert stand.verdict(Other(*key, 0, "wait", weaker.control), 1) == "wrong"
+
+
+@pytest.mark.parametrize("seconds, verdicts", [(60, {0: "right", 1: "fault"}), (0.2, {0: "right"})])
+def test_what_a_process_leaves_without_a_verdict_is_a_fault_only_if_it_ended_by_itself(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, verdicts: dict[int, str]) -> None:
+    """Time runs out between the verdict of one mutant and that of the next, which has begun."""
+    real, code = subprocess.Popen, "import time; time.sleep(0.5); print('try', 0); print('right', 0); print('try', 1)"
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: real([sys.executable, "-c", code], **options))
+    assert mutants.judge(str(tmp_path), 1, time.monotonic() + seconds, [0, 1]) == verdicts
