@@ -8,7 +8,6 @@ from . import (  # noqa: F401  (importing registers the functions)
     double,
     half,
     hopper,
-    hopper_convert,
     integer,
     logic,
     memory,

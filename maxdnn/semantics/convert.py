@@ -31,18 +31,19 @@ def half_bits(m: Machine, value: V) -> V:
 @semantics("F2F")
 def f2f(m: Machine, i: Instruction) -> None:
     to, source = i.mods["types"].split(".")
-    _convert(m, i, to, source, float_source(m, i["b"], source))
+    value = float_source(m, i["b"], source)
+    write_float(m, i, to, between_floats(m, to, source, value, bool(i.mods["ftz"]), i.mods["rnd"]))
 
 
-def _convert(m: Machine, i: Instruction, to: str, source: str, value: V) -> None:
-    ftz = bool(i.mods["ftz"])
+def between_floats(m: Machine, to: str, source: str, value: V, ftz: bool, rnd: str) -> V:
+    """A float of another width."""
     if ftz and source == "F32":
         value = flush(m, value)
     if ("F16", "F32", "F64").index(to) > ("F16", "F32", "F64").index(source):
-        wide = m.fpext(value, to.lower())
+        value = m.fpext(value, to.lower())
     else:
-        wide = m.fptrunc(value, to.lower(), i.mods["rnd"])
-    _write_float(m, i, to, flush(m, wide) if ftz and to == "F32" and source != "F16" else wide)
+        value = m.fptrunc(value, to.lower(), rnd)
+    return flush(m, value) if ftz and to == "F32" and source != "F16" else value
 
 
 @semantics("F2F.round")
@@ -56,22 +57,23 @@ def f2f_round(m: Machine, i: Instruction) -> None:
         value = m.integral(value, INTEGRAL[i.mods["rnd"]])
     elif type_ == "F32":  # no arithmetic makes its NaN the GPU's
         value = m.select(m.fcmp("uno", value, value), m.bitcast(m.const("i32", NAN), "f32"), value)
-    _write_float(m, i, type_, value)
+    write_float(m, i, type_, value)
 
 
-def _write_float(m: Machine, i: Instruction, type_: str, value: V) -> None:
+def write_float(m: Machine, i: Instruction, type_: str, value: V) -> None:
+    """Saturate if the instruction says so, make its NaN the GPU's, write."""
+    sat = i.mods.get("sat")
     if type_ == "F64":
-        value = saturate(m, value, "f64") if i.mods["sat"] else value
+        value = saturate(m, value, "f64") if sat else value
         nan = m.const("i64", 0xFFF80000_00000000)
         result64(m, i, m.select(m.fcmp("uno", value, value), nan, m.bitcast(value, "i64")))
         return
     if type_ == "F16":
-        if i.mods["sat"]:
+        if sat:
             value = m.fptrunc(saturate(m, m.fpext(value, "f32")), "f16")
         result32(m, i, half_bits(m, value))
         return
-    bits = canonical(m, saturate(m, value) if i.mods["sat"] else value)
-    result32(m, i, bits)
+    result32(m, i, canonical(m, saturate(m, value) if sat else value))
 
 
 # -- float to integer ---------------------------------------------------------------------------------------------
@@ -83,11 +85,7 @@ def f2i(m: Machine, i: Instruction) -> None:
     cvt)."""
     source, bits, signed = i.mods["src"], int(i.mods["dw"]), i.mods["ds"] == "S"
     value = float_source(m, i["b"], source)
-    if i.mods["ftz"] and source == "F32":
-        value = flush(m, value)
-    if source == "F16":
-        value = m.fpext(value, "f32")
-    value = m.integral(value, INTEGRAL.get(i.mods["rnd"], ""))
+    value = rounded(m, value, source, bool(i.mods["ftz"]), INTEGRAL.get(i.mods["rnd"], ""))
     result = m.ftoi(value, "i64" if bits == 64 else "i32", signed)
     if source == "F64" or bits == 64:
         odd = m.const("i64", 1 << 63) if bits == 64 else m.const("i32", 1 << 31)
@@ -99,6 +97,15 @@ def f2i(m: Machine, i: Instruction) -> None:
         low, high = (-0x8000, 0x7FFF) if signed else (0, 0xFFFF)
         result = clamp(m, result, low, high, signed)
     result32(m, i, result)
+
+
+def rounded(m: Machine, value: V, source: str, ftz: bool, mode: str) -> V:
+    """The integral value of a float, a half as a single."""
+    if ftz and source == "F32":
+        value = flush(m, value)
+    if source == "F16":
+        value = m.fpext(value, "f32")
+    return m.integral(value, mode)
 
 
 def clamp(m: Machine, value: V, low: int, high: int, signed: bool) -> V:
@@ -119,12 +126,13 @@ def _integer(m: Machine, op: Operand, bits: int, signed: bool) -> V:
     compiler makes I2I.S32.S16 and I2F.F32.S16 with a sign of neg.s16, whose -(-32768) is -32768, and never of a neg
     behind the conversion."""
     if bits == 64:
-        return _marked(m, op, i64(m, op), "i64")
+        return marked(m, op, i64(m, op), "i64")
     value = extend(m, select_part(m, op, raw(m, op), signed), bits, signed)
-    return extend(m, _marked(m, op, value, "i32"), bits, signed)
+    return extend(m, marked(m, op, value, "i32"), bits, signed)
 
 
-def _marked(m: Machine, op: Operand, value: V, type_: str) -> V:
+def marked(m: Machine, op: Operand, value: V, type_: str) -> V:
+    """abs, then negate, of an integer."""
     zero = m.const(type_, 0)
     if op.abs:
         value = m.select(m.icmp("slt", value, zero), m.sub(zero, value), value)
@@ -137,13 +145,17 @@ def _source_bits(i: Instruction) -> int:
 
 @semantics("I2F", "I2F.B", "I2F.H")
 def i2f(m: Machine, i: Instruction) -> None:
-    signed, to = i.mods["ss"] == "S", i.mods["dst"]
-    value = _integer(m, i["b"], _source_bits(i), signed)
+    signed = i.mods["ss"] == "S"
+    write_integer(m, i, i.mods["dst"], _integer(m, i["b"], _source_bits(i), signed), signed, i.mods["rnd"])
+
+
+def write_integer(m: Machine, i: Instruction, to: str, value: V, signed: bool, rnd: str) -> None:
+    """An integer as a float of type `to`."""
+    result = m.itof(value, to.lower(), signed, rnd)
     if to == "F64":
-        result64(m, i, m.bitcast(m.itof(value, "f64", signed, i.mods["rnd"]), "i64"))
-        return
-    result = m.itof(value, "f16" if to == "F16" else "f32", signed, i.mods["rnd"])
-    result32(m, i, half_bits(m, result) if to == "F16" else m.bitcast(result, "i32"))
+        result64(m, i, m.bitcast(result, "i64"))
+    else:
+        result32(m, i, half_bits(m, result) if to == "F16" else m.bitcast(result, "i32"))
 
 
 @semantics("I2I", "I2I.B", "I2I.H")
@@ -155,7 +167,7 @@ def i2i(m: Machine, i: Instruction) -> None:
     signed, to_signed, bits = i.mods["ss"] == "S", i.mods["ds"] == "S", int(i.mods["dw"])
     source, extended = _source_bits(i), m.sext if signed else m.zext
     if i.mods["sat"] and signed and to_signed and source == bits == 32:
-        value = _marked(m, i["b"], m.sext(raw(m, i["b"]), "i64"), "i64")
+        value = marked(m, i["b"], m.sext(raw(m, i["b"]), "i64"), "i64")
     else:
         value = extended(_integer(m, i["b"], source, signed), "i64")
     if i.mods["sat"]:

@@ -50,4 +50,4 @@ def dsetp(m: Machine, i: Instruction) -> None:
 
 @semantics("DSET")
 def dset(m: Machine, i: Instruction) -> None:
-    set_boolean(m, i, _related(m, i))
+    set_boolean(m, i, _related(m, i), bool(i.mods["bf"]))

@@ -19,7 +19,7 @@ def _flush(m: Machine, x: V) -> V:
     return m.bitcast(m.select(tiny, m.and_(bits, m.const("i64", 1 << 63)), bits), "f64")
 
 
-def _pair(m: Machine, op: Operand, ftz: bool) -> tuple[V, V]:
+def halves_of(m: Machine, op: Operand, ftz: bool) -> tuple[V, V]:
     """The low and high number of an operand as f64: both halves, one half twice, or a single-precision number twice."""
     bits = raw(m, op)
     if op.part == "F32":
@@ -27,20 +27,24 @@ def _pair(m: Machine, op: Operand, ftz: bool) -> tuple[V, V]:
         return value, value
     low, high = m.trunc(bits, "i16"), m.trunc(m.lshr(bits, m.const("i32", 16)), "i16")
     low, high = {"": (low, high), "H0_H0": (low, low), "H1_H1": (high, high)}[op.part]
-    values = [signs(m, op, m.fpext(m.bitcast(x, "f16"), "f64")) for x in (low, high)]
+    values = [signs(m, op, in_half(m, x)) for x in (low, high)]
     if ftz:
         values = [_flush(m, v) for v in values]
     return values[0], values[1]
 
 
-def _write(m: Machine, i: Instruction, low: V, high: V) -> None:
+def in_half(m: Machine, word: V) -> V:
+    """The number in 16 bits as f64."""
+    return m.fpext(m.bitcast(word, "f16"), "f64")
+
+
+def write_pair(m: Machine, i: Instruction, low: V, high: V, mode: str, ftz: str, sat: bool) -> None:
     """Round, flush, saturate, and merge into d as the mode says."""
-    mode = i.mods.get("mode", "")
     if mode == "F32":
         single = m.fptrunc(low, "f32")
-        set32(m, i["d"], canonical(m, saturate(m, single) if i.mods["sat"] else single))
+        set32(m, i["d"], canonical(m, saturate(m, single) if sat else single))
         return
-    lo, hi = (_round(m, i, v) for v in (low, high))
+    lo, hi = (_round(m, v, ftz, sat) for v in (low, high))
     sixteen, mask = m.const("i32", 16), m.const("i32", 0xFFFF)
     old = raw(m, i["d"]) if mode else None
     value = {
@@ -51,11 +55,15 @@ def _write(m: Machine, i: Instruction, low: V, high: V) -> None:
     set32(m, i["d"], value)
 
 
-def _round(m: Machine, i: Instruction, value: V) -> V:
+def _write(m: Machine, i: Instruction, low: V, high: V) -> None:
+    write_pair(m, i, low, high, i.mods.get("mode", ""), i.mods["ftz"], bool(i.mods.get("sat")))
+
+
+def _round(m: Machine, value: V, ftz: str, sat: bool) -> V:
     half = m.fptrunc(value, "f16")
-    if i.mods["ftz"]:
+    if ftz:
         half = m.fptrunc(_flush(m, m.fpext(half, "f64")), "f16")
-    if i.mods.get("sat"):
+    if sat:
         half = m.fptrunc(saturate(m, m.fpext(half, "f32")), "f16")
     return half_bits(m, half)
 
@@ -71,17 +79,17 @@ def _factors(m: Machine, i: Instruction, a: V, b: V) -> tuple[V, V]:
 
 @semantics("HADD2", "HADD2_32I")
 def hadd2(m: Machine, i: Instruction) -> None:
-    (a0, a1), (b0, b1) = (_pair(m, i[n], bool(i.mods["ftz"])) for n in "ab")
+    (a0, a1), (b0, b1) = (halves_of(m, i[n], bool(i.mods["ftz"])) for n in "ab")
     _write(m, i, m.fadd(a0, b0), m.fadd(a1, b1))
 
 
 @semantics("HMUL2", "HMUL2_32I")
 def hmul2(m: Machine, i: Instruction) -> None:
-    (a0, a1), (b0, b1) = (_pair(m, i[n], bool(i.mods["ftz"])) for n in "ab")
+    (a0, a1), (b0, b1) = (halves_of(m, i[n], bool(i.mods["ftz"])) for n in "ab")
     _write(m, i, m.fmul(*_factors(m, i, a0, b0)), m.fmul(*_factors(m, i, a1, b1)))
 
 
-def _sum_to_odd(m: Machine, a: V, b: V) -> V:
+def sum_to_odd(m: Machine, a: V, b: V) -> V:
     """a + b in double precision where what is lost sets the last bit, so that one more rounding, to a format at least
     two bits shorter, is the only one (S. Boldo and G. Melquiond, 2008)."""
     total = m.fadd(a, b)
@@ -98,13 +106,13 @@ def _sum_to_odd(m: Machine, a: V, b: V) -> V:
 @semantics("HFMA2", "HFMA2_32I")
 def hfma2(m: Machine, i: Instruction) -> None:
     """The product of two halves, or of a half and a single, is exact in double precision."""
-    (a0, a1), (b0, b1), (c0, c1) = (_pair(m, i[n], bool(i.mods["ftz"])) for n in "abc")
+    (a0, a1), (b0, b1), (c0, c1) = (halves_of(m, i[n], bool(i.mods["ftz"])) for n in "abc")
     low, high = m.fmul(*_factors(m, i, a0, b0)), m.fmul(*_factors(m, i, a1, b1))
-    _write(m, i, _sum_to_odd(m, low, c0), _sum_to_odd(m, high, c1))
+    _write(m, i, sum_to_odd(m, low, c0), sum_to_odd(m, high, c1))
 
 
 def _relations(m: Machine, i: Instruction) -> tuple[V, V]:
-    (a0, a1), (b0, b1) = (_pair(m, i[n], bool(i.mods["ftz"])) for n in "ab")
+    (a0, a1), (b0, b1) = (halves_of(m, i[n], bool(i.mods["ftz"])) for n in "ab")
     return relation(m, i.mods["cmp"], a0, b0), relation(m, i.mods["cmp"], a1, b1)
 
 

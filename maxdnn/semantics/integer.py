@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from ..isa import PT, Instruction, Operand
 from .machine import Machine, V
 from .operands import (
+    bits,
     combine,
     extend,
     i32,
@@ -229,9 +230,9 @@ def set_predicates(m: Machine, i: Instruction, holds: V) -> None:
     set_pred(m, i["pq"], second)
 
 
-def set_boolean(m: Machine, i: Instruction, holds: V) -> None:
-    """All ones or 1.0 (.BF) where holds BOOL ps, else 0."""
-    true = m.const("i32", 0x3F800000 if i.mods.get("bf") else 0xFFFFFFFF)
+def set_boolean(m: Machine, i: Instruction, holds: V, one: bool) -> None:
+    """All ones, or 1.0 (.BF), where holds BOOL ps, else 0."""
+    true = m.const("i32", 0x3F800000 if one else 0xFFFFFFFF)
     result32(m, i, m.select(combine(m, i.mods["bool"], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
 
 
@@ -242,7 +243,7 @@ def isetp(m: Machine, i: Instruction) -> None:
 
 @semantics("ISET")
 def iset(m: Machine, i: Instruction) -> None:
-    set_boolean(m, i, _relation(m, i))
+    set_boolean(m, i, _relation(m, i), bool(i.mods["bf"]))
 
 
 @semantics("ICMP")
@@ -295,20 +296,23 @@ def _lea_sum(m: Machine, i: Instruction, shifted: V) -> None:
 
 @semantics("POPC")
 def popc(m: Machine, i: Instruction) -> None:
-    value = raw(m, i["b"])
-    result32(m, i, m.popc(m.not_(value) if i["b"].inv else value))
+    result32(m, i, m.popc(bits(m, i["b"])))
 
 
 @semantics("FLO")
 def flo(m: Machine, i: Instruction) -> None:
-    """Index of the highest set bit, of the highest bit unlike the sign for signed input; all ones if none."""
-    value = raw(m, i["b"])
-    value = m.not_(value) if i["b"].inv else value
-    if not i.mods["u"]:
+    result32(m, i, highest_bit(m, i["b"], not i.mods["u"], bool(i.mods["sh"])))
+
+
+def highest_bit(m: Machine, op: Operand, signed: bool, shift: bool) -> V:
+    """Index of the highest set bit, of the highest bit unlike the sign for signed input, as a shift count if asked for;
+    all ones if none."""
+    value = bits(m, op)
+    if signed:
         value = m.xor(value, m.ashr(value, m.const("i32", 31)))
     zeros = m.clz(value)
-    found = zeros if i.mods["sh"] else m.sub(m.const("i32", 31), zeros)
-    result32(m, i, m.select(m.icmp("eq", value, m.const("i32", 0)), m.const("i32", -1), found))
+    found = zeros if shift else m.sub(m.const("i32", 31), zeros)
+    return m.select(m.icmp("eq", value, m.const("i32", 0)), m.const("i32", -1), found)
 
 
 @semantics("IDP.4A")

@@ -90,21 +90,24 @@ def shr(m: Machine, i: Instruction) -> None:
 
 @semantics("SHF.L", "SHF.R")
 def shf(m: Machine, i: Instruction) -> None:
-    """Funnel shift of c:a. Amounts saturate at 32 (64 for the 64-bit types), or wrap with .W."""
     if i.mods["hi"] in ("X", "XHI"):
         m.unsupported("SHF.X has no published meaning")
         return
-    wide = pair(m, raw(m, i["a"]), raw(m, i["c"]))
-    limit = 64 if i.mods["type"] else 32
+    left = i.mnemonic == "SHF.L"
+    low, high = funnel(m, i, left, bool(i.mods["type"]), i.mods["type"] == "S64")
+    result32(m, i, high if left or i.mods["hi"] == "HI" else low)
+
+
+def funnel(m: Machine, i: Instruction, left: bool, wide: bool, signed: bool) -> tuple[V, V]:
+    """Both words of c:a shifted by b. Amounts saturate at 32 (64 if `wide`), or wrap with .W."""
+    value = pair(m, raw(m, i["a"]), raw(m, i["c"]))
+    limit = 64 if wide else 32
     n = i32(m, i["b"])
     if i.mods["w"]:
         n = m.and_(n, m.const("i32", limit - 1))
     else:
         n = m.select(m.icmp("ugt", n, m.const("i32", limit)), m.const("i32", limit), n)
-    left = i.mnemonic == "SHF.L"
-    shifted = _shift64(m, wide, n, left, i.mods["type"] == "S64")
-    low, high = halves(m, shifted)
-    result32(m, i, high if left or i.mods["hi"] == "HI" else low)
+    return halves(m, _shift64(m, value, n, left, signed))
 
 
 def _shift64(m: Machine, value: V, n: V, left: bool, signed: bool) -> V:
@@ -167,11 +170,8 @@ def bfi(m: Machine, i: Instruction) -> None:
 
 @semantics("PRMT")
 def prmt(m: Machine, i: Instruction) -> None:
-    permute(m, i, i.mods["mode"])
-
-
-def permute(m: Machine, i: Instruction, mode: str) -> None:
     """Bytes of c:a chosen by selector b."""
+    mode = i.mods.get("mode", "")
     wide = pair(m, i32(m, i["a"]), i32(m, i["c"]))
     selector = i32(m, i["b"])
     value = m.const("i32", 0)

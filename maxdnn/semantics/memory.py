@@ -8,7 +8,7 @@ from .registry import semantics
 DIMENSIONS_1D = "1D"
 
 
-def _address32(m: Machine, op: Operand) -> V:
+def address32(m: Machine, op: Operand) -> V:
     offset = m.const("i32", op.value)
     return offset if op.base == RZ else m.add(m.reg(op.base), offset)
 
@@ -21,30 +21,27 @@ def _address64(m: Machine, op: Operand, wide: bool) -> V:
     return m.add(base, m.const("i64", op.value)) if op.value else base
 
 
-def _kind(i: Instruction) -> str:
+def kind(i: Instruction) -> str:
     return i.mods["size"].removeprefix("U.") or "32"
 
 
-@semantics("LDG", "LD")
-def load_global(m: Machine, i: Instruction) -> None:
-    space = "global" if i.opcode == "LDG" else "generic"
-    m.load(space, _address64(m, i["addr"], bool(i.mods["e"])), _kind(i), i["d"].value)
+_SPACES = {"G": "global", "": "generic", "S": "shared", "L": "local"}  # by what follows LD or ST
 
 
-@semantics("STG", "ST")
-def store_global(m: Machine, i: Instruction) -> None:
-    space = "global" if i.opcode == "STG" else "generic"
-    m.store(space, _address64(m, i["addr"], bool(i.mods["e"])), _kind(i), i["d"].value)
+def access(m: Machine, i: Instruction, address: V) -> None:
+    """A load or a store at an address of the space that the opcode names."""
+    move = m.load if i.opcode.startswith("LD") else m.store
+    move(_SPACES[i.opcode[2:]], address, kind(i), i["d"].value)
 
 
-@semantics("LDS", "LDL")
-def load_near(m: Machine, i: Instruction) -> None:
-    m.load("shared" if i.opcode == "LDS" else "local", _address32(m, i["addr"]), _kind(i), i["d"].value)
+@semantics("LDG", "LD", "STG", "ST")
+def access_far(m: Machine, i: Instruction) -> None:
+    access(m, i, _address64(m, i["addr"], bool(i.mods["e"])))
 
 
-@semantics("STS", "STL")
-def store_near(m: Machine, i: Instruction) -> None:
-    m.store("shared" if i.opcode == "STS" else "local", _address32(m, i["addr"]), _kind(i), i["d"].value)
+@semantics("LDS", "LDL", "STS", "STL")
+def access_near(m: Machine, i: Instruction) -> None:
+    access(m, i, address32(m, i["addr"]))
 
 
 @semantics("LDC")
@@ -53,17 +50,17 @@ def load_constant(m: Machine, i: Instruction) -> None:
         m.unsupported(f"LDC.{i.mods['mode']} has no published meaning")
         return
     op = i["addr"]
-    m.load(f"const{op.bank}", _address32(m, op), _kind(i), i["d"].value)
+    m.load(f"const{op.bank}", address32(m, op), kind(i), i["d"].value)
 
 
 _ATOMIC_KINDS = {"": "U32", "S32": "S32", "U64": "U64", "S64": "S64", "64": "U64", "F32.FTZ.RN": "F32"}
 
 
-def _atomic(m: Machine, i: Instruction, space: str, kind: str, op: str, names: str, dest: int | None) -> None:
-    wide = kind.endswith("64")
-    address = _address64(m, i["addr"], bool(i.mods["e"])) if space == "generic" else _address32(m, i["addr"])
+def _atomic(m: Machine, i: Instruction, space: str, type_: str, op: str, names: str, dest: int | None) -> None:
+    wide = type_.endswith("64")
+    address = _address64(m, i["addr"], bool(i.mods["e"])) if space == "generic" else address32(m, i["addr"])
     values = [_value(m, i[n], wide) for n in names]
-    m.atomic(space, address, op, kind, values, None if dest == RZ else dest)
+    m.atomic(space, address, op, type_, values, None if dest == RZ else dest)
 
 
 def _value(m: Machine, op: Operand, wide: bool) -> V:

@@ -1,8 +1,8 @@
 """Moves, special registers, predicate and flag logic, and instructions that only matter to timing."""
 
-from ..isa import PT, TABLE, Instruction
+from ..isa import PT, Instruction
 from .machine import Machine, V
-from .operands import combine, i32, pred, raw, result32, select_part, set32, set_pred
+from .operands import combine, i32, pair, pred, raw, result32, select_part, set32, set64, set_pred
 from .registry import semantics
 
 FLAG_ORDER = "ZSCO"  # as P2R and R2P pack them
@@ -10,11 +10,11 @@ FLAG_ORDER = "ZSCO"  # as P2R and R2P pack them
 
 @semantics("MOV", "MOV32I")
 def mov(m: Machine, i: Instruction) -> None:
-    """The lane mask m selects lanes within each quad; 15 in all code seen."""
-    value = raw(m, i["b"])
-    if i["m"].value != 15:
+    """The lane mask m selects lanes within each quad; 15 in all code seen. Uniform registers have none."""
+    value, lanes = raw(m, i["b"]), i.operand("m")
+    if lanes is not None and lanes.value != 15:
         quad = m.and_(m.special("SR_LANEID"), m.const("i32", 3))
-        chosen = m.and_(m.lshr(m.const("i32", i["m"].value), quad), m.const("i32", 1))
+        chosen = m.and_(m.lshr(m.const("i32", lanes.value), quad), m.const("i32", 1))
         value = m.select(m.icmp("ne", chosen, m.const("i32", 0)), value, raw(m, i["d"]))
     set32(m, i["d"], value)
 
@@ -26,8 +26,13 @@ def sel(m: Machine, i: Instruction) -> None:
 
 @semantics("S2R", "CS2R")
 def s2r(m: Machine, i: Instruction) -> None:
-    name = TABLE.special_registers.get(i["sr"].value, f"SR{i['sr'].value}")
-    set32(m, i["d"], m.special(name))
+    name = i.row.table.special_registers.get(i["sr"].value, f"SR{i['sr'].value}")
+    value = m.const("i32", 0) if name == "SRZ" else m.special(name)
+    if i["d"].regs == 2:
+        high = m.const("i32", 0) if name == "SRZ" else m.special(name.removesuffix("LO") + "HI")
+        set64(m, i["d"], pair(m, value, high))
+    else:
+        set32(m, i["d"], value)
 
 
 @semantics("LEPC")
@@ -95,28 +100,34 @@ def cset(m: Machine, i: Instruction) -> None:
     result32(m, i, m.select(combine(m, i.mods["op2"], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
 
 
-def _packed(m: Machine, source: str) -> V:
+def _packed(m: Machine, flags: bool) -> V:
     """Predicates P0.. or flags Z S C O as bits from bit 0."""
-    bits = [m.flag(n) for n in FLAG_ORDER] if source == "CC" else [m.pred(p) for p in range(PT)]
+    bits = [m.flag(n) for n in FLAG_ORDER] if flags else [m.pred(p) for p in range(PT)]
     value = m.const("i32", 0)
     for at, bit in enumerate(bits):
         value = m.or_(value, m.shl(m.zext(bit, "i32"), m.const("i32", at)))
     return value
 
 
+def _flags(i: Instruction, name: str) -> bool:
+    """Whether flags move, not predicates. Without such an operand there are none."""
+    op = i.operand(name)
+    return op is not None and op.label == "CC"
+
+
 @semantics("P2R")
 def p2r(m: Machine, i: Instruction) -> None:
     shift = m.const("i32", 8 * int(i.mods["byte"][1]) if i.mods["byte"] else 0)
     mask = m.shl(m.and_(i32(m, i["b"]), m.const("i32", 0xFF)), shift)
-    new = m.shl(_packed(m, i["src"].label), shift)
+    new = m.shl(_packed(m, _flags(i, "src")), shift)
     set32(m, i["d"], m.or_(m.and_(i32(m, i["a"]), m.not_(mask)), m.and_(new, mask)))
 
 
 @semantics("R2P")
 def r2p(m: Machine, i: Instruction) -> None:
     value, mask = select_part(m, i["a"], raw(m, i["a"])), i32(m, i["b"])
-    known = None if i["b"].type in ("gpr", "cbank") else i["b"].value
-    flags = i["dst"].label == "CC"
+    known = None if i["b"].type in ("gpr", "ugpr", "cbank") else i["b"].value
+    flags = _flags(i, "dst")
     old = [m.flag(n) for n in FLAG_ORDER] if flags else [m.pred(p) for p in range(PT)]
     for at, before in enumerate(old):
         if known is not None and not known >> at & 1:

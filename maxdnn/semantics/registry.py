@@ -31,10 +31,10 @@ def _registering(meanings: dict[str, Semantic], names: tuple[str, ...]) -> Calla
     return register
 
 
-def same(*opcodes: str) -> None:
-    """Opcodes of Hopper that mean what they mean on Maxwell."""
-    for name in opcodes:
-        hopper(name)(SEMANTICS[name])
+def same(*opcodes: str, **others: str) -> None:
+    """Opcodes of Hopper that mean what they mean on Maxwell, there perhaps by another mnemonic (`UMOV="MOV"`)."""
+    for name, there in {**{name: name for name in opcodes}, **others}.items():
+        hopper(name)(SEMANTICS[there])
 
 
 def meaning(inst: Instruction) -> Semantic | None:

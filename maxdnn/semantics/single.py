@@ -139,19 +139,19 @@ def relation(m: Machine, name: str, a: V, b: V) -> V:
     return m.fcmp(("u" if name.endswith("U") else "o") + name.removesuffix("U").lower(), a, b)
 
 
-def _related(m: Machine, i: Instruction) -> V:
+def related(m: Machine, i: Instruction) -> V:
     a, b = _inputs(m, i, "a", "b")
     return relation(m, i.mods["cmp"], a, b)
 
 
 @semantics("FSETP")
 def fsetp(m: Machine, i: Instruction) -> None:
-    set_predicates(m, i, _related(m, i))
+    set_predicates(m, i, related(m, i))
 
 
 @semantics("FSET")
 def fset(m: Machine, i: Instruction) -> None:
-    set_boolean(m, i, _related(m, i))
+    set_boolean(m, i, related(m, i), bool(i.mods["bf"]))
 
 
 @semantics("FCMP")
@@ -169,14 +169,19 @@ def rro(m: Machine, i: Instruction) -> None:
 
 @semantics("MUFU")
 def mufu(m: Machine, i: Instruction) -> None:
+    special_function(m, i, lambda _: flush(m, f32(m, i["a"])))
+
+
+def special_function(m: Machine, i: Instruction, argument: Callable[[str], V]) -> None:
+    """`argument`: the number a function is taken of, by the function's name."""
     function, a = i.mods["func"], i["a"]
     if function.endswith("64H"):
         value = _signed_word(m, a, i32(m, a))
         set32(m, i["d"], m.seed64(function, value))
         return
-    x = m.mufu(function, flush(m, f32(m, a)))
+    x = m.mufu(function, argument(function))
     x = flush(m, x) if function in ("SIN", "COS", "EX2", "LG2", "RSQ", "SQRT") else x
-    set32(m, i["d"], canonical(m, saturate(m, x) if i.mods["sat"] else x))
+    set32(m, i["d"], canonical(m, saturate(m, x) if i.mods.get("sat") else x))
 
 
 def _signed_word(m: Machine, op: Operand, word: V) -> V:

@@ -45,4 +45,4 @@ def barrier_result(m: Machine, i: Instruction) -> None:
     """The count of BAR.RED.POPC; for AND and OR the predicate is the result."""
     value = m.barrier_result()
     set32(m, i["d"], value)
-    set_pred(m, i["pd"], m.icmp("ne", value, m.const("i32", 0)))
+    set_pred(m, i.operand("pd"), m.icmp("ne", value, m.const("i32", 0)))
