@@ -21,7 +21,7 @@ _PACKAGE = Path(__file__).resolve().parent
 # In an installed package tools/ is inside, in a source tree beside it.
 MAXAS = next((root for root in (_PACKAGE, _PACKAGE.parent) if (root / "tools" / "maxas").is_dir()),
              _PACKAGE.parent) / "tools" / "maxas" / "maxas.pl"
-ARCHITECTURES = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_90")
+ARCHITECTURES = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_80", "sm_86", "sm_89", "sm_90")
 ENVIRONMENT = "MAXDNN_MAXAS"
 
 

@@ -1,5 +1,5 @@
-"""ELF cubins of Maxwell, Pascal and Hopper to kernels: code, resources, parameters, constants, symbols. Source of the
-layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
+"""ELF cubins of Maxwell, Pascal, Ampere, Ada and Hopper to kernels: code, resources, parameters, constants, symbols.
+Source of the layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
 
 import io
 import json
@@ -18,7 +18,8 @@ from elftools.elf.elffile import ELFFile
 from .errors import CubinError
 from .isa import Addressing, Control, Instruction, Table, decode, table_of, words
 
-ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62", 90: "sm_90"}
+ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62",
+         80: "sm_80", 86: "sm_86", 89: "sm_89", 90: "sm_90"}
 RELOCATIONS = {1: "R_CUDA_32", 2: "R_CUDA_64", 4: "R_CUDA_G64", 6: "R_CUDA_TEX_HEADER_INDEX",
                7: "R_CUDA_SAMP_HEADER_INDEX", 8: "R_CUDA_SURF_HW_DESC", 9: "R_CUDA_SURF_HW_SW_DESC",
                42: "R_CUDA_ABS32_20", 43: "R_CUDA_ABS32_LO_20", 44: "R_CUDA_ABS32_HI_20",

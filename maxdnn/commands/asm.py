@@ -9,7 +9,8 @@ HELP = "assemble a MaxAs-dialect source into a cubin (embedded Perl in the sourc
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE.sass")
     parser.add_argument("-o", "--output", metavar="FILE.cubin", required=True)
-    parser.add_argument("--arch", metavar="sm_NN", help="sm_50 to sm_62 (default: the source's `# Arch:` line)")
+    parser.add_argument("--arch", metavar="sm_NN",
+                        help="sm_50 to sm_62, sm_80, 86, 89 or 90 (default: the source's `# Arch:` line)")
     parser.add_argument("-D", dest="defines", nargs=2, metavar=("NAME", "VALUE"), action="append", default=[],
                         help="set the Perl global $NAME before the source is preprocessed; may be repeated")
     parser.add_argument("-I", dest="include", metavar="DIR", action="append", default=[],

@@ -166,13 +166,16 @@ def _launch(args: argparse.Namespace, machine: Any,
     from .. import launchfile, timing
     from ..cubin import read
     from ..errors import LaunchError
+    from ..isa import TABLE, table_of
     from ._progress import Progress
     from ._sources import of_cubin
 
     if args.launch is None:
         raise LaunchError("a cubin needs --launch FILE.json, the description of its launches")
     description, code = launchfile.read(args.launch), Path(args.what).read_bytes()
-    sources = {}
+    arch, sources = read(code).arch, {}
+    if table_of(arch) is not TABLE:
+        raise LaunchError(f"{args.what} is machine code of {arch}; the model knows the clocks of sm_50 to sm_62")
     if args.source:
         sources = of_cubin(args.source, code, read(code).kernel(description.launches[0].kernel).name)
     options = _timeline(args, options, len(description.launches))

@@ -154,15 +154,23 @@ class PreparedLaunch:
         self._module.send_texture_objects()
 
 
+def _runs(arch: str, capability: tuple[int, int]) -> bool:
+    """Whether a GPU runs machine code of an architecture: its own, or that of an earlier one of the same generation."""
+    major, minor = divmod(int(arch.removeprefix("sm_")), 10)
+    return capability[0] == major and capability[1] >= minor
+
+
 class GpuModule:
     """A loaded cubin, native or translated."""
 
     def __init__(self, device: "GpuDevice", data: bytes) -> None:
         self.device = device
         self.cubin: Cubin = read(data)
-        if self.cubin.arch == "sm_90" and device.capability not in HOPPER:
-            raise DeviceError(f"this cubin is machine code of sm_90, which {device.name} does not run")
-        self.native = device.native or self.cubin.arch in HOPPER.values()
+        self.native = device.native
+        if self.cubin.arch not in NATIVE.values():  # never translated
+            if not _runs(self.cubin.arch, device.capability):
+                raise DeviceError(f"this cubin is machine code of {self.cubin.arch}, which {device.name} does not run")
+            self.native = True
         image = data if self.native else self._translate(data)
         with device.active(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
             self.handle = driver().load(image)

@@ -16,6 +16,7 @@ from llvmlite.ir.values import ArgumentAttributes
 
 from ..cubin import Cubin, CubinKernel, read, require_linked
 from ..errors import TranslationError
+from ..isa import TABLE, table_of
 from ..launch import MAX_LOCAL_BYTES, MAX_SHARED_BYTES
 from . import targets
 from .flow import write_body
@@ -69,7 +70,10 @@ def wrapping(text: str) -> str:
 
 
 def _check_resources(cubin: Cubin) -> None:
-    """Raises TranslationError for what PTX has no room or no name for."""
+    """Raises TranslationError for what PTX has no room or no name for, and for words of another instruction set."""
+    if table_of(cubin.arch) is not TABLE:
+        raise TranslationError(f"cannot translate: machine code of {cubin.arch}; translations are made of code "
+                               "for sm_50 to sm_62")
     limits = [("constant bank 3", len(cubin.constant_bank), 1 << 16), ("constant bank 4", len(cubin.global_addresses),
                                                                        1 << 16)]
     for kernel in cubin.kernels.values():

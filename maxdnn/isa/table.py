@@ -90,6 +90,24 @@ def put_pieces(value: int, pieces: Iterable[Sequence[int]]) -> int:
     return word
 
 
+def merged(base: Any, change: Any) -> Any:
+    """What stands in a table, with what `change` says instead: objects by key, lists of operands by name; null takes
+    away."""
+    if isinstance(base, list) and isinstance(change, Mapping):
+        return [merged(one, change.get(one["name"], {})) for one in base]
+    if not isinstance(base, Mapping) or not isinstance(change, Mapping):
+        return change
+    both = {**base, **{key: merged(base.get(key), value) for key, value in change.items()}}
+    return {key: value for key, value in both.items() if value is not None}
+
+
+def as_of(data: Mapping[str, Any], arch: str) -> Mapping[str, Any]:
+    """A table or a row as an architecture has it: its `before` tells what was otherwise before a later one."""
+    for later in sorted(data.get("before", {}), reverse=True):
+        data = merged(data, data["before"][later]) if arch < later else data
+    return data
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A bit field with a string for each value: a modifier, or the sub-word selector of an operand."""
@@ -170,9 +188,14 @@ class Row:
 
 
 class Table:
-    """All rows, the scheduling classes and the special registers; `find` picks the row of a word."""
+    """All rows, the scheduling classes and the special registers; `find` picks the row of a word. `arch`: what a table
+    that serves several architectures is for one of them; empty: all of it."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: Mapping[str, Any], arch: str = "") -> None:
+        rows = data["rows"]
+        if arch:
+            data = as_of({key: value for key, value in data.items() if key != "rows"}, arch)
+            rows = [as_of(r, arch) for r in rows if r["min_arch"] <= arch <= r.get("max_arch", arch)]
         self.name: str = data.get("name", "Maxwell")
         self.word_bits: int = data.get("word_bits", 64)
         self.guard_lsb: int = data.get("guard", {"lsb": 16})["lsb"]
@@ -191,7 +214,7 @@ class Table:
         self.special_registers = {int(k): v for k, v in data["special_registers"].items()}
         self.special_registers_sm60 = {int(k): v for k, v in data["special_registers_sm60_extra"].items()}
         self.cc_tests = {k: v.strip(".") for k, v in self._values("cc").items()}  # by the 5-bit field of a branch
-        self.rows = tuple(self._row(i, r) for i, r in enumerate(data["rows"]))
+        self.rows = tuple(self._row(i, r) for i, r in enumerate(rows))
         self._buckets = self._bucket_rows()
 
     def find(self, word: int) -> Row | None:
@@ -242,12 +265,17 @@ class Table:
 TABLE = Table(json.loads(TABLE_PATH.read_text()))
 
 
-@functools.cache
 def hopper() -> Table:
-    """The table of sm_90, read when it is first asked for."""
-    return Table(json.loads(HOPPER_PATH.read_text()))
+    """The table of sm_90."""
+    return _wide("sm_90")
 
 
 def table_of(arch: str) -> Table:
     """The instruction set of an architecture such as sm_52."""
-    return hopper() if arch == "sm_90" else TABLE
+    return TABLE if int(arch.removeprefix("sm_")) < 70 else _wide(arch)
+
+
+@functools.cache
+def _wide(arch: str) -> Table:
+    """Of words of 128 bits, read when it is first asked for."""
+    return Table(json.loads(HOPPER_PATH.read_text()), arch)

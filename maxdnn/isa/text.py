@@ -77,7 +77,7 @@ def _sum_address(op: Operand) -> str:
     spec = op.field.spec
     described = spec.get("desc", False)
     terms = []
-    if op.base != RZ or "suffix" in spec or op.part:
+    if op.base != RZ or ("suffix" in spec and "rz" not in spec) or op.part:
         terms.append(_reg(op.base) + spec.get("suffix", "") + (f".{op.part}" if op.part else ""))
     if "ureg" in spec and not described and (op.ubase != URZ or "quiet" not in spec):
         terms.append(_ureg(op.ubase))
@@ -85,7 +85,7 @@ def _sum_address(op: Operand) -> str:
         terms.append(_hex(op.value) if terms or op.value else _reg(RZ))
     if terms == [_hex(op.value)] and op.value and "quiet" not in spec:
         terms = [f"0x{op.value & ((1 << spec['off']['w']) - 1):x}"]
-    return (f"desc[{_ureg(op.ubase)}]" if described else "") + f"[{'+'.join(terms)}]"
+    return (f"desc[{_ureg(op.ubase)}]" if described is True else "") + f"[{'+'.join(terms)}]"
 
 
 def _address(op: Operand) -> str:
@@ -150,7 +150,7 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
         case "f64_high":
             return _suffixes(_double(op.value << 32), op)
         case "rel_register":
-            return f"{_reg(op.base)} {_hex(op.value)}"
+            return _reg(op.base) if "quiet" in spec and not op.value else f"{_reg(op.base)} {_hex(op.value)}"
         case "implied_next_gpr":
             return _reg(op.value)
         case "pred":

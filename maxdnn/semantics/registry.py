@@ -8,7 +8,7 @@ from .machine import Machine
 Semantic = Callable[[Machine, Instruction], None]
 SEMANTICS: dict[str, Semantic] = {}
 HOPPER: dict[str, Semantic] = {}
-MEANINGS = {"Maxwell": SEMANTICS, "Hopper": HOPPER}  # by the name of a table
+MEANINGS = {"Maxwell": SEMANTICS, "Hopper": HOPPER, "Ampere": HOPPER}  # by the name of a table
 
 
 def semantics(*mnemonics: str) -> Callable[[Semantic], Semantic]:

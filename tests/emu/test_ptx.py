@@ -278,3 +278,10 @@ def test_translations_answer_the_questions_of_the_self_test_as_the_virtual_gpu_d
     stand.card = True  # it is the one that is asked
     found = question.run(stand)
     assert found.state == SAME, found.text
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_machine_code_of_another_instruction_set_is_refused_in_words(arch):
+    """It used to end in a KeyError."""
+    with pytest.raises(TranslationError, match=f"machine code of {arch}; translations are made of code for sm_50 to"):
+        translate(cubin.read(compiler.compile_source("int_arith.cu", arch)), "sm_90")

@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from maxdnn import cubin
-from maxdnn.isa import RZ, TABLE, Control, Instruction, decode, hopper
+from maxdnn.isa import RZ, TABLE, Control, Instruction, decode, hopper, table_of
 from maxdnn.isa.operands import queue_and_order, slots, waits_for_block, waits_for_whole_block
 from tests.corpus import compiler
 
@@ -75,7 +75,7 @@ def test_a_second_table_answers_for_itself() -> None:
     assert hopper().memory.get("LDG") is not TABLE.memory["LDG"]
 
 
-@pytest.mark.parametrize("table", [TABLE, hopper()], ids=lambda table: table.name)
+@pytest.mark.parametrize("table", [TABLE, table_of("sm_80"), hopper()], ids=lambda table: table.name)
 def test_every_row_that_names_a_target_says_what_it_does_to_control(table) -> None:  # type: ignore[no-untyped-def]
     """And every opcode that says so has a row; what is pushed is what something pops."""
     named = {row.opcode for row in table.rows if any(op.name == "target" for op in row.operands)}
@@ -87,7 +87,7 @@ def test_every_row_that_names_a_target_says_what_it_does_to_control(table) -> No
     assert not any(flow.leaves for flow in table.flow.values() if flow.does in ("push", "place", "meet", "barrier"))
 
 
-@pytest.mark.parametrize("table", [TABLE, hopper()], ids=lambda table: table.name)
+@pytest.mark.parametrize("table", [TABLE, table_of("sm_80"), hopper()], ids=lambda table: table.name)
 def test_what_a_launch_finds_in_bank_0_does_not_overlap(table) -> None:  # type: ignore[no-untyped-def]
     """And all of it lies in front of the parameters."""
     sizes = {"block": 12, "grid": 12, "global_first": 8}

@@ -1,8 +1,10 @@
-"""The assembler on sm_90: compiled code written out as source assembles to the same bits, and what goes wrong is
-said."""
+"""The assembler on sm_80, 86, 89 and 90: compiled code written out as source assembles to the same bits, and what goes
+wrong is said."""
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from maxdnn import cubin
@@ -15,6 +17,10 @@ from tests.maxas.tool import again, assemble, maxas
 LEFT_OUT = ("texref.ptx", "texture.cu")
 RESERVED = 1024  # bytes of shared memory that the system keeps to itself
 PROGRAMS = [name for name in compiler.sources() if name not in LEFT_OUT]
+EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # all programs for each architecture: minutes
+OLDER = ("sm_80", "sm_86", "sm_89")
+COMPILED = [(arch, p) for n, arch in enumerate(OLDER) for p in (PROGRAMS if EVERY else PROGRAMS[n::6])]
+COMPILED += [("sm_90", p) for p in PROGRAMS]
 
 
 def _relocations(image: cubin.Cubin) -> list[tuple[str, int, int, str, int | None]]:
@@ -22,9 +28,10 @@ def _relocations(image: cubin.Cubin) -> list[tuple[str, int, int, str, int | Non
                   if ".debug" not in r.section)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_compiled_programs_extracted_as_source_assemble_to_the_same_bits(tmp_path: Path, program: str) -> None:
-    vendor = compiler.compile_source(program, "sm_90")
+@pytest.mark.parametrize(("arch", "program"), COMPILED)
+def test_compiled_programs_extracted_as_source_assemble_to_the_same_bits(
+        tmp_path: Path, arch: str, program: str) -> None:
+    vendor = compiler.compile_source(program, arch)
     had, got = cubin.read(vendor), cubin.read(again(vendor, tmp_path))
     assert got.kernels.keys() == had.kernels.keys()
     for name, ours in got.kernels.items():
@@ -32,7 +39,8 @@ def test_compiled_programs_extracted_as_source_assemble_to_the_same_bits(tmp_pat
         assert ours.code == theirs.code
         assert (ours.params, ours.registers, ours.barriers, ours.local_bytes) == (
             theirs.params, theirs.registers, theirs.barriers, theirs.local_bytes)
-        assert ours.shared_bytes == (theirs.shared_bytes or RESERVED)  # the compiler writes none where there is no more
+        reserved = RESERVED if arch == "sm_90" else 0
+        assert ours.shared_bytes == (theirs.shared_bytes or reserved)  # the compiler writes none where there is no more
     assert got.constant_bank == had.constant_bank
     assert {(n, s.offset, s.size) for n, s in got.constants.items()} == {
         (n, s.offset, s.size) for n, s in had.constants.items()}
@@ -72,7 +80,7 @@ def test_an_addend_stays_with_its_relocation(tmp_path: Path) -> None:
 
 
 SOURCE = """# Kernel: scale
-# Arch: sm_90
+# Arch: {}
 # ReqThreads: 32
 # SharedSize: 128
 # Param: ptr out
@@ -82,25 +90,46 @@ SOURCE = """# Kernel: scale
 </REGISTER_MAPPING>
 --:-:1:-:1      S2R tid, SR_TID.X;
 --:-:2:-:1      LDC.64 to0, param_out[0];
---:-:-:-:4      ULDC.64 UR4, c[0x0][0x208];
-01:-:-:-:6      I2FP.F32.U32 value, tid;
-02:-:-:-:6      IMAD.WIDE.U32 to0, tid, 0x4, to0;
+--:-:-:-:4      ULDC.64 UR4, c[0x0][{}];
+01:-:1:-:2      I2F.U32 value, tid;
+03:-:-:-:6      IMAD.WIDE.U32 to0, tid, 0x4, to0;
 --:-:-:-:6      FMUL value, value, param_factor;
 --:-:-:-:2      STG.E desc[UR4][to0.64], value;
 --:-:-:Y:5      EXIT;
 """
 
 
-def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path) -> None:
-    image = assemble(tmp_path, SOURCE)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90"])
+def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path, arch: str) -> None:
+    newest = arch == "sm_90"
+    image, base = assemble(tmp_path, SOURCE.format(arch, "0x208" if newest else "0x118")), 0x210 if newest else 0x160
     kernel = cubin.read(image).kernel("scale")
-    assert (kernel.arch, kernel.registers, kernel.shared_bytes, kernel.reqntid) == ("sm_90", 6, 128 + 0x400, (32, 1, 1))
+    shared = 128 + (RESERVED if newest else 0)
+    assert (kernel.arch, kernel.registers, kernel.shared_bytes, kernel.reqntid) == (arch, 6, shared, (32, 1, 1))
     assert [(p.offset, p.size) for p in kernel.params] == [(0, 8), (8, 4)]
     text = [line for _, line in oracles.disassembly(image)["scale"]]
-    assert text[1] == "LDC.64 R2, c[0x0][0x210]" and text[5] == "FMUL R1, R1, c[0x0][0x218]"
+    assert text[:8] == [inst.text() for inst in kernel.instructions][:8]
+    assert text[1] == f"LDC.64 R2, c[0x0][0x{base:x}]" and text[5] == f"FMUL R1, R1, c[0x0][0x{base + 8:x}]"
+    assert text[6] == ("STG.E desc[UR4][R2.64], R1" if newest else "STG.E [R2.64], R1")
     assert len(text) % 8 == 0 and text[8].startswith("BRA ") and set(text[9:]) == {"NOP"}
     elf = oracles.cuobjdump(image, "-elf")
-    assert "sm=90" in elf and "EIATTR_REGCOUNT" in elf and "scale(0x4)\tregister count: 6" in elf
+    assert f"sm={arch[3:]}" in elf and "EIATTR_REGCOUNT" in elf and "scale(0x4)\tregister count: 6" in elf
+    gpu, found = VirtualGpu(), np.zeros(32, np.float32)
+    out = gpu.alloc(found.nbytes)
+    gpu.load(image).function("scale").launch((1, 1, 1), (32, 1, 1), [out, 3.0])
+    gpu.download(out, found)
+    assert np.array_equal(found, 3 * np.arange(32, dtype=np.float32))
+
+
+def test_a_container_has_the_attributes_of_the_vendors_for_each_architecture(tmp_path: Path) -> None:
+    for arch, place in (("sm_80", 0x118), ("sm_86", 0x118), ("sm_89", 0x118), ("sm_90", 0x208)):
+        ours = assemble(tmp_path, SOURCE.format(arch, f"0x{place:x}"))
+        theirs = compiler.compile_source("special.cu", arch)
+        (mine,), others = cubin.read(ours).kernels.values(), cubin.read(theirs).kernels.values()
+        given = {0x04, 0x05, 0x10, 0x1e}  # by what a source has: blocks in z, launch bounds, stacks
+        assert {code for code, _ in mine.attributes} - given == {c for k in others for c, _ in k.attributes} - given
+        flags = [int.from_bytes(image[48:52], "little") for image in (ours, theirs)]
+        assert flags[0] == flags[1]
 
 
 @pytest.mark.parametrize("line, complaint", [
@@ -113,6 +142,8 @@ def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path) ->
     ("--:-:-:-:1 BSSY B16, 0x40;", "a convergence barrier B0..B15 is wanted"),
     ("--:-:-:-:1 TLD.LZ R0, R1, R2, UR6, 0x0, 1D;", "unknown instruction 'TLD'"),
     ("--:-:-:-:1 IADD3 R0, -R1, -R2, R3;", "only one operand can be negated here"),  # an H200: illegal instruction
+    ("--:-:-:-:1 RED.E.ADD desc[UR4][R2.64], R1;", "RED.E.ADD is an instruction of sm_80 sm_86 sm_89, this kernel is "
+     "for sm_90"),
     ("--:-:-:-:1 XMAD R0, R1, R2, R3;", "unknown instruction 'XMAD'"),
     ("<SCHEDULE_BLOCK>\n--:-:-:-:1 NOP;", "<SCHEDULE_BLOCK> is not closed"),
     ("<SCHEDULE_BLOCK>\nHERE:\n--:-:-:-:1 NOP;\n</SCHEDULE_BLOCK>", "no labels inside <SCHEDULE_BLOCK>"),
@@ -121,6 +152,25 @@ def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path) ->
 def test_what_sm_90_does_not_have_is_named(tmp_path: Path, line: str, complaint: str) -> None:
     source = tmp_path / "bad.sass"
     source.write_text(f"# Kernel: bad\n# Arch: sm_90\n{line}\n--:-:-:Y:5 EXIT;\n")
+    ran = maxas("-c", "-o", tmp_path / "bad.cubin", source)
+    assert ran.status == 1 and complaint in ran.err
+    assert not (tmp_path / "bad.cubin").exists()
+
+
+@pytest.mark.parametrize("arch, line, complaint", [
+    ("sm_80", "I2FP.F32.U32 R0, R1;", "I2FP.F32.U32 is an instruction of sm_86 sm_89 sm_90, this kernel is for sm_80"),
+    ("sm_89", "VIADD R0, R1, R2;", "VIADD is an instruction of sm_90, this kernel is for sm_89"),
+    ("sm_86", "HADD2.BF16_V2 R0, R1, R2;", "HADD2.BF16_V2 is an instruction of sm_90, this kernel is for sm_86"),
+    ("sm_86", "F2FP.F16.F32.PACK_AB R0, R1, R2;", "is an instruction of sm_89 sm_90, this kernel is for sm_86"),
+    ("sm_80", "REDG.E.ADD.STRONG.GPU desc[UR4][R2.64], R1;", "is an instruction of sm_90, this kernel is for sm_80"),
+    ("sm_80", "LDG.E R0, [R2.64];", "its forms are LDG (P), R, [R+offset]"),  # what the vendor prints lacks UR4
+    ("sm_75", "NOP;", "architecture 'sm_75' must be one of sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_80 sm_86 sm_89 "
+     "sm_90"),
+])
+def test_what_an_older_architecture_does_not_have_is_named(
+        tmp_path: Path, arch: str, line: str, complaint: str) -> None:
+    source = tmp_path / "bad.sass"
+    source.write_text(f"# Kernel: bad\n# Arch: {arch}\n--:-:-:-:1 {line}\n--:-:-:Y:5 EXIT;\n")
     ran = maxas("-c", "-o", tmp_path / "bad.cubin", source)
     assert ran.status == 1 and complaint in ran.err
     assert not (tmp_path / "bad.cubin").exists()

@@ -77,12 +77,12 @@ def _compare_and_store(m: Machine, i: Instruction, address: V, kind: str) -> Non
     (set64 if wide else set32)(m, d, m.zext(stored, "i64" if wide else "i32"))
 
 
-@hopper("ATOMG", "ATOM", "ATOMS", "REDG")
+@hopper("ATOMG", "ATOM", "ATOMS", "REDG", "RED")
 def atomic(m: Machine, i: Instruction) -> None:
     how = words(i)
     space = "shared" if i.opcode == "ATOMS" else "generic"
     address = _shared(m, i["addr"]) if space == "shared" else _far(m, i["addr"])
-    dest = i.operand("d") if i.opcode != "REDG" else None
+    dest = i.operand("d") if i.opcode not in ("REDG", "RED") else None
     to = None if dest is None or dest.value == RZ else dest.value
     names = {"ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS"} & how
     kind = next((k for k in ("U64", "S64", "S32") if k in how), "U64" if "64" in how else "U32")
@@ -100,7 +100,7 @@ def atomic(m: Machine, i: Instruction) -> None:
         else:
             m.unsupported("this atomic operation")
             return
-    values = ["b", "c"] if names == {"CAS"} else ["d" if i.opcode == "REDG" else "b"]
+    values = ["b", "c"] if names == {"CAS"} else ["d" if i.opcode in ("REDG", "RED") else "b"]
     if names == {"CAS"}:
         kind = kind.replace("S", "U")
     wide = kind.endswith("64")

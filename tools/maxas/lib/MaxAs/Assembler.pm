@@ -22,7 +22,7 @@ use MaxAs::Source;
 use MaxAs::Table;
 our @EXPORT_OK = qw(assemble preprocess interface flat files);
 
-my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62, 90;
+my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62, 80, 86, 89, 90;
 
 # Everything up to scheduling. %opt: arch, kernel (name), no_code, debug.
 # Returns (module, what stands before the first kernel, kernels): each kernel { header..., items, registers, constants,

@@ -56,7 +56,7 @@ sub _version { print "$VERSION\n"; return 0 }
 
 sub _usage {
     return <<'END';
-Assembler for Maxwell, Pascal and Hopper (sm_50 .. sm_62, sm_90) in the MaxAs dialect; sass/README.md describes the dialect.
+Assembler for Maxwell, Pascal, Ampere and Hopper (sm_50 .. 62, sm_80 .. 90) in the MaxAs dialect; sass/README.md describes the dialect.
 
   maxas.pl -c [options] [-o out.cubin] source        assemble a complete cubin
   maxas.pl -i [options] source cubin [new.cubin]     assemble into a kernel of an existing cubin

@@ -36,13 +36,18 @@ sub _with_addends { my ($w) = @_; return $w->{module}{sm} >= 90 }
 # Bytes of shared memory in front of a block's own.
 sub reserved_shared { my ($sm) = @_; return $sm < 90 ? 0 : 0x400 }
 
-# What newer architectures want is what the toolkit writes that first had them.
+# What newer architectures want is what the toolkit 12.9 writes for them. Attributes of kernels with the first and the last
+# architecture that has them: version of the toolkit, two ways around faults, how registers of others are counted.
+my @ATTRIBUTES = ([80, 90, 0x37, 4, pack 'L<', 129], [80, 86, 0x35, 1, 0], [90, 90, 0x50, 3, 0], [90, 90, 0x36, 4, pack 'L<', 8]);
+
 sub _of_its_time {
     my ($module) = @_;
-    return $module if ($module->{sm} // 0) < 90 || defined $module->{e_version};
+    my $sm = $module->{sm} // 0;
+    return $module if $sm < 80 || defined $module->{e_version};
+    my @more = map { [@$_[2 .. 4]] } grep { $_->[0] <= $sm && $sm <= $_->[1] } @ATTRIBUTES;
     my @kernels = map { {
-        %$_, text_align => 128, info_registers => 0, shared => ($_->{shared} // 0) + reserved_shared($module->{sm}),
-        attributes => [@{ $_->{attributes} // [] }, [0x37, 4, pack 'L<', 129], [0x50, 3, 0], [0x36, 4, pack 'L<', 8]],
+        %$_, text_align => 128, $sm < 90 ? () : (info_registers => 0), shared => ($_->{shared} // 0) + reserved_shared($sm),
+        attributes => [@{ $_->{attributes} // [] }, @more],
     } } @{ $module->{kernels} };
     my $calls = join '', map { pack 'L<l<', 0, -$_ } 1 .. 4;
     return { %$module, e_version => 129, kernels => \@kernels, extra_sections => [

@@ -20,7 +20,7 @@ sub _int { my ($text) = @_; return $text =~ /^0x/i ? hex $text : 0 + $text }
 # Keyword -> [pattern, what it wants, what it does with (header, captures)]
 my %KEY = (
     Kernel     => [qr/^($NAME)(?:\s.*)?$/, 'a name', sub { $_[0]{name} = $_[1] }],
-    Arch       => [qr/^(sm_\d\d)$/, 'sm_50 .. sm_62 or sm_90', sub { $_[0]{arch} = $_[1] }],
+    Arch       => [qr/^(sm_\d\d)$/, 'sm_50 .. sm_62 or sm_80 .. sm_90', sub { $_[0]{arch} = $_[1] }],
     SharedSize => [qr/^($SIZE)$/, 'bytes', sub { $_[0]{shared} = _int($_[1]) }],
     MinRegs    => [qr/^(\d{1,3})$/, 'a register count', sub { $_[0]{min_registers} = $_[1] }],
     MinBars    => [qr/^(\d{1,2})$/, 'a barrier count', sub { $_[0]{min_barriers} = $_[1] }],

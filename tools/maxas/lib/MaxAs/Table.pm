@@ -21,24 +21,50 @@ sub default_path {
     return -e $inside ? $inside : $beside;
 }
 
-# The table of an architecture, by the number behind sm_.
+# The table of an architecture, by the number behind sm_. One file serves all that have words of 128 bits.
 my %loaded;
 sub for_sm {
     my ($class, $sm) = @_;
-    my $name = $sm < 70 ? 'maxwell.json' : 'hopper.json';
-    return $loaded{$name} //= $class->load(default_path($name));
+    return $loaded{maxwell} //= $class->load(default_path('maxwell.json')) if $sm < 70;
+    return $loaded{$sm} //= $class->load(default_path('hopper.json'), "sm_$sm");
 }
 
+# What stands in a table, with what $change says instead: objects by key, lists of operands by name; null takes away.
+sub _merged {
+    my ($base, $change) = @_;
+    return [map { _merged($_, $change->{ $_->{name} } // {}) } @$base] if ref $base eq 'ARRAY' && ref $change eq 'HASH';
+    return $change unless ref $base eq 'HASH' && ref $change eq 'HASH';
+    my %both = %$base;
+    for my $key (keys %$change) {
+        my $value = _merged($base->{$key}, $change->{$key});
+        if (defined $value) { $both{$key} = $value } else { delete $both{$key} }
+    }
+    return \%both;
+}
+
+# A table or a row as an architecture has it: its `before` tells what was otherwise before a later one.
+sub _as_of {
+    my ($data, $arch) = @_;
+    my $before = $data->{before} // {};
+    for my $later (grep { $arch lt $_ } reverse sort keys %$before) { $data = _merged($data, $before->{$later}) }
+    return $data;
+}
+
+# $arch: which architecture of those that the table serves; none: all of it.
 sub load {
-    my ($class, $path) = @_;
+    my ($class, $path, $arch) = @_;
     $path //= default_path('maxwell.json');
     open my $fh, '<:raw', $path or fail_plain("$path: cannot read the instruction table: $!");
     my $text = do { local $/; <$fh> };
     close $fh;
     my $data = JSON::PP->new->decode($text);
+    if (defined $arch) {
+        my @rows = grep { $_->{min_arch} le $arch && $arch le ($_->{max_arch} // $arch) } @{ delete $data->{rows} };
+        $data = { %{ _as_of($data, $arch) }, rows => [map { _as_of($_, $arch) } @rows] };
+    }
     my $self = bless { classes => $data->{classes}, reuse_entries => $data->{operand_cache}{entries},
         banks => $data->{banks}{count}, param_base => $data->{bank0}{params}, word_bits => $data->{word_bits} // 64, guard_lsb => $data->{guard}{lsb} // 16,
-        index => $data->{index} // { lsb => 56, width => 8 }, name => $data->{name} // 'Maxwell', latencies => $data->{latencies}, rows => [], by_op => {}, opcode_memo => {} }, $class;
+        index => $data->{index} // { lsb => 56, width => 8 }, name => $data->{name} // 'Maxwell', archs => $data->{archs} // [], latencies => $data->{latencies}, rows => [], by_op => {}, opcode_memo => {} }, $class;
     $self->_special_registers($data);
     $self->{cc_name} = $data->{sets}{cc};
     $self->{cc_number} = { map { substr($data->{sets}{cc}{$_}, 1) => 0 + $_ } keys %{ $data->{sets}{cc} } };
@@ -125,6 +151,12 @@ sub _compile_text {
 sub rows_for {
     my ($self, $opcode) = @_;
     return @{ $self->{opcode_memo}{$opcode} //= [$self->_match_rows($opcode)] };
+}
+
+# Which other architectures of this table's have an opcode.
+sub elsewhere {
+    my ($self, $opcode) = @_;
+    return grep { my @rows = MaxAs::Table->for_sm(substr $_, 3)->rows_for($opcode); @rows } @{ $self->{archs} };
 }
 
 sub _match_rows {
