@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .errors import AssemblyError
+from .files import write_whole
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
 HOPPER = "sm_90"
@@ -30,6 +31,7 @@ BINARIES = PACKAGE / "kernels_bin"
 RULES = ("check", "isa", "semantics", "cubin.py", "errors.py")
 """What decides whether a kernel passes: the checker and what it stands on."""
 
+_TRIES = 3  # to assemble files that somebody is writing
 _FLAGS = struct.Struct("<I")
 _FLAGS_AT = 48  # of the ELF header: the architecture twice, and what does not depend on it
 
@@ -63,10 +65,15 @@ def cubin(source: str, arch: str) -> bytes:
 
 
 def build_all() -> list[Path]:
-    """Every source; the files, made or found."""
+    """Every source; the files, made or found. Raises AssemblyError as `cubin` does, and where they cannot be kept."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(_code, sources()))
-    return [_kept(source) for source in sources()]
+    made = [_kept(source) for source in sources()]
+    missing = [path.name for path in made if not path.is_file()]
+    if missing:
+        raise AssemblyError(f"{BINARIES} must be a folder that can be written to and has room; it lacks "
+                            f"{', '.join(missing)}")
+    return made
 
 
 def relabelled(data: bytes, arch: str) -> bytes:
@@ -82,7 +89,8 @@ def relabelled(data: bytes, arch: str) -> bytes:
 def ingredients() -> str:
     """A hash of everything the cubins are made from."""
     sass = asset("sass")
-    return _digest([_tools().encode(), *_named(sass, [p for p in sass.rglob("*") if p.suffix in (".sass", ".inc")])])
+    return _digest([_rules().encode(), _tools().encode(),
+                    *_named(sass, [p for p in sass.rglob("*") if p.suffix in (".sass", ".inc")])])
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -107,32 +115,49 @@ def _code(source: str) -> bytes:
     path = _kept(source)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         note, data = json.loads(path.with_suffix(".json").read_text()), path.read_bytes()
-        if note == _note(data, _origin(source).parent, [str(name) for name in note["files"]]):
+        names = [str(name) for name in note["files"]]
+        if note == _note(data, names, _made_of(_origin(source).parent, names, _tools())):
             return data
     return _build(source, path)
 
 
-def _note(data: bytes, folder: Path, files: list[str]) -> dict[str, object]:
+def _note(data: bytes, names: list[str], made_of: str) -> dict[str, object]:
     """What stands beside a cubin: the files of its source, as seen from its folder, a digest of all it was made of, and
     one of itself."""
-    made_of = _digest([_tools().encode(), *_named(folder, [folder / name for name in files])])
-    return {"files": files, "made_of": made_of, "sha256": hashlib.sha256(data).hexdigest()}
+    return {"files": names, "made_of": made_of, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _made_of(folder: Path, names: list[str], tools: str) -> str:
+    """A hash of the files of a source and of what makes and checks it; and of whether a file stands where one of that
+    name would be looked for, too, as it might be the one that is read."""
+    paths = [folder / name for name in names]
+    others = [place / path.name for place in sorted({path.parent for path in paths}) for path in paths]
+    there = bytes(path.is_file() for path in others)
+    return _digest([_rules().encode(), tools.encode(), *_named(folder, paths), there])
 
 
 @functools.cache
-def _tools() -> str:
-    """A hash of what makes and checks every kernel: the assembler, also one that MAXDNN_MAXAS names, the table, the
-    rules."""
-    tools = asset("tools/maxas")
-    rules = [PACKAGE / "cubins.py", PACKAGE / "assemble.py"]
+def _rules() -> str:
+    """A hash of the rules that this process checks by, and of what says how kernels are made."""
+    paths = [PACKAGE / "cubins.py", PACKAGE / "assemble.py"]
     for name in RULES:
-        rules += [p for p in (PACKAGE / name).rglob("*") if p.suffix in (".py", ".json")] or [PACKAGE / name]
-    parts = [*_named(tools, [*tools.glob("*.pl"), *tools.glob("lib/**/*.pm")]), *_named(PACKAGE, rules)]
+        paths += [p for p in (PACKAGE / name).rglob("*") if p.suffix in (".py", ".json")] or [PACKAGE / name]
+    return _digest(_named(PACKAGE, paths))
+
+
+def _tools_now() -> str:
+    """A hash of what makes every kernel: the assembler, also one that MAXDNN_MAXAS names, and the tables it reads."""
+    tools = asset("tools/maxas")
+    parts = [*_named(tools, [*tools.glob("*.pl"), *tools.glob("lib/**/*.pm")]),
+             *_named(PACKAGE, (PACKAGE / "isa").glob("*.json"))]
     for word in shlex.split(os.environ.get("MAXDNN_MAXAS", "")):
         program = Path(shutil.which(word) or word)
         parts += _named(program.parent, [program, *program.parent.glob("lib/MaxAs/*.pm")]) if program.is_file() else [
             word.encode()]
     return _digest(parts)
+
+
+_tools = functools.cache(_tools_now)  # what kept cubins are compared with: once in a process is enough
 
 
 def _named(root: Path, paths: Iterable[Path]) -> list[bytes]:
@@ -147,25 +172,55 @@ def _digest(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
+_rules()  # at import: the files may change while the process that loaded them goes on
+
+
 # -- making it --------------------------------------------------------------------------------------------------------
 
 
 def _build(source: str, path: Path) -> bytes:
-    """Assemble and check in a temporary folder, then keep, where that is possible."""
+    """Assemble and check in a temporary folder, then keep, where that is possible. What it is made of is looked at
+    before and afterwards: if it changed in between, nobody knows what was read, and it is made again."""
+    origin = _origin(source)
+    for _ in range(_TRIES):
+        seen = _seen(origin)
+        try:
+            data = _made(source, path.name)
+        except AssemblyError:
+            if _seen(origin) == seen:
+                raise
+            continue
+        if _seen(origin) == seen:
+            names, made_of, _ = seen
+            with contextlib.suppress(OSError):
+                _keep(path, data)
+                _keep(path.with_suffix(".json"), json.dumps(_note(data, names, made_of)).encode())
+            return data
+    raise AssemblyError(f"{origin}: the source, a file it includes or the assembler changed while it was assembled, "
+                        f"{_TRIES} times in a row: try again when nothing writes to them")
+
+
+def _seen(origin: Path) -> tuple[list[str], str, list[tuple[int, int]]]:
+    """The files of a source as seen from its folder, a hash of what it is made of, and when each of the files was
+    written, by which one is told that was put back."""
     from .assemble import files
 
-    origin = _origin(source)
+    try:
+        paths = files(origin)
+        names = [os.path.relpath(path, origin.parent) for path in paths]
+        written = [(status.st_ino, status.st_mtime_ns) for status in map(os.stat, paths)]
+        return names, _made_of(origin.parent, names, _tools_now()), written
+    except OSError as e:
+        raise AssemblyError(f"{origin}: cannot read what it is made of: {e}") from e
+
+
+def _made(source: str, name: str) -> bytes:
+    """The cubin as it is assembled now, once it has passed."""
     with tempfile.TemporaryDirectory(prefix="maxdnn-build-") as folder:
-        made = Path(folder) / path.name
-        made.parent.mkdir(exist_ok=True)
-        _assembled(origin, made, architectures(source))
+        made = Path(folder) / name
+        _assembled(_origin(source), made, architectures(source))
         _check(made)
-        data = made.read_bytes()
-    names = [os.path.relpath(file, origin.parent) for file in files(origin)]
-    with contextlib.suppress(OSError):
-        _keep(path, data)
-        _keep(path.with_suffix(".json"), json.dumps(_note(data, origin.parent, names)).encode())
-    return data
+        return made.read_bytes()
 
 
 def _assembled(origin: Path, made: Path, archs: tuple[str, ...]) -> None:
@@ -183,17 +238,8 @@ def _assembled(origin: Path, made: Path, archs: tuple[str, ...]) -> None:
 
 
 def _keep(path: Path, data: bytes) -> None:
-    """A file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda file: file.write(data))
 
 
 def _check(path: Path) -> None:

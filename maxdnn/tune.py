@@ -106,6 +106,7 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
     problems = list(dict.fromkeys(problems))
     check_wanted("auto", max_error, None)
     target = device or _device_of(example) or find.first_gpu() or find.host()
+    tuned.library()  # named before anything is measured: the sources may change meanwhile
     for problem in problems:
         plans(problem, chip_of(target), max_error=max_error)  # what is not served is said before any work
     found = []

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from maxdnn import cache
+from maxdnn.emu import native
 from maxdnn.errors import MaxdnnError
 
 PROGRAM = textwrap.dedent("""
@@ -221,6 +222,16 @@ def test_cold_processes_share_the_emulators_cache_and_heal_it(cubin, tmp_path):
             path.write_bytes(bytes(flipped))
     processes(cubin, place, 1)
     assert {path: path.read_bytes() for path in entries(place)} == found
+
+
+def test_all_that_makes_code_and_translations_is_in_their_key():
+    program = ("import sys, maxdnn.emu.ptx, maxdnn.emu.compiled\n"
+               "for name, module in sys.modules.items():\n"
+               "    if name.startswith('maxdnn.'): print(module.__file__)")
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    beside = {"cache.py", "errors.py", "forks.py", "trace.py", "__init__.py", "protocol.py"}  # not what is made
+    sources = {str(path) for path in native._sources()}
+    assert {path for path in loaded if pathlib.Path(path).name not in beside} <= sources and len(sources) > 50
 
 
 def test_the_emulator_runs_where_nothing_can_be_written(cubin, tmp_path):

@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ class Tree:
         self.sass.mkdir()
         self.assembled: list[str] = []
         self.checked = 0
+        self.meanwhile: list[Callable[[], object]] = []  # what others do while each of the next assemblies is going on
         monkeypatch.setattr(cubins, "BINARIES", self.binaries)
         asset = cubins.asset
         monkeypatch.setattr(cubins, "asset", lambda name: self.sass if name == "sass" else asset(name))
@@ -29,7 +33,10 @@ class Tree:
 
         def counted_assemble(source, output, **options):
             self.assembled.append(options["arch"])
-            return do_assemble(source, output, **options)
+            report = do_assemble(source, output, **options)
+            if self.meanwhile:
+                self.meanwhile.pop(0)()
+            return report
 
         def counted_check(path):
             self.checked += 1
@@ -43,16 +50,19 @@ class Tree:
 
     def get(self, source: str, arch: str = "sm_52") -> bytes:
         """As a new process would get it."""
-        for cached in (cubins.cubin, cubins._code, cubins._tools, cubins.ingredients):
-            cached.cache_clear()
+        forget()
         return cubins.cubin(source, arch)
+
+
+def forget() -> None:
+    for cached in (cubins.cubin, cubins._code, cubins._rules, cubins._tools, cubins.ingredients):
+        cached.cache_clear()
 
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
     yield Tree(tmp_path, monkeypatch)
-    for cached in (cubins.cubin, cubins._code, cubins._tools, cubins.ingredients):
-        cached.cache_clear()
+    forget()
 
 
 def test_relabelling_gives_what_assembling_gives(tmp_path):
@@ -174,3 +184,147 @@ def test_a_source_elsewhere_is_kept_under_a_name_of_its_own(tree, tmp_path):
     (far.parent / "part.inc").write_text("--:-:-:-:6 MOV R0, 0x2;\n")
     tree.get(place)
     assert len(tree.assembled) == 3
+
+
+# -- while somebody writes --------------------------------------------------------------------------------------------
+
+
+def moving(number: int) -> str:
+    return f"--:-:-:-:6 MOV R0, {number};\n"
+
+
+def test_a_source_that_changes_while_it_is_assembled_is_assembled_again(tree):
+    """Nothing is kept, or given, that nobody knows what it was made of: source, include, or the assembler."""
+    include = '# Kernel: a\n<INCLUDE file="b.inc"/>\n' + BODY
+    tree.write(a_sass=include, b_inc=moving(1))
+    tree.meanwhile = [lambda: tree.write(b_inc=moving(2))]
+    second = tree.get("a")
+    assert len(tree.assembled) == 2 and tree.get("a") == second and len(tree.assembled) == 2
+    tree.write(b_inc=moving(3))
+    tree.meanwhile = [lambda: tree.write(a_sass=include.replace("EXIT", "NOP;\n--:-:-:-:f EXIT"))]
+    longer = tree.get("a")
+    assert len(tree.assembled) == 4
+    tree.write(a_sass=include, b_inc=moving(2))
+    assert tree.get("a") == second != longer
+
+
+def test_a_file_that_is_put_back_was_another_meanwhile(tree):
+    tree.write(a_sass="# Kernel: a\n" + moving(1) + BODY)
+    one = tree.get("a")
+    shutil.rmtree(tree.binaries)
+
+    def put_back() -> None:
+        tree.write(a_sass="# Kernel: a\n" + moving(1) + BODY)
+    tree.write(a_sass="# Kernel: a\n" + moving(2) + BODY)
+    do_seen = cubins._seen
+    with pytest.MonkeyPatch.context() as patch:  # the edit falls between the first look and the assembler's
+        def seen(origin):
+            put_back()
+            found = do_seen(origin)
+            tree.write(a_sass="# Kernel: a\n" + moving(2) + BODY)
+            return found
+        patch.setattr(cubins, "_seen", seen)
+        tree.meanwhile = [put_back] * 3
+        with pytest.raises(AssemblyError, match=r"a\.sass: the source, .* changed .* 3 times in a row: try again"):
+            tree.get("a")
+    assert not tree.binaries.exists()
+    put_back()
+    assert tree.get("a") == one
+
+
+def test_half_a_source_is_read_again_once_it_is_whole(tree):
+    whole = "# Kernel: a\n" + moving(1) + BODY
+    tree.write(a_sass=whole[:-12])
+    tree.meanwhile = [lambda: tree.write(a_sass=whole)]
+    with pytest.MonkeyPatch.context() as patch:
+        do_assemble = assemble.assemble
+
+        def late(source, output, **options):
+            try:
+                return do_assemble(source, output, **options)
+            except AssemblyError:
+                tree.meanwhile.pop(0)()
+                raise
+        patch.setattr(assemble, "assemble", late)
+        assert cubin.read(tree.get("a")).kernels
+    tree.write(a_sass=whole[:-12])
+    with pytest.raises(AssemblyError, match=r"a\.sass:\d+"):  # nobody is writing: half it is
+        tree.get("a")
+
+
+def test_a_changed_assembler_or_rule_does_not_count_as_the_one_that_was_used(tree, tmp_path, monkeypatch):
+    """The assembler is read anew at each run, the rules are those that this process loaded."""
+    tools, package, asset = tmp_path / "maxas", tmp_path / "maxdnn", cubins.asset
+    shutil.copytree(assemble.MAXAS.parent, tools)
+    shutil.copytree(cubins.PACKAGE, package, ignore=shutil.ignore_patterns("kernels_bin", "__pycache__"))
+    monkeypatch.setattr(cubins, "asset", lambda name: tools if name == "tools/maxas" else asset(name))
+    monkeypatch.setattr(cubins, "PACKAGE", package)
+
+    def add(path: Path) -> None:
+        with path.open("a") as file:
+            file.write("\n")
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    tree.meanwhile = [lambda: add(tools / "lib" / "MaxAs" / "Source.pm")]
+    tree.get("a")
+    assert len(tree.assembled) == 2
+    forget()
+    cubins._rules()
+    add(package / "check" / "hazards.py")
+    (tree.binaries / "a.cubin").unlink()
+    cubins.cubin("a", "sm_52")
+    assert len(tree.assembled) == 3
+    tree.get("a")
+    assert len(tree.assembled) == 4  # a process with the new rules checks by them
+
+
+def test_a_file_that_would_be_read_instead_is_noticed(tree):
+    (tree.sass / "parts").mkdir()
+    tree.write(a_sass='# Kernel: a\n<INCLUDE file="parts/b.inc"/>\n' + BODY, c_inc=moving(1))
+    (tree.sass / "parts" / "b.inc").write_text('<INCLUDE file="c.inc"/>\n')
+    first = tree.get("a")
+    (tree.sass / "parts" / "c.inc").write_text(moving(2))
+    second = tree.get("a")
+    assert second != first and tree.get("a") == second and len(tree.assembled) == 2
+
+
+def test_what_cannot_be_kept_is_said_to_whoever_wants_files(tree):
+    tree.write(a_sass="# Kernel: a\n" + BODY)
+    tree.binaries.write_text("a file, where a folder is wanted")
+    with pytest.raises(AssemblyError, match=r"bin must be a folder .* lacks a\.cubin"):
+        cubins.build_all()
+
+
+GET = """
+import sys, time
+from pathlib import Path
+from maxdnn import cubins
+cubins.BINARIES = Path(sys.argv[2])
+place = sys.argv[1]
+asset = cubins.asset
+cubins.asset = lambda name: Path(place) if name == "sass" else asset(name)
+sys.stdout.buffer.write(cubins.cubin("a", "sm_52"))
+"""
+
+
+def test_processes_that_build_at_once_while_the_source_changes(tree):
+    """And one that is killed while it does. What is left is what the last source gives."""
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", GET, tree.sass, tree.binaries], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    tree.write(a_sass='# Kernel: a\n<INCLUDE file="b.inc"/>\n' + BODY, b_inc=moving(0))
+    running = [start() for _ in range(3)]
+    number = 0
+    while any(p.poll() is None for p in running[:2]):
+        number += 1
+        tree.write(b_inc=moving(number))
+        time.sleep(0.3)
+        if number == 3:
+            running[2].send_signal(signal.SIGKILL)
+    for process in running[:2]:
+        out, err = process.communicate()
+        assert (process.returncode == 0 and cubin.read(out).kernels) or b"changed while it was assembled" in err
+    running[2].communicate()
+    kept = tree.get("a")
+    shutil.rmtree(tree.binaries)
+    assert tree.get("a") == kept

@@ -1,6 +1,7 @@
 """Measurements are remembered and followed, and nothing that lies on disk can make a result wrong."""
 
 import json
+import shutil
 import subprocess
 import sys
 import types
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import ConvShape, cache, tuned
+from maxdnn import ConvShape, cache, cubins, tuned
 from maxdnn.chips import preset
 from maxdnn.choose import choose, plans
 from maxdnn.cli import main
@@ -40,6 +41,28 @@ def record(problem, results, chip=None, **more):
 def simulated(monkeypatch):
     """The timing model takes a while to compile for a fresh cache; tests/test_estimate.py has the real one."""
     monkeypatch.setattr("maxdnn.timing.call", lambda plan, machine: types.SimpleNamespace(seconds=len(plan.launches)))
+
+
+def test_what_is_measured_belongs_to_the_sources_as_they_were(tmp_path, monkeypatch):
+    """Not to what they became while it was measured."""
+    sass, asset = tmp_path / "sass", cubins.asset
+    shutil.copytree(asset("sass"), sass)
+    monkeypatch.setattr(cubins, "asset", lambda name: sass if name == "sass" else asset(name))
+    cubins.ingredients.cache_clear()
+    tuned.library.cache_clear()
+
+    def measured(candidates, *_):
+        (sass / "another.sass").write_text("# another\n")
+        return {name: 1.0 for name, _ in candidates}
+    monkeypatch.setattr("maxdnn.tune._simulated", measured)
+    try:
+        (found,) = tune(SHAPE, device=maxdnn.emu.VirtualGpu(), again=True)
+        cubins.ingredients.cache_clear()
+        tuned.library.cache_clear()
+        assert found.record.library != tuned.library()
+    finally:
+        cubins.ingredients.cache_clear()
+        tuned.library.cache_clear()
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------

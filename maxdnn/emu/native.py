@@ -32,18 +32,22 @@ def has_wide_vectors() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
-def _sources() -> bytes:
-    """Digest of the sources that decide what a compiled object looks like."""
-    digest = hashlib.sha256()
+def _sources() -> list[Path]:
+    """The sources that decide what a compiled object or a translation looks like."""
     here = Path(__file__).parent
-    for path in sorted([*here.rglob("*.py"), *here.parent.joinpath("semantics").glob("*.py"),
-                        *here.parent.joinpath("isa").glob("*.*")]):
-        if path.is_file():
-            digest.update(path.read_bytes())
+    room = here.parent
+    return sorted([*here.rglob("*.py"), *(room / "semantics").rglob("*.py"), *(room / "isa").glob("*.py"),
+                   *(room / "isa").glob("*.json"), room / "cubin.py", room / "launch.py"])
+
+
+def _digest() -> bytes:
+    digest = hashlib.sha256()
+    for path in _sources():
+        digest.update(path.read_bytes())
     return digest.digest()
 
 
-_SOURCES = _sources()  # at import: the files may change while the process that loaded them goes on
+_SOURCES = _digest()  # at import: the files may change while the process that loaded them goes on
 
 
 @functools.cache
