@@ -129,6 +129,7 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
             if number < len(steps):
                 coming = ahead.submit(next, workloads)
             result = simulated(work, function, step.block, chip, options=options, progress=tell)
+            del work  # gigabytes where every block was traced
             found.append(LaunchTiming(step.kernel, result, step.useful))
             tell.done += 1
     return ConvTiming(plan.shape, plan, tuple(found))

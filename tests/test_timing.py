@@ -1,5 +1,6 @@
 """Kernels timed end to end: what warps execute and touch comes from the virtual GPU, cycles from the model."""
 
+import gc
 import json
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,7 @@ from maxdnn.shape import ConvShape
 from maxdnn.sim import columns as c
 from maxdnn.sim import pipeline, report
 from maxdnn.sim.machine import preset
+from maxdnn.sim.state import Image, Work
 from tests import oracles
 
 SMALL = ConvShape(64, 16, 6, 6, 64, 3, 3)  # 16 blocks, 18 loop trips
@@ -71,16 +73,16 @@ def test_executed_instructions_equal_the_closed_formula(layer: Layer, spec: Kern
     (workload, kernel), = timing.conv_workloads(plan(layer.shape, kernel=spec.name), preset("gm204"))
     assert workload.traced < 40
     executed: Counter[str] = Counter()
-    for inst, n in zip(workload.instructions, workload.executed().tolist(), strict=True):
+    for inst, n in zip(workload.instructions, workload.outline().executed.tolist(), strict=True):
         executed[inst.cls.name] += n
     assert {k: v for k, v in executed.items() if v} == counted(layer, kernel)
 
 
 def test_simulated_blocks_issue_what_their_paths_say(small: timing.ConvTiming) -> None:
     whole = timing.conv(SMALL, options=timing.Options(all_sms=True)).results[0]
-    assert np.array_equal(whole.issued, whole.workload.executed())
+    assert np.array_equal(whole.issued, whole.workload.executed)
     one = small.results[0]
-    assert np.array_equal(16 * one.issued, one.workload.executed())  # one of 16 like blocks
+    assert np.array_equal(16 * one.issued, one.workload.executed)  # one of 16 like blocks
 
 
 @pytest.mark.parametrize("shape", [ConvShape(70, 3, 5, 5, 70, 3, 3, 1, 1), ConvShape(4, 5, 4, 4, 12, 1, 1),
@@ -96,6 +98,13 @@ def test_a_layer_of_several_launches_adds_up() -> None:
 
 
 # -- when -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_timed_lets_its_streams_go() -> None:
+    """Where every block is run they take gigabytes a launch, and a layer has many launches."""
+    found = timing.conv(ConvShape(64, 2048, 6, 6, 64, 4, 4))
+    assert len(found.launches) == 2
+    assert not [x for x in gc.get_objects() if type(x) in (Work, Image)]
 
 
 def test_the_loop_runs_at_its_bound() -> None:

@@ -3,6 +3,7 @@ never given out twice and lie at least a guard apart, so a stray access cannot l
 
 import bisect
 import contextlib
+import mmap
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from ..forks import tables
 FIRST_ADDRESS = 0x2_0000_0000  # above 4 GiB: a dropped high word is noticed
 GUARD = 1 << 20
 ALIGNMENT = 512
+_HUGE = 4 << 20  # bytes from which on NumPy asks for huge pages
 
 
 def aligned_bytes(nbytes: int, alignment: int = 64) -> np.ndarray:
@@ -22,6 +24,18 @@ def aligned_bytes(nbytes: int, alignment: int = 64) -> np.ndarray:
     raw = np.zeros(nbytes + alignment, np.uint8)
     start = -raw.ctypes.data % alignment
     return raw[start:start + nbytes]
+
+
+def _sparse_bytes(nbytes: int) -> np.ndarray:
+    """A zeroed uint8 array at an aligned address, of which only what is touched takes memory, 4 KiB at a time. NumPy
+    asks for huge pages instead: a few floats here and there, as a simulation's blocks write them, would take it all."""
+    if nbytes < _HUGE or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return aligned_bytes(nbytes, ALIGNMENT)
+    raw = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel that has none
+            raw.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(raw, np.uint8)
 
 
 class VirtualBuffer:
@@ -85,8 +99,8 @@ class GlobalMemory:
         if not isinstance(nbytes, (int, np.integer)) or not 0 <= nbytes < 1 << 47:
             raise LaunchError(f"nbytes must be an integer from 0 to 2^47 - 1 (got {nbytes!r})")
         try:
-            return self._add(aligned_bytes(int(nbytes), ALIGNMENT))
-        except (MemoryError, ValueError) as e:  # numpy: more than an array can have
+            return self._add(_sparse_bytes(int(nbytes)))
+        except (MemoryError, ValueError, OSError) as e:  # numpy: more than an array can have; mmap: no room
             raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:

@@ -23,6 +23,7 @@ Tracer = Callable[[Sequence[int]], Sequence[WarpTrace]]
 _EACH, _WHOLE = 3, 8  # random blocks traced in every box, and more over the whole grid
 _KEPT_BYTES = 256 << 20  # of traces, so that none is made twice
 _LONGEST_PERIOD = 64  # of a digit found by trying
+_KINDS = 3  # of blocks in a longer one
 _FEW = 8  # blocks of a grid that are all traced rather than learned
 
 
@@ -196,24 +197,30 @@ class Learner:
         n = len(box.digits)
         base = self._see(box, [0] * n)
         steps: list[np.ndarray] = []
-        for which, digit in enumerate(box.digits):
-            unit = np.eye(n, dtype=np.int64)[which]
-            one = self._see(box, unit)
-            if one.key != base.key:
-                return self._cut(box, which, 1)
-            alone = _motion(base, [one.rows])
-
-            def along(value: int, which: int = which, alone: Motion = alone) -> bool:
-                seen = self._see(box, np.eye(n, dtype=np.int64)[which] * value)
-                return seen.key == base.key and np.array_equal(alone.moved(base.rows, [value]), seen.rows)
-            if digit.extent > 2 and not along(digit.extent - 1):
-                return self._cut(box, which, _first_failure(along, 1, digit.extent - 1))
-            steps.append(one.rows)
+        for which in range(n):
+            stop = self._stop(box, which, 0)
+            if stop is not None:
+                return self._cut(box, which, stop)
+            steps.append(self._see(box, np.eye(n, dtype=np.int64)[which]).rows)
         motion = _motion(base, steps)
         for values in self._samples(box):
             if not self._fits(box, base, motion, values):
                 return self._cut(box, *self._where(box, base, motion, values))
         return Alike(box, base, motion)
+
+    def _stop(self, box: Box, which: int, start: int) -> int | None:
+        """The first value found along a digit, from `start` on, whose block is not as the two there promise."""
+        digit, unit = box.digits[which], np.eye(len(box.digits), dtype=np.int64)[which]
+        base, one = self._see(box, unit * start), self._see(box, unit * (start + 1))
+        if one.key != base.key:
+            return start + 1
+        alone = _motion(base, [one.rows])
+
+        def along(steps: int) -> bool:
+            seen = self._see(box, unit * (start + steps))
+            return seen.key == base.key and np.array_equal(alone.moved(base.rows, [steps]), seen.rows)
+        last = digit.extent - 1 - start
+        return None if last < 2 or along(last) else start + _first_failure(along, 1, last)
 
     def _samples(self, box: Box) -> list[list[int]]:
         """Digit values of the far corner and of random blocks, more in a box that is a large part of the grid."""
@@ -246,7 +253,23 @@ class Learner:
         """After how many steps of a digit blocks do the same again, if they do."""
         n = box.digits[which].extent
         longest = _LONGEST_PERIOD if at <= 2 else at + 1
-        return next((p for p in range(max(at, 2), longest + 1) if p * 2 <= n and self._repeats(box, which, p)), None)
+        for period in range(max(at, 2), longest + 1):
+            if period * 2 <= n and self._repeats(box, which, period):
+                return period
+        return self._long_period(box, which, at) if n > 2 * _LONGEST_PERIOD else None
+
+    def _long_period(self, box: Box, which: int, at: int) -> int | None:
+        """The same beyond what is tried: from one kind of blocks to the next, such as border, inside and border of a
+        row, until one begins as the first did."""
+        n = box.digits[which].extent
+        for _ in range(_KINDS):
+            stop = self._stop(box, which, at) if at + 1 < n else None
+            if stop is None or stop * 2 > n:
+                return None
+            if self._repeats(box, which, stop):
+                return stop
+            at = stop
+        return None
 
     def _repeats(self, box: Box, which: int, period: int) -> bool:
         """Whether blocks differ from the one at the start of their period as those of the first period do."""

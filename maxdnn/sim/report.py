@@ -14,7 +14,7 @@ Line = tuple[str, str]  # where an instruction comes from ("file:line"), and the
 def executed_by_class(result: Result) -> dict[str, int]:
     """Warp-instructions the whole grid executes, by scheduling class of the instruction table."""
     counts: dict[str, int] = {}
-    for inst, n in zip(result.workload.instructions, result.workload.executed().tolist(), strict=True):
+    for inst, n in zip(result.workload.instructions, result.workload.executed.tolist(), strict=True):
         if n:
             counts[inst.cls.name] = counts.get(inst.cls.name, 0) + n
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
@@ -86,7 +86,7 @@ def roofline(result: Result, limits: Mapping[str, float]) -> dict[str, Any]:
     launch has a share of them worth naming, else instructions of threads. Bytes of shared memory and textures are those
     that could have been moved while they were busy."""
     m, clocks = result.machine, result.cycles
-    executed = result.workload.executed().tolist()
+    executed = result.workload.executed.tolist()
     floats = 32 * sum(n * _FLOATS.get(inst.opcode, 0)
                       for inst, n in zip(result.workload.instructions, executed, strict=True))
     counted = floats >= 0.01 * m.peak_flops_per_cycle * clocks

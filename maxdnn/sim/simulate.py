@@ -13,7 +13,7 @@ from .machine import Machine
 from .occupancy import Occupancy, occupancy
 from .state import Image, Shape
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
-from .workload import Workload
+from .workload import Outline, Workload
 
 Progress = Callable[[int, int], None]
 MAX_TRACED_CYCLES = 1_000_000  # of a pipeline trace; each takes eight rows of memory for every SM
@@ -40,7 +40,7 @@ class Result:
     the cycles whose issues are in `events`; `samples`: the course of the launch, if asked for (timeline.py)."""
 
     machine: Machine
-    workload: Workload
+    workload: Outline
     occupancy: Occupancy
     options: Options
     cycles: int
@@ -96,19 +96,20 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
                               f"(got {trace})")
     fit = occupancy(machine, registers, shared_bytes, threads)
     sms = machine["sms"] if options.all_sms else 1
-    resident = _resident(workload, machine, fit)
+    outline = workload.outline()
+    resident = _resident(outline, machine, fit)
     code = lower(workload.instructions, machine)
     shape = Shape(sms, machine["sms"] - sms, resident, workload.block_warps, workload.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS)
     image = Image(machine, code, workload.work, shape)
     recorder = None
     if timeline:
-        recorder = Recorder(image, timeline, int(workload.executed().sum()) // (shape.mirror + 1), options.trace)
+        recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)
     _run(image, progress, recorder)
-    return _result(image, workload, fit, options, recorder)
+    return _result(image, outline, fit, options, recorder)
 
 
-def _resident(workload: Workload, machine: Machine, fit: Occupancy) -> int:
+def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:
     return min(fit.blocks, -(-workload.blocks // machine["sms"]))
 
 
@@ -130,7 +131,7 @@ def _run(image: Image, progress: Progress | None, recorder: Recorder | None) -> 
         raise SimulationError(f"{left} blocks wait for ever: a barrier that not all their warps reach")
 
 
-def _result(image: Image, workload: Workload, fit: Occupancy, options: Options, recorder: Recorder | None) -> Result:
+def _result(image: Image, workload: Outline, fit: Occupancy, options: Options, recorder: Recorder | None) -> Result:
     X, n = image.X, image.instructions
     stalls = image.table(c.T_STALL, n + 1, 16).copy()
     for s in image.table(c.T_SCHED, image.shape.sms * 4, c.S_SIZE):

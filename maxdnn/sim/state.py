@@ -50,7 +50,7 @@ class Image:
         self.order_length = -(-slots // 4) + 1
         events = max(0, shape.trace[1] - shape.trace[0]) * shape.windows * 8 * shape.sms
         head = self._head(work, events)
-        self.parts: list[np.ndarray] = [head]
+        self._parts: list[np.ndarray] = [head]
         self.at = c.HEAD
         self._add(head, c.T_CODE, code)
         self._add(head, c.T_WARP, np.zeros((shape.sms * slots, c.W_SIZE), np.int64))
@@ -68,7 +68,8 @@ class Image:
             self._add(head, c.T_COUNT, np.zeros((shape.sms * slots * 6, c.COUNT_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
-        self.X = np.concatenate([p.ravel() for p in self.parts])
+        self.X = np.concatenate([p.ravel() for p in self._parts])
+        self._parts.clear()
         self._bind(slots)
 
     def table(self, where: int, rows: int, size: int) -> np.ndarray:
@@ -82,7 +83,7 @@ class Image:
 
     def _add(self, head: np.ndarray, where: int, part: np.ndarray) -> None:
         head[where] = self.at
-        self.parts.append(part)
+        self._parts.append(part)
         self.at += part.size
 
     def _head(self, work: Work, events: int) -> np.ndarray:

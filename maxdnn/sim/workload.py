@@ -24,9 +24,22 @@ _WORD = 4
 
 
 @dataclass(frozen=True)
+class Outline:
+    """What stays known of a launch when it is timed and its streams are gone. `executed`: how often each instruction is
+    executed by the whole grid, warps counted. `classes`: of blocks that share a stream; `traced`: blocks that were run
+    to find them."""
+
+    instructions: tuple[Instruction, ...]
+    executed: np.ndarray
+    blocks: int
+    block_warps: int
+    classes: int
+    traced: int
+
+
+@dataclass(frozen=True)
 class Workload:
-    """A launch ready to be timed: `work` for the engine, and the instructions. `classes`: of blocks that share a
-    stream; `traced`: blocks that were run to find them."""
+    """A launch ready to be timed: `work` for the engine, and the rest as in its outline."""
 
     instructions: tuple[Instruction, ...]
     work: Work
@@ -35,16 +48,19 @@ class Workload:
     classes: int
     traced: int = 0
 
-    def executed(self) -> np.ndarray:
-        """How often each instruction is executed by the whole grid, warps counted."""
+    def outline(self) -> Outline:
+        return Outline(self.instructions, self._executed(), self.blocks, self.block_warps, self.classes, self.traced)
+
+    def _executed(self) -> np.ndarray:
+        work = self.work
+        blocks = np.bincount(work.class_of, minlength=self.classes)
+        walked = np.zeros(len(work.path_ptr) - 1, np.int64)  # each path, by warps
+        np.add.at(walked, work.path, np.repeat(blocks, self.block_warps))
+        times = np.repeat(walked, np.diff(work.path_ptr))
+        start, length = work.runs.astype(np.int64).T
         counts = np.zeros(len(self.instructions) + 1, np.int64)
-        blocks = np.bincount(self.work.class_of, minlength=self.classes)
-        for which, times in enumerate(np.repeat(blocks, self.block_warps)):
-            path = self.work.path[which]
-            a, b = self.work.path_ptr[path], self.work.path_ptr[path + 1]
-            start, length = self.work.runs[a:b].T
-            np.add.at(counts, start, times)
-            np.add.at(counts, start + length, -times)
+        np.add.at(counts, start, times)
+        np.add.at(counts, start + length, -times)
         return np.cumsum(counts)[:-1]
 
 

@@ -1,5 +1,6 @@
 """The virtual GPU runs kernels that the vendor's compiler made for sm_52."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -90,3 +91,16 @@ def test_two_threads_may_use_the_emulator_for_the_first_time_together():
         assert len(results) == 4 and all((r == 12).all() for r in results)
     """)
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="tells no resident memory")
+def test_memory_that_is_not_touched_takes_none():
+    """A few floats all over large arrays, as a simulation's blocks write them, take a page of 4 KiB each."""
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    buffer = VirtualGpu().alloc(1 << 28)
+    before = resident()
+    buffer.data[::2 << 20] = 1
+    assert resident() - before < 16 << 20 and int(buffer.data.sum()) == 128

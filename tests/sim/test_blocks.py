@@ -68,6 +68,14 @@ def guarded(x, y, z, w):
     return (9 if (i < n).any() else 3), [np.where(i < n, 4 * i, NO_LANE)] if (i < n).any() else [np.full(32, NO_LANE)]
 
 
+def wide(x, y, z, w):
+    """Rows of 112 tiles in a grid in one dimension: those at the four borders leave out what lies outside."""
+    column, row = x // 2 % 112, x // 224
+    outside = (column == 0) & (LANE < 8) | (column == 111) & (LANE > 23), (row == 0) & (LANE < 4) | (row == 99)
+    at = 65536 * row + 512 * column + 4 * LANE
+    return 9, [*(np.where(out, NO_LANE, at) for out in outside), 128 * (x % 2) + LANE]
+
+
 def triangle(x, y, z, w):
     """Blocks above the diagonal return at once."""
     return (9, [4 * LANE + 512 * x + 9000 * y]) if x <= y else (2, [np.full(32, NO_LANE)])
@@ -79,7 +87,7 @@ def middle(x, y, z, w):
 
 
 GRIDS = {tiles: (13, 13, 32), ragged: (20, 1, 24), stencil: (40, 30, 1), line: (700, 1, 1), pitched: (200, 1, 1),
-         fan: (30, 20, 1), guarded: (301, 1, 1), middle: (24, 24, 2)}
+         fan: (30, 20, 1), guarded: (301, 1, 1), middle: (24, 24, 2), wide: (22400, 1, 1)}
 
 
 @pytest.mark.parametrize("act", GRIDS, ids=lambda a: a.__name__)
@@ -100,7 +108,8 @@ def test_every_block_does_what_its_box_predicts(act):
     assert (seen == 1).all()
 
 
-@pytest.mark.parametrize(("act", "most"), [(tiles, 40), (line, 60), (guarded, 60), (fan, 20), (pitched, 120)],
+@pytest.mark.parametrize(("act", "most"), [(tiles, 40), (line, 60), (guarded, 60), (fan, 20), (pitched, 120),
+                                           (wide, 300)],
                          ids=lambda v: getattr(v, "__name__", v))
 def test_few_blocks_are_traced(act, most):
     learner = Learner(tracer(GRIDS[act], act), GRIDS[act])

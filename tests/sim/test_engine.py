@@ -194,7 +194,7 @@ def test_every_slot_is_issued_or_has_a_reason():
     result = time(code, runs, addresses=lambda b, w: [shared_row(2)] * 150, warps=6, blocks=40)
     first = int(result.issued.sum() - result.dual.sum())
     assert first + int(result.stalls.sum()) == 4 * result.cycles
-    assert np.array_equal(result.issued, result.workload.executed() * 3 // 40)  # 3 of 40 blocks on the first SM
+    assert np.array_equal(result.issued, result.workload.executed * 3 // 40)  # 3 of 40 blocks on the first SM
 
 
 @pytest.mark.parametrize(("left", "waits"), [(0, 4), (1, 3), (2, 2), (3, 1), (4, 0), (9, 0)])
