@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import DecodeError
 from .control import CONTROL_BITS, CONTROL_LSB, Control, split_control_word
 from .instruction import Guard, Instruction, Operand
-from .table import RZ, TABLE, URZ, OperandField, Row, Table, get_pieces, put_pieces
+from .table import RZ, TABLE, URZ, Field, OperandField, Row, Table, get_pieces, put_pieces
 
 _FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
           ("inv", ("inv_bit", "inv_bit_suffix", "not_bit")), ("cc", ("cc_bit",)))
@@ -131,14 +131,23 @@ def _regs(rule: Any, row: Row, word: int) -> int:
     return _regs(rule["map"].get(str(raw), rule.get("default", 1)), row, word)
 
 
+def _told(field: Field, of: str, row: Row, word: int, address: int) -> str:
+    """What a field says of the instruction. Raises DecodeError for a value that says nothing."""
+    text = field.values.get(field.get(word))
+    if text is None:
+        raise DecodeError(f"word 0x{word:016x} at 0x{address:04x}: {row.mnemonic} has no meaning for value "
+                          f"{field.get(word)} of its {of}")
+    return text.strip(".")
+
+
 def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
     flags = {}
     for name, keys in _FLAGS:
         bit = _flag_bit(field.spec, keys)
         if bit is not None:
             flags[name] = bool(word >> bit & 1)
-    part = field.part.values.get(field.part.get(word), "").strip(".") if field.part else ""
-    scale = field.scale.values.get(field.scale.get(word), "").strip(".") if field.scale else ""
+    part, scale = (_told(of, f"operand '{field.name}'", row, word, address) if of else ""
+                   for of in (field.part, field.scale))
     regs = _regs(field.spec.get("regs", 1), row, word)
     return Operand(field, part=part or scale, regs=regs, **flags, **_value(field, word, address))  # type: ignore[arg-type]
 
@@ -163,16 +172,10 @@ def decode(word: int, control: Control, address: int, table: Table = TABLE) -> I
     row = table.find(word)
     if row is None:
         raise DecodeError(f"word 0x{word:0{table.word_bits // 4}x} at 0x{address:04x} is no {table.name} instruction")
-    mods = {}
-    for name, field in row.modifiers.items():
-        text = field.values.get(field.get(word))
-        if text is None:
-            raise DecodeError(f"word 0x{word:016x} at 0x{address:04x}: {row.mnemonic} has no meaning for value "
-                              f"{field.get(word)} of its field '{name}'")
-        mods[name] = text.strip(".")
+    mods = {name: _told(field, f"field '{name}'", row, word, address) for name, field in row.modifiers.items()}
     operands = _implied(row, word, [_operand(f, row, word, address) for f in row.operands])
     for op in operands:
-        if op.field.values and op.value not in op.field.values:
+        if (op.field.values and op.value not in op.field.values) or (op.type == "scoreboard" and op.value > 5):
             raise DecodeError(f"word 0x{word:016x} at 0x{address:04x}: {row.mnemonic} has no meaning for value "
                               f"{op.value} of its operand '{op.name}'")
     if row.cls.name == "tex" and control.reuse & 3 == 3:

@@ -200,6 +200,8 @@ class Table:
         self.word_bits: int = data.get("word_bits", 64)
         self.guard_lsb: int = data.get("guard", {"lsb": 16})["lsb"]
         self._index = data.get("index", {"lsb": 56, "width": 8})  # the bits rows are looked up by
+        reserved = data.get("reserved", {"lsb": 0, "width": 0})
+        self._reserved = (1 << reserved["width"]) - 1 << reserved["lsb"]  # bits that no word has set
         self._sets = data["sets"]
         self.classes = {n: InstructionClass(n, **c) for n, c in data["classes"].items()}
         self.memory = {n: Access(frozenset(m["spaces"].split()), m["does"], m["order"])
@@ -219,6 +221,8 @@ class Table:
 
     def find(self, word: int) -> Row | None:
         """The most specific row that matches the word, or None."""
+        if word & self._reserved:
+            return None
         for row in self._buckets[word >> self._index["lsb"] & ((1 << self._index["width"]) - 1)]:
             if word & row.mask == row.value:
                 return row

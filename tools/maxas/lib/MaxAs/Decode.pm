@@ -24,7 +24,7 @@ sub decode {
         return sprintf 'word %s: %s has no meaning for value %d of its field %s', hex_of($word), $row->{mnemonic}, $value, $name
             unless defined $mods{$name};
     }
-    my $d = { table => $table, word => $word, row => $row, reuse => $control->{reuse}, address => $address, name => $name_target };
+    my $d = { table => $table, word => $word, row => $row, reuse => $control->{reuse}, address => $address, name => $name_target, mods => \%mods };
     my @operands;
     for my $spec (@{ $row->{operands} }) {
         my $text = eval { _operand($d, $spec) };
@@ -160,7 +160,11 @@ my %TYPE = (
         my ($d, $spec) = @_;
         return _suffixes($d, $spec, float_text(_bits($d, $spec->{lsb}, 19) << 12 | _bits($d, $spec->{sign_bit}, 1) << 31));
     },
-    f32 => sub { my ($d, $spec) = @_; _suffixes($d, $spec, float_text(_bits($d, $spec->{lsb}, 32))) },
+    f32 => sub {
+        my ($d, $spec) = @_;
+        return double_text(_bits($d, $spec->{lsb}, 32) << 32) if ($d->{mods}{func} // '') =~ /64H/;
+        return _suffixes($d, $spec, float_text(_bits($d, $spec->{lsb}, 32)));
+    },
     f64_top20_split => sub {
         my ($d, $spec) = @_;
         return _suffixes($d, $spec, double_text(_bits($d, $spec->{lsb}, 19) << 44 | _bits($d, $spec->{sign_bit}, 1) << 63));

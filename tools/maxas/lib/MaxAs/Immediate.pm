@@ -8,7 +8,7 @@ use strict;
 use warnings;
 no warnings 'portable';    # 64-bit hex is meant
 use Exporter 'import';
-our @EXPORT_OK = qw(integer perl_allowed with_globals float_bits double_bits half_bits hex_text float_text double_text half_text);
+our @EXPORT_OK = qw(integer perl_allowed with_globals float_bits double_bits half_bits brain_bits hex_text float_text double_text half_text);
 
 my $TOKEN = qr/\s*(0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?|\$\w+|\*\*|<<|>>|[-+*\/%()&|^~])/;
 
@@ -143,6 +143,14 @@ sub half_bits {
     return $sign | $exp << 10 | $frac >> 13 if $exp > 0;
     return $sign if $exp < -10;
     return $sign | ($frac | 0x800000) >> 14 - $exp;
+}
+
+# Those of bfloat16, the upper half of a float32; rounded like half_bits.
+sub brain_bits {
+    my ($text) = @_;
+    return _nan($text, 0x7fff, 15, 0x7fbf) if $text =~ /NAN$/i;
+    my ($value, $raw) = _real($text, 4);
+    return $raw ? $value : float_bits($text) >> 16;
 }
 
 sub hex_text {

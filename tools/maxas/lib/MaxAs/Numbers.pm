@@ -6,7 +6,7 @@ no warnings 'portable';    # 64-bit words are meant
 use Exporter 'import';
 use MaxAs::Attempt qw(soft hard read_number ranged wider label);
 use MaxAs::Fail qw(warn_at);
-use MaxAs::Immediate qw(float_bits double_bits half_bits);
+use MaxAs::Immediate qw(float_bits double_bits half_bits brain_bits);
 use MaxAs::Word qw(put put_field);
 our @EXPORT_OK = qw(number_handlers);
 
@@ -103,13 +103,14 @@ sub _warn_cut {
 
 sub _float32 {
     my ($try, $spec, $o) = @_;
+    return _double_high($try, $spec, $o) if ($try->{mods}{func} // '') =~ /64H/;    # MUFU.RCP64H
     my $bits = read_number($try, $o, \&float_bits);
     return defined $bits ? $bits << $spec->{lsb} : undef;
 }
 
 sub _half {
     my ($try, $spec, $o) = @_;
-    my $bits = read_number($try, $o, \&half_bits);
+    my $bits = read_number($try, $o, ($try->{mods}{mod_bf16_v2} // '') =~ /BF16/ ? \&brain_bits : \&half_bits);
     return defined $bits ? put($bits, $spec->{lsb}) : undef;
 }
 
@@ -117,7 +118,8 @@ sub _double_high {
     my ($try, $spec, $o) = @_;
     my $bits = read_number($try, $o, \&double_bits);
     return unless defined $bits;
-    return hard($try, "immediate $o->{text} does not fit the upper half of a double") if $bits & 0xffffffff;
+    return hard($try, "immediate $o->{text} does not fit the upper half of a double")
+        if $bits & 0xffffffff && $o->{text} !~ /NAN$/i;
     return put($bits >> 32, $spec->{lsb});
 }
 
