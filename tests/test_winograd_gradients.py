@@ -15,6 +15,7 @@ from maxdnn.families.toomcook import GRADIENTS, TABLE, matrices
 from maxdnn.layers import LAYERS
 from maxdnn.problem import data, filters
 from tests.contract import run_plan
+from tests.gradients import gradient
 from tests.test_backward import BOTH, arrays_of, call, check, families_of, judge, served
 from tests.test_families import LAYOUTS
 from tests.test_winograd import draw
@@ -91,7 +92,8 @@ def test_many_images_with_filters_of_three_rows_take_it(kind):
 @pytest.mark.parametrize(("shape", "words"), [
     (ConvShape(4, 8, 9, 9, 8, 3, 3, 2, 1), "stride 2x2"), (ConvShape(4, 8, 9, 9, 8, 3, 3, 1, 2, 2), "dilation 2x2"),
     (ConvShape(4, 8, 9, 9, 8, 3, 3, 1, 1, 1, 2), "2 groups"), (ConvShape(4, 8, 9, 9, 8, 2, 2), "filters of 2x2"),
-    (ConvShape(4, 8, 1, 9, 8, 3, 3, 1, 1), "padding 1x1 of maps of 1x9, which leaves taps without terms")])
+    (ConvShape(4, 8, 1, 9, 8, 3, 3, 1, 1), "padding 1x1 of maps of 1x9, which leaves taps without terms"),
+    (ConvShape(4, 8, 5, 9, 8, 5, 5, 1, (0, 7)), "padding 0x7 of filters 5x5, which leaves tiles that few taps have")])
 def test_what_it_does_not_serve_is_said(shape, words):
     with pytest.raises(ShapeError, match=words):
         plan(shape, kind="filters", algorithm="winograd")
@@ -106,3 +108,15 @@ def test_the_documented_error_holds_for_many_tiles_and_few():
             arrays = {role: np.random.default_rng(5).uniform(-1, 1, size).astype(np.float32)
                       for role, size in made.array_shapes().items()}
             judge(made, arrays, call(made, arrays))
+
+
+@pytest.mark.parametrize("shape", [ConvShape(32, 3, 13, 5, 33, 5, 5, 1, (4, 0)), ConvShape(128, 3, 3, 3, 8, 3, 3),
+                                   ConvShape(64, 3, 4, 9, 9, 5, 5, 1, (1, 1))], ids=str)
+def test_the_documented_error_holds_for_tiles_that_are_hardly_filled(shape):
+    """And a sum of few tiles is not made exact by cutting it into parts."""
+    for most in (None, 1 << 18):
+        made = plan(shape, kind="filters", kernel=f"winograd_{shape.R}x{shape.R}_4x4_64", max_workspace_bytes=most)
+        for seed in range(3):
+            arrays = arrays_of(made, seed)
+            want, size = gradient(shape, "filters", arrays["images"], None, arrays["gradients"])
+            assert (abs(call(made, arrays) - want) <= made.error * size).all(), made.error

@@ -25,6 +25,8 @@ def refuses(problem: Problem) -> str | None:
     refused = winograd.not_of_tiles(s, {points.taps for points, _ in _WAYS})
     if refused:
         return refused
+    if max(s.pad_h, s.pad_w) >= s.R:
+        return f"padding {s.pad_h}x{s.pad_w} of filters {s.R}x{s.S}, which leaves tiles that few taps have terms in"
     if s.pad_h >= s.P or s.pad_w >= s.Q:
         return f"padding {s.pad_h}x{s.pad_w} of maps of {s.H}x{s.W}, which leaves taps without terms"
     return refuses_strided(problem)
@@ -91,8 +93,9 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: product.Prod
     if parts > 1:
         notes.append(f"the sums of {tiles} tiles come in {parts} parts, which are added in a fixed order")
     edges = s.P / (s.P - s.pad_h) * s.Q / (s.Q - s.pad_w)  # terms of a tap in the middle for each of one at a corner
-    # Most of the error is that of long sums of large numbers, which parts shorten.
-    error = backward.expected_error(tiles, 0, r, r) * edges / parts**0.5
+    # Tiles that are less than half full of gradients round what is large for what few taps have of it.
+    room = layer.rows * r / s.P * layer.columns * r / s.Q
+    error = backward.expected_error(tiles, 0, r, r, -(-tiles // parts)) * edges * max(1, room / 2)
     return make(problem, "winograd", spec, launches, regions, notes, error)
 
 
