@@ -317,20 +317,26 @@ def highest_bit(m: Machine, op: Operand, signed: bool, shift: bool) -> V:
 
 @semantics("IDP.4A")
 def idp4a(m: Machine, i: Instruction) -> None:
-    _dot(m, i, 8, 8, range(4), range(4))
+    dot_of_bytes(m, i, i.mods["s1"], i.mods["s2"])
+
+
+def dot_of_bytes(m: Machine, i: Instruction, type_a: str, type_b: str) -> None:
+    """c plus the products of four bytes, U8 or S8."""
+    _dot(m, i, (type_a, type_b), (range(4), range(4)))
 
 
 @semantics("IDP.2A")
 def idp2a(m: Machine, i: Instruction) -> None:
     first = 2 if i.mods["h"] == "HI" else 0
-    _dot(m, i, 16, 8, range(2), range(first, first + 2))
+    _dot(m, i, (i.mods["s1"], i.mods["s2"]), (range(2), range(first, first + 2)))
 
 
-def _dot(m: Machine, i: Instruction, a_bits: int, b_bits: int, a_at: range, b_at: range) -> None:
+def _dot(m: Machine, i: Instruction, types: tuple[str, str], places: tuple[range, range]) -> None:
+    """The sum of products of parts of a and b at some places, and c."""
     a, b, total = i32(m, i["a"]), i32(m, i["b"]), i32(m, i["c"])
-    signed_a, signed_b = i.mods["s1"][0] == "S", i.mods["s2"][0] == "S"
-    for x, y in zip(a_at, b_at, strict=True):
-        left = extend(m, m.lshr(a, m.const("i32", x * a_bits)), a_bits, signed_a)
-        right = extend(m, m.lshr(b, m.const("i32", y * b_bits)), b_bits, signed_b)
+    a_bits, b_bits = (int(type_[1:]) for type_ in types)
+    for x, y in zip(*places, strict=True):
+        left = extend(m, m.lshr(a, m.const("i32", x * a_bits)), a_bits, types[0][0] == "S")
+        right = extend(m, m.lshr(b, m.const("i32", y * b_bits)), b_bits, types[1][0] == "S")
         total = m.add(total, m.mul(left, right))
     set32(m, i["d"], total)

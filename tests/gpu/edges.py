@@ -24,6 +24,8 @@ FAST = (
     "VIMNMX R10, R4, R5, PT", "VIMNMX R10, R4, R5, !PT", "VIMNMX.U32 R10, R4, R5, PT", "VIMNMX.S16x2 R10, R4, R5, PT",
     "VIMNMX.U16x2 R10, R4, R5, !PT", "VIMNMX.S16x2.RELU R10, R4, R5, PT", "VIMNMX.RELU R10, R4, R5, !PT",
     "VABSDIFF R10, R4, R5, RZ", "VABSDIFF.U32 R10, R4, R5, RZ", "VABSDIFF4.U8.ACC R10, R4, R5, R4",
+    "VABSDIFF4 R10, R4, R5, R4", "VABSDIFF4.ACC R10, R4, R5, R4",
+    *(f"IDP.4A.{a}.{b} R10, R4, R5, R4" for a in ("U8", "S8") for b in ("U8", "S8")),
     "VIADDMNMX R10, R4, R5, R4, PT", "VIADDMNMX.U32 R10, R4, R5, R4, !PT", "VIMNMX3 R10, R4, R5, R4, PT",
     "SHF.L.U32 R10, R4, R5, RZ", "SHF.R.S32.HI R10, R4, R5, R4", "SHF.R.U64 R10, R4, R5, R4",
     "SHF.R.W.U32.HI R10, R4, R5, R4",
@@ -45,6 +47,8 @@ SLOW = (
 )
 SLOW_PAIRS = ("I2F.F64.S16 R10, R4", "I2F.F64.U16 R10, R4", "I2F.F64 R10, R4", "I2F.F64.U32 R10, R4",
               "F2I.S64.TRUNC R10, R4", "F2I.U64.TRUNC R10, R4", "F2F.F64.F32 R10, R4")
+# From no predicates on; all of them come out as bits.
+PACKED = ("R2P PR, R4, R5", "R2P PR, R4.B1, R5", "R2P PR, R4, 0x55", "R2P PR, R4.B3, 0x2a")
 
 # R4 (x) is read with a flag, then y is written to it, then it is read: whether the cache may serve x, which the checker
 # then reports, and what is done.
@@ -103,6 +107,9 @@ def programs() -> dict[str, str]:
     """Instruction (or how a register is written) -> source of a kernel, `edges_N`."""
     bodies = {text: f"--:-:-:-:b      {text};\n" for text in FAST}
     bodies |= {text: f"--:-:1:-:2      {text};\n" for text in (*SLOW, *SLOW_PAIRS)}
+    for text in PACKED:
+        lines = ("0b R2P PR, RZ, 0x7f", "06 NOP", f"0b {text}", "06 NOP", "06 P2R R10, PR, RZ, 0x7f")
+        bodies[text] = "".join(map(_line, lines))
     bodies |= {text: "".join(map(_line, lines)) for text, (_, lines) in KEPT.items()}
     return {text: _kernel(f"edges_{n}", body) for n, (text, body) in enumerate(bodies.items())}
 

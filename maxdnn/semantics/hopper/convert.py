@@ -19,6 +19,7 @@ from ..single import flush
 from .opcode import parts, words
 
 _WIDTHS = ("8", "16", "32", "64")
+_NO_BF16 = "numbers of 16 bits with the exponent of 32"
 
 
 def _types(i: Instruction) -> list[str]:
@@ -36,6 +37,9 @@ def _integral(i: Instruction) -> str:
 
 @hopper("F2F")
 def f2f(m: Machine, i: Instruction) -> None:
+    if "BF16" in words(i):
+        m.unsupported(_NO_BF16)
+        return
     to, source = _types(i)
     value, ftz = float_source(m, i["b"], source), "FTZ" in words(i)
     if (source, to) == ("F32", "F64"):
@@ -81,6 +85,9 @@ def f2i(m: Machine, i: Instruction) -> None:
 
 @hopper("I2F", "I2FP")
 def i2f(m: Machine, i: Instruction) -> None:
+    if "BF16" in words(i):
+        m.unsupported(_NO_BF16)
+        return
     names = _types(i)
     to = next((n for n in names if n[0] == "F"), "F32")
     source = next((n for n in names if n[0] in "SU"), "S32")

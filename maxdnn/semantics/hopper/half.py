@@ -22,9 +22,10 @@ def _write(m: Machine, i: Instruction, low: V, high: V) -> None:
 
 
 def _plain(m: Machine, i: Instruction) -> bool:
-    plain = not words(i) & {"BF16_V2", "OOB", "RELU", "FTZ", "FMZ"}
+    one_negated = any(op.part == "H0_NH1" for op in i.operands)
+    plain = not one_negated and not words(i) & {"BF16_V2", "OOB", "RELU", "FTZ", "FMZ"}
     if not plain:
-        m.unsupported("other halves than IEEE's, or their denormals flushed")
+        m.unsupported("other halves than IEEE's, one of them negated, or their denormals flushed")
     return plain
 
 

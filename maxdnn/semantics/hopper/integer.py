@@ -1,7 +1,7 @@
 """Sums with carries in predicates, products, comparisons, smaller and larger numbers."""
 
 from ...isa import Instruction, Operand
-from ..integer import compare, set_predicates
+from ..integer import compare, dot_of_bytes, set_predicates
 from ..machine import Machine, V
 from ..operands import i64, pair, pred, raw, set32, set64, set_pred
 from ..registry import hopper
@@ -180,7 +180,7 @@ def vabsdiff(m: Machine, i: Instruction) -> None:
 
 @hopper("VABSDIFF4")
 def vabsdiff4(m: Machine, i: Instruction) -> None:
-    total, signed = m.const("i32", 0), "S8" in words(i)
+    total, signed = m.const("i32", 0), "U8" not in words(i)
     for place in range(4):
         a, b = (m.shl(raw(m, i[n]), m.const("i32", 24 - 8 * place)) for n in "ab")
         a, b = ((m.ashr if signed else m.lshr)(x, m.const("i32", 24)) for x in (a, b))
@@ -188,3 +188,8 @@ def vabsdiff4(m: Machine, i: Instruction) -> None:
         one = m.select(less, m.sub(m.const("i32", 0), gap), gap)
         total = m.add(total, one) if "ACC" in words(i) else m.or_(total, m.shl(one, m.const("i32", 8 * place)))
     set32(m, i["d"], m.add(total, raw(m, i["c"])) if "ACC" in words(i) else total)
+
+
+@hopper("IDP")
+def idp(m: Machine, i: Instruction) -> None:
+    dot_of_bytes(m, i, i.mods["mod_s8"], i.mods["mod_s82"])

@@ -57,6 +57,9 @@ def access_local(m: Machine, i: Instruction) -> None:
 @hopper("LDC", "ULDC")
 def load_constant(m: Machine, i: Instruction) -> None:
     op, size = i["addr"], kind(i)
+    if words(i) & {"IL", "IS", "ISL"}:
+        m.unsupported("an index that names a bank, too")
+        return
     if op.type != "cbank":
         m.load(f"const{op.bank}", address32(m, op), size, i["d"].value)
     elif i["d"].regs == 2:
@@ -81,6 +84,9 @@ def _compare_and_store(m: Machine, i: Instruction, address: V, kind: str) -> Non
 def atomic(m: Machine, i: Instruction) -> None:
     how = words(i)
     space = "shared" if i.opcode == "ATOMS" else "generic"
+    if "128" in how or ("CAST" in how and space == "generic"):
+        m.unsupported("this atomic operation")
+        return
     address = _shared(m, i["addr"]) if space == "shared" else _far(m, i["addr"])
     dest = i.operand("d") if i.opcode not in ("REDG", "RED") else None
     to = None if dest is None or dest.value == RZ else dest.value

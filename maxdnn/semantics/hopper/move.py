@@ -1,14 +1,22 @@
 """Moves between registers, uniform registers, predicates and special registers, and what only matters to timing."""
 
 from ...isa import Instruction
-from .. import warp  # noqa: F401  (what it registers is shared below)
+from .. import warp
 from ..machine import Machine
 from ..move import nothing
 from ..operands import raw, set32
 from ..registry import hopper, same
+from .opcode import words
 
-same("MOV", "SEL", "S2R", "CS2R", "P2R", "R2P", "SHFL", "VOTE", UMOV="MOV", USEL="SEL", S2UR="S2R", VOTEU="VOTE",
-     B2R="B2R.RESULT")
+same("MOV", "SEL", "S2R", "CS2R", "P2R", "R2P", "SHFL", "VOTE", UMOV="MOV", USEL="SEL", S2UR="S2R", VOTEU="VOTE")
+
+
+@hopper("B2R")
+def b2r(m: Machine, i: Instruction) -> None:
+    if "RESULT" in words(i):
+        warp.barrier_result(m, i)
+    else:
+        m.unsupported("the state of a barrier")
 
 
 @hopper("R2UR")

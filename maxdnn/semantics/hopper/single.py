@@ -9,9 +9,18 @@ from ..machine import Machine, V
 from ..operands import f32, f64, pred, set32, set_pred
 from ..registry import hopper, same
 from ..single import flush, related, relation, special_function
+from ..single import fmnmx as plain_fmnmx
 from .opcode import words
 
-same("FFMA", "FADD", "FMUL", "FMNMX", "FSETP", "FCHK", "DADD", "DMUL", "DFMA")
+same("FFMA", "FADD", "FMUL", "FSETP", "FCHK", "DADD", "DMUL", "DFMA")
+
+
+@hopper("FMNMX")
+def fmnmx(m: Machine, i: Instruction) -> None:
+    if words(i) & {"NAN", "XORSIGN", "IS_A"}:
+        m.unsupported("FMNMX that keeps NaN or joins signs")
+    else:
+        plain_fmnmx(m, i)
 
 
 @hopper("FSET")
