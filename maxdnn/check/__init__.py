@@ -31,7 +31,7 @@ def check_hazards(kernel: CubinKernel) -> Report:
     if kernel.table.divergence == "barriers":
         graph, effects = Graph(kernel), all_effects(kernel.instructions)
         walk = Walk(graph, effects, Knowledge(graph.code, effects), graph.nodes)
-        return _report(kernel, [*hopper.findings(kernel), *shared_findings(kernel, walk), *_not_followed(graph)])
+        return _report(kernel, [*hopper.findings(graph), *shared_findings(kernel, walk), *_not_followed(graph)])
     timing = _timing(kernel)
     walk = Walk(timing.graph, timing.effects, timing.knowledge, timing.entry_states)
     found = [*_control_findings(timing), *shared_findings(kernel, walk), *_not_followed(timing.graph)]

@@ -4,15 +4,11 @@ that tells of it. A state of what is under way flows over all paths; where paths
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..cubin import CubinKernel
-from ..isa import PT, Instruction, Operand, hopper
-from ..isa.program import conditional, static_target
-from .report import WARNING, Finding, Place
+from ..isa import PT, Instruction
+from ..isa.program import Graph, Node
+from .hopper_uses import FIGURES, Key, does, fixed, loads_memory, order, queue, reads, required, writes
+from .report import Finding, Place
 
-FIGURES = hopper().latencies
-_CLASSES = FIGURES["classes"]
-_UNIFORM = ("umove", "ualu", "r2ur")
-Key = tuple[str, int]
 Kept = tuple[int, int]
 
 
@@ -66,148 +62,49 @@ class State:
         return new
 
 
-def _does(inst: Instruction) -> str:
-    return inst.flow.does if inst.flow is not None else ""
-
-
-def _class(inst: Instruction) -> str:
-    return str(_CLASSES[inst.cls.name])
-
-
-def _fixed(inst: Instruction) -> bool:
-    return inst.cls.latency == "fixed"
-
-
-def _reads(inst: Instruction) -> Iterator[tuple[Key, str, int]]:
-    """(register, role, cycles it is read late) of an instruction's sources."""
-    if inst.guard.index != PT:
-        yield ("UP" if inst.guard.uniform else "P", inst.guard.index), "guard", 0
-    sources = [op for op in inst.operands if "r" in op.field.access and op.type not in ("pred", "upred")]
-    for op in inst.operands:
-        if op.type in ("pred", "upred") and "r" in op.field.access and op.value != PT:
-            yield ("UP" if op.type == "upred" else "P", op.value), "pred", 0
-        elif op.type == "addr" or (op.type == "ugpr" and "r" in op.field.access):
-            yield from ((("U", r), "source", 0) for r in op.uniforms())
-        if op.type != "ugpr" and "r" in op.field.access:
-            for n, register in enumerate(op.registers()):
-                late = n == 1 and op is sources[-1] and inst.cls.name == "wide"
-                yield ("R", register), "source", FIGURES["late_addend"] if late else 0
-
-
-def _writes(inst: Instruction) -> Iterator[tuple[Key, Operand]]:
-    for op in inst.operands:
-        if "w" not in op.field.access:
-            continue
-        if op.type in ("pred", "upred"):
-            if op.value != PT:
-                yield ("UP" if op.type == "upred" else "P", op.value), op
-        elif op.type == "ugpr":
-            yield from ((("U", r), op) for r in op.uniforms())
-        elif op.type == "literal":
-            yield from ((("P", n), op) for n in range(7) if inst["b"].value >> n & 1)
-        else:
-            yield from ((("R", r), op) for r in op.registers())
-
-
-def _required(producer: Instruction, key: Key, consumer: Instruction, role: str) -> int:
-    made, used = _class(producer), _class(consumer)
-    uniform = used in _UNIFORM
-    if key[0] == "P":
-        by = FIGURES["predicates"].get(made, FIGURES["predicates"]["half"])
-        return int(by["guard"] if role == "guard" else by.get(used, by["other"]))
-    if key[0] in ("U", "UP"):
-        if producer.opcode == "VOTEU" and used not in ("mio", "ldc", "branch"):
-            return int(FIGURES["votes"])
-        by = FIGURES["uniform"].get(made, FIGURES["uniform"]["r2ur"])
-        return int(by["uniform" if uniform else "mio" if used in ("mio", "ldc", "branch") else "vector"])
-    by = FIGURES["registers"].get(made, FIGURES["registers"]["mma16"])
-    if producer.cls.name == "wide" and used == "alu" and key[1] == producer["d"].value and producer["d"].regs == 2:
-        return int(FIGURES["early_pair"])
-    return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
-
-
-# Which read operands in order. Special registers do not queue behind loads: on an H200 one was written before a load of
-# shared memory in front of it had read its address there.
-_QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu", "sreg": "sreg"}
-
-
-def _queue(inst: Instruction) -> str:
-    return _QUEUES.get(_class(inst), "")
-
-
-def loads_memory(inst: Instruction) -> bool:
-    """Whether it loads from memory, constants aside."""
-    return inst.access is not None and inst.access.does == "load" and not inst.touches("constant")
-
-
-def _order(inst: Instruction) -> str:
-    """Results of one such kind come in the order of issue; of none if it is empty."""
-    return inst.access.order if inst.access is not None else ""
-
-
 class Checker:
-    def __init__(self, kernel: CubinKernel) -> None:
-        self.code = kernel.instructions
-        self.at = kernel.addressing
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.code = graph, graph.code
         self.found: dict[tuple[str, int, Key], Finding] = {}
 
     def find(self) -> list[Finding]:
         """All hazards, by address."""
-        states: dict[int, State] = {0: State()}
-        work = [0]
-        leaders = self._leaders()
+        states: dict[Node, State] = {self.graph.nodes[0]: State()}
+        work = [self.graph.nodes[0]]
         while work:
-            index = work.pop()
-            state = states[index].copy()
-            while True:
-                inst = self.code[index]
-                self._step(index, inst, state)
-                for target in self._jumps(index, inst):
-                    self._flow(target, state, states, work)
-                index += 1
-                if index >= len(self.code) or (_does(inst) in ("jump", "pop", "end") and not conditional(inst)):
-                    break
-                if index in leaders:
-                    self._flow(index, state, states, work)
-                    break
+            node = work.pop()
+            state = states[node].copy()
+            for index in range(node.first, node.last + 1):
+                self._step(index, self.code[index], state)
+            for following in node.successors:
+                if following not in states:
+                    states[following] = state.copy()
+                elif not states[following].join(state):
+                    continue
+                work.append(following)
         return sorted(self.found.values(), key=lambda f: f.consumer.address)
-
-    def _leaders(self) -> set[int]:
-        return {t for i, inst in enumerate(self.code) for t in self._jumps(i, inst)}
-
-    def _jumps(self, index: int, inst: Instruction) -> list[int]:
-        target = static_target(inst) if inst.leaves() else None
-        return [] if target is None else [self.at.index_of(target)]
-
-    @staticmethod
-    def _flow(target: int, state: State, states: dict[int, State], work: list[int]) -> None:
-        if target not in states:
-            states[target] = state.copy()
-            work.append(target)
-        elif states[target].join(state):
-            work.append(target)
 
     # -- one instruction -------------------------------------------------------------------------------------------
 
     def _step(self, index: int, inst: Instruction, state: State) -> None:
         self._wait(index, inst, state)
-        for key, role, late in _reads(inst):
+        for key, role, late in reads(inst):
             for at, since in state.ready.get(key, {}).items():
-                need = _required(self.code[at], key, inst, role) - late
+                need = required(self.code[at], key, inst, role) - late
                 if since < need:
                     self._report("fixed-latency", key, at, index, need, since, "is read before it is there",
                                  "stall longer in between")
             for at in state.written.get(key, ()):
                 self._report("not-awaited", key, at, index, None, None,
                              "is read, and no wait tells that it is there", "set a write barrier and wait for it")
-        queue = _queue(inst)
-        for key, _ in _writes(inst):
+        mine = queue(inst)
+        for key in writes(inst):
             for at in state.written.get(key, ()):
-                if not queue or _queue(self.code[at]) != queue:
+                if not mine or queue(self.code[at]) != mine:
                     self._report("overtaken", key, at, index, None, None,
                                  "is written, and something under way will write it later", "wait for that")
             for at in state.read.get(key, ()):
-                if at != index and (not queue or _queue(self.code[at]) != queue):
+                if at != index and (not mine or queue(self.code[at]) != mine):
                     self._report("still-read", key, at, index, None, None,
                                  "is written, and something under way may not have read it",
                                  "set a read barrier and wait for it")
@@ -215,7 +112,7 @@ class Checker:
             self._report("barrier", ("barrier", 0), index, index, FIGURES["behind_barrier"], state.met,
                          "of the block may not have stopped this access to memory", "stall longer behind BAR")
         self._reuse(index, inst, state)
-        self._issue(index, inst, state, queue)
+        self._issue(index, inst, state)
 
     def _reuse(self, index: int, inst: Instruction, state: State) -> None:
         """The cache of operands serves what it holds, whatever its register became: on an H200 a register read with a
@@ -232,7 +129,7 @@ class Checker:
             state.kept -= replaced
             state.stale -= replaced
         state.kept |= {(slot, register) for slot, register in reads if inst.control.reuse >> slot & 1}
-        written = {key[1] for key, _ in _writes(inst) if key[0] == "R"}
+        written = {key[1] for key in writes(inst) if key[0] == "R"}
         gone = {x for x in state.kept if x[1] in written}
         state.kept -= gone
         state.stale |= gone
@@ -250,35 +147,35 @@ class Checker:
                     if not pending[key]:
                         del pending[key]
 
-    def _issue(self, index: int, inst: Instruction, state: State, queue: str) -> None:
+    def _issue(self, index: int, inst: Instruction, state: State) -> None:
         control = inst.control
         boards = {n for n in (control.write_barrier, control.read_barrier) if n is not None}
-        written = [key for key, _ in _writes(inst)]
+        written = list(writes(inst))
         for key in written:
             if inst.guard.index == PT and not inst.guard.negated:
                 state.ready.pop(key, None)
-            if _fixed(inst):
+            if fixed(inst):
                 state.ready.setdefault(key, {})[index] = 0
         predicates = {key[1] for key in written if key[0] == "P"}
         state.apart -= {index}
         state.apart |= {at for pending in state.written.values() for at in pending
                         if self.code[at].guard.index in predicates}
-        if not _fixed(inst) and queue:
+        if not fixed(inst) and queue(inst):
             telling = frozenset(n for n in (control.write_barrier,) if n is not None)
             for key in written:
                 state.written.setdefault(key, {})[index] = telling
-            for key, role, _ in _reads(inst):
+            for key, role, _ in reads(inst):
                 if key[0] == "R" and role == "source":
                     state.read.setdefault(key, {})[index] = frozenset(boards)
             for pending, told in ((state.written, telling), (state.read, frozenset(boards))):
                 for by in pending.values():
                     for at in by:
-                        if told and self._tells(index, queue, at, state, pending is state.read):
+                        if told and self._tells(index, at, state, pending is state.read):
                             by[at] = by[at] | told
         for board in boards:
             state.told[board] = 0
         stall = control.stall
-        state.met = stall if _does(inst) == "barrier" else min(99, state.met + stall)
+        state.met = stall if does(inst) == "barrier" else min(99, state.met + stall)
         for since in state.ready.values():
             for at in list(since):
                 since[at] += stall
@@ -287,7 +184,7 @@ class Checker:
         state.ready = {k: v for k, v in state.ready.items() if v}
         state.told = {n: c + stall for n, c in state.told.items() if c + stall < 8}
 
-    def _tells(self, later: int, queue: str, earlier: int, state: State, read: bool) -> bool:
+    def _tells(self, later: int, earlier: int, state: State, read: bool) -> bool:
         """Whether the later of two tells of the earlier one: a queue reads in order, and results of one kind come in
         order, those of the slow unit all. A load that a predicate may skip tells of none, unless the same one skips
         both: on an H200 a load behind which another was skipped had not arrived."""
@@ -295,8 +192,8 @@ class Checker:
         guard, its = ((x.guard.index, x.guard.negated) for x in (this, other))
         if not read and loads_memory(other) and guard != (PT, False) and (guard != its or earlier in state.apart):
             return False
-        same = _queue(other) == queue
-        return same and (read or queue == "xu" or _order(other) == _order(this) != "")
+        same = queue(other) == queue(this)
+        return same and (read or queue(this) == "xu" or order(other) == order(this) != "")
 
     def _report(self, kind: str, key: Key, producer: int, consumer: int, need: int | None, have: int | None, what: str,
                 fix: str) -> None:
@@ -317,13 +214,6 @@ def _out_of_line(inst: Instruction) -> Iterator[Finding]:
                           "take another register")
 
 
-def findings(kernel: CubinKernel) -> list[Finding]:
-    """All that was found in a kernel of sm_90."""
-    found = Checker(kernel).find()
-    found += [each for inst in kernel.instructions for each in _out_of_line(inst)]
-    found.sort(key=lambda each: each.consumer.address)
-    odd = [inst for inst in kernel.instructions if _does(inst) in ("jump", "call") and static_target(inst) is None]
-    return found + [Finding("not-followed", "control flow", None, Place.of(inst), None, None,
-                            "where it goes was not checked", "check that part by hand", WARNING) for inst in odd]
-
-
+def findings(graph: Graph) -> list[Finding]:
+    """All that was found in a kernel of sm_90, but what could not be followed."""
+    return [*Checker(graph).find(), *(each for inst in graph.code for each in _out_of_line(inst))]

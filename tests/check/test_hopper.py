@@ -83,3 +83,29 @@ def test_memory_is_not_accessed_right_behind_a_block_barrier(tmp_path: Path) -> 
     body = "--:-:-:Y:{} BAR.SYNC.DEFER_BLOCKING 0x0;\n--:-:1:-:2 LDS R8, [R1+0x400];\n"
     assert _kinds(tmp_path, body.format(6)) == set()
     assert _kinds(tmp_path, body.format(1)) == {"barrier"}
+
+
+@pytest.mark.parametrize("body, found", [
+    ("--:-:-:-:2 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x4;\n", {"fixed-latency"}),
+    ("--:-:-:-:4 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x4;\n", set()),
+    ("--:-:-:-:2 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x2;\n", set()),
+    ("--:-:-:-:2 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, R1;\n", {"fixed-latency"}),
+    ("--:-:-:-:6 R2P PR, R0, R1;\n--:-:-:-:6 @P2 FADD R8, R8, R8;\n", {"fixed-latency"}),
+    ("--:-:-:-:6 R2P PR, R0, 0x2;\n--:-:-:-:6 @P2 FADD R8, R8, R8;\n", set())])
+def test_packed_predicates_are_those_of_a_mask_or_all(tmp_path: Path, body: str, found: set[str]) -> None:
+    assert _kinds(tmp_path, body) == found
+
+
+@pytest.mark.parametrize("before, wait, found", [("", "--", {"not-awaited"}), ("", "02", set()),
+                                                 ("02:-:-:-:2 NOP;\n", "--", set())])
+def test_what_a_function_leaves_under_way_is_seen_behind_its_call(
+        tmp_path: Path, before: str, wait: str, found: set[str]) -> None:
+    body = f"""--:-:-:Y:5 CALL.REL.NOINC FUNCTION;
+{wait}:-:-:-:6 FADD R10, R8, R8;
+3f:-:-:-:6 NOP;
+--:-:-:Y:5 EXIT;
+FUNCTION:
+--:-:2:-:2 LDS R8, [R1+0x400];
+{before}--:-:-:Y:5 RET.REL.NODEC R6 0x0;
+"""
+    assert _kinds(tmp_path, body) == found
