@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..isa import PT, Instruction
 from ..isa.program import Graph, Node
-from .hopper_uses import FIGURES, Key, does, fixed, loads_memory, order, queue, reads, required, writes
+from .hopper_uses import FIGURES, Key, does, fixed, loads_memory, order, overwriting, queue, reads, required, writes
 from .report import Finding, Place
 
 Kept = tuple[int, int]
@@ -99,6 +99,11 @@ class Checker:
                              "is read, and no wait tells that it is there", "set a write barrier and wait for it")
         mine = queue(inst)
         for key in writes(inst):
+            for at, since in state.ready.get(key, {}).items():
+                need = overwriting(self.code[at], inst)
+                if since < need:
+                    self._report("overtaken", key, at, index, need, since,
+                                 "is written, and what was written before lands later", "stall longer in between")
             for at in state.written.get(key, ()):
                 if not mine or queue(self.code[at]) != mine:
                     self._report("overtaken", key, at, index, None, None,

@@ -83,6 +83,11 @@ def required(producer: Instruction, key: Key, consumer: Instruction, role: str) 
     return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
 
 
+def overwriting(first: Instruction, second: Instruction) -> int:
+    """Cycles between two writes of one register, so that the second is what stays."""
+    return int(FIGURES["overwritten"].get(_class(first), {}).get(_class(second), 0))
+
+
 # Which read operands in order. Special registers do not queue behind loads: on an H200 one was written before a load of
 # shared memory in front of it had read its address there.
 _QUEUES = {"mio": "mio", "ldc": "mio", "xu": "xu", "sreg": "sreg"}

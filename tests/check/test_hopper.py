@@ -109,3 +109,17 @@ FUNCTION:
 {before}--:-:-:Y:5 RET.REL.NODEC R6 0x0;
 """
     assert _kinds(tmp_path, body) == found
+
+
+@pytest.mark.parametrize("first, second, cycles", [
+    ("DADD R8, R0, R2", "IMAD.MOV.U32 R9, RZ, RZ, R0", 2), ("HFMA2.MMA R8, R0, R2, R0", "IADD3 R8, R0, R1, RZ", 2),
+    ("UIADD3 UR8, UR4, 0x7, URZ", "UMOV UR8, 0x5", 6),
+    ("UIMAD.WIDE.U32 UR8, UR4, 0x7, URZ", "ULDC UR9, c[0x0][0x0]", 6),
+    ("R2UR UR8, R0", "UMOV UR8, 0x5", 10), ("R2UR UR8, R0", "UIADD3 UR8, UR4, 0x7, URZ", 4),
+    ("IMAD R8, R0, R1, RZ", "IADD3 R8, R0, R1, RZ", 1), ("UMOV UR8, 0x5", "UIADD3 UR8, UR4, 0x7, URZ", 1)])
+def test_a_second_write_is_not_overtaken_by_the_first(tmp_path: Path, first: str, second: str, cycles: int) -> None:
+    """With a cycle less an H200 kept the first one's result."""
+    body = "--:-:-:-:6 NOP;\n--:-:-:{}:{:x} {};\n--:-:-:Y:f {};\n"
+    assert _kinds(tmp_path, body.format("-", cycles, first, second)) == set()
+    if cycles > 1:
+        assert _kinds(tmp_path, body.format("-", cycles - 1, first, second)) == {"overtaken"}

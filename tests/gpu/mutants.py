@@ -76,6 +76,7 @@ def problems(reads_out: bool = False) -> Iterator[Problem]:
 
 
 Key = tuple[str, str]  # source, kernel
+Plans = dict[Key, list[Plan]]
 
 
 def _native() -> set[Key]:
@@ -83,7 +84,7 @@ def _native() -> set[Key]:
             if k.source.startswith(f"{HOPPER_FOLDER}/")}
 
 
-def reached(part: str = "") -> dict[Key, list[Plan]]:
+def reached(part: str = "") -> Plans:
     """Every native kernel with `part` in its name, with plans of the largest problem that has one, whole and in parts,
     of the smallest, and of two that add to what is there."""
     every, adding = list(problems()), list(problems(reads_out=True))
@@ -184,7 +185,7 @@ def mutants(kernels: Sequence[Key], count: int, seed: int) -> list[Mutant]:
 class Stand:
     """A device, and what the kernels as they are give on it."""
 
-    def __init__(self, device: Device, plans_of: dict[Key, list[Plan]]) -> None:
+    def __init__(self, device: Device, plans_of: Plans) -> None:
         self.device, self._plans, self._good = device, plans_of, {}
 
     def verdict(self, mutant: Mutant, runs: int) -> str:
@@ -192,15 +193,16 @@ class Stand:
         key, image = (mutant.source, mutant.kernel), mutant.image()
         real = engine.cubin
         if key not in self._good:
-            self._good[key] = [self._bits(plan) for plan in self._plans[key]]
+            self._good[key] = [self.bits(plan) for plan in self._plans[key]]
         with patch.object(engine, "cubin", lambda *asked: image if asked[0] == mutant.source else real(*asked)):
             for plan, good in zip(self._plans[key], self._good[key], strict=True):
                 for _ in range(runs):
-                    if self._bits(plan) != good:
+                    if self.bits(plan) != good:
                         return "wrong"
         return "right"
 
-    def _bits(self, plan: Plan) -> dict[str, bytes]:
+    def bits(self, plan: Plan) -> dict[str, bytes]:
+        """Its operands after a call; `guard` alone where it wrote beside them."""
         rng = np.random.default_rng(1)
         given = {role: rng.uniform(-1, 1, shape).astype(np.float32) for role, shape in plan.array_shapes().items()}
         try:

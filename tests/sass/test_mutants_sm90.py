@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from maxdnn.devices import find
-from tests.gpu import mutants
+from maxdnn.plans import Plan
+from tests.gpu import again, mutants
 
 
 def test_every_native_kernel_is_reached_and_weakened_in_every_way() -> None:
@@ -46,3 +47,21 @@ def test_what_a_process_leaves_without_a_verdict_is_a_fault_only_if_it_ended_by_
     real, code = subprocess.Popen, "import time; time.sleep(0.5); print('try', 0); print('right', 0); print('try', 1)"
     monkeypatch.setattr(subprocess, "Popen", lambda command, **options: real([sys.executable, "-c", code], **options))
     assert mutants.judge(str(tmp_path), 1, time.monotonic() + seconds, [0, 1]) == verdicts
+
+
+def test_runs_are_compared_and_what_was_written_beside_is_told() -> None:
+    plans = {key: found[2:3] for key, found in mutants.reached("sm90_product_128x128_nn").items()}
+
+    class Wavering(mutants.Stand):
+        results: list[dict[str, bytes]] = []
+
+        def bits(self, plan: Plan) -> dict[str, bytes]:
+            return self.results.pop()
+
+    same, other = {"out": b"1"}, {"out": b"2"}
+    stand = Wavering(find.host(), plans)
+    for results, said in (([same] * 3, None), ([same, other, same], "not the same bits"),
+                          ([same, {"guard": b"memory beside out"}, same], "memory beside out")):
+        stand.results = results
+        found = again.differing(stand, plans, 3)
+        assert (found == []) if said is None else (len(found) == 1 and found[0].endswith(said))
