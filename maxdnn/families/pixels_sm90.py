@@ -11,7 +11,7 @@ import numpy as np
 
 from ..chips import Chip, Work
 from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
-from ..problem import Problem
+from ..problem import Alignment, Problem
 from .correlate import Correlation, correlations, maps_of
 from .direct import MAX_ELEMENTS, TEXEL_FLOATS
 from .family import (
@@ -52,14 +52,17 @@ _DOC = """Forward convolution of 128 pixels a block, or a part of each sum: see 
 y = tiles of pixels (at most 65535)."""
 
 
-def _kernel(filters: int, loop: int, rest: int, elements: bool = False) -> NativeKernel:
-    name = f"sm90_pixels_K{filters}_J{TILE}" + "_elements" * elements
-    return NativeKernel(name, "hopper/pixels.sass", _DOC, (TILE, filters), (loop, rest), loop, elements,
-                        4 if filters == 64 else 2, 0.93 if filters == 96 else 0.95)
+def _kernel(filters: int, loop: int, rest: int, kind: str = "") -> NativeKernel:
+    return NativeKernel(f"sm90_pixels_K{filters}_J{TILE}{kind}", "hopper/pixels.sass", _DOC, (TILE, filters),
+                        (loop, rest), loop, kind == "_elements", 4 if filters == 64 else 2,
+                        0.93 if filters == 96 else 0.95)
 
 
-KERNELS = (_kernel(128, 1111, 900), _kernel(96, 863, 730), _kernel(64, 1133, 990), _kernel(128, 1132, 920, True),
-           _kernel(96, 884, 750, True), _kernel(64, 1168, 1020, True))
+OF_MATRICES = _kernel(128, 1118, 910, "_kc"), _kernel(64, 1140, 1000, "_kc")
+"""For filters of one tap of N,C,H,W, which they read as they lie."""
+
+KERNELS = (_kernel(128, 1111, 900), _kernel(96, 863, 730), _kernel(64, 1133, 990), _kernel(128, 1132, 920, "_elements"),
+           _kernel(96, 884, 750, "_elements"), _kernel(64, 1168, 1020, "_elements"), *OF_MATRICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def candidates(problem: Problem) -> Candidates:
     found = {}
     s = correlations(problem)[0]
     for spec in KERNELS:
-        if spec.elements != bool(s.C // s.groups % GROUP):
+        if spec.elements != bool(s.C // s.groups % GROUP) or (spec in OF_MATRICES and not _matrices(problem)):
             continue
         found[spec.name] = partial(_plan, problem, spec, Tail())
         for parts in SPLITS[1:] if s.groups == 1 else ():
@@ -110,6 +113,13 @@ def candidates(problem: Problem) -> Candidates:
         if tail.images and problem.layout == "NCHW":
             found[f"{spec.name}_tail"] = partial(_plan, problem, spec, tail)
     return found
+
+
+def _matrices(problem: Problem) -> bool:
+    """Whether the filters are rows of whole texels, one for each filter."""
+    s = correlations(problem)[0]
+    return (problem.kind == "forward" and problem.layout == "NCHW" and s.R == s.S == 1
+            and problem.operand("filters").alignment == Alignment.TEXTURE)
 
 
 def _iterations(s: Correlation) -> int:
@@ -186,7 +196,10 @@ def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
     s = correlations(problem)[0]
     maps = strides(problem, s)
     _check_limits(problem, s, tail)
-    filters, row_texels = _bank(problem, s, regions, before)
+    if spec in OF_MATRICES:
+        filters, row_texels = "filters", s.C // s.groups // TEXEL_FLOATS
+    else:
+        filters, row_texels = _bank(problem, s, regions, before)
     if tail.images:
         regions["parts"] = FLOAT_BYTES * tail.parts * tail.images * s.K * s.P * s.Q
     launches = [_launch(problem, s, spec, maps, group, filters, row_texels, tail) for group in range(s.groups)]
@@ -230,7 +243,8 @@ def _launch(problem: Problem, s: Correlation, spec: NativeKernel, maps: Strides,
     k, c, pixels = s.K // s.groups, s.C // s.groups, s.P * s.Q
     nchw, tested = problem.layout == "NCHW", any(s.margins)
     out_k, out_q, out_n = (pixels, 1, s.K * pixels) if nchw else (pixels * s.N, s.N, 1)
-    records = table(s, maps, 16 * row_texels)
+    kc = spec in OF_MATRICES
+    records = table(s, maps, FLOAT_BYTES if kc else 16 * row_texels)
 
     def part(name: str, floats: int) -> str | Part:
         return Part(name, FLOAT_BYTES * floats) if floats else name
@@ -238,7 +252,7 @@ def _launch(problem: Problem, s: Correlation, spec: NativeKernel, maps: Strides,
     whole, rest = -(-first // TILE), -(-tail.images * pixels // TILE)
     values: dict[str, Value] = fused(problem, group * k) | {
         "maps": part(maps_of(problem), group * c * maps.channel),
-        "filters": part(filters, group * (row_texels // s.groups) * TEXEL_FLOATS),
+        "filters": part(filters, group * (k * row_texels if kc else row_texels // s.groups) * TEXEL_FLOATS),
         "out": part("out", group * k * out_k), "parts": "parts" if tail.images else 0, "k": k,
         "whole": whole, "j_whole": first, "j": s.N * pixels, "tail": rest, "tail_magic": -(-2**31 // max(rest, 1)),
         "records": len(records), "share": -(-len(records) // tail.parts),
@@ -252,7 +266,8 @@ def _launch(problem: Problem, s: Correlation, spec: NativeKernel, maps: Strides,
         "out0": out_q, "out1": s.Q * out_q, "out2": out_n, "out_k": out_k,
         "stride_h": s.str_h if s.P > 1 else 0, "start_h": -s.pad_h % 2**32, "h": s.H,
         "stride_w": s.str_w if s.Q > 1 else 0, "start_w": -s.pad_w % 2**32, "w": s.W,
-        "filter_row": (1 if spec.elements else s.R * s.S) * row_texels * 16, "filter_texels": -(-k // TEXEL_FLOATS)}
+        "filter_row": (1 if spec.elements else s.R * s.S) * row_texels * 16,
+        "filter_texels": -(-k // TEXEL_FLOATS)}
     for axis in (0, 1):
         size = values[f"d{axis}"]
         assert isinstance(size, int)
@@ -347,8 +362,11 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
                     column = w + ((tap >> 16).bit_length() - 1) * dilation_of(v, "w")
                     inside = (row >= 0) & (row < v["h"]) & (column >= 0) & (column < v["w"])
                 values[e] = np.where(inside, maps[np.where(inside, (base + offset) // FLOAT_BYTES, 0)], 0)
-            rows = (int(record["filter"]) + step * v["filter_row"]) // FLOAT_BYTES
-            sums += filters[rows + k].astype(float) @ values
+            if launch.spec in OF_MATRICES:
+                at = (int(record["filter"]) + k * v["filter_row"]) // FLOAT_BYTES + step
+            else:
+                at = (int(record["filter"]) + step * v["filter_row"]) // FLOAT_BYTES + k
+            sums += filters[at].astype(float) @ values
         if part < 0:
             finish(launch, memory, scalars, where, sums, k)
         else:
