@@ -31,6 +31,9 @@ except ImportError as e:
 NATIVE = {(5, 0): "sm_50", (5, 2): "sm_52", (5, 3): "sm_53", (6, 0): "sm_60", (6, 1): "sm_61", (6, 2): "sm_62"}
 HOPPER = {(9, 0): "sm_90"}  # which runs kernels written for it, and translations of the others
 TRANSLATED_FROM = "sm_52"  # the architecture whose cubins are translated for other GPUs
+STREAMS = 0.7
+"""Of the nominal rate of DRAM, what streams of reads and writes reach where code is translated: transforms and sums of
+40 to 400 MB took 0.66 to 0.73 of an H200's 4.8 TB/s."""
 
 
 class _driver_call:
@@ -321,6 +324,7 @@ class GpuDevice:
         self.kept: dict[str, Any] = {}
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
+        per_clock *= 1 if self.native else STREAMS
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
                          device.total_memory(), f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}",
                          HOPPER.get(self.capability, self.arch))
