@@ -34,9 +34,9 @@ class Work:
     block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once. `translated`: issue slots
     of a translation, if they are known to be others; None, too, for what is not translated. `resident`: blocks of an SM
     at a time, where a block is so large a part of the work that whole waves of them must be told from begun ones;
-    `warps` of such a block. `ends`: clocks of the launch that issue nothing. `translated_resident`, `translated_ends`:
-    those of a translation, if they are others. `least`: clocks that the longest of blocks of different lengths takes by
-    itself; `translated_least`: of a translation."""
+    `warps` of such a block. `ends`: clocks of the launch that issue nothing. `translated_resident`, `translated_ends`,
+    `translated_alone`: those of a translation, if they are others. `least`: clocks that the longest of blocks of
+    different lengths takes by itself; `translated_least`: of a translation."""
 
     blocks: int
     slots: float
@@ -50,6 +50,7 @@ class Work:
     translated_ends: float = 0
     least: float = 0
     translated_least: float = 0
+    translated_alone: float = 0
 
     def clocks(self, chip: Chip) -> float:
         """The estimate: all issue slots spread evenly over the schedulers of all SMs, or all bytes at the rate of DRAM,
@@ -58,16 +59,17 @@ class Work:
         one block's time."""
         slots = self.slots if chip.native or self.translated is None else self.translated / TRANSLATED
         ends = self.ends if chip.native else self.translated_ends or self.ends
+        alone = self.alone if chip.native else self.translated_alone or self.alone
         if self.resident:
             resident = self.resident if chip.native else self.translated_resident or self.resident
             waves, rest = divmod(self.blocks, chip.sms * resident)
             warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
-            fullest = max(self.alone, warps * slots / self.warps) if rest else 0
+            fullest = max(alone, warps * slots / self.warps) if rest else 0
             issue = waves * resident * slots / SCHEDULERS + fullest
             return ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
         issue = self.blocks * slots / (SCHEDULERS * chip.sms)
         least = self.least if chip.native else self.translated_least
-        return ends + self.alone + max(issue, least, self.nbytes / chip.dram_bytes_per_clock)
+        return ends + alone + max(issue, least, self.nbytes / chip.dram_bytes_per_clock)
 
 
 @cache

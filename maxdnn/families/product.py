@@ -27,6 +27,8 @@ _TRANSLATED_RESIDENT = {64: 6, 128: 2}  # blocks: ptxas 12.9 takes 142 registers
 _WARPS = 16  # of an SM at a time: the kernels have 128 registers
 _SMS, _DRAM = 132, 2431  # of an H200, whose tails are cut: multiprocessors, bytes of memory a clock
 _SECOND_LAUNCH = 15000  # clocks on an H200: a call of two launches takes the host 7.8 us more than one of one
+_TRANSLATED_RUN = {128: 1600, 64: 800}
+# by tile: slots of a warp of a translation for each further run, timed on an H200 beside the same sums in slices
 _PART_CLOCKS = 3000  # beside its share of the loop
 _LATENCY = 9000  # clocks of a block alone beside its iterations: instructions and first texels from DRAM, last stores
 
@@ -355,7 +357,8 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
                       warps=warps, lengths=slots)
     return Work(tiles * splits, warps * (loop * share + rest + between), spec.alone * share + _LATENCY + waits,
                 FLOAT_BYTES * once,
-                translated=None if spec.arch else warps * (spec.translated * share + rest + between),
+                translated=None if spec.arch else warps * (spec.translated * share + rest + between
+                                                           + _TRANSLATED_RUN[spec.tile] * (runs - 1)),
                 resident=spec.warps // warps, warps=warps if spec.arch else SCHEDULERS,
                 translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile])
 
