@@ -36,7 +36,9 @@ class Work:
     at a time, where a block is so large a part of the work that whole waves of them must be told from begun ones;
     `warps` of such a block. `ends`: clocks of the launch that issue nothing. `translated_resident`, `translated_ends`,
     `translated_alone`: those of a translation, if they are others. `least`: clocks that the longest of blocks of
-    different lengths takes by itself; `translated_least`: of a translation."""
+    different lengths takes by itself; `translated_least`: of a translation. `turn`: clocks of an H200 at the ends of
+    each wave in which an SM issues next to nothing, where all of its blocks begin and end together; a begun wave behind
+    whole ones takes as long as they do then, since the SM that ends first takes all the blocks it has room for."""
 
     blocks: int
     slots: float
@@ -51,6 +53,7 @@ class Work:
     least: float = 0
     translated_least: float = 0
     translated_alone: float = 0
+    turn: float = 0
 
     def clocks(self, chip: Chip) -> float:
         """The estimate: all issue slots spread evenly over the schedulers of all SMs, or all bytes at the rate of DRAM,
@@ -63,9 +66,12 @@ class Work:
         if self.resident:
             resident = self.resident if chip.native else self.translated_resident or self.resident
             waves, rest = divmod(self.blocks, chip.sms * resident)
+            turn = 0 if chip.native else self.turn
+            if turn and waves and rest:
+                waves, rest = waves + 1, 0
             warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
             fullest = max(alone, warps * slots / self.warps) if rest else 0
-            issue = waves * resident * slots / SCHEDULERS + fullest
+            issue = waves * resident * slots / SCHEDULERS + fullest + turn * (waves + (rest > 0))
             return ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
         issue = self.blocks * slots / (SCHEDULERS * chip.sms)
         least = self.least if chip.native else self.translated_least

@@ -55,7 +55,7 @@ def _product(problem: Problem) -> tuple[ProductShape, str]:
 def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     s: ConvShape = problem.shape
     shape, _ = _product(problem)
-    if -(-shape.M // spec.tile) > MAX_GRID_YZ:
+    if -(-shape.M // spec.rows) > MAX_GRID_YZ:
         raise ShapeError(f"rows of tiles must be at most {MAX_GRID_YZ} (got {shape.M} filters for {s})")
     row, size = shape.N, shape.batch * shape.M * shape.N
     bank = Matrices("filters", s.K if problem.layout == "CHWN" else s.C, 0, s.K * s.C)

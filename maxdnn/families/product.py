@@ -1,4 +1,4 @@
-"""Matrix products by square tiles: C = alpha * op(A) op(B) + beta * C, batched, each operand as it lies or transposed,
+"""Matrix products by tiles: C = alpha * op(A) op(B) + beta * C, batched, each operand as it lies or transposed,
 edges of any size. A sum too long for a grid too small is split, and its parts are added in a fixed order."""
 
 import heapq
@@ -30,23 +30,24 @@ _SECOND_LAUNCH = 15000  # clocks on an H200: a call of two launches takes the ho
 _TRANSLATED_RUN = {128: 1600, 64: 800}
 # by tile: slots of a warp of a translation for each further run, timed on an H200 beside the same sums in slices
 _PART_CLOCKS = 3000  # beside its share of the loop
+_TURN = {64: 6000, 128: 10000}  # clocks of a wave of blocks of an H200 when none issue, by tile
 _LATENCY = 9000  # clocks of a block alone beside its iterations: instructions and first texels from DRAM, last stores
 
 _DOC = """Matrix products of a batch by tiles, or, split, parts of their sums: see product.inc. Grid:
-x = ceil(n / tile), y = ceil(m / tile), z = matrices * splits, splits fastest; with a tail, y = rows of whole tiles +
-parts * rows of the tail's."""
+x = ceil(n / columns of a tile), y = ceil(m / rows), z = matrices * splits, splits fastest; with a tail, y = rows of
+whole tiles + parts * rows of the tail's."""
 
 
 @dataclass(frozen=True)
 class ProductKernel(KernelSpec):
-    """`tile`: rows and columns of C of a block. `layout`: "n" or "t" for A and for B, as they lie or transposed.
-    `slots`: issue slots of a warp for one loop iteration and for the rest. `alone`: clocks of an iteration of a block
-    that has an SM for itself and waits for its texels, simulated on gm204. `translated`: slots of the loop as ptxas
-    12.9 makes it of the translation for sm_90; a few more or less by what is transposed. `warps`: of an SM at a
-    time. `slices`: of a block, each of which has the sums of a part of k; they are added through shared memory. `pace`:
-    slots that a scheduler of a filled SM issues in a clock, timed on an H200. `between`: slots of a warp for a second
-    run of a sum, and for each one more; `waits`: clocks of a block alone for the same, likewise; on sm_90 runs are
-    launches of their own."""
+    """`tile`: columns of C of a block, and rows, if `high` is 0. `layout`: "n" or "t" for A and for B, as they lie or
+    transposed. `slots`: issue slots of a warp for one loop iteration and for the rest. `alone`: clocks of an iteration
+    of a block that has an SM for itself and waits for its texels, simulated on gm204. `translated`: slots of the loop
+    as ptxas 12.9 makes it of the translation for sm_90; a few more or less by what is transposed. `warps`: of an SM at
+    a time. `slices`: of a block, each of which has the sums of a part of k; they are added through shared memory.
+    `pace`: slots that a scheduler of a filled SM issues in a clock, timed on an H200; `turn`: clocks of a wave of
+    blocks when none are issued, likewise. `between`: slots of a warp for a second run of a sum, and for each one more;
+    `waits`: clocks of a block alone for the same, likewise; on sm_90 runs are launches of their own."""
 
     tile: int
     layout: str
@@ -58,11 +59,19 @@ class ProductKernel(KernelSpec):
     warps: int = _WARPS
     slices: int = 1
     pace: float = 1
+    high: int = 0
+    turn: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of C of a block."""
+        return self.high or self.tile
 
     @property
     def label(self) -> str:
         """In names of the candidates of other families."""
-        return f"{self.tile}" + f"x{self.slices}" * (self.slices > 1) + "_sm90" * bool(self.arch)
+        tile = f"{self.high}x{self.tile}" if self.high else f"{self.tile}"
+        return tile + f"x{self.slices}" * (self.slices > 1) + "_sm90" * bool(self.arch)
 
     def share(self, k: int, splits: int) -> int:
         """Groups of a slice for sums of `k` products."""
@@ -81,7 +90,7 @@ def _kernel(tile: int, layout: str, slots: tuple[int, int], between: tuple[int, 
     stores = (6 if tile == 64 else 3) * turned
     return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", _DOC, tile, layout,
                          (loop, rest + turning * turned), (between[0] + stores, between[1] + stores),
-                         *(((7000, 6150), 1049, 576) if tile == 128 else ((4250, 3500), 768, 597)))
+                         *(((7000, 6150), 1049, 576) if tile == 128 else ((4250, 3500), 768, 597)), turn=_TURN[tile])
 
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
@@ -89,22 +98,25 @@ KERNELS = (*(_kernel(128, layout, (519, 273), (301, 231), 11) for layout in LAYO
            *(_kernel(64, layout, (521, 287), (307, 237), 20) for layout in LAYOUTS))
 
 
-def _native(tile: int, slices: int, layout: str) -> ProductKernel:
+def _native(high: int, tile: int, slices: int, layout: str) -> ProductKernel:
     """Machine code of sm_90, `alone` and `pace` as timed on an H200. An operand with k innermost takes six stores
-    more."""
-    turning = (layout[0] == "n") + (layout[1] == "t")
-    name = f"{tile}x{tile}" + f"x{slices}" * (slices > 1)
+    more, twelve of a warp with a tile of its own."""
+    a, b = layout[0] == "n", layout[1] == "t"
+    source = f"{high}x{tile}"
+    warps, pace = 8, 0.89
     if tile == 128:
-        slots, alone, pace, warps = (1092 + 6 * turning, 440 + 22 * turning), 1400, 0.95, 8
+        slots, alone, pace = (1092 + 6 * (a + b), 440 + 22 * (a + b)), 1400, 0.95
+    elif high == 64:
+        slots, alone = (1100 + 12 * (a + b), 460 + 35 * (a + b) + {1: 0, 2: 110, 4: 170}[slices]), 1370
     else:
-        slots, warps = (564 + 6 * turning, 330 + 22 * turning + 60 * (slices - 1)), 16
-        pace = {1: 0.8, 2: 0.75, 4: 0.78}[slices]
-        alone = {1: 700, 2: 800, 4: round(2 * slots[0] / pace)}[slices]
-    return ProductKernel(f"sm90_product_{name}_{layout}", f"hopper/product_{tile}x{tile}.sass", _DOC, tile, layout,
-                         slots, (0, 0), (0, 0), alone, slots[0], warps, slices, pace)
+        slots, alone, warps, pace = (568 + 6 * a + 12 * b, 560 + 22 * a + 35 * b), 810, 12, 0.8
+    return ProductKernel(f"sm90_product_{source}" + f"x{slices}" * (slices > 1) + f"_{layout}",
+                         f"hopper/product_{source}.sass", _DOC, tile, layout, slots, (0, 0), (0, 0), alone, slots[0],
+                         warps, slices, pace, 0 if high == tile else high, _TURN[tile])
 
 
-NATIVE = tuple(_native(tile, slices, layout) for tile, slices in ((128, 1), (64, 1), (64, 2), (64, 4))
+NATIVE = tuple(_native(*tile, slices, layout)
+               for tile, slices in (((128, 128), 1), ((64, 64), 1), ((64, 64), 2), ((64, 64), 4), ((32, 64), 4))
                for layout in LAYOUTS)
 """For compute capability 9.0 alone: operands by address instead of textures."""
 
@@ -134,7 +146,7 @@ class Tail:
 def _tail(spec: ProductKernel, s: ProductShape) -> Tail | None:
     """The parts that end first, for the rows of tiles behind the last whole wave of blocks of one matrix; None if all
     waves are whole, if there is but one, or if a row is longer than one."""
-    across, rows = -(-s.N // spec.tile), -(-s.M // spec.tile)
+    across, rows = -(-s.N // spec.tile), -(-s.M // spec.rows)
     groups, slots = -(-s.K // GROUP), _SMS * (spec.warps * 32 // spec.threads)
     tail = -(-(across * rows % slots) // across)
     if s.batch > 1 or not tail or across * rows <= slots or across > slots:
@@ -205,7 +217,7 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int, tail: Tail | None 
     launches = multiply(spec, shape, matrices_a, matrices_b, Matrices("parts", s.N, m * s.N), splits=splits,
                         vectors=s.N % TEXEL_FLOATS == 0)
     adding = _behind(reduce("parts", "out", splits, size, (size, 1, 1), 1, ending), regions["parts"])
-    why = (f"the sums of {s.K} products are split {splits} ways: {-(-m // spec.tile) * -(-s.N // spec.tile) * batch} "
+    why = (f"the sums of {s.K} products are split {splits} ways: {-(-m // spec.rows) * -(-s.N // spec.tile) * batch} "
            "tiles do not fill the chip; the parts are added in a fixed order")
     return make(problem, "product", spec, (*before, *launches, adding), regions, (why,))
 
@@ -245,7 +257,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
     if run and spec.arch:
         return _runs(spec, shape, a, b, out, run)
     ending = ending or {"flags": 0, "alpha": 1.0, "beta": float(run > 0)}
-    tile, groups, share = spec.tile, -(-shape.K // GROUP), spec.share(shape.K, splits)
+    groups, share = -(-shape.K // GROUP), spec.share(shape.K, splits)
     groups_of_run = min(share, run // GROUP or share)
     runs = -(-share // groups_of_run)
     a_row, b_row = a.row // TEXEL_FLOATS, b.row // TEXEL_FLOATS
@@ -259,10 +271,10 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         "a_row": a_row, "a_batch": a.batch // TEXEL_FLOATS, "a_step": GROUP * a_row if spec.layout[0] == "t" else 2,
         "b_row": b_row, "b_batch": b.batch // TEXEL_FLOATS, "b_step": GROUP * b_row if spec.layout[1] == "n" else 2,
         "out_row": out.row, "out_batch": out.batch, "out_split": shape.batch * out.batch if splits > 1 else 0}
-    doing = f"{tile} x {tile} results each" + (", a part of each sum" if splits > 1 else "")
+    doing = f"{spec.rows} x {spec.tile} results each" + (", a part of each sum" if splits > 1 else "")
     if spec.slices > 1:
         doing += f", in {spec.slices} parts that the block adds"
-    rows = whole = -(-shape.M // tile)
+    rows = whole = -(-shape.M // spec.rows)
     if tail is not None:
         whole -= tail.rows
         rows = whole + tail.rows * tail.parts
@@ -271,15 +283,15 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         values |= {"run": groups_of_run, "lead": share - (runs - 1) * groups_of_run}
     else:
         values |= {"a": a.place, "b": b.place, "bias": ending.get("bias", 0)}
-        if tile == 128:
-            values |= _tail_values(shape, tile, whole, tail)
+        if spec.tile == 128:
+            values |= _tail_values(shape, spec.tile, whole, tail)
         if spec.slices > 1:
             values["shorter"] = splits * spec.slices * spec.share(shape.K, splits) - groups
     place = out.place.name if isinstance(out.place, Part) else out.place
     launches, most = [], MAX_GRID_YZ // splits
     for first in range(0, shape.batch, most):
         count = min(most, shape.batch - first)
-        grid = (-(-shape.N // tile), rows, count * splits)
+        grid = (-(-shape.N // spec.tile), rows, count * splits)
         part = ProductShape(shape.M, shape.N, shape.K, count)
         work = _work(part, spec, splits, bool(flags & ADDS), runs, tail)
         launches.append(Launch(spec, grid, values | {"first": first}, work, doing,
@@ -321,7 +333,7 @@ def _check_limits(s: ProductShape, spec: ProductKernel, m: int, size: int, a: Ma
         ("a", a.elements // TEXEL_FLOATS, MAX_TEXELS, "texels of four, the 4 GiB reach of a texture"),
         ("b", b.elements // TEXEL_FLOATS, MAX_TEXELS, "texels of four, the 4 GiB reach of a texture"),
         ("the result", size, MAX_ELEMENTS, "elements"),
-        (f"rows of tiles M/{spec.tile}", -(-m // spec.tile), MAX_GRID_YZ, "blocks along y of the grid"),
+        (f"rows of tiles M/{spec.rows}", -(-m // spec.rows), MAX_GRID_YZ, "blocks along y of the grid"),
     ))
 
 
@@ -347,20 +359,21 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
     loop, rest = (slots / spec.pace for slots in spec.slots)
     share = spec.share(s.K, splits)
     between, waits = (x[0] + x[1] * (runs - 2) if runs > 1 else 0 for x in (spec.between, spec.waits))
-    warps, tiles = spec.threads // 32, -(-s.M // spec.tile) * -(-s.N // spec.tile) * s.batch
+    warps, tiles = spec.threads // 32, -(-s.M // spec.rows) * -(-s.N // spec.tile) * s.batch
     once = s.batch * (s.M * s.K + s.K * s.N + (splits + adds + 2 * (runs - 1)) * s.M * s.N)
     if tail is not None:
         parts = tail.rows * -(-s.N // spec.tile)
         lengths = [share] * (tiles - parts) + [tail.first] * parts + [tail.share] * (parts * (tail.parts - 1))
         slots = tuple(warps * (loop * groups + rest) for groups in lengths)
-        return Blocks(len(slots), sum(slots) / len(slots), _LATENCY, FLOAT_BYTES * once, resident=spec.warps // warps,
+        return Blocks(len(slots), sum(slots) / len(slots), spec.turn, FLOAT_BYTES * once, resident=spec.warps // warps,
                       warps=warps, lengths=slots)
-    return Work(tiles * splits, warps * (loop * share + rest + between), spec.alone * share + _LATENCY + waits,
-                FLOAT_BYTES * once,
+    alone = spec.alone * share + (0 if spec.arch else _LATENCY) + waits
+    return Work(tiles * splits, warps * (loop * share + rest + between), alone, FLOAT_BYTES * once,
                 translated=None if spec.arch else warps * (spec.translated * share + rest + between
                                                            + _TRANSLATED_RUN[spec.tile] * (runs - 1)),
                 resident=spec.warps // warps, warps=warps if spec.arch else SCHEDULERS,
-                translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile])
+                translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile],
+                turn=spec.turn)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
@@ -368,7 +381,7 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
     v, spec = launch.numbers, launch.spec
     assert isinstance(spec, ProductKernel)
     x, y, z = launch.grid
-    rows = -(-v["m"] // spec.tile)
+    rows = -(-v["m"] // spec.rows)
     tail_rows = rows - v.get("whole", rows)
     parts = (y - rows) // tail_rows + 1 if tail_rows else 1
     assert (x, y) == (-(-v["n"] // spec.tile), rows + (parts - 1) * tail_rows) and v["groups"] == -(-v["k"] // GROUP)

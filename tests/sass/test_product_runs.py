@@ -22,7 +22,7 @@ from tests.contract import run_plan
 
 from .machine_code import built, issue_slots
 
-PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "24"))
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "28"))
 SPECS = (*family.KERNELS, *family.NATIVE)
 GUARD = np.float32(-7.25)
 

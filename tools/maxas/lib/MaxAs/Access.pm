@@ -129,10 +129,10 @@ sub check_controls {
     return;
 }
 
-# Registers, barriers, exits and block-index reads of a kernel, into the kernel.
+# Registers, barriers, exits, block-index reads and places where a warp meets of a kernel, into the kernel.
 sub resources {
     my ($kernel, $instructions) = @_;
-    my ($top, $bars, @exits, @ctaids) = (-1, 0);
+    my ($top, $bars, @exits, @ctaids, @meetings) = (-1, 0);
     for my $inst (@$instructions) {
         for my $found (gpr_operands($inst)) {
             my ($spec, $arg) = @$found;
@@ -149,6 +149,7 @@ sub resources {
             $bars = $need if $need > $bars;
         }
         push @exits, $inst->{address} if $op eq 'EXIT';
+        push @meetings, $inst->{address} if $op eq 'NOP' && $kernel->{sm} >= 70 && $inst->{control}{stall};
         my $sr = $op eq 'S2R' && $kernel->{sm} < 70 ? $inst->{args}{sr}{value} : 0;
         push @ctaids, $inst->{address} if $sr >= 0x25 && $sr <= 0x27;
         $kernel->{ctaidz} = 1 if $sr == 0x27;
@@ -161,6 +162,7 @@ sub resources {
     $kernel->{barriers} = $bars > ($kernel->{min_barriers} // 0) ? $bars : $kernel->{min_barriers} // 0;
     $kernel->{exits}  = \@exits;
     $kernel->{ctaids} = \@ctaids;
+    $kernel->{meetings} = \@meetings;
     return;
 }
 
