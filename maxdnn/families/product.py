@@ -31,6 +31,7 @@ _TRANSLATED_RUN = {128: 1600, 64: 800}
 # by tile: slots of a warp of a translation for each further run, timed on an H200 beside the same sums in slices
 _PART_CLOCKS = 3000  # beside its share of the loop
 _TURN = {64: 6000, 128: 10000}  # clocks of a wave of blocks of an H200 when none issue, by tile
+_FLOWING = 1500  # the same where blocks of two warps end one by one
 _LATENCY = 9000  # clocks of a block alone beside its iterations: instructions and first texels from DRAM, last stores
 
 _DOC = """Matrix products of a batch by tiles, or, split, parts of their sums: see product.inc. Grid:
@@ -100,19 +101,21 @@ KERNELS = (*(_kernel(128, layout, (519, 273), (301, 231), 11) for layout in LAYO
 
 def _native(high: int, tile: int, slices: int, layout: str) -> ProductKernel:
     """Machine code of sm_90, `alone` and `pace` as timed on an H200. An operand with k innermost takes six stores
-    more, twelve of a warp with a tile of its own."""
+    more, twelve of a warp with a tile of 64 columns of its own."""
     a, b = layout[0] == "n", layout[1] == "t"
     source = f"{high}x{tile}"
-    warps, pace = 8, 0.89
+    warps, pace, turn = 8, 0.89, _TURN[tile]
     if tile == 128:
         slots, alone, pace = (1092 + 6 * (a + b), 440 + 22 * (a + b)), 1400, 0.95
+    elif slices == 1:
+        slots, alone, warps, pace, turn = (564 + 6 * (a + b), 330 + 22 * (a + b)), 700, 16, 0.84, _FLOWING
     elif high == 64:
-        slots, alone = (1100 + 12 * (a + b), 460 + 35 * (a + b) + {1: 0, 2: 110, 4: 170}[slices]), 1370
+        slots, alone = (1100 + 12 * (a + b), 460 + 35 * (a + b) + {2: 110, 4: 170}[slices]), 1370
     else:
         slots, alone, warps, pace = (568 + 6 * a + 12 * b, 560 + 22 * a + 35 * b), 810, 12, 0.8
     return ProductKernel(f"sm90_product_{source}" + f"x{slices}" * (slices > 1) + f"_{layout}",
                          f"hopper/product_{source}.sass", _DOC, tile, layout, slots, (0, 0), (0, 0), alone, slots[0],
-                         warps, slices, pace, 0 if high == tile else high, _TURN[tile])
+                         warps, slices, pace, 0 if high == tile else high, turn)
 
 
 NATIVE = tuple(_native(*tile, slices, layout)
@@ -373,7 +376,7 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
                                                            + _TRANSLATED_RUN[spec.tile] * (runs - 1)),
                 resident=spec.warps // warps, warps=warps if spec.arch else SCHEDULERS,
                 translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile],
-                turn=spec.turn)
+                turn=spec.turn, ends=max(0, _TURN[64] - spec.turn) if spec.arch else 0)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

@@ -119,7 +119,7 @@ def test_smaller_tiles_reach_every_multiprocessor() -> None:
     (768, 768, 768, "32x64x4_nn", 30.6), (896, 896, 896, "32x64x4_nn", 34.4), (896, 896, 896, "64x64x2_nn", 41.3),
     (1024, 1024, 1024, "64x64x4_nn", 45.2), (1024, 1024, 1024, "64x64x2_nn", 47.1),
     (1280, 1280, 1280, "64x64x4_nn", 107.3), (1536, 1536, 1536, "32x64x4_nn", 163.4),
-    (2048, 2048, 2048, "64x64_nn", 320.8), (2048, 2048, 2048, "128x128_nn", 305.0),
+    (2048, 2048, 2048, "64x64x2_nn", 326.5), (2048, 2048, 2048, "128x128_nn", 305.0),
     (3072, 3072, 512, "128x128_nn", 241.8), (128, 4096, 1024, "64x64x4_nn", 26.5)])
 def test_one_launch_takes_what_is_estimated(m: int, n: int, k: int, name: str, microseconds: float) -> None:
     """As timed on an H200 in graphs of ten calls, within 8 percent."""
@@ -200,7 +200,7 @@ def test_the_loop_spends_its_slots_on_ffma(spec: ProductKernel) -> None:
     end = next(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
     start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
     loop = code[start:end + 1]
-    ffma, lds = {128: (1024, 48), 64: (1024, 48), 32: (512, 32)}[spec.rows]
+    ffma, lds = (1024, 48) if spec.tile == 128 or (spec.rows, spec.slices > 1) == (64, True) else (512, 32)
     assert sum(inst.opcode == "FFMA" for inst in loop) == ffma
     assert sum(inst.opcode == "LDS" for inst in loop) == lds
     assert len(loop) == spec.slots[0]
@@ -216,4 +216,4 @@ def test_the_cubin_says_where_a_warp_meets() -> None:
             nops = [inst.address for inst in kernel.instructions if inst.opcode == "NOP" and inst.control.stall]
             told = [list(struct.unpack(f"<{len(value) // 4}I", value))
                     for code, value in kernel.attributes if code == meets]
-            assert told == ([nops] if nops else []) and bool(nops) == ("128x128" not in kernel.name)
+            assert told == ([nops] if nops else []) and bool(nops) == bool(re.search("x[24]_", kernel.name))
