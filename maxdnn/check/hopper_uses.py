@@ -72,6 +72,8 @@ def required(producer: Instruction, key: Key, consumer: Instruction, role: str) 
     if key[0] == "P":
         by = FIGURES["predicates"].get(made, FIGURES["predicates"]["half"])
         return int(by["guard"] if role == "guard" else by.get(used, by["other"]))
+    if key[0] == "UP" and role == "guard":
+        return int(FIGURES["uniform_guard"]["votes" if producer.opcode == "VOTEU" else "other"])
     if key[0] in ("U", "UP"):
         if producer.opcode == "VOTEU" and used not in ("mio", "ldc", "branch"):
             return int(FIGURES["votes"])
@@ -80,7 +82,7 @@ def required(producer: Instruction, key: Key, consumer: Instruction, role: str) 
     by = FIGURES["registers"].get(made, FIGURES["registers"]["mma16"])
     if producer.cls.name == "wide" and used == "alu" and key[1] == producer["d"].value and producer["d"].regs == 2:
         return int(FIGURES["early_pair"])
-    return int(by["uniform" if uniform else "alu" if used == "cs2r" else used])
+    return int(by["uniform" if uniform else {"cs2r": "alu", "sreg": "mio"}.get(used, used)])
 
 
 def overwriting(first: Instruction, second: Instruction) -> int:
