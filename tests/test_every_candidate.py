@@ -23,11 +23,11 @@ from maxdnn.problem import Problem, bias, data, filters, forward
 from maxdnn.problem import product as multiply
 from tests.gradients import gradient
 
-PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "24"))
+PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "8"))
 FIRST = int(os.environ.get("MAXDNN_FIRST", "0"))
-MOST = 10**9 if "MAXDNN_PROBLEMS" in os.environ else 5  # candidates of a problem
+MOST = 10**9 if "MAXDNN_PROBLEMS" in os.environ else 3  # candidates of a problem
 WORK = 2e7  # FLOP of a problem
-CHUNKS = 8
+CHUNKS = 4
 GUARD = np.float32(-7.25)
 COUNTED = (filters_family, product, pixels_sm90, taps_sm90)  # whose plans ask how many SMs there are
 
