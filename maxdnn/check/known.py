@@ -59,7 +59,7 @@ def join_known(a: Known, b: Known, widen: bool) -> Known:
     return Known(facts, implied)
 
 
-_COMPARISONS = {"ISETP", "FSETP", "DSETP", "CSETP"}
+_INTEGERS = "compare integers"
 _OPPOSITE = {"LT": "GE", "LE": "GT", "EQ": "NE", "NE": "EQ", "GE": "LT", "GT": "LE"}
 _SWAPPED = {"LT": "GT", "LE": "GE", "EQ": "EQ", "NE": "NE", "GE": "LE", "GT": "LT"}
 
@@ -69,7 +69,7 @@ class Knowledge:
 
     def __init__(self, code: Sequence[Instruction], effects: Sequence[Effects]) -> None:
         self.code = code
-        self._compared = {op.value for inst in code if inst.opcode == "ISETP" for op in inst.operands
+        self._compared = {op.value for inst in code if inst.tells == _INTEGERS for op in inst.operands
                           if op.type == "gpr" and op.name in "ab" and op.value != RZ}
         mask = sum(1 << r for r in self._compared) | 0x7F << PREDICATE
         self._relevant = [bool(eff.writes & mask) for eff in effects]
@@ -146,7 +146,7 @@ class Knowledge:
     @staticmethod
     def _constant(inst: Instruction) -> Facts | None:
         """What loading a constant tells."""
-        if inst.opcode not in ("MOV", "MOV32I") or inst["m"].value != 15:
+        if inst.tells != "copy" or inst["m"].value != 15:
             return NOTHING
         value = _immediate(inst["b"])
         if value is None or inst["d"].value == RZ:
@@ -158,15 +158,15 @@ class Knowledge:
     def _results(self, i: int, known: Known, change: Change) -> dict[int, Sides]:
         """What the predicates an instruction writes imply, its guard aside."""
         inst = self.code[i]
-        if inst.opcode == "PSETP":
+        if inst.tells == "combine":
             a, b = self._operand(inst["pa"], known, change), self._operand(inst["pb"], known, change)
             first = _combined(inst.mods["op1"], a, b)
             how = inst.mods["op2"]
-        elif inst.opcode in _COMPARISONS:
+        elif inst.tells in (_INTEGERS, "compare"):
             if i not in self._compares:
                 self._compares[i] = _compare(inst, i)
             first = self._compares[i]
-            how = inst.mods["op2"] if inst.opcode == "CSETP" else inst.mods["bool"]
+            how = inst.mods["bool" if "bool" in inst.mods else "op2"]
         else:
             return {}
         last = self._operand(inst["ps"], known, change)
@@ -196,7 +196,7 @@ def _compare(inst: Instruction, i: int) -> Sides:
     test = inst.mods.get("cmp", "")
     if test in ("T", "F"):
         return (NOTHING, None) if test == "T" else (None, NOTHING)
-    if inst.opcode != "ISETP" or inst.mods.get("x") or inst.operand("pr") is not None:  # of a second word
+    if inst.tells != _INTEGERS or inst.mods.get("x") or inst.operand("pr") is not None:  # of a second word
         return unknown
     sign = "u" if inst.mods["u"] == "U32" else "s"
     a, b = _term(inst["a"], sign), _term(inst["b"], sign)
@@ -241,10 +241,10 @@ def _immediate(op: Operand) -> int | None:
 
 def _copied(inst: Instruction) -> tuple[int | None, int]:
     """(source register, delta) of an instruction whose result is a register plus a constant."""
-    if inst.opcode in ("IADD", "IADD32I") and not inst.mods["x"] and not inst.mods["sat"]:
+    if inst.tells == "add" and not inst.mods["x"] and not inst.mods["sat"]:
         a, b = inst["a"], inst["b"]
         if b.type in ("simm20_split", "simm") and not (a.neg or b.neg) and a.value != RZ:
             return a.value, (b.value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
-    if inst.opcode == "MOV" and inst["m"].value == 15 and inst["b"].type == "gpr" and inst["b"].value != RZ:
+    if inst.tells == "copy" and inst["m"].value == 15 and inst["b"].type == "gpr" and inst["b"].value != RZ:
         return inst["b"].value, 0
     return None, 0

@@ -97,7 +97,7 @@ class Timing:
             flags |= OPERANDS
         wait = inst.control.wait_mask
         partial = -1
-        if inst.opcode == "DEPBAR":
+        if inst.waits == "scoreboards":
             wait |= inst["mask"].value
             if inst.operand("sb") is not None:
                 partial = inst["sb"].value | inst["n"].value << 3

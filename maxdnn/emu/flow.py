@@ -84,7 +84,7 @@ class _Body:
                 self._meaning(inst)
 
     def _meaning(self, inst: Instruction) -> None:
-        if inst.opcode == "MEMBAR":
+        if inst.waits == "memory":
             if inst.mods["lvl"] not in _FENCES:
                 raise refusal(self.kernel, inst, f"no fence of PTX is known to do what level {inst.mods['lvl']} does")
             self.t.fence(_FENCES[inst.mods["lvl"]])

@@ -107,6 +107,17 @@ class Instruction:
         return self.row.table.flow.get(self.row.opcode)
 
     @property
+    def waits(self) -> str:
+        """What it waits for besides its control code: "scoreboards" of its operands, "memory" written before; or ""."""
+        return self.row.table.waits.get(self.row.opcode, "")
+
+    @property
+    def tells(self) -> str:
+        """What is known of its result without running it: "compare integers", "compare" (of anything else), "combine"
+        (predicates), "copy", "add"; or ""."""
+        return self.row.table.tells.get(self.row.opcode, "")
+
+    @property
     def addressing(self) -> Addressing:
         """Where words of its instruction set lie."""
         return self.row.table.addressing

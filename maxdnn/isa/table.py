@@ -207,6 +207,8 @@ class Table:
         self.memory = {n: Access(frozenset(m["spaces"].split()), m["does"], m["order"])
                        for n, m in data.get("memory", {}).items() if n != "about"}  # by opcode
         self.flow = {n: Flow(**f) for n, f in data["flow"].items() if n != "about"}  # by opcode
+        self.waits: dict[str, str] = {n: w for n, w in data["waits"].items() if n != "about"}  # by opcode
+        self.tells: dict[str, str] = {n: w for n, w in data["tells"].items() if n != "about"}  # by opcode
         self.divergence: str = data["divergence"]  # how lanes part and meet: "stack" or "barriers"
         self.addressing = Addressing(data["addressing"]["word"], data["addressing"].get("group", 0))
         self.bank0: dict[str, int] = {n: at for n, at in data["bank0"].items() if n != "about"}

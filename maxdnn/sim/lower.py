@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from ..isa import RZ, Instruction
-from ..isa.operands import access_bytes
+from ..isa.operands import access_bytes, barrier_kind
 from . import columns as c
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
+_FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
+_WAITS = {"scoreboards": c.K_DEPBAR, "memory": c.K_MEMBAR}
 _PIPE_UNIT = {"sfu": c.U_SFU, "fp64": c.U_FP64}
 
 
@@ -33,17 +35,12 @@ def _kind(inst: Instruction) -> int:
     memory = memory_kind(inst)
     if memory is not None:
         return memory
-    match inst.mnemonic:
-        case "SHFL":
-            return c.K_SHUFFLE
-        case "BAR.SYNC" | "BAR.RED" | "BAR.ARV":
-            return c.K_BAR
-        case "DEPBAR" | "DEPBAR.LE":
-            return c.K_DEPBAR
-        case "MEMBAR":
-            return c.K_MEMBAR
-        case "EXIT":
-            return c.K_EXIT
+    if inst.access is not None and inst.access.does == "exchange":
+        return c.K_SHUFFLE
+    if inst.waits:
+        return _WAITS[inst.waits]
+    if inst.flow is not None and inst.flow.does in _FLOWS:
+        return _FLOWS[inst.flow.does]
     if inst.cls.name == "flow":
         return c.K_FLOW
     return c.K_ALU if inst.cls.pipe == "alu" and inst.cls.latency == "fixed" else c.K_UNIT
@@ -107,7 +104,8 @@ def _row(inst: Instruction, machine: Machine) -> np.ndarray:
         channels = mask.value.bit_count() if mask is not None else 4
         row[c.I_SERVICE] = machine["texture_cycles_per_channel"] * (4 if channels > 2 else max(channels, 1))
     if kind == c.K_GLOBAL:
-        row[c.I_CACHED] = inst.mods.get("cache", "") in ("CI",) or inst.mnemonic == "LDL"
+        local = inst.access is not None and inst.access.spaces == {"local"} and inst.access.does == "load"
+        row[c.I_CACHED] = inst.mods.get("cache", "") == "CI" or local
     if kind == c.K_TEX:
         row[c.I_CACHED] = 1
     if kind == c.K_DEPBAR:
@@ -137,7 +135,7 @@ def _barrier(inst: Instruction, row: np.ndarray) -> None:
         row[c.I_SERVICE] = number.value % c.BARRIERS
     if threads is not None and threads.type == "uimm":
         row[c.I_SERVICE] += c.BARRIERS * -(-threads.value // 32)
-    row[c.I_STORE] = inst.mnemonic == "BAR.ARV"
+    row[c.I_STORE] = barrier_kind(inst) == "ARV"
 
 
 def _writes_that_matter(instructions: Sequence[Instruction], rows: np.ndarray) -> None:

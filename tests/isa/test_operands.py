@@ -1,10 +1,12 @@
 """What the table says of memory, queues and words, asked in one place: against classes, the corpus and each other."""
 
+import ast
 import collections
+from pathlib import Path
 
 import pytest
 
-from maxdnn import cubin
+from maxdnn import cubin, isa
 from maxdnn.isa import RZ, TABLE, Control, Instruction, decode, hopper, table_of
 from maxdnn.isa.operands import queue_and_order, slots, waits_for_block, waits_for_whole_block
 from tests.corpus import compiler
@@ -98,3 +100,17 @@ def test_what_a_launch_finds_in_bank_0_does_not_overlap(table) -> None:  # type:
 def test_long_stalls_count_cycles_with_the_hint_only() -> None:
     assert [s for s in range(16) if Control(stall=s).counts_cycles] == list(range(12))
     assert all(Control(stall=s, yield_hint=True).counts_cycles for s in range(16))
+
+
+@pytest.mark.parametrize("module", ["check/known.py", "check/timing.py", "sim/lower.py", "emu/flow.py"])
+def test_those_who_ask_the_table_name_no_instruction(module: str) -> None:
+    """But for kinds of entries of a stack and of barriers, which are the table's own words."""
+    opcodes = {row.opcode for table in (TABLE, hopper()) for row in table.rows} - {"SSY", "PBK", "PCNT", "RED"}
+    tree = ast.parse((Path(isa.__file__).parents[1] / module).read_text())
+    words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    assert not {word for word in words if word.split(".")[0] in opcodes}
+
+
+def test_what_the_tables_say_of_opcodes_is_said_of_some() -> None:
+    for table in TABLE, hopper():
+        assert {*table.waits, *table.tells, *table.flow, *table.memory} <= {row.opcode for row in table.rows}
