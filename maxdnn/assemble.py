@@ -71,8 +71,8 @@ def interface(source: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def files(source: str | os.PathLike[str], *, include: Sequence[str | os.PathLike[str]] = ()) -> list[Path]:
     """The files a source is made of: itself, then what it includes, in the order they are read. What embedded code
     opens is not among them. Raises AssemblyError as `assemble` does."""
-    text = _run([*_perl(), str(MAXAS), "-p", "--files", *_folders(include), os.fspath(source)])
-    return [Path(line) for line in text.splitlines()]
+    names = _output([*_perl(), str(MAXAS), "-p", "--files", *_folders(include), os.fspath(source)])
+    return [Path(os.fsdecode(name)) for name in names.splitlines()]
 
 
 def _folders(include: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -136,11 +136,16 @@ def _joined_defines(options: Sequence[str]) -> list[str]:
 
 
 def _run(command: list[str]) -> str:
+    return _output(command).decode(errors="replace")
+
+
+def _output(command: list[str]) -> bytes:
+    """What a program printed, in whatever encoding: sources and names of files need not be those of the locale."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(command, capture_output=True, check=False)
     except OSError as error:
         raise AssemblyError(f"cannot run {shlex.join(command)}: {error}") from error
     if done.returncode:
-        raise AssemblyError(done.stderr.strip() or done.stdout.strip(),
+        raise AssemblyError((done.stderr.strip() or done.stdout.strip()).decode(errors="replace"),
                             f"command: {shlex.join(command)}\nexit status: {done.returncode}")
     return done.stdout + done.stderr

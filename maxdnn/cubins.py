@@ -114,7 +114,7 @@ def _code(source: str) -> bytes:
         raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
     path = _kept(source)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        note, data = json.loads(path.with_suffix(".json").read_text()), path.read_bytes()
+        note, data = json.loads(path.with_suffix(".json").read_bytes()), path.read_bytes()
         names = [str(name) for name in note["files"]]
         if note == _note(data, names, _made_of(_origin(source).parent, names, _tools())):
             return data
@@ -153,7 +153,7 @@ def _tools_now() -> str:
     for word in shlex.split(os.environ.get("MAXDNN_MAXAS", "")):
         program = Path(shutil.which(word) or word)
         parts += _named(program.parent, [program, *program.parent.glob("lib/MaxAs/*.pm")]) if program.is_file() else [
-            word.encode()]
+            os.fsencode(word)]
     return _digest(parts)
 
 
@@ -162,7 +162,7 @@ _tools = functools.cache(_tools_now)  # what kept cubins are compared with: once
 
 def _named(root: Path, paths: Iterable[Path]) -> list[bytes]:
     """The files with their names below `root`, in order of name."""
-    return [path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() for path in sorted(set(paths))]
+    return [os.fsencode(path.relative_to(root).as_posix()) + b"\0" + path.read_bytes() for path in sorted(set(paths))]
 
 
 def _digest(parts: Iterable[bytes]) -> str:

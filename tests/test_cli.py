@@ -1,7 +1,11 @@
 """The console command: its frame, `disasm`, `asm`, and how errors leave it."""
 
+import ast
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -215,3 +219,23 @@ def test_asm_passes_the_assemblers_message_on_and_writes_nothing(
     assert cli.main(["asm", str(source), "-o", str(output), *options]) == 1
     assert words in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_files_are_read_as_utf_8_whatever_the_locale() -> None:
+    """A call that leaves the encoding to the locale reads the package's own files wrongly elsewhere."""
+    left = []
+    for path in pathlib.Path(cli.__file__).parent.rglob("*.py"):
+        for call in (n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Call)):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            named = {k.arg for k in call.keywords}
+            asked = name in ("read_text", "write_text") and not call.args[name == "write_text":]
+            if (asked or "text" in named) and "encoding" not in named:
+                left.append(f"{path.name}:{call.lineno}")
+    assert not left
+
+
+def test_a_page_is_written_where_the_locale_knows_ascii_alone() -> None:
+    """The package's own page, scripts and tables have more than that."""
+    code = "from maxdnn.page import html; html({}, what='', preset='', chip='', changed={}, files={})"
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True)

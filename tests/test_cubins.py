@@ -186,6 +186,21 @@ def test_a_source_elsewhere_is_kept_under_a_name_of_its_own(tree, tmp_path):
     assert len(tree.assembled) == 3
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux")
+def test_a_source_may_have_any_name_whatever_the_locale(tree, tmp_path):
+    """Names are bytes: one that is no UTF-8 here, and one that is where the locale knows ASCII alone."""
+    for name in (b"gr\xf6\xdfe", "größe".encode()):
+        folder = tmp_path / os.fsdecode(name)
+        folder.mkdir()
+        (folder / "a.sass").write_text('# Kernel: a\n<INCLUDE file="b.inc"/>\n' + BODY)
+        (folder / "b.inc").write_text(moving(1))
+        assert cubin.read(tree.get(str(folder / "a"))).kernels
+    code = ("import sys; from pathlib import Path; from maxdnn import cubins; cubins.BINARIES = Path(sys.argv[2])\n"
+            "cubins.cubin(sys.argv[1], 'sm_52')")
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", code, folder / "a", tmp_path / "other"], env=env, check=True)
+
+
 # -- while somebody writes --------------------------------------------------------------------------------------------
 
 

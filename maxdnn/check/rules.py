@@ -34,7 +34,7 @@ def published(key: Key) -> int:
 
 @cache
 def _data() -> dict[str, list[dict[str, Any]]]:
-    return json.loads(LATENCIES_PATH.read_text())
+    return json.loads(LATENCIES_PATH.read_bytes())
 
 
 @cache

@@ -28,7 +28,7 @@ def of_cubin(path: Path, cubin: bytes, kernel: str) -> dict[str, Source]:
     elif len(lines) != sum(bodies.values()):
         raise SimulationError(f"the source must be that of the kernel ({path} has {len(lines)} instructions, {kernel} "
                               f"{bodies[kernel]})")
-    texts = {file.name: file.read_text(errors="replace") for file in files(path)}
+    texts = {file.name: file.read_text("utf-8", "replace") for file in files(path)}
     found, at = {}, 0
     for name, count in bodies.items():
         mine = lines[at:at + count]

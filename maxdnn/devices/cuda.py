@@ -457,7 +457,7 @@ def driver_version() -> str:
     version = cuda.get_driver_version()
     found = f"CUDA {version // 1000}.{version % 1000 // 10}"
     with suppress(OSError, IndexError):
-        own = Path("/proc/driver/nvidia/version").read_text().split("Kernel Module")[1].split()
+        own = Path("/proc/driver/nvidia/version").read_text("utf-8").split("Kernel Module")[1].split()
         numbers = [word for word in own if word[0].isdigit()]
         found = f"driver {numbers[0]}, {found}"
     return found

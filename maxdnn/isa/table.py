@@ -268,7 +268,7 @@ class Table:
         )
 
 
-TABLE = Table(json.loads(TABLE_PATH.read_text()))
+TABLE = Table(json.loads(TABLE_PATH.read_bytes()))
 
 
 def hopper() -> Table:
@@ -284,4 +284,4 @@ def table_of(arch: str) -> Table:
 @functools.cache
 def _wide(arch: str) -> Table:
     """Of words of 128 bits, read when it is first asked for."""
-    return Table(json.loads(HOPPER_PATH.read_text()), arch)
+    return Table(json.loads(HOPPER_PATH.read_bytes()), arch)

@@ -17,8 +17,8 @@ def html(data: Mapping[str, Any], *, what: str, preset: str, chip: str, changed:
     the name that instructions' places give."""
     about = {"what": what, "preset": preset, "chip": chip, "changed": dict(changed)}
     text = json.dumps({"about": about, "simulation": data, "files": dict(files)}, separators=(",", ":"))
-    page = (_FOLDER / "page.html").read_text()
+    page = (_FOLDER / "page.html").read_text("utf-8")
     for name in _PARTS:
-        page = page.replace(f"/* {name} */", (_FOLDER / name).read_text(), 1)
+        page = page.replace(f"/* {name} */", (_FOLDER / name).read_text("utf-8"), 1)
     # In a script a "<" could begin what ends it; in a JSON string \u003c is the same character.
     return page.replace("/* data */", text.replace("<", "\\u003c"), 1)

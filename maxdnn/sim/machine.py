@@ -72,7 +72,7 @@ def preset(name: str) -> Machine:
 
 @cache
 def _read(name: str) -> Machine:
-    data = json.loads((PRESETS / f"{name}.json").read_text())
+    data = json.loads((PRESETS / f"{name}.json").read_bytes())
     figures = dict(preset(data["like"]).figures) if "like" in data else {}
     figures |= {key: Figure(*entry) for key, entry in data["figures"].items()}
     return Machine(data["name"], data["title"], figures)
