@@ -25,8 +25,9 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 @dataclass(frozen=True)
 class Points:
     """F(outputs x outputs, taps x taps) with the finite points; infinity comes with them. `errors`: the largest of an
-    output relative to the sum of its |terms| that is documented for padding 0, 1 .. half a filter, for maps and filters
-    uniform in [-1, 1] and 32 channels or more, all summed at once; it serves no wider padding than they say. `most`:
+    output relative to the sum of its |terms| that is documented for padding 0, 1 .. half a filter or, as gradients of
+    layers without padding have it, more, for maps and filters uniform in [-1, 1] and 32 channels or more, all summed
+    at once; it serves no padding of up to half a filter that they do not say. `most`:
     channels that are summed at once at most; `halved`: sums come in two parts at least. `measured`: the largest over
     the ten layers of the paper's table and those of VGG-E (128 images), summed as `together` says, on an H200."""
 
@@ -45,6 +46,10 @@ class Points:
 
     def serves(self, padding: int) -> bool:
         return min(padding, self.taps // 2) < len(self.errors)
+
+    def _like(self, padding: int) -> int:
+        """The widest padding that is documented, up to this one."""
+        return min(padding, len(self.errors) - 1)
 
     def together(self, channels: int, slices: int = 0) -> int:
         """How many of so many channels are summed at once, unless smaller errors are asked for: groups of them. Of two
@@ -65,9 +70,9 @@ class Points:
         """With so many channels, of which so many are summed `together` (all if None), and so many taps inside the map
         at its corners. The error follows the sum of |terms| of a tile; that of an output may be much smaller where it
         has few terms."""
-        usual = self.taps - min(padding, self.taps // 2)
+        usual = self.taps - self._like(padding)
         few = FEW_CHANNELS / channels, usual / fewest_rows, usual / fewest_columns
-        return self.errors[min(padding, self.taps // 2)] * math.prod(max(1, x) for x in few) * in_parts(
+        return self.errors[self._like(padding)] * math.prod(max(1, x) for x in few) * in_parts(
             channels, together or channels)
 
 
@@ -95,7 +100,8 @@ def _points(outputs: int, taps: int, finite: str, errors: tuple[float, ...], mos
 TABLE = (
     _points(2, 3, "0 1 -1", (2e-7, 3e-7), 80, True, 1.2e-7),
     _points(4, 3, "0 11/16 -11/16 23/16 -23/16", (7e-7, 1.13e-6), 320, True, 9.2e-7),
-    _points(3, 5, "1/4 -1/4 7/8 -7/8 7/4 -7/4", (8e-7, 1e-6, 1.4e-6), _MOST, False, 9e-7),
+    _points(3, 5, "1/4 -1/4 7/8 -7/8 7/4 -7/4", (8e-7, 1e-6, 1.4e-6, 1.6e-6, 3.5e-6), _MOST, False,
+            9e-7),
     _points(4, 5, "0 1 -1 1/2 -1/2 2 -2", (2e-6,), _MOST, False, 1.5e-6),
 )
 """Points p and -p share half of their arithmetic. Of small fractions those that make most of rounding errors vanish, in
