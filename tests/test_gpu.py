@@ -44,6 +44,14 @@ def test_cubins_run_as_they_are_on_maxwell_and_pascal_and_as_ptx_elsewhere(fake)
         assert b".target sm_90" in image and b".entry sconv_fprop_K64_N64" in image
 
 
+def test_the_estimate_takes_what_streams_reach_of_the_rate_of_dram(fake):
+    """The nominal rate on the cards that the timing model stands for, whose streams reach it."""
+    _, gpu, _ = fake
+    device = gpu.device(0)
+    nominal = 2 * 3500 * 256 / 8 / 39  # bytes a clock of fake_cuda's card
+    assert device.chip.dram_bytes_per_clock == pytest.approx(nominal * (1 if device.native else 0.7))
+
+
 def test_textures_go_to_the_driver_natively_and_behind_the_parameters_in_ptx(fake):
     driver, gpu, _ = fake
     images, filters, _ = run(fake)

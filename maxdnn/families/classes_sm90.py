@@ -15,7 +15,6 @@ from .classes import Bank
 from .correlate import EIGHT, Correlation, correlations, maps_of
 from .direct import MAX_ELEMENTS, TEXEL_FLOATS
 from .family import (
-    LATENCY,
     SPLITS,
     Candidates,
     Family,
@@ -40,7 +39,7 @@ _DOC = """Convolution of 128 pixels of a class a block, or a part of each sum: s
 filters, y = tiles of all classes, part by part if sums are split (at most 65535)."""
 
 KERNELS = tuple(NativeKernel(f"sm90_classes_K{filters}_J{TILE}", "hopper/classes.sass", _DOC, (TILE, filters),
-                             (loop, rest), loop, False, 4 if filters == 64 else 2, 0.93 if filters == 96 else 0.95)
+                             (loop, rest), loop, False, 4 if filters == 64 else 2, 0.93 if filters == 96 else 0.96)
                 for filters, loop, rest in ((128, 1111, 1000), (96, 863, 830), (64, 1133, 1090)))
 
 
@@ -134,7 +133,8 @@ def _launch(problem: Problem, spec: NativeKernel, every: tuple[Correlation, ...]
     doing = f"{TILE} pixels x {spec.tile[1]} filters each, over the taps of {len(every)} classes of pixels"
     doing += f", a launch for each of {s.groups} groups" * (s.groups > 1) + ", a part of each sum" * (parts > 1)
     useful = sum(x.P * x.Q * (x.patch + 1) for x in every)
-    return Launch(spec, (-(-k // spec.tile[1]), tiles * parts, 1), values, _work(spec, every, parts), doing,
+    work = _work(spec, every, parts, s.every[1] * out_q)
+    return Launch(spec, (-(-k // spec.tile[1]), tiles * parts, 1), values, work, doing,
                   ("parts" if parts > 1 else "out",), {}, {"table": content.tobytes()}, 2 * s.N * k * useful)
 
 
@@ -173,19 +173,15 @@ def _records(x: Correlation, maps: Strides, bank: Bank) -> np.ndarray:
         (channel * bank.taps + tap) * bank.row * 16, (1 << r | 1 << 16 + col) * any(x.margins), 0 * r], 1)
 
 
-def _work(spec: NativeKernel, every: tuple[Correlation, ...], parts: int) -> Waves:
-    """All slots of all warps; gradients, filters and results once."""
-    loop, ends = spec.slots
-    s, warps = every[0], spec.threads // 32
+def _work(spec: NativeKernel, every: tuple[Correlation, ...], parts: int, apart: int) -> Waves:
+    """All slots of all warps; gradients, filters and results once. `apart`: see `Waves.of`."""
+    s = every[0]
     k, c = s.K // s.groups, s.C // s.groups
-    columns = -(-k // spec.tile[1])
-    lengths = [warps * (loop * max(1, -(-(x.C // x.groups // EIGHT) // parts) * x.R * x.S) + ends) / spec.pace
-               for x in every for _ in range(-(-x.N * x.P * x.Q // TILE) * columns * parts)]
-    lengths.sort(reverse=True)
+    columns, rounds = -(-k // spec.tile[1]), -(-(c // EIGHT) // parts)
+    steps = [max(1, rounds * x.R * x.S) for x in every for _ in range(-(-x.N * x.P * x.Q // TILE) * columns * parts)]
     once = FLOAT_BYTES * (c * s.H * s.W * s.N + sum(x.patch for x in every) * k
                           + parts * s.N * k * s.whole[0] * s.whole[1])
-    return Waves(len(lengths), sum(lengths) / len(lengths), lengths[0] / warps, once, resident=spec.resident,
-                 warps=warps, ends=LATENCY, lengths=tuple(lengths))
+    return Waves.of(spec, steps, once, apart)
 
 
 def _check_limits(problem: Problem, spec: NativeKernel, parts: int) -> None:

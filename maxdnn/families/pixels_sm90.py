@@ -3,19 +3,18 @@ and for C,H,W,N of few images. A tile holds 128 pixels of whatever images and ro
 test in the kernel. Where tiles do not fill the chip, or its last wave, sums are split, and their parts added in a fixed
 order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from ..chips import Chip, Work
+from ..chips import SCHEDULERS, Chip, Work
 from ..plans import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ..problem import Alignment, Problem
 from .correlate import Correlation, correlations, maps_of
 from .direct import MAX_ELEMENTS, TEXEL_FLOATS
 from .family import (
-    LATENCY,
     SPLITS,
     Candidates,
     Family,
@@ -47,6 +46,9 @@ _HAD = 0x80000000  # in place of a tap: the record before has this element
 _REACH = 2**32  # bytes: maps and filters are counted in 32 bits
 _SMS = 132  # of the chips there are: what tails are cut for
 _MOST_PARTS = 16
+_TURN = 8000  # clocks at the ends of a wave of blocks, which all begin and store at once: timed on an H200
+_ALONE = 0.86  # slots that a scheduler with one warp issues in a clock, likewise
+_LAUNCH = 2000  # clocks beside all waves
 
 _DOC = """Forward convolution of 128 pixels a block, or a part of each sum: see pixels.inc. Grid: x = tiles of filters,
 y = tiles of pixels (at most 65535)."""
@@ -55,7 +57,7 @@ y = tiles of pixels (at most 65535)."""
 def _kernel(filters: int, loop: int, rest: int, kind: str = "") -> NativeKernel:
     return NativeKernel(f"sm90_pixels_K{filters}_J{TILE}{kind}", "hopper/pixels.sass", _DOC, (TILE, filters),
                         (loop, rest), loop, kind == "_elements", 4 if filters == 64 else 2,
-                        0.93 if filters == 96 else 0.95)
+                        0.93 if filters == 96 else 0.96)
 
 
 OF_MATRICES = _kernel(128, 1118, 910, "_kc"), _kernel(64, 1140, 1000, "_kc")
@@ -69,6 +71,16 @@ KERNELS = (_kernel(128, 1111, 900), _kernel(96, 863, 730), _kernel(64, 1133, 990
 class Waves(Blocks):
     """Up to as many blocks as the chip holds are spread over all SMs; further ones begin where blocks end, which two of
     an SM do at once. So a wave that is begun takes as long as a full one, however few its blocks are."""
+
+    @classmethod
+    def of(cls, spec: NativeKernel, steps: Sequence[float], nbytes: int, apart: int = 1) -> "Waves":
+        """Blocks of so many iterations of a kernel each, the longest first. `apart`: floats from one that is stored to
+        the next, up to the eight of a sector."""
+        (loop, ends), warps, turn = spec.slots, spec.threads // 32, _TURN * min(apart, 8)
+        lengths = tuple(warps * (loop * each + ends) / spec.pace + turn * SCHEDULERS / spec.resident for each in steps)
+        alone = (loop * steps[0] + ends) / _ALONE + turn
+        return cls(len(lengths), sum(lengths) / len(lengths), alone, nbytes, resident=spec.resident, warps=warps,
+                   ends=_LAUNCH, lengths=lengths)
 
     def clocks(self, chip: Chip) -> float:
         if len(self.lengths) > chip.sms * self.resident:
@@ -289,18 +301,10 @@ def _launch(problem: Problem, s: Correlation, spec: NativeKernel, maps: Strides,
 
 def _work(s: Correlation, spec: NativeKernel, tail: Tail, tiles: int, whole: int, rest: int, records: int) -> Work:
     """All slots of all warps; maps, filters and outputs once."""
-    loop, ends = spec.slots
-    warps = spec.threads // 32
-
-    def slots(steps: float) -> float:
-        return warps * (loop * steps + ends) / spec.pace
     k = s.K // s.groups
     once = FLOAT_BYTES * (s.C // s.groups * s.H * s.W * s.N + s.patch * k
                           + k * s.P * s.Q * (s.N + (tail.parts - 1) * tail.images))
-    long, part = slots(records), slots(records / tail.parts)
-    lengths = (long,) * (whole * tiles) + (part,) * (rest * tail.parts * tiles)
-    return Waves(len(lengths), sum(lengths) / len(lengths), lengths[0] / warps, once, resident=spec.resident,
-                 warps=warps, ends=LATENCY, lengths=lengths)
+    return Waves.of(spec, (records,) * (whole * tiles) + (records / tail.parts,) * (rest * tail.parts * tiles), once)
 
 
 def _check_limits(problem: Problem, s: Correlation, tail: Tail) -> None:
