@@ -54,7 +54,7 @@ def candidates(problem: Problem) -> Candidates:
             if not classes_sm90.refuses(inner):
                 serving |= classes_sm90.candidates(inner)
             for name, make_inner in (serving or pixels.candidates(_inner(problem, block, "forward"))).items():
-                if "_split" not in name:
+                if "_split" not in name or (name.startswith("sm90_") and name.endswith("_split2")):
                     found[f"blocks_{block[0]}x{block[1]}_{name}"] = partial(_plan, problem, block, make_inner)
     return found
 

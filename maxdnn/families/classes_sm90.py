@@ -113,7 +113,7 @@ def _launch(problem: Problem, spec: NativeKernel, every: tuple[Correlation, ...]
     values: dict[str, Value] = fused(problem, group * k) | {
         "maps": part(maps_of(problem), group * c * maps.channel),
         "filters": part(bank.place, group * (bank.row // s.groups) * TEXEL_FLOATS),
-        "out": part("out", group * k * out_k),
+        "out": 0 if parts > 1 else part("out", group * k * out_k),
         "parts": part("parts", group * k * out_k) if parts > 1 else 0, "k": k,
         "whole": 0 if parts > 1 else tiles, "tail": tiles, "tail_magic": -(-2**31 // tiles),
         "part_out": s.N * s.K * whole if parts > 1 else 0, "part_first": 0,

@@ -62,13 +62,14 @@ def test_first_layers_compute_blocks_of_pixels_by_machine_code() -> None:
     for shape in (ConvShape(2, 3, 19, 21, 16, 5, 5, 2, 1), ConvShape(2, 3, 9, 9, 16, 3, 3, 1, 1)):
         problem = data(shape, layout="NCHW")
         names = [name for name in blocks.candidates(problem) if "sm90_classes_K64" in name]
-        made = against_float64(shape, "NCHW", "data", random.Random(1), kernel=names[-1])
-        assert made.family == "blocks" and made.archs == ("sm_90",)
+        assert names[-1] == f"{names[-2]}_split2"
+        for name in names[-2:]:
+            made = against_float64(shape, "NCHW", "data", random.Random(1), kernel=name)
+            assert made.family == "blocks" and made.archs == ("sm_90",)
 
 
-@pytest.mark.parametrize("images", [1, 32])
-def test_strides_take_machine_code_where_it_runs_and_nowhere_else(images: int) -> None:
-    problem = data(ConvShape(images, 256, 28, 28, 256, 3, 3, 2, 1), layout="NCHW")
+def test_strides_take_machine_code_where_it_runs_and_nowhere_else() -> None:
+    problem = data(ConvShape(32, 256, 28, 28, 256, 3, 3, 2, 1), layout="NCHW")
     plan = choose(problem, H200)
     assert plan.spec in KERNELS and plan.spec.name in plan.explain() and len(plan.passes) == 1
     assert not choose(problem, preset()).archs
