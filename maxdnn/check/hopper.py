@@ -1,12 +1,13 @@
-"""The control codes of sm_90: results of fixed latency are read late enough, all else behind a wait for a barrier
-that tells of it. A state of what is under way flows over all paths; where paths meet the worse of two is kept."""
+"""The control codes of sm_80 to sm_90: results of fixed latency are read late enough, all else behind a wait for a
+barrier that tells of it. A state of what is under way flows over all paths; where paths meet the worse of two is
+kept."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..isa import PT, Instruction
 from ..isa.program import Graph, Node
-from .hopper_uses import FIGURES, Key, does, fixed, loads_memory, order, overwriting, queue, reads, required, writes
+from .hopper_uses import Key, does, figures, fixed, loads_memory, order, overwriting, queue, reads, required, writes
 from .report import Finding, Place
 
 Kept = tuple[int, int]
@@ -105,7 +106,7 @@ class Checker:
                     self._report("overtaken", key, at, index, need, since,
                                  "is written, and what was written before lands later", "stall longer in between")
             for at in state.written.get(key, ()):
-                if not mine or queue(self.code[at]) != mine:
+                if (not mine or queue(self.code[at]) != mine) and not self._excluded(at, inst, state):
                     self._report("overtaken", key, at, index, None, None,
                                  "is written, and something under way will write it later", "wait for that")
             for at in state.read.get(key, ()):
@@ -113,11 +114,17 @@ class Checker:
                     self._report("still-read", key, at, index, None, None,
                                  "is written, and something under way may not have read it",
                                  "set a read barrier and wait for it")
-        if inst.access is not None and not inst.touches("constant") and state.met < FIGURES["behind_barrier"]:
-            self._report("barrier", ("barrier", 0), index, index, FIGURES["behind_barrier"], state.met,
+        if inst.access is not None and not inst.touches("constant") and state.met < figures(inst)["behind_barrier"]:
+            self._report("barrier", ("barrier", 0), index, index, figures(inst)["behind_barrier"], state.met,
                          "of the block may not have stopped this access to memory", "stall longer behind BAR")
         self._reuse(index, inst, state)
         self._issue(index, inst, state)
+
+    def _excluded(self, at: int, inst: Instruction, state: State) -> bool:
+        """Whether lanes that execute one of the two do not execute the other: one guard, once negated."""
+        this, other = inst.guard, self.code[at].guard
+        return (this.index == other.index != PT and this.negated != other.negated and not this.uniform
+                and at not in state.apart)
 
     def _reuse(self, index: int, inst: Instruction, state: State) -> None:
         """The cache of operands serves what it holds, whatever its register became: on an H200 a register read with a
@@ -143,9 +150,13 @@ class Checker:
         mask = inst.control.wait_mask
         for board in (n for n in range(6) if mask >> n & 1):
             since = state.told.get(board)
-            if since is not None and since < FIGURES["barrier_visible"]:
-                self._report("barrier", ("barrier", board + 1), index, index, FIGURES["barrier_visible"], since,
+            if since is not None and since < figures(inst)["barrier_visible"]:
+                self._report("barrier", ("barrier", board + 1), index, index, figures(inst)["barrier_visible"], since,
                              "is awaited before it is seen to be set", "stall longer behind what sets it")
+            for made in state.ready.values():
+                for at in [at for at in made if self.code[at].cls.told]:
+                    if self.code[at].control.write_barrier == board:
+                        del made[at]
             for pending in (state.written, state.read):
                 for key in list(pending):
                     pending[key] = {at: boards for at, boards in pending[key].items() if board not in boards}
@@ -220,5 +231,5 @@ def _out_of_line(inst: Instruction) -> Iterator[Finding]:
 
 
 def findings(graph: Graph) -> list[Finding]:
-    """All that was found in a kernel of sm_90, but what could not be followed."""
+    """All that was found in a kernel of sm_80 to sm_90, but what could not be followed."""
     return [*Checker(graph).find(), *(each for inst in graph.code for each in _out_of_line(inst))]

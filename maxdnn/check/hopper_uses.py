@@ -1,11 +1,10 @@
-"""What instructions of sm_90 read and write, in which order, and how many cycles after each other."""
+"""What instructions of sm_80 to sm_90 read and write, in which order, and how many cycles after each other."""
 
 from collections.abc import Iterator
+from typing import Any
 
-from ..isa import PT, Instruction, hopper
+from ..isa import PT, Instruction
 
-FIGURES = hopper().latencies
-_CLASSES = FIGURES["classes"]
 _UNIFORM = ("umove", "ualu", "r2ur")
 _PREDICATES = range(7)
 Key = tuple[str, int]
@@ -16,8 +15,13 @@ def does(inst: Instruction) -> str:
     return inst.flow.does if inst.flow is not None else ""
 
 
+def figures(inst: Instruction) -> dict[str, Any]:
+    """The cycles of its architecture."""
+    return inst.row.table.latencies
+
+
 def _class(inst: Instruction) -> str:
-    return str(_CLASSES[inst.cls.name])
+    return str(figures(inst)["classes"][inst.cls.name])
 
 
 def fixed(inst: Instruction) -> bool:
@@ -46,7 +50,7 @@ def reads(inst: Instruction) -> Iterator[tuple[Key, str, int]]:
         if op.type != "ugpr" and "r" in op.field.access:
             for n, register in enumerate(op.registers()):
                 late = n == 1 and op is sources[-1] and inst.cls.name == "wide"
-                yield ("R", register), "source", FIGURES["late_addend"] if late else 0
+                yield ("R", register), "source", figures(inst)["late_addend"] if late else 0
 
 
 def writes(inst: Instruction) -> Iterator[Key]:
@@ -65,29 +69,38 @@ def writes(inst: Instruction) -> Iterator[Key]:
             yield from (("R", r) for r in op.registers())
 
 
+def figure(producer: Instruction, key: Key, consumer: Instruction, role: str) -> tuple[str, ...]:
+    """Where among the latencies of the table stands how many cycles the two must be apart."""
+    known, made, used = figures(producer), _class(producer), _class(consumer)
+    uniform, near = used in _UNIFORM, used in ("mio", "ldc", "branch")
+    if key[0] == "P":
+        made = made if made in known["predicates"] else "half"
+        return "predicates", made, ("guard" if role == "guard" else
+                                    used if used in known["predicates"][made] else "other")
+    if key[0] == "UP" and role == "guard" and "uniform_guard" in known:
+        return "uniform_guard", "votes" if producer.opcode == "VOTEU" else "other"
+    if key[0] in ("U", "UP"):
+        if producer.opcode == "VOTEU" and not near:
+            return ("votes",)
+        made = made if made in known["uniform"] else "r2ur"
+        return "uniform", made, "uniform" if uniform else "mio" if near else "vector"
+    if producer.cls.name == "wide" and used == "alu" and key[1] == producer["d"].value and producer["d"].regs == 2:
+        return ("early_pair",)
+    return ("registers", made if made in known["registers"] else "mma16",
+            "uniform" if uniform else {"cs2r": "alu", "sreg": "mio"}.get(used, used))
+
+
 def required(producer: Instruction, key: Key, consumer: Instruction, role: str) -> int:
     """Cycles from the issue of a producer of fixed latency to that of a reader."""
-    made, used = _class(producer), _class(consumer)
-    uniform = used in _UNIFORM
-    if key[0] == "P":
-        by = FIGURES["predicates"].get(made, FIGURES["predicates"]["half"])
-        return int(by["guard"] if role == "guard" else by.get(used, by["other"]))
-    if key[0] == "UP" and role == "guard":
-        return int(FIGURES["uniform_guard"]["votes" if producer.opcode == "VOTEU" else "other"])
-    if key[0] in ("U", "UP"):
-        if producer.opcode == "VOTEU" and used not in ("mio", "ldc", "branch"):
-            return int(FIGURES["votes"])
-        by = FIGURES["uniform"].get(made, FIGURES["uniform"]["r2ur"])
-        return int(by["uniform" if uniform else "mio" if used in ("mio", "ldc", "branch") else "vector"])
-    by = FIGURES["registers"].get(made, FIGURES["registers"]["mma16"])
-    if producer.cls.name == "wide" and used == "alu" and key[1] == producer["d"].value and producer["d"].regs == 2:
-        return int(FIGURES["early_pair"])
-    return int(by["uniform" if uniform else {"cs2r": "alu", "sreg": "mio"}.get(used, used)])
+    found: Any = figures(producer)
+    for name in figure(producer, key, consumer, role):
+        found = found[name]
+    return int(found)
 
 
 def overwriting(first: Instruction, second: Instruction) -> int:
     """Cycles between two writes of one register, so that the second is what stays."""
-    return int(FIGURES["overwritten"].get(_class(first), {}).get(_class(second), 0))
+    return int(figures(first)["overwritten"].get(_class(first), {}).get(_class(second), 0))
 
 
 # Which read operands in order. Special registers do not queue behind loads: on an H200 one was written before a load of

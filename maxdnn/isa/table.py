@@ -33,6 +33,7 @@ class InstructionClass:
     dual_second: bool
     sched_latency: int
     sched_throughput: int
+    told: bool = False  # of fixed latency, and a write barrier may tell of its result all the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
-"""The checker of sm_90 finds nothing in compiled code, whose latencies it was given, but what it cannot follow."""
+"""The checker of sm_80 to sm_90 finds nothing in compiled code, whose latencies it was given, but what it cannot
+follow."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,15 @@ from maxdnn.check import check_hazards
 from tests.corpus import compiler
 from tests.maxas.tool import assemble
 
+PROGRAMS = [name for name in compiler.sources() if name not in ("texture.cu", "texref.ptx")]
+EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # all programs for each architecture: minutes
+COMPILED = [(arch, p) for n, arch in enumerate(("sm_80", "sm_86", "sm_89")) for p in (PROGRAMS[n::4], PROGRAMS)[EVERY]]
+COMPILED += [("sm_90", p) for p in PROGRAMS]
 
-@pytest.mark.parametrize("program", [name for name in compiler.sources() if name not in ("texture.cu", "texref.ptx")])
-def test_compiled_kernels_have_no_errors(program: str) -> None:
-    for kernel in cubin.read(compiler.compile_source(program, "sm_90")).kernels.values():
+
+@pytest.mark.parametrize(("arch", "program"), COMPILED)
+def test_compiled_kernels_have_no_errors(arch: str, program: str) -> None:
+    for kernel in cubin.read(compiler.compile_source(program, arch)).kernels.values():
         report = check_hazards(kernel)
         assert report.ok, report.text()
         assert {finding.kind for finding in report.warnings} <= {"not-followed"}
@@ -34,8 +41,8 @@ TAIL = """3f:-:-:-:6      NOP;
 """
 
 
-def _kinds(folder: Path, body: str) -> set[str]:
-    kernel = cubin.read(assemble(folder, HEAD + body + TAIL, "-n", "-w")).kernel("k")
+def _kinds(folder: Path, body: str, arch: str = "sm_90") -> set[str]:
+    kernel = cubin.read(assemble(folder, (HEAD + body + TAIL).replace("sm_90", arch), "-n", "-w")).kernel("k")
     return {finding.kind for finding in check_hazards(kernel).findings}
 
 
@@ -136,3 +143,24 @@ def test_guards_and_barriers_of_threads_are_read_as_late_as_in_compiled_code(
         "--:-:-:Y:f NOP;\n--:-:-:{}:{:x} {};\n--:-:-:Y:f {};\n")
     assert _kinds(tmp_path, body.format("Y" if cycles >= 12 else "-", cycles, first, second)) == set()
     assert _kinds(tmp_path, body.format("-", cycles - 1, first, second)) == {"fixed-latency"}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89"])
+def test_results_of_the_double_unit_are_told_by_a_barrier_or_come_in_time(tmp_path: Path, arch: str) -> None:
+    """Compiled code for these does either; on sm_90 it waits for cycles alone."""
+    body = "--:-:{}:-:{}  DADD R8, R2, R2;\n{}:-:-:-:6 DADD R10, R8, R2;\n"
+    assert _kinds(tmp_path, body.format("2", 2, "02"), arch) == set()
+    assert _kinds(tmp_path, body.format("-", "b", "--"), arch) == set()
+    assert _kinds(tmp_path, body.format("-", 2, "--"), arch) == {"fixed-latency"}
+    assert _kinds(tmp_path, body.format("2", 2, "--"), arch) == {"fixed-latency"}
+    assert _kinds(tmp_path, body.format("2", 2, "02"), "sm_90") == {"fixed-latency"}
+
+
+@pytest.mark.parametrize("between, second, late", [
+    ("", "@!P1", False), ("", "@P1", True), ("", "", True),
+    ("--:-:-:Y:d ISETP.LT.U32.AND P1, PT, R0, 0x8, PT;\n", "@!P1", True)])
+def test_a_result_is_not_overtaken_in_lanes_that_do_not_execute_both(
+        tmp_path: Path, between: str, second: str, late: bool) -> None:
+    """Compiled code for sm_80 has it so."""
+    body = f"--:-:2:-:2 @P1 I2F R8, R0;\n{between}--:-:-:-:6 {second} IMAD.MOV.U32 R8, RZ, RZ, R1;\n"
+    assert _kinds(tmp_path, body) == ({"overtaken"} if late else set())
