@@ -136,7 +136,7 @@ def test_a_second_write_is_not_overtaken_by_the_first(tmp_path: Path, first: str
     ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "@UP0 UMOV UR8, 0x5", 12),
     ("VOTEU.ANY UR9, UP0, P1", "@UP0 UMOV UR8, 0x5", 5),
     ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "USEL UR8, UR4, UR5, UP0", 4),
-    ("IMAD.MOV.U32 R8, RZ, RZ, R0", "BMOV.32 B0, R8", 5)])
+    ("R2P PR, R0, 0x4", "SEL R8, R0, R1, P2", 5), ("IMAD.MOV.U32 R8, RZ, RZ, R0", "BMOV.32 B0, R8", 5)])
 def test_guards_and_barriers_of_threads_are_read_as_late_as_in_compiled_code(
         tmp_path: Path, first: str, second: str, cycles: int) -> None:
     body = "--:-:-:Y:f NOP;\n--:-:-:{}:{:x} {};\n--:2:-:Y:f {};\n" if "BMOV" in second else (
