@@ -192,7 +192,7 @@ class KnownBits:
     def _nothing(self, *_: Any) -> None:
         """Results of these are not kept, or were forgotten before."""
 
-    set_pred = set_flag = store = load = atomic = texture = unsupported = _nothing
+    set_pred = set_flag = lower_sum = upper_sum = store = load = atomic = texture = unsupported = _nothing
 
     # -- registers ---------------------------------------------------------------------------------------------
 

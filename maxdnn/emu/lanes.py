@@ -51,6 +51,12 @@ class Lanes:
         self.b = builder
         self.width = width
 
+    def lower_sum(self, a: V, b: V, total: V) -> None:
+        pass
+
+    def upper_sum(self, a: V, b: V) -> V | None:
+        return None
+
     # -- types and constants -----------------------------------------------------------------------------------
 
     def type(self, element: str) -> ir.Type:

@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..isa import RZ, Instruction
+from ..semantics.operands import halves, pair
 from .lanes import ELEMENTS, Lanes
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
 from .paths import refusal
@@ -61,6 +62,8 @@ class Thread(Lanes):
         self._local_bytes = stack_bytes(kernel)
         self._local = self.slot(ir.ArrayType(I8, self._local_bytes), "local") if self._local_bytes else None
         self._slots: dict[str, V] = {}
+        self._written: dict[int, tuple[V, V]] = {}  # by register the block and the value of the last write
+        self._lower: tuple[V, V, V, V] | None = None  # see lower_sum: the block, a, b, total
         self.inst: Instruction | None = None
         self._textures = {offset: number for number, (_, offset) in enumerate(kernel.textures)}
         self.executes: V | None = None  # whether the lane executes the fetch at hand; None: it does
@@ -93,6 +96,7 @@ class Thread(Lanes):
     def set_reg(self, index: int, value: V) -> None:
         self._check_register(index)
         self.b.store(value, self.variable(f"R{index}", I32))
+        self._written[index] = self.b.block, value
 
     def _check_register(self, index: int) -> None:
         if index >= RZ:
@@ -109,6 +113,23 @@ class Thread(Lanes):
 
     def set_flag(self, name: str, value: Callable[[], V]) -> None:
         self.b.store(value(), self.variable(f"CC{name}", I1))
+        self._lower = None
+
+    def lower_sum(self, a: V, b: V, total: V) -> None:
+        self._lower = self.b.block, a, b, total
+
+    def upper_sum(self, a: V, b: V) -> V | None:
+        """One sum of 64 bits, of which registers that hold the lower sum get their word, too: an address made of both
+        words is that sum then, where compare, select and two additions would make the upper one."""
+        if self._lower is None or self._lower[0] is not self.b.block:
+            return None
+        block, low_a, low_b, low = self._lower
+        total = self.add(pair(self, low_a, a), pair(self, low_b, b))
+        lower, upper = halves(self, total)
+        for index, (where, value) in list(self._written.items()):
+            if where is block and value is low:
+                self.set_reg(index, lower)
+        return upper
 
     # -- PTX instructions --------------------------------------------------------------------------------------
 

@@ -41,8 +41,9 @@ def _carry_in(m: Machine, i: Instruction, count: int) -> V | None:
 def add_with_carry(m: Machine, i: Instruction, a: V, b: V, carry: V | None) -> tuple[V, Callable[[], V]]:
     """a + b + carry, and how to get its signed overflow; sets the flags if the instruction says so. None is a carry
     of 0; one from the word below may wrap a sum that has wrapped already."""
+    upper = m.upper_sum(a, b) if i.mods.get("x") else None
     part = m.add(a, b)
-    total = part if carry is None else m.add(part, carry)
+    total = upper if upper is not None else part if carry is None else m.add(part, carry)
     first, second = lambda: m.icmp("ult", part, a), lambda: m.icmp("ult", total, part)
 
     def overflow() -> V:
@@ -52,6 +53,7 @@ def add_with_carry(m: Machine, i: Instruction, a: V, b: V, carry: V | None) -> t
         pass
     elif carry is None:
         set_flags(m, total, C=first, O=overflow)
+        m.lower_sum(a, b, total)
     else:
         set_flags(m, total, C=lambda: m.xor(first(), second()), O=overflow, K=lambda: m.and_(first(), second()))
     return total, overflow

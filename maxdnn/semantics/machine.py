@@ -89,6 +89,12 @@ class Machine(Protocol):
     def set_flag(self, name: str, value: Callable[[], V]) -> None:
         """The value is computed only if something reads the flag."""
 
+    def lower_sum(self, a: V, b: V, total: V) -> None:
+        """Flag C says what a + b = total carried, K nothing."""
+
+    def upper_sum(self, a: V, b: V) -> V | None:
+        """a + b and what the last lower sum carried, from a machine that adds both words at once; None: it does not."""
+
     def constant(self, bank: int, offset: int) -> V:
         """The i32 at a byte offset of a constant bank."""
 
