@@ -5,14 +5,15 @@ launches of a few megabytes last as long as a launch does, whatever they do, and
 never leaves the GPU's cache, where it is faster than memory.
 
 What no transform of so many blocks can be faster than is measured beside it: a launch of as many threads that do
-nothing, and one of threads that fetch as many floats as a thread of the transform does, all at once, and then store as
-many, neighbours beside each other, with no other arithmetic than one address.
+nothing, and one of threads that together fetch as many floats as tiles have, each thread its share at once, and then
+store as many, neighbours beside each other, with no other arithmetic than one address.
 
 Needs what suite.py needs. Prints rows as they come; exit status 1 if one is below three quarters of that."""
 
 import argparse
 import dataclasses
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from maxdnn.plans import Launch, Plan
 from maxdnn.problem import forward
 
 ENOUGH = 0.75  # of the copy's rate
+ROUNDS = 5  # of transform and copy in turn; whatever else disturbs one is left out
 STEPS = {"maps": "maps", "out": "results", "filters": "filters"}
 
 
@@ -47,10 +49,11 @@ def bounds(suite: Suite, launch: Launch, target: Any) -> dict[str, float]:
     import pycuda.driver as cuda
 
     (x, y, z), (block, _, _), points = launch.grid, launch.block, launch.spec.points  # type: ignore[attr-defined]
+    share = block // launch.spec.units  # type: ignore[attr-defined]
     inside = {"maps": points.inputs**2, "out": points.inputs**2, "filters": points.taps**2}[launch.spec.step]  # type: ignore[attr-defined]
     outside = points.outputs**2 if launch.spec.step == "out" else points.inputs**2  # type: ignore[attr-defined]
     found = {}
-    for name, loads, stores in (("launch_seconds", 0, 0), ("chain_seconds", inside, outside)):
+    for name, loads, stores in (("launch_seconds", 0, 0), ("chain_seconds", -(-inside // share), -(-outside // share))):
         with suite.device.active():
             function = cuda.module_from_buffer(chain(loads, stores, x * y * z * block).encode()).get_function("chain")
             function.prepare("PP")
@@ -81,8 +84,14 @@ def rows(suite: Suite, name: str, plan: Plan) -> list[dict[str, Any]]:
         source, target = suite.torch.zeros((2, nbytes // 8), device="cuda")
         # as many floats of each thread as a tile has, whether fetched or stored
         scratch = suite.torch.zeros(launch.grid[0] * launch.grid[1] * launch.block[0] * 64, device="cuda")
-        seconds = suite.seconds_of(lambda alone=alone: maxdnn.conv_fprop(x, w, plan=alone, out=out, stream=suite.queue))
-        copy = suite.seconds_of(lambda target=target, source=source: target.copy_(source))
+
+        def call(alone: Plan = alone) -> None:
+            maxdnn.conv_fprop(x, w, plan=alone, out=out, stream=suite.queue)
+
+        def copied(target: Any = target, source: Any = source) -> None:
+            target.copy_(source)
+        rounds = [(suite.seconds_of(call), suite.seconds_of(copied)) for _ in range(ROUNDS)]
+        seconds, copy = (statistics.median(one) for one in zip(*rounds, strict=True))
         found.append({"layer": name, "n": s.N, "layout": plan.layout, "kernel": launch.spec.name, "step": STEPS[step],
                       "bytes": nbytes, "blocks": launch.grid[0] * launch.grid[1], "seconds": seconds,
                       "copy_seconds": copy, **bounds(suite, launch, scratch.data_ptr())})

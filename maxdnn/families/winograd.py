@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ..chips import Work
+from ..chips import SCHEDULERS, Work
 from ..errors import ShapeError
 from ..kernels import KernelSpec
 from ..plans import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
@@ -25,10 +25,9 @@ from .layout import MAX_GRID_YZ, pad
 from .pixels import magic
 from .toomcook import GRADIENTS, TABLE, Points, groups, matrices
 
-THREADS = 64  # tiles of a block
+_MOST = 64  # units of a block
 VECTOR = 4  # floats of the texels that products read
 MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
-_WHOLE = 4  # flag of the last transform: the width of a tile divides that of the results
 _FEWER = (1, 2, 4)  # times fewer channels may be summed at once: most of the error comes from adding to large sums
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
 
@@ -36,12 +35,17 @@ _LATENCY = 2500  # clocks of a block alone that are no issue slot: loads, stores
 @dataclass(frozen=True)
 class TransformKernel(KernelSpec):
     """`step`: "maps", "gradients", "filters" or "out". `layout`: of the maps or results. `slots`: issue slots of a
-    warp."""
+    block."""
 
     points: Points
     step: str
     layout: str
     slots: int
+
+    @property
+    def units(self) -> int:
+        """Of a block: tiles, or filters of a channel."""
+        return 64 if self.points.inputs == 4 else 32
 
 
 def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKernel:
@@ -52,21 +56,22 @@ def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKern
     return TransformKernel(name, f"winograd_{source}.sass", doc, points, step, layout, slots)
 
 
-_SLOTS = {  # issue slots of a warp: maps, filters, results in C,H,W,N and in N,C,H,W
-    (2, 3): (208, 147, 169, 172),
-    (4, 3): (438, 271, 395, 366),
-    (3, 5): (662, 529, 414, 492),
-    (4, 5): (836, 608, 551, 522),
+_SLOTS = {  # issue slots of a block: maps and results in C,H,W,N and in N,C,H,W, filters
+    (2, 3): ((712, 712), (596, 596), 536),
+    (4, 3): ((744, 919), (828, 828), 507),
+    (3, 5): ((1204, 1204), (799, 844), 1148),
+    (4, 5): ((1336, 1336), (924, 924), 1196),
 }
+_OF_GRADIENTS = {(3, 4): (725, 558), (5, 4): (924, 1210)}  # gradients, results
 _KERNELS: Mapping[tuple[Points, str, str], TransformKernel] = {
-    (points, step, layout): _kernel(points, step, layout, _SLOTS[points.outputs, points.taps][which + (layout == "NCHW")
-                                                                                              * (step == "out")])
-    for points in TABLE for which, step in enumerate(("maps", "filters", "out"))
-    for layout in (("",) if step == "filters" else LAYOUTS)}
+    (points, step, layout): _kernel(points, step, layout, slots)
+    for points in TABLE for maps, out, filters in (_SLOTS[points.outputs, points.taps],)
+    for step, layout, slots in (*zip(("maps",) * 2, LAYOUTS, maps, strict=True),
+                                *zip(("out",) * 2, LAYOUTS, out, strict=True), ("filters", "", filters))}
 OF_GRADIENTS: Mapping[tuple[Points, str, str], TransformKernel] = {
-    (points, step, layout): _kernel(points, step, layout, slots[step == "out"])
-    for points, slots in zip(GRADIENTS, ((372, 330), (552, 670)), strict=True)
-    for step, layouts in (("gradients", LAYOUTS), ("out", ("",))) for layout in layouts}
+    (points, step, layout): _kernel(points, step, layout, slots)
+    for points in GRADIENTS for gradients, out in (_OF_GRADIENTS[points.outputs, points.taps],)
+    for step, layout, slots in (*(("gradients", layout, gradients) for layout in LAYOUTS), ("out", "", out))}
 """The kernels of winograd_gradients.py."""
 
 KERNELS = (*_KERNELS.values(), *OF_GRADIENTS.values())
@@ -150,7 +155,7 @@ def images_at_once(problem: Problem, layer: "Layer", other: int) -> int:
     s = layer.s
     bytes_left = (problem.most_workspace or 2**63) - other - 3 * REGION_ALIGNMENT
     limits = [(bytes_left // FLOAT_BYTES, layer.planes * (s.C + s.K)), (VECTOR * MAX_TEXELS, layer.planes * s.C),
-              (MAX_ELEMENTS, layer.planes * s.K), (2**31 - THREADS, 1)]
+              (MAX_ELEMENTS, layer.planes * s.K), (2**31 - _MOST, 1)]
     if problem.layout == "NCHW":
         limits.append((MAX_TEXELS - REGION_ALIGNMENT, -(-s.C * s.H * s.W // (layer.rows * layer.columns))))
     most = min((limit // elements - VECTOR) // (layer.rows * layer.columns) for limit, elements in limits)
@@ -218,10 +223,8 @@ class Layer:
             run=channels if channels < s.C else 0)
         steps = (1, s.P * s.Q * s.N, s.Q * s.N, s.N) if self.chwn else (s.K * s.P * s.Q, s.P * s.Q, s.Q, 1)
         at = FLOAT_BYTES * first * steps[0]
-        last = fused(self.problem, 0)
-        values = tile | last | {
+        values = tile | fused(self.problem, 0) | {
             "out": Part("out", at) if at else "out", "planes": sums, "plane": out_plane, "p": s.P, "q": s.Q,
-            "flags": last["flags"] + _WHOLE * (s.Q % points.outputs == 0),  # type: ignore[operator]
             **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"
@@ -265,15 +268,15 @@ class Layer:
         found = {"tiles": tiles, "row": _round_up(tiles)}
         for i, size in enumerate((count, self.columns) if self.chwn else (self.columns, self.rows)):
             found[f"d{i}"] = size
-            found[f"d{i}_magic"], found[f"d{i}_shift"] = magic(size, tiles + THREADS)
+            found[f"d{i}_magic"], found[f"d{i}_shift"] = magic(size, tiles + _MOST)
         return found
 
 
 def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str, writes: str,
               textures: Mapping[str, str | Part] | None = None) -> Launch:
     """A launch of a transform for x inner and y outer indices."""
-    grid = -(-x // THREADS), y, 1
-    work = Work(grid[0] * y, THREADS // 32 * spec.slots, spec.slots + _LATENCY, nbytes)
+    grid = -(-x // spec.units), y, 1
+    work = Work(grid[0] * y, spec.slots, spec.slots / SCHEDULERS + _LATENCY, nbytes)
     return Launch(spec, grid, values, work, doing, (writes,), textures or {})
 
 
@@ -348,7 +351,7 @@ def _maps_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], 
     if spec.step == "gradients":
         m = side = spec.points.taps
         by = matrices(spec.points).G
-    assert launch.grid[0] == -(-v["tiles"] // THREADS)
+    assert launch.grid[0] == -(-v["tiles"] // spec.units)
     tiles = tiles_of(launch, memory, spec.layout, m, side, launch.grid[1])
     found, out = twice(by, tiles), seen(memory, launch.values["planes"])
     for t in range(a * a):
@@ -357,7 +360,7 @@ def _maps_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], 
 
 def _filters_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:
     a, r, outer = spec.points.inputs, spec.points.taps, launch.grid[1]
-    assert launch.grid[0] == -(-v["inner"] // THREADS)
+    assert launch.grid[0] == -(-v["inner"] // spec.units)
     step_r, step_s = (v[name] - (v[name] >> 31 << 32) for name in ("step_r", "step_s"))
     at = (v["start"] + np.arange(outer)[:, None, None, None] * v["step_outer"]
           + np.arange(v["inner"])[:, None, None] * v["step_inner"] + np.arange(r)[:, None] * step_r
@@ -371,7 +374,7 @@ def _filters_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int
 def _out_contract(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory,
                   scalars: Mapping[str, float]) -> None:
     a, filters = spec.points.inputs, launch.grid[1]
-    assert launch.grid[0] == -(-v["tiles"] // THREADS)
+    assert launch.grid[0] == -(-v["tiles"] // spec.units)
     planes = seen(memory, launch.values["planes"])
     sums = np.stack([planes[t * v["plane"] + _planes(v, filters, v["tiles"])] for t in range(a * a)], -1).astype(float)
     transformed_back(launch, memory, scalars, spec.points, spec.layout, sums)

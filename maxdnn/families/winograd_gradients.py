@@ -129,12 +129,12 @@ def _taps(problem: Problem, layer: winograd.Layer, backward: Points, outer: int,
     steps = (1, m * m * s.K, m * s.K, s.K) if layer.chwn else (m * m, s.C * m * m, m, 1)
     values = {"out": "out", "planes": "sums", "tiles": inner, "row": inner, "plane": outer * inner, "p": m, "q": m,
               **fused(problem, 0), **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
+    spec = winograd.OF_GRADIENTS[backward, "out", ""]
     for i, size in enumerate((inner, 1)):
         values[f"d{i}"] = size
-        values[f"d{i}_magic"], values[f"d{i}_shift"] = magic(size, inner + winograd.THREADS)
+        values[f"d{i}_magic"], values[f"d{i}_shift"] = magic(size, inner + spec.units)
     nbytes = FLOAT_BYTES * outer * inner * (layer.planes + m * m * (1 + problem.reads_out))
-    return winograd.transform(winograd.OF_GRADIENTS[backward, "out", ""], inner, outer, values, nbytes,
-                              f"sums are transformed back to {m} x {m} taps", "out")
+    return winograd.transform(spec, inner, outer, values, nbytes, f"sums are transformed back to {m} x {m} taps", "out")
 
 
 FAMILY = Family("winograd", (), winograd.contract, ("filters",), refuses, candidates)
