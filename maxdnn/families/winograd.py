@@ -45,7 +45,7 @@ class TransformKernel(KernelSpec):
     @property
     def units(self) -> int:
         """Of a block: tiles, or filters of a channel."""
-        return 64 if self.points.inputs == 4 else 32
+        return 64 if self.points.inputs == 4 or self.step == "maps" else 32
 
 
 def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKernel:
@@ -58,9 +58,9 @@ def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKern
 
 _SLOTS = {  # issue slots of a block: maps and results in C,H,W,N and in N,C,H,W, filters
     (2, 3): ((712, 712), (596, 596), 536),
-    (4, 3): ((744, 919), (828, 828), 507),
-    (3, 5): ((1204, 1204), (799, 844), 1148),
-    (4, 5): ((1336, 1336), (924, 924), 1196),
+    (4, 3): ((1488, 1838), (828, 828), 507),
+    (3, 5): ((2408, 2408), (799, 844), 1148),
+    (4, 5): ((2672, 2672), (924, 924), 1196),
 }
 _OF_GRADIENTS = {(3, 4): (725, 558), (5, 4): (924, 1210)}  # gradients, results
 _KERNELS: Mapping[tuple[Points, str, str], TransformKernel] = {
