@@ -9,6 +9,7 @@ from maxdnn.cubins import cubin as built
 from maxdnn.emu.exchange import Exchange, whole_block
 from maxdnn.emu.paths import Paths
 from maxdnn.families.registry import kernels
+from maxdnn.families.winograd import TransformKernel
 from tests import oracles
 from tests.sass.machine_code import loops, main_loop
 
@@ -74,7 +75,7 @@ def test_the_main_loops_of_the_convolutions_need_no_meeting(spec):
     kernel = cubin.read(built(spec.source.removesuffix(".sass"), "sm_52")).kernels[spec.name]
     _, exchange, meetings = analysed(kernel)
     opcodes = {i.opcode for i in kernel.instructions}
-    if {"FFMA", "STS", "BAR"} <= opcodes:
+    if {"FFMA", "STS", "BAR"} <= opcodes and not isinstance(spec, TransformKernel):  # which has no main loop
         loop = {i.address for i in main_loop(kernel)}
         if spec.name.startswith(("swinograd_fused", "sproduct")):  # not proved, which costs the virtual GPU time alone
             assert meetings & loop
