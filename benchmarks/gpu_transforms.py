@@ -90,7 +90,8 @@ def rows(suite: Suite, name: str, plan: Plan) -> list[dict[str, Any]]:
 
         def copied(target: Any = target, source: Any = source) -> None:
             target.copy_(source)
-        rounds = [(suite.seconds_of(call), suite.seconds_of(copied)) for _ in range(ROUNDS)]
+        graphs = suite.captured(call), suite.captured(copied)
+        rounds = [[suite.replayed(*graph) for graph in graphs] for _ in range(ROUNDS)]
         seconds, copy = (statistics.median(one) for one in zip(*rounds, strict=True))
         found.append({"layer": name, "n": s.N, "layout": plan.layout, "kernel": launch.spec.name, "step": STEPS[step],
                       "bytes": nbytes, "blocks": launch.grid[0] * launch.grid[1], "seconds": seconds,

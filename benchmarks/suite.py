@@ -84,7 +84,12 @@ class Suite:
         self.cudnn.use_stream(self.queue.handle)
 
     def seconds_of(self, call: Callable[[], Any]) -> float:
-        """Median seconds of a call, from replays of a graph of CALLS of them, or of fewer long ones."""
+        """Median seconds of a call."""
+        return self.replayed(*self.captured(call))
+
+    def captured(self, call: Callable[[], Any]) -> tuple[Any, int]:
+        """A graph of CALLS of it, or of fewer long ones, and how many. It keeps a workspace for as long as the device
+        lives: what is timed again is replayed, not captured again."""
         torch = self.torch
         with torch.cuda.stream(self.stream):
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -98,6 +103,13 @@ class Suite:
             with torch.cuda.graph(graph, stream=self.stream):
                 for _ in range(calls):
                     call()
+        return graph, calls
+
+    def replayed(self, graph: Any, calls: int) -> float:
+        """Median seconds of each of the calls of a graph."""
+        torch = self.torch
+        with torch.cuda.stream(self.stream):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             times: list[float] = []
             while len(times) < 5 or (sum(times) * calls < self.seconds and len(times) < 200):
                 start.record()
