@@ -336,6 +336,8 @@ def idp2a(m: Machine, i: Instruction) -> None:
 def _dot(m: Machine, i: Instruction, types: tuple[str, str], places: tuple[range, range]) -> None:
     """The sum of products of parts of a and b at some places, and c."""
     a, b, total = i32(m, i["a"]), i32(m, i["b"]), i32(m, i["c"])
+    if i["c"].neg:
+        total = m.sub(m.const("i32", 0), total)
     a_bits, b_bits = (int(type_[1:]) for type_ in types)
     for x, y in zip(*places, strict=True):
         left = extend(m, m.lshr(a, m.const("i32", x * a_bits)), a_bits, types[0][0] == "S")

@@ -102,7 +102,8 @@ def test_the_checker_reports_what_the_reuse_cache_may_serve() -> None:
 
 @pytest.mark.parametrize("line", [
     "FMNMX.NAN R10, R4, R5, PT", "FMNMX.XORSIGN R10, R4, R5, PT", "F2F.BF16.F32 R10, R4", "I2F.BF16 R10, R4",
-    "B2R R10, 0x1", "HFMA2 R10, R4, R5.H0_NH1, R4", "LDC.IL R10, c[0x0][R4]"])
+    "FRND.FTZ.F64 R10, R4", "F2IP.U8.F32 R10, R4, R5, RZ", "B2R R10, 0x1",
+    "HFMA2 R10, R4, R5.H0_NH1, R4", "LDC.IL R10, c[0x0][R4]"])
 def test_what_has_no_meaning_here_is_said(tmp_path: pathlib.Path, line: str) -> None:
     """Not computed as something like it, and no error of Python's."""
     source = f"# Kernel: k\n# Arch: sm_90\n# ReqThreads: 32\n--:-:1:-:8      {line};\n01:-:-:Y:5      EXIT;\n"

@@ -1,7 +1,8 @@
 """Conversions, whose types are parts of the printed opcode."""
 
-from ...isa import Instruction
+from ...isa import Instruction, Operand
 from ..convert import (
+    HALF_NAN,
     INTEGRAL,
     between_floats,
     clamp,
@@ -17,6 +18,8 @@ from ..operands import extend, i64, raw, set32, set64
 from ..registry import hopper
 from ..single import flush
 from .opcode import parts, words
+
+SMALLEST_NORMAL = 2.0 ** -1022  # of doubles
 
 _WIDTHS = ("8", "16", "32", "64")
 _NO_BF16 = "numbers of 16 bits with the exponent of 32"
@@ -41,20 +44,35 @@ def f2f(m: Machine, i: Instruction) -> None:
         m.unsupported(_NO_BF16)
         return
     to, source = _types(i)
-    value, ftz = float_source(m, i["b"], source), "FTZ" in words(i)
-    if (source, to) == ("F32", "F64"):
-        set64(m, i["d"], _widened(m, flush(m, value) if ftz else value))
+    op, ftz = i["b"], "FTZ" in words(i)
+    value = float_source(m, op, source)
+    result = between_floats(m, to, source, value, ftz, _rounding(i))
+    bits = "i" + to[1:]
+    result = m.bitcast(result, bits)
+    if ftz and to == "F16":
+        tiny = m.icmp("eq", m.and_(result, m.const(bits, 0x7C00)), m.const(bits, 0))
+        result = m.select(tiny, m.and_(result, m.const(bits, 0x8000)), result)
+    nan = m.const(bits, HALF_NAN) if (source, to) == ("F32", "F16") else _same_nan(m, op, source, to)
+    result = m.select(m.fcmp("uno", value, value), nan, result)
+    if to == "F64":
+        set64(m, i["d"], result)
     else:
-        write_float(m, i, to, between_floats(m, to, source, value, ftz, _rounding(i)))
+        set32(m, i["d"], result if to == "F32" else m.zext(result, "i32"))
 
 
-def _widened(m: Machine, value: V) -> V:
-    """The bits of a single as a double. A NaN keeps its sign and its digits (seen on an H200)."""
-    word = m.zext(m.bitcast(value, "i32"), "i64")
-    digits = m.shl(m.and_(word, m.const("i64", 0x7FFFFF)), m.const("i64", 29))
-    sign = m.shl(m.lshr(word, m.const("i64", 31)), m.const("i64", 63))
-    nan = m.or_(m.or_(sign, digits), m.const("i64", 0x7FF80000_00000000))
-    return m.select(m.fcmp("uno", value, value), nan, m.bitcast(m.fpext(value, "f64"), "i64"))
+_DIGITS = {"F16": 10, "F32": 23, "F64": 52}  # of a mantissa
+
+
+def _same_nan(m: Machine, op: Operand, source: str, to: str) -> V:
+    """A NaN in another width, quiet: it keeps its upper digits and its sign, whatever its marks (seen on an H200)."""
+    given = m.zext(raw(m, op), "i64") if source == "F32" else i64(m, op)
+    width, digits, gap = int(to[1:]), _DIGITS[to], _DIGITS[source] - _DIGITS[to]
+    sign = m.shl(m.lshr(given, m.const("i64", int(source[1:]) - 1)), m.const("i64", width - 1))
+    moved = (m.lshr if gap > 0 else m.shl)(given, m.const("i64", abs(gap)))
+    kept = m.and_(moved, m.const("i64", (1 << digits) - 1))
+    ones = (1 << width - 1) - (1 << digits - 1)  # the exponent and the bit that says it does not signal
+    nan = m.or_(m.or_(sign, kept), m.const("i64", ones))
+    return nan if to == "F64" else m.trunc(nan, "i" + to[1:])
 
 
 @hopper("FRND")
@@ -62,6 +80,9 @@ def frnd(m: Machine, i: Instruction) -> None:
     type_ = (_types(i) or ["F32"])[0]
     value = float_source(m, i["b"], type_)
     if "FTZ" in words(i):
+        if type_ == "F64":
+            m.unsupported("flushed denormals of doubles")
+            return
         value = flush(m, value)
     write_float(m, i, type_, m.integral(value, _integral(i)))
 
@@ -73,7 +94,11 @@ def f2i(m: Machine, i: Instruction) -> None:
     source = next((n for n in names if n[0] == "F"), "F32")
     to = next((n for n in names if n[0] in "SU"), "S32")
     bits, signed = int(to[1:]), to[0] == "S"
-    value = rounded(m, float_source(m, i["b"], source), source, "FTZ" in words(i), _integral(i))
+    value = float_source(m, i["b"], source)
+    if source == "F64" and "FTZ" in words(i):  # the sign of a zero does not matter here
+        tiny = m.fcmp("olt", m.fabs(value), m.const("f64", SMALLEST_NORMAL))
+        value = m.select(tiny, m.const("f64", 0.0), value)
+    value = rounded(m, value, source, "FTZ" in words(i), _integral(i))
     result = m.ftoi(value, "i64" if bits == 64 else "i32", signed)
     if bits < 32:
         top = 1 << bits
@@ -123,11 +148,22 @@ def f2fp(m: Machine, i: Instruction) -> None:
 
 @hopper("F2IP")
 def f2ip(m: Machine, i: Instruction) -> None:
-    """Two singles to two bytes above the lower half of c."""
-    result = m.shl(raw(m, i["c"]), m.const("i32", 16))
+    """Two singles to two bytes, below a half of c. NaN as by F2I; .RELU: not less than 0."""
+    how, c = words(i), i["c"]
+    signed = "S8" in how
+    if not signed and "NTZ" not in how:
+        m.unsupported("a byte without a sign of NaN")
+        return
+    result = raw(m, c)
+    if c.part == "H1":
+        result = m.lshr(result, m.const("i32", 16))
+    result = m.shl(result, m.const("i32", 16))
     for place, name in enumerate("ba"):
         value = m.integral(float_source(m, i[name], "F32"), _integral(i))
-        signed = "S8" in words(i)
         whole = clamp(m, m.ftoi(value, "i32", signed), -128 if signed else 0, 127 if signed else 255, signed)
+        if "RELU" in how and signed:
+            whole = m.select(m.icmp("slt", whole, m.const("i32", 0)), m.const("i32", 0), whole)
+        elif "NTZ" not in how:
+            whole = m.select(m.fcmp("uno", value, value), m.const("i32", 0x80), whole)
         result = m.or_(result, m.shl(m.and_(whole, m.const("i32", 255)), m.const("i32", 8 * place)))
     set32(m, i["d"], result)

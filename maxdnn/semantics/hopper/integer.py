@@ -53,6 +53,8 @@ def imad(m: Machine, i: Instruction) -> None:
     part = m.add(product, addend)
     total = m.add(part, _carry(m, i.operand("ps"))) if "X" in how else part
     out = m.or_(m.icmp("ult", part, addend), m.icmp("ult", total, part))
+    if c.neg:  # complement plus one, which carries when it is 0, as for a word
+        out = m.or_(out, m.icmp("eq", addend, m.const("i64", 0)))
     set_pred(m, i.operand("pd"), out)
     if "HI" in how:
         set32(m, i["d"], m.trunc(m.lshr(total, m.const("i64", 32)), "i32"))
@@ -62,20 +64,19 @@ def imad(m: Machine, i: Instruction) -> None:
 
 @hopper("LEA", "ULEA")
 def lea(m: Machine, i: Instruction) -> None:
-    """a shifted left by s, plus b; .HI the upper word of the pair c, a (or of a sign-extended: .SX32) instead."""
+    """a shifted left by s, plus b; .HI the upper word of the pair c, a (or of a sign-extended: .SX32) instead. The word
+    that comes out is negated, not the pair."""
     how, s = words(i), m.const("i64", i["s"].value)
     a = i["a"]
     low = raw(m, a)
     if "HI" in how:
         high = m.ashr(low, m.const("i32", 31)) if "SX32" in how else raw(m, i["c"])
-        wide = pair(m, low, high)
-        wide = m.not_(wide) if a.inv else m.sub(m.const("i64", 0), wide) if a.neg else wide
-        shifted = m.lshr(m.shl(wide, s), m.const("i64", 32)) if i["s"].value else m.lshr(wide, m.const("i64", 32))
+        word = m.trunc(m.lshr(m.shl(pair(m, low, high), s), m.const("i64", 32)), "i32")
     else:
         word = m.shl(low, m.const("i32", i["s"].value))
-        shifted = m.zext(word, "i64")
-        if a.neg or a.inv:
-            shifted = m.add(m.zext(m.not_(word), "i64"), m.const("i64", 1 if a.neg else 0))
+    shifted = m.zext(m.not_(word) if a.neg or a.inv else word, "i64")
+    if a.neg:
+        shifted = m.add(shifted, m.const("i64", 1))
     total = m.add(shifted, _entering(m, i["b"]))
     if "X" in how:
         total = m.add(total, _carry(m, i.operand("ps")))
@@ -113,10 +114,10 @@ def _signed_value(m: Machine, op: Operand) -> V:
 @hopper("VIADD")
 def viadd(m: Machine, i: Instruction) -> None:
     if "16x2" in words(i):
-        a, b, low = raw(m, i["a"]), raw(m, i["b"]), m.const("i32", 0xFFFF)
+        a, low = raw(m, i["a"]), m.const("i32", 0xFFFF)
+        join, b = m.sub if i["b"].neg else m.add, raw(m, i["b"])
         upper = m.not_(low)
-        total = m.or_(m.and_(m.add(a, b), low), m.and_(m.add(m.and_(a, upper), m.and_(b, upper)), upper))
-        set32(m, i["d"], total)
+        set32(m, i["d"], m.or_(m.and_(join(a, b), low), m.and_(join(m.and_(a, upper), m.and_(b, upper)), upper)))
         return
     set32(m, i["d"], m.add(_signed_value(m, i["a"]), _signed_value(m, i["b"])))
 
@@ -171,11 +172,18 @@ def iabs(m: Machine, i: Instruction) -> None:
     set32(m, i["d"], m.select(negative, m.sub(m.const("i32", 0), value), value))
 
 
+def _accumulate(m: Machine, i: Instruction, value: V) -> None:
+    """value + c, and what that carries."""
+    total = m.add(m.zext(value, "i64"), m.zext(raw(m, i["c"]), "i64"))
+    set_pred(m, i.operand("pd"), m.icmp("ne", m.lshr(total, m.const("i64", 32)), m.const("i64", 0)))
+    set32(m, i["d"], m.trunc(total, "i32"))
+
+
 @hopper("VABSDIFF")
 def vabsdiff(m: Machine, i: Instruction) -> None:
     a, b = raw(m, i["a"]), raw(m, i["b"])
     less = m.icmp("ult" if "U32" in words(i) else "slt", a, b)
-    set32(m, i["d"], m.add(m.select(less, m.sub(b, a), m.sub(a, b)), raw(m, i["c"])))
+    _accumulate(m, i, m.select(less, m.sub(b, a), m.sub(a, b)))
 
 
 @hopper("VABSDIFF4")
@@ -187,7 +195,11 @@ def vabsdiff4(m: Machine, i: Instruction) -> None:
         less, gap = m.icmp("slt", a, b), m.sub(a, b)
         one = m.select(less, m.sub(m.const("i32", 0), gap), gap)
         total = m.add(total, one) if "ACC" in words(i) else m.or_(total, m.shl(one, m.const("i32", 8 * place)))
-    set32(m, i["d"], m.add(total, raw(m, i["c"])) if "ACC" in words(i) else total)
+    if "ACC" in words(i):
+        _accumulate(m, i, total)
+    else:
+        set_pred(m, i.operand("pd"), m.const("i1", 0))
+        set32(m, i["d"], total)
 
 
 @hopper("IDP")

@@ -3,16 +3,15 @@
 import math
 
 from ...isa import Instruction
-from .. import double, warp  # noqa: F401  (what they register is shared below)
-from ..integer import set_boolean, set_predicates
+from ..integer import set_boolean
 from ..machine import Machine, V
-from ..operands import f32, f64, pred, set32, set_pred
+from ..operands import f32, pred, set32
 from ..registry import hopper, same
-from ..single import flush, related, relation, special_function
+from ..single import flush, related, special_function
 from ..single import fmnmx as plain_fmnmx
 from .opcode import words
 
-same("FFMA", "FADD", "FMUL", "FSETP", "FCHK", "DADD", "DMUL", "DFMA")
+same("FFMA", "FADD", "FMUL", "FSETP", "FCHK")
 
 
 @hopper("FMNMX")
@@ -28,25 +27,12 @@ def fset(m: Machine, i: Instruction) -> None:
     set_boolean(m, i, related(m, i), "BF" in words(i))
 
 
-@hopper("DSETP")
-def dsetp(m: Machine, i: Instruction) -> None:
-    """.MIN and .MAX: whether a is the result, and whether neither is a number."""
-    how, a, b = i.mods["cmp"], f64(m, i["a"]), f64(m, i["b"])
-    if how not in ("MIN", "MAX"):
-        set_predicates(m, i, relation(m, how, a, b))
-        return
-    below = m.or_(m.fcmp("olt", a, b), m.and_(m.fcmp("oeq", a, b),
-                                              m.icmp("slt", m.bitcast(a, "i64"), m.bitcast(b, "i64"))))
-    wins = m.not_(below) if how == "MAX" else below
-    number, nan = m.fcmp("ord", a, a), m.fcmp("uno", b, b)
-    set_pred(m, i["pd"], m.and_(number, m.or_(wins, nan)))
-    set_pred(m, i["pq"], m.and_(nan, m.not_(number)))
-
-
 @hopper("FSEL")
 def fsel(m: Machine, i: Instruction) -> None:
-    a, b = (m.bitcast(f32(m, i[n]), "i32") for n in "ab")
-    set32(m, i["d"], m.select(pred(m, i["ps"]), a, b))
+    a, b = (f32(m, i[n]) for n in "ab")
+    if i.mods.get("ftz"):
+        a, b = flush(m, a), flush(m, b)
+    set32(m, i["d"], m.select(pred(m, i["ps"]), m.bitcast(a, "i32"), m.bitcast(b, "i32")))
 
 
 @hopper("MUFU")
