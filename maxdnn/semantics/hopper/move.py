@@ -2,7 +2,7 @@
 
 from ...isa import Instruction
 from .. import warp
-from ..machine import Machine
+from ..machine import Machine, V
 from ..move import nothing
 from ..operands import raw, set32
 from ..registry import hopper, same
@@ -25,6 +25,37 @@ def r2ur(m: Machine, i: Instruction) -> None:
     mask = m.executing()
     first = m.sub(m.const("i32", 31), m.clz(m.and_(mask, m.sub(m.const("i32", 0), mask))))
     set32(m, i["d"], m.shuffle(raw(m, i["a"]), first))
+
+
+def _every_bit(m: Machine, value: V) -> list[V]:
+    """From the lowest bit on: the lanes that execute this and have it."""
+    return [m.ballot(m.icmp("ne", m.and_(value, m.const("i32", 1 << n)), m.const("i32", 0))) for n in range(32)]
+
+
+@hopper("REDUX")
+def redux(m: Machine, i: Instruction) -> None:
+    """All numbers of the lanes that execute this, joined; AND has no name."""
+    how, zero = words(i), m.const("i32", 0)
+    extreme = how & {"MIN", "MAX"}
+    flipped = m.const("i32", (1 << 31 if "S32" in how else 0) ^ (0xFFFFFFFF if "MIN" in how else 0))
+    value = m.xor(raw(m, i["a"]), flipped) if extreme else raw(m, i["a"])  # the largest without a sign is looked for
+    total, left = zero, m.executing()
+    for n, lanes in reversed(list(enumerate(_every_bit(m, value)))):
+        if "SUM" in how:
+            total = m.add(total, m.shl(m.popc(lanes), m.const("i32", n)))
+            continue
+        if "XOR" in how:
+            bit = m.icmp("ne", m.and_(m.popc(lanes), m.const("i32", 1)), zero)
+        elif "OR" in how:
+            bit = m.icmp("ne", lanes, zero)
+        elif extreme:
+            among = m.and_(lanes, left)
+            bit = m.icmp("ne", among, zero)
+            left = m.select(bit, among, left)
+        else:
+            bit = m.icmp("eq", lanes, left)
+        total = m.select(bit, m.or_(total, m.const("i32", 1 << n)), total)
+    set32(m, i["d"], m.xor(total, flipped) if extreme else total)
 
 
 hopper("NOP", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "MEMBAR", "ERRBAR", "CCTL", "YIELD", "NANOSLEEP",
