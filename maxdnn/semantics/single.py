@@ -193,12 +193,17 @@ def _signed_word(m: Machine, op: Operand, word: V) -> V:
 def fchk(m: Machine, i: Instruction) -> None:
     """True where a / b leaves the range in which the compiler's short division sequence is exact: divisor, quotient or
     remainder might overflow, be denormal or not be finite. The long sequence it selects is right for every input."""
+    check_range(m, i, 26, -123, 124)
+
+
+def check_range(m: Machine, i: Instruction, least: int, low: int, high: int) -> None:
+    """`least` exponent of a, and the limits of how far it lies above that of b."""
     a, b = (m.bitcast(f32(m, i[n]), "i32") for n in "ab")
     ea, eb = (m.and_(m.lshr(x, m.const("i32", 23)), m.const("i32", 0xFF)) for x in (a, b))
     gap = m.sub(ea, eb)
     bad = m.icmp("ult", m.const("i32", 250), m.sub(eb, m.const("i32", 2)))
-    bad = m.or_(bad, m.icmp("ult", ea, m.const("i32", 26)))
+    bad = m.or_(bad, m.icmp("ult", ea, m.const("i32", least)))
     bad = m.or_(bad, m.icmp("eq", ea, m.const("i32", 255)))
-    bad = m.or_(bad, m.icmp("sgt", gap, m.const("i32", 124)))
-    bad = m.or_(bad, m.icmp("slt", gap, m.const("i32", -123)))
+    bad = m.or_(bad, m.icmp("sgt", gap, m.const("i32", high)))
+    bad = m.or_(bad, m.icmp("slt", gap, m.const("i32", low)))
     set_pred(m, i["pd"], bad)

@@ -54,6 +54,11 @@ RECORDED = {
     "F2IP.S8.F32.TRUNC.RELU R10, R4, R7, R5": ("ff800000 0: 1 66 10", "f6bca017 a9664f4d: 4f4d0001 66 10"),
     "F2IP.S8.F32.TRUNC R10, R5, RZ, R4.H1": ("1 0: 0 66 10", "f6bca017 a9664f4d: f6bc0000 66 10"),
     "F2IP.S8.F32.TRUNC R10, R4, R4, R4": ("7fff8000 0: 80008080 66 10", "7fdd8da1 2eb3b7a5: 8da18080 66 10"),
+    "FCHK P2, R4, c[0x0][0x228]": ("fe9a068b eb464ae1: 55 66 00", "ce0d4f7 25a303cf: 55 66 00"),
+    "FCHK P2, -|R5|, -0.011565798893570899963": ("8688b04c 7b050492: 55 66 00", "e80bf36f fa9928d8: 55 66 00"),
+    "FCHK P2, -R4, 1.554625717273534476e-36": ("42ce3cf3 45e8a0bd: 55 66 00", "ce0d4f7 25a303cf: 55 66 00"),
+    "FCHK P2, -|R5|, -0.00038508718716911971569": ("ea041e97 f80b90f2: 55 66 00", "e7283b5c f8595e75: 55 66 00"),
+    "FCHK P2, |R4|, 4.99479224320000000000e+10": ("1304ee28 7828fed0: 55 66 00", "937f2ce1 c363ce55: 55 66 00"),
 }
 
 _HEAD = """# Kernel: recorded_{number}
@@ -85,7 +90,7 @@ def _lines(*texts: str) -> str:
 
 def _kernel(number: int, text: str) -> str:
     moved = _MOVED if "UR12" in text else ()
-    slow = text[0] == "D" or text.startswith(("F2F.", "F2I."))
+    slow = text[0] == "D" or text.startswith(("F2F.", "F2I.", "FCHK"))
     line = f"--:-:{'1:-:2' if slow else '-:Y:f'}      {text};\n{'01' if slow else '--'}:-:-:Y:f      NOP;\n"
     return _HEAD.format(number=number) + _lines(*_BEFORE) + line + _lines(*moved, *_AFTER)
 

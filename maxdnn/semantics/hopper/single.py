@@ -7,11 +7,17 @@ from ..integer import set_boolean
 from ..machine import Machine, V
 from ..operands import f32, pred, set32
 from ..registry import hopper, same
-from ..single import flush, related, special_function
+from ..single import check_range, flush, related, special_function
 from ..single import fmnmx as plain_fmnmx
 from .opcode import words
 
-same("FFMA", "FADD", "FMUL", "FSETP", "FCHK")
+same("FFMA", "FADD", "FMUL", "FSETP")
+
+
+@hopper("FCHK")
+def fchk(m: Machine, i: Instruction) -> None:
+    """The limits of an H200, which sends fewer quotients to the long sequence than Maxwell is taken to."""
+    check_range(m, i, 25, -124, 126)
 
 
 @hopper("FMNMX")
