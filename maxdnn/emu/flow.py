@@ -1,5 +1,6 @@
 """Code of one thread for the PTX target. Every position of `paths` becomes a basic block, and nothing of the stack of
-targets is left at run time, unless code calls itself: then targets are pushed to and popped from an array."""
+targets is left at run time but masks of lanes that wait for each other (`reunion`), unless code calls itself: then
+targets are pushed to and popped from an array."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from ..semantics import meaning
 from ..semantics.move import flag_test
 from ..semantics.operands import i32, pred
 from .exchange import Exchange
-from .paths import Paths, Position, Recursion, Stretch, does, refusal, stack_kind
+from .paths import Paths, Position, Recursion, Stack, Stretch, does, refusal, stack_kind
+from .reunion import Entry, Reunion
 from .thread import I32, Thread
 
 DYNAMIC_DEPTH = 512
@@ -43,6 +45,8 @@ class _Body:
         self.t, self.b, self.fn, self.kernel, self.paths = thread, thread.b, fn, kernel, paths
         self.stretches = stretches
         self.memory: tuple[V, V] | None = None
+        self.masks: V = None  # of the entries in memory
+        self.pops: dict[str, V] = {}  # from it
 
     def write(self, start: Position) -> None:
         if start[1] is None:
@@ -50,19 +54,23 @@ class _Body:
         entry = self.b.block
         self.blocks = {p: self.fn.append_basic_block(f"L{p[0]:x}") for p in self.stretches}
         exchange = Exchange(self.kernel, self.paths, self.stretches, start)
+        self.reunion = Reunion(self.paths, self.stretches, exchange)
+        self.waiting: dict[Entry, tuple[V, V]] = {}
+        if start[1] is None and self.reunion.anywhere:
+            self.masks = self.t.slot(ir.ArrayType(I32, DYNAMIC_DEPTH), "lanes")
         for position, stretch in self.stretches.items():
             self.b.position_at_end(self.blocks[position])
-            self._stretch(stretch, exchange.meetings(position))
+            self._stretch(stretch, exchange.meetings(position), position[1])
         self.b.position_at_end(entry)
         self.b.branch(self.blocks[start])
 
-    def _stretch(self, stretch: Stretch, meetings: frozenset[int]) -> None:
+    def _stretch(self, stretch: Stretch, meetings: frozenset[int], stack: Stack) -> None:
         for inst in stretch.body:
             self.t.inst = inst
             if inst.address in meetings:
                 self.t.meet()
             if inst.pushes():
-                self._push(stack_kind(inst), self.paths.target(inst))
+                stack = self._push(stack, stack_kind(inst), self.paths.target(inst))
             else:
                 self._plain(inst)
         if stretch.jump is None:
@@ -143,7 +151,7 @@ class _Body:
             self.b.position_at_end(taken)
         address, stack = after
         if does(inst) == "end":
-            self.b.ret_void()
+            self._end(stack)
             return
         if does(inst) == "pop":
             if stack is None:
@@ -156,7 +164,7 @@ class _Body:
             self._switch(self._indirect(inst), places)
             return
         if does(inst) == "call":
-            self._push(CALLER, address)
+            self._push(stack, CALLER, address)
         self.b.branch(self.blocks[places[0]])
 
     def _indirect(self, inst: Instruction) -> V:
@@ -176,6 +184,15 @@ class _Body:
         self.b.position_at_end(trap)
         self._nowhere()
 
+    def _end(self, stack: Stack) -> None:
+        """The thread ends. Where others may wait for it, it does so at once: code shared with the end of those could
+        make it wait for them first."""
+        if self.reunion.any_awaited(stack):
+            self.t.exit()
+            self.b.unreachable()
+        else:
+            self.b.ret_void()
+
     def _nowhere(self) -> None:
         """What the virtual GPU faults at: here the launch ends in an error."""
         self.t.trap()
@@ -183,33 +200,81 @@ class _Body:
 
     # -- the stack ---------------------------------------------------------------------------------------------
 
-    def _push(self, kind: str, target: int) -> None:
-        """Nothing to do unless the stack is in memory."""
+    def _push(self, stack: Stack, kind: str, target: int) -> Stack:
+        """The stack with the entry, whose lanes are kept if they wait for each other. Nothing else is to be done unless
+        the stack is in memory."""
+        stack = self.paths.push(stack, kind, target)
         if self.memory is None:
-            return
+            if self.reunion.awaited(stack):
+                self.b.store(self.t.executing(), self._mask(len(stack)))  # type: ignore[arg-type]
+            return stack
         array, depth = self.memory
         top = self.b.load(depth, typ=I32)
         with self.b.if_then(self.t.icmp("uge", top, self.t.const("i32", DYNAMIC_DEPTH)), likely=False):
             self.t.trap()
         self.b.store(ir.Constant(I32, target << 2 | _KINDS.index(kind)), self._entry(array, top))
+        if self.masks is not None:
+            self.b.store(self.t.executing(), self._entry(self.masks, top))
         self.b.store(self.t.add(top, self.t.const("i32", 1)), depth)
+        return stack
+
+    def _mask(self, size: int) -> V:
+        return self.t.variable(f"lanes{size}", I32)
+
+    def _way(self, size: int) -> V:
+        return self.t.variable(f"way{size}", I32)
 
     def _entry(self, array: V, index: V) -> V:
         return self.b.gep(array, [ir.Constant(I32, 0), index], source_etype=ir.ArrayType(I32, DYNAMIC_DEPTH))
 
     def _pop(self, inst: Instruction, after: Position) -> None:
         """RET with nothing left to return to ends the thread."""
-        places = self.paths.taken(inst, after)
+        places, stack = self.paths.taken(inst, after), after[1] or ()
         if places:
-            self.b.branch(self.blocks[places[0]])
+            left = len(places[0][1] or ()) + 1
+            for size in range(len(stack), left, -1):
+                if self.reunion.awaited(stack[:size]):
+                    self._drop(stack[:size])
+            entry = stack[:left]
+            self.b.branch(self._waiting(entry)[0] if self.reunion.awaited(entry) else self.blocks[places[0]])
         elif stack_kind(inst) == CALLER:
-            self.b.ret_void()
+            self._end(stack)
         else:
             self._nowhere()
 
+    def _waiting(self, entry: Entry) -> tuple[V, V]:
+        """The one block in which all lanes of an entry wait, and the switch behind it to where each goes on."""
+        if entry not in self.waiting:
+            block = self.fn.append_basic_block(f"W{entry[-1][1]:x}")
+            place = (entry[-1][1], entry[:-1])
+            with self.b.goto_block(block):
+                self.t.meet(self.b.load(self._mask(len(entry)), typ=I32))
+                nowhere = self.fn.append_basic_block("nowhere") if place not in self.blocks else None
+                switch = self.b.switch(self.b.load(self._way(len(entry)), typ=I32), nowhere or self.blocks[place])
+            if nowhere is not None:  # all that push it drop it
+                with self.b.goto_block(nowhere):
+                    self._nowhere()
+            self.waiting[entry] = block, switch
+        return self.waiting[entry]
+
+    def _drop(self, entry: Entry) -> None:
+        """Wait with the lanes of an entry, then go on here."""
+        block, switch = self._waiting(entry)
+        way, behind = ir.Constant(I32, len(switch.cases) + 1), self.fn.append_basic_block("dropped")
+        switch.add_case(way, behind)
+        self.b.store(way, self._way(len(entry)))
+        self.b.branch(block)
+        self.b.position_at_end(behind)
+        self.b.store(ir.Constant(I32, 0), self._way(len(entry)))
+
     def _pop_from_memory(self, kind: str) -> None:
+        """Once for each kind: who pops the same waits at the same place."""
         array, depth = self.memory  # type: ignore[misc]
+        if kind in self.pops:
+            self.b.branch(self.pops[kind])
+            return
         head, body, hit, empty = (self.fn.append_basic_block(n) for n in ("pop", "entry", "hit", "empty"))
+        self.pops[kind] = head
         self.b.branch(head)
         self.b.position_at_end(head)
         top = self.b.load(depth, typ=I32)
@@ -217,12 +282,14 @@ class _Body:
         self.b.position_at_end(body)
         below = self.t.sub(top, self.t.const("i32", 1))
         self.b.store(below, depth)
+        if self.masks is not None:
+            self.t.meet(self.b.load(self._entry(self.masks, below), typ=I32))
         value = self.b.load(self._entry(array, below), typ=I32)
         same = self.t.icmp("eq", self.t.and_(value, self.t.const("i32", 3)), self.t.const("i32", _KINDS.index(kind)))
         self.b.cbranch(same, hit, head)
         self.b.position_at_end(empty)
         if kind == CALLER:
-            self.b.ret_void()
+            self._end(None)
         else:
             self._nowhere()
         self.b.position_at_end(hit)

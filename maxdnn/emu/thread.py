@@ -453,9 +453,11 @@ class Thread(Lanes):
         text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, $2; }"
         return self.ptx(text, "i32", bit, self.executing(), convergent=True)
 
-    def meet(self) -> None:
-        """Bring the lanes that run together in step again; no memory access moves across."""
-        self.ptx("bar.warp.sync $0;", None, self.executing(), convergent=True, fence=True)
+    def meet(self, lanes: V | None = None) -> None:
+        """Wait for the lanes of a mask, this one among them, or bring those that run together in step again; no memory
+        access moves across. Lanes that have exited are not waited for (CUDA C++ Programming Guide, __syncwarp)."""
+        mask = self.executing() if lanes is None else lanes
+        self.ptx("bar.warp.sync $0;", None, mask, convergent=True, fence=True)
 
     def barrier(self, kind: str, number: V, threads: V | None, p: V | None) -> None:
         """BAR.SYNC, BAR.ARV or BAR.RED.op over all threads of the block, or the first `threads` to come."""
@@ -499,6 +501,10 @@ class Thread(Lanes):
     def trap(self) -> None:
         """The launch ends in an error."""
         self.b.call(self.declare("llvm.trap", ir.VoidType(), []), [])
+
+    def exit(self) -> None:
+        """The thread ends here, whatever the end of others looks like."""
+        self.ptx("exit;", None, convergent=True, fence=True)
 
     def unsupported(self, why: str) -> NoReturn:
         """Raises TranslationError that names kernel, address and instruction."""

@@ -228,6 +228,41 @@ def test_a_barrier_under_a_guard_is_reached_by_all_lanes_that_run_together(tmp_p
     assert text.index("vote.sync.ballot") < text.index("bar.sync")
 
 
+def waits(text):
+    """The masks that lanes wait for, once for each place, but those taken at that place."""
+    at_once = re.findall(r"activemask\.b32 (%r\d+);\s+// end inline asm\s+// begin inline asm\s+"
+                         r"bar\.warp\.sync \1;", text)
+    return [mask for mask in re.findall(r"bar\.warp\.sync (%r\d+);", text) if mask not in at_once]
+
+
+def test_lanes_that_leave_a_loop_wait_for_each_other_before_they_exchange():
+    """SSY in each turn, left by SYNC and dropped by BRK, which wait at one place, and PBK around the loop, left before
+    VOTE and SHFL. An exit has none of them, and does not run on to the end of the others."""
+    text = of_source(programs.SOURCES["left_loop"])
+    inner, outer = sorted(waits(text), key=lambda mask: text.index(f"bar.warp.sync {mask};"))
+    behind = text.index(f"bar.warp.sync {outer};")
+    assert text.index(f"activemask.b32 {outer};") < text.index(f"activemask.b32 {inner};") < behind
+    assert behind < text.index("shfl.sync")
+    assert "exit;" in text
+    assert oracles.ptxas(text, "sm_90")
+
+
+def test_calls_that_call_themselves_keep_the_lanes_of_each_entry_in_memory():
+    text = of_source(RECURSIVE.replace("return n + 1", "return n + __popc(__ballot(1))"))
+    assert "activemask" not in of_source(RECURSIVE)
+    assert 1 <= len(waits(text)) <= 2  # for SYNC and for RET
+    assert oracles.ptxas(text, "sm_90")
+
+
+def test_lanes_wait_for_each_other_only_where_something_is_exchanged_behind():
+    loop = "for (int i = 0; i < m; i++) if ((t * i & 63) == 5) break; else n += i ^ t;"
+    body = {"alone": f"{loop} a[t] = n;", "before": f"n = __shfl_xor(t, 1); {loop} a[t] = n;",
+            "behind": f"{loop} a[t] = __shfl_xor(n, 1);"}
+    head = 'extern "C" __global__ void f(int *a, int m) { int t = threadIdx.x, n = 0;'
+    found = {name: bool(waits(of_source(f"{head} {code} }}"))) for name, code in body.items()}
+    assert found == {"alone": False, "before": False, "behind": True}
+
+
 def test_a_texel_of_few_channels_out_of_range_has_no_alpha():
     """1.0 only inside: the 1.0 that a missing channel reads is chosen by the same test as the texel's address."""
     text = translate(cubin.read(oracles.compile_cuda(programs.SOURCES["texels"])), "sm_90")

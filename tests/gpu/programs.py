@@ -3,8 +3,10 @@ the cubins must be there already: `python -m tests.gpu.programs` writes them to 
 
 import hashlib
 import pathlib
+from collections.abc import Callable
 
 from tests import oracles
+from tests.corpus import net
 
 FOLDER = pathlib.Path(__file__).parent.parent.parent / "build" / "gpu"
 
@@ -60,14 +62,41 @@ extern "C" __global__ void guarded(int *out, const int *in, int n) {
 }
 """
 
-SOURCES = {"in_step": IN_STEP, "texels": TEXELS, "guarded": GUARDED}
+# Lanes leave a loop at different times, by its end, a break out of an inner entry or an exit, then exchange values.
+LEFT_LOOP = r"""
+extern "C" __global__ void left_loop(int *out, const int *in, int n) {
+    int t = threadIdx.x, v = in[t], sum = 0;
+    #pragma unroll 1
+    for (int i = 0; i < n; i++) {
+        v = v * 5 + 1;
+        if (v & 64) continue;
+        sum += __ballot(1) & 0xffff;
+        if (i && (v & 0x300) == 0x100) break;
+        if (i > 2 && (v & 0x7000) == 0x1000) { out[t] = sum; return; }
+        sum ^= v;
+    }
+    out[t] = sum + __shfl_xor(v, 7) + __popc(__ballot(1)) * 1000000;
+}
+"""
+
+SOURCES = {"in_step": IN_STEP, "texels": TEXELS, "guarded": GUARDED, "left_loop": LEFT_LOOP}
+NETS = (3074,)
 
 
 def compiled(name: str) -> bytes:
     """The cubin of a program, kept in build/gpu."""
-    place = FOLDER / f"{name}-{hashlib.sha256(SOURCES[name].encode()).hexdigest()[:16]}.cubin"
+    return _kept(name, SOURCES[name], lambda: oracles.compile_cuda(SOURCES[name]))
+
+
+def compiled_net(seed: int) -> bytes:
+    """The cubin of a random program (tests/corpus/net.py), kept in build/gpu."""
+    return _kept(f"net_{seed}", net.source([seed]), lambda: net.compiled([seed]))
+
+
+def _kept(name: str, source: str, compile_it: Callable[[], bytes]) -> bytes:
+    place = FOLDER / f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:16]}.cubin"
     if not place.exists():
-        data = oracles.compile_cuda(SOURCES[name])
+        data = compile_it()
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
     return place.read_bytes()
@@ -76,3 +105,5 @@ def compiled(name: str) -> bytes:
 if __name__ == "__main__":
     for each in SOURCES:
         print(f"{FOLDER}: {each}, {len(compiled(each))} bytes")
+    for number in NETS:
+        print(f"{FOLDER}: net_{number}, {len(compiled_net(number))} bytes")
