@@ -235,10 +235,28 @@ def waits(text):
     return [mask for mask in re.findall(r"bar\.warp\.sync (%r\d+);", text) if mask not in at_once]
 
 
+# Lanes leave a loop at different times, by its end, a break out of an inner entry or an exit, then exchange values.
+LEFT_LOOP = r"""
+extern "C" __global__ void left_loop(int *out, const int *in, int n) {
+    int t = threadIdx.x, v = in[t], sum = 0;
+    #pragma unroll 1
+    for (int i = 0; i < n; i++) {
+        v = v * 5 + 1;
+        if (v & 64) continue;
+        sum += __ballot(1) & 0xffff;
+        if (i && (v & 0x300) == 0x100) break;
+        if (i > 2 && (v & 0x7000) == 0x1000) { out[t] = sum; return; }
+        sum ^= v;
+    }
+    out[t] = sum + __shfl_xor(v, 7) + __popc(__ballot(1)) * 1000000;
+}
+"""
+
+
 def test_lanes_that_leave_a_loop_wait_for_each_other_before_they_exchange():
     """SSY in each turn, left by SYNC and dropped by BRK, which wait at one place, and PBK around the loop, left before
     VOTE and SHFL. An exit has none of them, and does not run on to the end of the others."""
-    text = of_source(programs.SOURCES["left_loop"])
+    text = of_source(LEFT_LOOP)
     inner, outer = sorted(waits(text), key=lambda mask: text.index(f"bar.warp.sync {mask};"))
     behind = text.index(f"bar.warp.sync {outer};")
     assert text.index(f"activemask.b32 {outer};") < text.index(f"activemask.b32 {inner};") < behind

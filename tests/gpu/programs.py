@@ -62,24 +62,7 @@ extern "C" __global__ void guarded(int *out, const int *in, int n) {
 }
 """
 
-# Lanes leave a loop at different times, by its end, a break out of an inner entry or an exit, then exchange values.
-LEFT_LOOP = r"""
-extern "C" __global__ void left_loop(int *out, const int *in, int n) {
-    int t = threadIdx.x, v = in[t], sum = 0;
-    #pragma unroll 1
-    for (int i = 0; i < n; i++) {
-        v = v * 5 + 1;
-        if (v & 64) continue;
-        sum += __ballot(1) & 0xffff;
-        if (i && (v & 0x300) == 0x100) break;
-        if (i > 2 && (v & 0x7000) == 0x1000) { out[t] = sum; return; }
-        sum ^= v;
-    }
-    out[t] = sum + __shfl_xor(v, 7) + __popc(__ballot(1)) * 1000000;
-}
-"""
-
-SOURCES = {"in_step": IN_STEP, "texels": TEXELS, "guarded": GUARDED, "left_loop": LEFT_LOOP}
+SOURCES = {"in_step": IN_STEP, "texels": TEXELS, "guarded": GUARDED}
 NETS = (3074,)
 
 

@@ -11,6 +11,7 @@ from tests.gpu.programs import compiled, compiled_net
 
 pytestmark = pytest.mark.gpu
 
+
 @pytest.fixture(scope="module")
 def device():
     from maxdnn.devices import cuda
@@ -54,14 +55,6 @@ def test_barriers_of_a_part_of_the_block_and_reductions(device):
     want, got = (run(gpu, "guarded", [np.zeros(256, np.int32)], 1, 256, [numbers, np.int32(1)])[0]
                  for gpu in (VirtualGpu(), device))
     assert (got == want).all()
-
-
-@pytest.mark.parametrize("repeat", range(3))
-def test_lanes_meet_behind_a_loop_that_they_leave_at_different_times(device, repeat):
-    numbers = np.random.default_rng(repeat).integers(0, 1 << 30, 256).astype(np.int32)
-    want, got = (run(gpu, "left_loop", [np.zeros(256, np.int32)], 1, 256, [numbers, np.int32(9)])[0]
-                 for gpu in (VirtualGpu(), device))
-    assert (got == want).all(), f"{(got != want).sum()} of {got.size} differ"
 
 
 def test_a_random_program_that_exchanges_behind_a_divergent_loop(device):
