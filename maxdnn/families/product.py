@@ -376,7 +376,7 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
                                                            + _TRANSLATED_RUN[spec.tile] * (runs - 1)),
                 resident=spec.warps // warps, warps=warps if spec.arch else SCHEDULERS,
                 translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile],
-                turn=spec.turn if spec.arch or runs == 1 else 0,  # runs of translations have figures of their own
+                turn=spec.turn,
                 ends=max(0, _TURN[64] - spec.turn) if spec.arch else 0)
 
 
