@@ -1,5 +1,5 @@
 """Adds two steps to the standard build: the assembler, the kernel sources and one cubin per kernel and architecture go
-into the package. An editable install leaves that out: there, maxdnn.cubins assembles a kernel at first use."""
+into the package. An editable install leaves that out: there, maxdnn.build.cubins assembles a kernel at first use."""
 
 import shutil
 import sys
@@ -27,7 +27,7 @@ class BuildWithKernels(build_py):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target)
         sys.path.insert(0, str(package.parent))
-        from maxdnn.cubins import build_all
+        from maxdnn.build.cubins import build_all
 
         shutil.rmtree(package / "kernels_bin", ignore_errors=True)
         for path in build_all():

@@ -23,11 +23,10 @@ import numpy as np
 from fingerprint import fingerprint
 
 import maxdnn
-from maxdnn import timing
-from maxdnn.families.direct import CONV_PAPER
+from maxdnn.algorithms.paper.maxwell import CONV_PAPER
 from maxdnn.layers import LAYERS, Layer
-from maxdnn.sim import columns, report
-from maxdnn.sim.machine import Machine, preset
+from maxdnn.simulator import columns, report, timing
+from maxdnn.simulator.machine import Machine, preset
 
 NAME = "alexnet_overfeat"
 POLICIES = columns.POLICIES[:2]
@@ -291,7 +290,7 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> None:
         if chosen:
             drawings[f"figure{number}"] = figure(chosen, f"Figure {number}: {title}, forward, minibatch 128")
     if "launches" in rows[0]:
-        from maxdnn.sim.picture import stacked_slots
+        from maxdnn.simulator.picture import stacked_slots
         lost = {f"{r['network']}\n{r['layer']}": r["launches"][0]["slots_percent"] for r in rows}
         drawings["slots"] = stacked_slots(lost, f"Issue slots lost, {rows[0]['label']}, {rows[0]['policy']}")
     import matplotlib

@@ -21,7 +21,7 @@ from statistics import median
 import numpy as np
 
 from maxdnn.cubin import read
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests import oracles
 
 TILE, STEP, THREADS = 64, 8, 64

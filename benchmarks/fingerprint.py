@@ -8,14 +8,14 @@ import json
 import tokenize
 from pathlib import Path
 
-from maxdnn import timing
+from maxdnn.algorithms.paper.maxwell import KERNELS
+from maxdnn.build.cubins import cubin
 from maxdnn.cubin import read
-from maxdnn.cubins import cubin
-from maxdnn.families.direct import KERNELS
-from maxdnn.sim.machine import Machine
+from maxdnn.simulator import timing
+from maxdnn.simulator.machine import Machine
 
 ARCH = "sm_52"  # of the cubins that are simulated
-MODEL = ("timing.py", "sim/*.py")
+MODEL = ("*.py",)
 
 
 def fingerprint(machine: Machine) -> dict[str, str]:
@@ -25,7 +25,7 @@ def fingerprint(machine: Machine) -> dict[str, str]:
     code = {spec.name: read(cubin(spec.source.removesuffix(".sass"), ARCH)).kernel(spec.name).code.hex()
             for spec in KERNELS}
     sources = {path.name: statements(path.read_text()) for pattern in MODEL for path in sorted(root.glob(pattern))}
-    classes = json.loads((root / "isa" / "maxwell.json").read_text())["classes"]
+    classes = json.loads((root.parent / "isa" / "maxwell.json").read_text())["classes"]
     figures = {name: figure.value for name, figure in machine.figures.items()}
     return {"kernels": digest(code), "model": digest([sources, classes]), "machine": digest([machine.name, figures])}
 

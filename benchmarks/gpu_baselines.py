@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from maxdnn import ConvShape, DeviceError
-from maxdnn.devices import find
+from maxdnn.runtime.devices import find
 
 # Values of cudnn_ops.h / cudnn_cnn.h (cuDNN 9 documentation).
 _NCHW, _FLOAT, _CROSS_CORRELATION, _FMA_MATH = 0, 0, 1, 3
@@ -221,7 +221,7 @@ CALLS = 8
 def measure(device: Any, work: Callable[[], Any], *, seconds: float = 0.2, calls: int = CALLS) -> Timing:
     """Median time of `work()` by events around so many calls, repeated for about `seconds` after warming up, and the
     clock at which the median of the clocks takes that long, by the SMs' own counters. `device` is a
-    maxdnn.devices.cuda.GpuDevice."""
+    maxdnn.runtime.devices.cuda.GpuDevice."""
     def queue() -> None:
         for _ in range(calls):
             work()

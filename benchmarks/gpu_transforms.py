@@ -22,9 +22,9 @@ from typing import Any
 from suite import Suite, shapes
 
 import maxdnn
-from maxdnn.choose import choose
-from maxdnn.plans import Launch, Plan
-from maxdnn.problem import forward
+from maxdnn.planning.plan import Launch, Plan
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import forward
 
 ENOUGH = 0.75  # of the copy's rate
 ROUNDS = 5  # of transform and copy in turn; whatever else disturbs one is left out

@@ -22,11 +22,11 @@ from suite_gradients import gradient_row
 
 import maxdnn
 from maxdnn import ConvShape
-from maxdnn.choose import choose
-from maxdnn.families import registry
+from maxdnn.algorithms import registry
 from maxdnn.layers import LAYERS
-from maxdnn.plans import Plan
-from maxdnn.problem import Problem, forward
+from maxdnn.planning.plan import Plan
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import Problem, forward
 
 # C, H=W, K, R=S, stride, padding of every distinct convolution (Simonyan and Zisserman 2014, table 1, E; He et al.
 # 2015, table 1, 50 layers, with the stride in the 3x3 convolution as frameworks have it).

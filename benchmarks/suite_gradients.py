@@ -9,8 +9,8 @@ from gpu_baselines import BACKWARD
 
 import maxdnn
 from maxdnn import ConvShape
-from maxdnn.choose import choose
-from maxdnn.problem import data, filters
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import data, filters
 
 SOME = 8  # images whose gradients are compared at a time
 FEW = 16  # filters whose gradients are compared

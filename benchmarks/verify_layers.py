@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import maxdnn
-from maxdnn.families.direct import CONV_64X64, KERNELS
+from maxdnn.algorithms.paper.maxwell import CONV_64X64, KERNELS
 from maxdnn.layers import LAYERS, Layer
 from maxdnn.reference import reference_rows, relative_error
 

@@ -10,14 +10,15 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from maxdnn import ConvShape, timing
-from maxdnn.chips import preset as chip
-from maxdnn.choose import choose
-from maxdnn.files import write_whole
+from maxdnn import ConvShape
 from maxdnn.layers import LAYERS
-from maxdnn.plans import Plan
-from maxdnn.problem import forward, product
-from maxdnn.sim.machine import preset
+from maxdnn.planning.cost import preset as chip
+from maxdnn.planning.plan import Plan
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import forward, product
+from maxdnn.runtime.files import write_whole
+from maxdnn.simulator import timing
+from maxdnn.simulator.machine import preset
 
 # C, H = W, K and how often, filters 3x3 with padding 1 (Simonyan and Zisserman 2014, table 1, E)
 VGG_E = ((3, 224, 64, 1), (64, 224, 64, 1), (64, 112, 128, 1), (128, 112, 128, 1), (128, 56, 256, 1), (256, 56, 256, 3),

@@ -20,20 +20,20 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .backward import conv_bprop_bias, conv_bprop_data, conv_bprop_filters
-    from .check import check_hazards
-    from .choose import plan
+    from .checker import check_hazards
     from .conv import conv_fprop
     from .layers import LAYERS, Layer
     from .matmul import matmul
-    from .plans import Plan
-    from .prepared import PreparedFilters, prepare_filters
-    from .shape import ConvShape
+    from .planning.plan import Plan
+    from .planning.select import plan
+    from .problem.shape import ConvShape
+    from .runtime.prepared import PreparedFilters, prepare_filters
     from .tune import tune
 
-_HOME = {"check_hazards": "check", "conv_bprop_bias": "backward", "conv_bprop_data": "backward",
-         "conv_bprop_filters": "backward", "conv_fprop": "conv", "Plan": "plans", "plan": "choose",
-         "ConvShape": "shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul",
-         "PreparedFilters": "prepared", "prepare_filters": "prepared", "tune": "tune"}
+_HOME = {"check_hazards": "checker", "conv_bprop_bias": "backward", "conv_bprop_data": "backward",
+         "conv_bprop_filters": "backward", "conv_fprop": "conv", "Plan": "planning.plan", "plan": "planning.select",
+         "ConvShape": "problem.shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul",
+         "PreparedFilters": "runtime.prepared", "prepare_filters": "runtime.prepared", "tune": "tune"}
 
 __all__ = [
     "LAYERS",

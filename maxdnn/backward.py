@@ -4,16 +4,17 @@ name the problem, choose a plan, run it."""
 from dataclasses import replace
 from typing import Any
 
-from . import engine, problem
-from .arguments import check_out, check_shapes, device_of, factor_of, flag, number, planned, unaligned
-from .arrays import ArrayView, view
-from .choose import MAX_ERROR, check_wanted, chip_of, choose
-from .devices import find
-from .devices.protocol import Device
 from .errors import ShapeError
-from .plans import Plan
-from .problem import Problem, check_layout
-from .shape import ConvShape, pair
+from .planning.plan import Plan
+from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
+from .problem import problem
+from .problem.operands import ArrayView, view
+from .problem.problem import Problem, check_layout
+from .problem.shape import ConvShape, pair
+from .runtime import engine
+from .runtime.arguments import check_out, check_shapes, device_of, factor_of, flag, number, planned, unaligned
+from .runtime.devices import find
+from .runtime.devices.protocol import Device
 
 _OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "algorithm": "auto",
         "max_error": MAX_ERROR, "max_workspace_bytes": None}  # a plan's, and what says nothing

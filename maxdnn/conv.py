@@ -6,17 +6,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from . import engine
-from .arguments import check_out, check_shapes, device_of, factor_of, number, planned, unaligned
-from .arrays import ArrayView, view
-from .choose import MAX_ERROR, check_wanted, chip_of, choose
-from .devices import find
-from .devices.protocol import Device
 from .errors import ShapeError
-from .plans import Plan
-from .prepared import PreparedFilters
-from .problem import check_layout, forward
-from .shape import ConvShape
+from .planning.plan import Plan
+from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
+from .problem.operands import ArrayView, view
+from .problem.problem import check_layout, forward
+from .problem.shape import ConvShape
+from .runtime import engine
+from .runtime.arguments import check_out, check_shapes, device_of, factor_of, number, planned, unaligned
+from .runtime.devices import find
+from .runtime.devices.protocol import Device
+from .runtime.prepared import PreparedFilters
 
 _OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "activation": None,
         "algorithm": "auto", "max_error": MAX_ERROR, "max_workspace_bytes": None}

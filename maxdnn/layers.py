@@ -4,7 +4,7 @@ public convnet-benchmarks: AlexNet v2 (one tower, "one weird trick") and Overfea
 
 from dataclasses import dataclass
 
-from .shape import ConvShape
+from .problem.shape import ConvShape
 
 MINIBATCH = 128
 

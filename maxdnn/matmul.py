@@ -3,16 +3,17 @@
 import functools
 from typing import Any
 
-from . import engine, tuned
-from .arguments import check_out, device_of, number, unaligned
-from .arrays import FLOAT_BYTES, ArrayView, view
-from .chips import Chip
-from .choose import REMEMBERED, chip_of, choose
-from .devices import find
-from .devices.protocol import Device
 from .errors import ShapeError
-from .plans import Plan
-from .problem import product
+from .planning import records
+from .planning.cost import Chip
+from .planning.plan import Plan
+from .planning.select import REMEMBERED, chip_of, choose
+from .problem.operands import FLOAT_BYTES, ArrayView, view
+from .problem.problem import product
+from .runtime import engine
+from .runtime.arguments import check_out, device_of, number, unaligned
+from .runtime.devices import find
+from .runtime.devices.protocol import Device
 
 VECTOR_BYTES = 16
 _PLACES = 512  # bytes: of them every alignment that a device may ask for is a part
@@ -53,7 +54,7 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         out = find.empty_like(a, wanted)
         given["out"] = view("out", out, rank=len(wanted))
     odd = unaligned(given, target) + ["out"] * bool(given["out"].address % VECTOR_BYTES)
-    plan = _chosen(*shapes, transpose_a, transpose_b, tuple(odd), reads_out, chip_of(target), tuned.enabled())
+    plan = _chosen(*shapes, transpose_a, transpose_b, tuple(odd), reads_out, chip_of(target), records.enabled())
     engine.run(plan, given, scalars, target, stream)
     if tensors is not None:
         if len(_seen) >= REMEMBERED:
@@ -70,7 +71,7 @@ def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_ou
     at it takes a third of the time that the checks take, and small products take no longer than those."""
     return (*[(type(x), x.shape, x.dtype, x.get_device(), x.is_contiguous(), x.requires_grad, x.data_ptr() % _PLACES)
               for x in (a, b, out)],
-            transpose_a is True, transpose_b is True, type(transpose_a), type(transpose_b), reads_out, tuned.enabled())
+            transpose_a is True, transpose_b is True, type(transpose_a), type(transpose_b), reads_out, records.enabled())
 
 
 def _again(tensors: tuple[Any, ...], a: Any, b: Any, out: Any, scalars: dict[str, Any], stream: Any) -> bool:
@@ -102,4 +103,4 @@ def _chosen(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool, odd: tup
                   chip, tuned=measured)
 
 
-tuned.changed += [_chosen.cache_clear, _seen.clear]
+records.changed += [_chosen.cache_clear, _seen.clear]

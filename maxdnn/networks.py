@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from .errors import ShapeError
-from .shape import ConvShape
+from .problem.shape import ConvShape
 
 Pair = int | tuple[int, int]
 

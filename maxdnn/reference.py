@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .shape import ConvShape
+from .problem.shape import ConvShape
 
 
 def reference_rows(images: np.ndarray, filters: np.ndarray, shape: ConvShape,

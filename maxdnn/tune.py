@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import tuned
-from .chips import Chip
-from .choose import MAX_ERROR, check_wanted, chip_of, plans
-from .devices import find
-from .devices.protocol import Device
 from .errors import DeviceError, ShapeError, shown
-from .measure import Runner, Stopwatch
-from .plans import Plan
-from .problem import Problem, data, filters, forward
-from .shape import ConvShape
+from .planning import records
+from .planning.cost import Chip
+from .planning.plan import Plan
+from .planning.select import MAX_ERROR, check_wanted, chip_of, plans
+from .problem.problem import Problem, data, filters, forward
+from .problem.shape import ConvShape
+from .runtime.devices import find
+from .runtime.devices.protocol import Device
+from .runtime.measure import Runner, Stopwatch
 
 Progress = Callable[[int, int], None]
 KINDS = {"forward": forward, "data": data, "filters": filters}
@@ -34,7 +34,7 @@ class Tuning:
 
     problem: Problem
     plan: Plan
-    record: tuned.Record
+    record: records.Record
     estimated: str
     new: bool
     remembered: bool
@@ -81,7 +81,7 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         raise ShapeError(f"seconds must be a positive number (got {shown(seconds)})")
     if device is not None and not isinstance(device, Device):
-        raise DeviceError(f"device must be a device of this library, such as maxdnn.emu.VirtualGpu() (got {device!r})")
+        raise DeviceError(f"device must be a device of this library, such as maxdnn.emulator.VirtualGpu() (got {device!r})")
     kinds = (kind,) if isinstance(kind, str) else tuple(kind)
     unknown = [k for k in kinds if not isinstance(k, str) or k not in KINDS]
     if unknown or not kinds:
@@ -106,7 +106,7 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
     problems = list(dict.fromkeys(problems))
     check_wanted("auto", max_error, None)
     target = device or _device_of(example) or find.first_gpu() or find.host()
-    tuned.library()  # named before anything is measured: the sources may change meanwhile
+    records.library()  # named before anything is measured: the sources may change meanwhile
     for problem in problems:
         plans(problem, chip_of(target), max_error=max_error)  # what is not served is said before any work
     found = []
@@ -143,24 +143,24 @@ def _tuned(problem: Problem, device: Device, max_error: float, prepared: bool, s
     by_name = plans(problem, chip, max_error=max_error)
     work = {name: plan.apart[1] if prepared else plan for name, plan in by_name.items()}  # what is measured
     estimated = sorted(work.items(), key=lambda item: item[1].clocks(chip))
-    record = None if again else tuned.recall(chip, problem, prepared)
+    record = None if again else records.recall(chip, problem, prepared)
     if record is not None and (there := [name for name, _ in record.results if name in by_name]):
         plan = replace(by_name[there[0]], chosen=record.why(there[0]))
         return Tuning(problem, plan, record, estimated[0][0], False, True)
     simulated = not hasattr(device, "elapsed_seconds")
     measure, usual = (_simulated, SIMULATED_SECONDS) if simulated else (_measured, SECONDS)
     found = measure(estimated, device, chip, usual if seconds is None else seconds, progress)
-    record = tuned.measured(chip, problem, found, simulated=simulated, left_out=len(estimated) - len(found),
+    record = records.measured(chip, problem, found, simulated=simulated, left_out=len(estimated) - len(found),
                             prepared=prepared)
     best = record.results[0][0]
     plan = replace(by_name[best], chosen=record.why(best))
-    return Tuning(problem, plan, record, estimated[0][0], True, tuned.remember(record))
+    return Tuning(problem, plan, record, estimated[0][0], True, records.remember(record))
 
 
 def _simulated(candidates: list[tuple[str, Plan]], device: Any, chip: Chip, seconds: float,
                progress: Progress) -> dict[str, float]:
     """Seconds by the timing model, of as many candidates as time allows, at least one."""
-    from . import timing
+    from .simulator import timing
 
     found: dict[str, float] = {}
     end = time.monotonic() + seconds

@@ -1,8 +1,8 @@
 """A stand-in for a GPU where there is none: the virtual GPU, seen as a card. What kernels take is said by the test, and
 a test may spoil what they compute."""
 
-from maxdnn.chips import Chip
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
+from maxdnn.planning.cost import Chip
 
 
 class Card(VirtualGpu):

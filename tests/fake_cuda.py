@@ -103,7 +103,7 @@ class Driver:
 
 
 class LibCuda:
-    """In place of maxdnn.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal); `capturing`: stream ->
+    """In place of maxdnn.runtime.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal); `capturing`: stream ->
     number of its capture."""
 
     def __init__(self, driver, error):
@@ -188,16 +188,16 @@ class Array:
 
 
 def install(monkeypatch, driver):
-    """Give maxdnn.devices.cuda this driver; returns the module, freshly imported, and the libcuda beside it."""
+    """Give maxdnn.runtime.devices.cuda this driver; returns the module, freshly imported, and the libcuda beside it."""
     package = types.ModuleType("pycuda")
     package.driver = driver.module()
     monkeypatch.setitem(sys.modules, "pycuda", package)
     monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver)
-    from maxdnn import devices
-    monkeypatch.delitem(sys.modules, "maxdnn.devices.cuda", raising=False)
+    from maxdnn.runtime import devices
+    monkeypatch.delitem(sys.modules, "maxdnn.runtime.devices.cuda", raising=False)
     monkeypatch.delattr(devices, "cuda", raising=False)
-    from maxdnn.devices import cuda as gpu
-    from maxdnn.devices.driver import DriverError
+    from maxdnn.runtime.devices import cuda as gpu
+    from maxdnn.runtime.devices.driver import DriverError
     library = LibCuda(driver, DriverError)
     monkeypatch.setattr(gpu, "_driver", library)
     return gpu, library

@@ -10,14 +10,14 @@ import pytest
 
 import maxdnn
 from maxdnn import ConvShape, ShapeError, conv_bprop_bias, conv_bprop_data, conv_bprop_filters, conv_fprop, plan
-from maxdnn.emu import VirtualGpu
-from maxdnn.families import registry
+from maxdnn.algorithms import registry
+from maxdnn.emulator import VirtualGpu
 from maxdnn.layers import LAYERS
-from maxdnn.problem import data, filters
+from maxdnn.problem.problem import data, filters
+from tests.algorithms.test_families import LAYOUTS, draw
 from tests.contract import run_plan
 from tests.gradients import gradient
 from tests.test_conv import TOLERANCE, guarded
-from tests.test_families import LAYOUTS, draw
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "60"))
 CHUNKS = 10
@@ -211,7 +211,7 @@ def test_nan_and_infinity_reach_only_what_they_belong_to(kind):
     s = ConvShape(2, 9, 5, 5, 5, 3, 3, 1, 1)
     for kernel in served(s, "CHWN", kind):
         if kernel.startswith(("winograd", "blocks")):
-            continue  # promise less: tests/test_winograd.py and below
+            continue  # promise less: tests/algorithms/test_winograd.py and below
         made = plan(s, kernel=kernel, kind=kind)
         arrays = {role: np.ones(size, np.float32) for role, size in made.array_shapes().items()}
         arrays["gradients"][2, 0, 0, 0] = np.nan

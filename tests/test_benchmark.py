@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import tuned
-from maxdnn.chips import preset as chip
-from maxdnn.choose import plans
 from maxdnn.layers import LAYERS, Layer
 from maxdnn.networks import NETWORKS
-from maxdnn.problem import forward
-from maxdnn.shape import ConvShape
-from maxdnn.sim.machine import preset
+from maxdnn.planning import records
+from maxdnn.planning.cost import preset as chip
+from maxdnn.planning.select import plans
+from maxdnn.problem.problem import forward
+from maxdnn.problem.shape import ConvShape
+from maxdnn.simulator.machine import preset
 
 ROOT = Path(__file__).parents[1]
 TINY = (Layer("alexnet", "conv1", ConvShape(64, 4, 5, 5, 64, 3, 3), 93.4, 32.5),
@@ -172,7 +172,7 @@ def test_the_table_does_not_follow_what_somebody_measured(bench: Any, tmp_path: 
     monkeypatch.setenv("MAXDNN_TUNED", "1")
     monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path))
     shape, (other, *_) = TINY[1].shape, (name for name in plans(forward(TINY[1].shape), chip()) if "pixels" in name)
-    assert tuned.remember(tuned.measured(chip(), forward(shape), {other: 1e-6}, simulated=True, left_out=0))
+    assert records.remember(records.measured(chip(), forward(shape), {other: 1e-6}, simulated=True, left_out=0))
     assert maxdnn.plan(shape).spec.name == other
     row = bench.simulated(TINY[1], bench.OURS, preset("gm204"), lambda share: None)
     assert row["kernel"] == maxdnn.plan(shape, tuned=False).spec.name != other

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, seed, settings
 
 import maxdnn
 from maxdnn import ConvShape, DeviceError, ShapeError, conv_fprop
-from maxdnn.devices import find
-from maxdnn.emu import VirtualGpu
-from maxdnn.families import direct
+from maxdnn.algorithms.paper import maxwell as paper
+from maxdnn.emulator import VirtualGpu
 from maxdnn.layers import LAYERS
 from maxdnn.reference import conv_reference, relative_error
-from tests.test_arrays import OnGpu
+from maxdnn.runtime.devices import find
+from tests.problem.test_operands import OnGpu
 
 SEED = 20150125  # printed by pytest with a failing case's values
 TOLERANCE = 2e-6  # of the sum of |terms|: the project's bar for float32 sums of any length used here
@@ -102,7 +102,7 @@ def test_ragged_tiles_on_every_axis(shape):
     check(shape)
 
 
-@pytest.mark.parametrize("kernel", [spec.name for spec in direct.KERNELS])
+@pytest.mark.parametrize("kernel", [spec.name for spec in paper.KERNELS])
 @pytest.mark.parametrize("shape", [
     ConvShape(131, 5, 3, 5, 99, 3, 2, (2, 1), (0, 1)),
     ConvShape(1, 1, 1, 1, 1, 1, 1),

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests import oracles
 from tests.corpus import cases, compiler, randomprog, record
 from tests.corpus.cases._random import random_case

@@ -1,6 +1,6 @@
 """Damaged cubins through every command that takes one: an error line or a result, never a signal or a traceback.
 
-The files of tests/emu/test_corruption.py. MAXDNN_DAMAGED sets how many are tried (2000 for the full length)."""
+The files of tests/emulator/test_corruption.py. MAXDNN_DAMAGED sets how many are tried (2000 for the full length)."""
 
 import json
 import os
@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests import damaged, oracles
-from tests.emu.test_corruption import SOURCE
-from tests.emu.test_corruption import damaged as spoil
+from tests.emulator.test_corruption import SOURCE
+from tests.emulator.test_corruption import damaged as spoil
 
 COUNT = int(os.environ.get("MAXDNN_DAMAGED", "12"))
 EACH = 40  # files a worker
@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("first", range(0, COUNT, EACH))
 def test_every_command_survives_a_damaged_cubin(folder, monkeypatch, first):
-    monkeypatch.setattr("maxdnn.cache.store", lambda key, suffix, data: False)  # not worth keeping
+    monkeypatch.setattr("maxdnn.runtime.cache.store", lambda key, suffix, data: False)  # not worth keeping
     monkeypatch.setitem(VirtualGpu.__init__.__kwdefaults__, "instruction_budget", BUDGET)
     original = (folder / "original.cubin").read_bytes()
     from maxdnn.cubin import read

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import cli, launchfile, timing
-from maxdnn.cubins import cubin
-from maxdnn.emu import VirtualGpu
-from maxdnn.sim.machine import preset
+from maxdnn import cli
+from maxdnn.build.cubins import cubin
+from maxdnn.emulator import VirtualGpu
+from maxdnn.simulator import launchfile, timing
+from maxdnn.simulator.machine import preset
 from tests import oracles
 
 COUNT = int(os.environ.get("MAXDNN_FUZZ", "300"))

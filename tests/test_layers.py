@@ -169,8 +169,8 @@ def test_heavy_packages_are_imported_only_at_home(path: pathlib.Path) -> None:
 
 
 def test_real_gpus_take_only_ptx_text_from_the_emulator() -> None:
-    taken = {name for name in imports(ROOT / "devices" / "cuda.py") if name.startswith("maxdnn.emu")}
-    assert taken == {"maxdnn.emu.ptx"}
+    taken = {name for name in imports(ROOT / "devices" / "cuda.py") if name.startswith("maxdnn.emulator")}
+    assert taken == {"maxdnn.ptx.translate"}
 
 
 def test_arrows_never_lead_back_from_the_machines_facts() -> None:

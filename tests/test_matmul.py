@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import DeviceError, ShapeError, engine, matmul
-from maxdnn.arrays import view
-from maxdnn.chips import preset
-from maxdnn.choose import choose
-from maxdnn.devices import find
-from maxdnn.emu import VirtualGpu
-from maxdnn.families import product as family
-from maxdnn.problem import Alignment, Problem, product
-from maxdnn.shape import ProductShape
+from maxdnn import DeviceError, ShapeError, matmul
+from maxdnn.algorithms.gemm import plan as family
+from maxdnn.emulator import VirtualGpu
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.operands import view
+from maxdnn.problem.problem import Alignment, Problem, product
+from maxdnn.problem.shape import ProductShape
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices import find
 from tests.contract import run_plan
-from tests.test_arrays import OnGpu
+from tests.problem.test_operands import OnGpu
 from tests.test_conv import guarded
 
 SEED = 20150125
@@ -304,7 +305,7 @@ def test_a_call_with_tensors_again_takes_the_same_plan_and_refuses_what_it_refus
     from maxdnn.matmul import _seen
     gpu = SimpleNamespace(name="a GPU", chip=preset(), texture_alignment=16)
     ran = []
-    monkeypatch.setattr("maxdnn.devices.find.gpu", lambda ordinal: gpu)
+    monkeypatch.setattr("maxdnn.runtime.devices.find.gpu", lambda ordinal: gpu)
     monkeypatch.setattr(engine, "run", lambda plan, given, scalars, device, stream: ran.append(
         (plan, {name: x[1:7] for name, x in given.items()}, scalars, device, stream)))
     _seen.clear()
@@ -334,7 +335,7 @@ def test_it_is_public():
 
 def test_simulated_efficiency_of_square_products():
     """On a GTX 980: at least 92 % of peak at 1024, where a vendor's product has 64 blocks to fill 16 SMs."""
-    from maxdnn import timing
+    from maxdnn.simulator import timing
 
     plan = choose(product((1024, 1024), (1024, 1024)), preset())
     assert plan.spec.name == "sproduct_128x128_nn"

@@ -154,7 +154,7 @@ def tree(tmp_path):
     return tree
 
 
-GET = "import hashlib, maxdnn.cubins as c; print(hashlib.md5(c.cubin('tiny', 'sm_52')).hexdigest())"
+GET = "import hashlib, maxdnn.build.cubins as c; print(hashlib.md5(c.cubin('tiny', 'sm_52')).hexdigest())"
 
 
 def built(tree):
@@ -209,11 +209,11 @@ def test_a_kernel_with_a_hazard_is_refused(tree):
 
 def test_an_unknown_kernel_or_architecture_is_refused_by_name(tree):
     for asked, words in (("'tiny', 'sm_70'", "arch must be one of sm_50"), ("'huge', 'sm_52'", "there are: tiny")):
-        said = run([sys.executable, "-c", f"import maxdnn.cubins as c; c.cubin({asked})"], tree, fails=True)
+        said = run([sys.executable, "-c", f"import maxdnn.build.cubins as c; c.cubin({asked})"], tree, fails=True)
         assert words in said
 
 
 def test_importing_the_package_loads_no_compiler_and_no_driver():
-    heavy = "{'llvmlite', 'numba', 'pycuda', 'maxdnn.emu', 'maxdnn.sim', 'maxdnn.devices.cuda'}"
+    heavy = "{'llvmlite', 'numba', 'pycuda', 'maxdnn.emulator', 'maxdnn.simulator', 'maxdnn.runtime.devices.cuda'}"
     code = f"import sys, maxdnn; maxdnn.plan, maxdnn.conv_fprop, maxdnn.ConvShape; print({heavy} & set(sys.modules))"
     assert run([sys.executable, "-c", code], ROOT).strip() == "set()"

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import assemble, chips, cli, cubins, files, launchfile, timing
-from maxdnn.check import check_cubin
+from maxdnn import cli
+from maxdnn.build import assemble, cubins
+from maxdnn.build.interface import KernelSpec
+from maxdnn.checker import check_cubin
 from maxdnn.cubin import interface, read
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu, ptx, targets
+from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import (
     AssemblyError,
     CubinError,
@@ -24,10 +25,15 @@ from maxdnn.errors import (
     SimulationError,
     TranslationError,
 )
-from maxdnn.kernels import KernelSpec
+from maxdnn.planning import cost
+from maxdnn.problem.shape import ProductShape
+from maxdnn.ptx import targets
+from maxdnn.ptx import translate as ptx
 from maxdnn.reference import conv_reference
-from maxdnn.shape import ProductShape
-from maxdnn.sim.workload import Builder, build
+from maxdnn.runtime import files
+from maxdnn.runtime.devices.protocol import Texture
+from maxdnn.simulator import launchfile, timing
+from maxdnn.simulator.workload import Builder, build
 
 PAD = cubins.cubin("pad", "sm_52")
 CONV = cubins.cubin("conv_fprop_64x64", "sm_52")
@@ -83,7 +89,7 @@ PROMISES: list[tuple[Callable[[], Any], type[Exception], str]] = [
      r"blocks must lie inside the grid \(1, 1, 1\) \(got \(1, 0, 0\)\)"),
     (lambda: FUNCTION.launch((1, 1, 1), (64, 1, 1), []), LaunchError, r"block must be \(128, 1, 1\)"),
     # the timing model
-    (lambda: chips.preset("gm300"), SimulationError, "no preset 'gm300'; there are: gm107"),
+    (lambda: cost.preset("gm300"), SimulationError, "no preset 'gm300'; there are: gm107"),
     (lambda: timing.conv(SHAPE, machine="gm300"), SimulationError, "no preset 'gm300'"),
     (lambda: timing.conv(SHAPE, kernel="nope"), ShapeError, r"kernel must be one of .* \(got 'nope'\)"),
     (lambda: timing.call(SHAPE, layout="HWCN"), ShapeError, r"layout must be one of CHWN, NCHW \(got 'HWCN'\)"),

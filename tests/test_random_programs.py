@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests.corpus import net
 from tests.corpus.cprogram import program
 

@@ -69,7 +69,7 @@ def test_commands_files_and_options_that_a_document_names_exist(document: Path):
 
 def build(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"maxdnn.commands.{name}").configure(parser)
+    importlib.import_module(f"maxdnn.cli.{name}").configure(parser)
     return parser
 
 

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import ConvShape, cache, cubins, tuned
-from maxdnn.chips import preset
-from maxdnn.choose import choose, plans
+from maxdnn import ConvShape
+from maxdnn.build import cubins
 from maxdnn.cli import main
 from maxdnn.errors import DeviceError, MaxdnnError, ShapeError
-from maxdnn.problem import forward, product
+from maxdnn.planning import records
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import choose, plans
+from maxdnn.problem.problem import forward, product
+from maxdnn.runtime import cache
 from maxdnn.tune import tune
 from tests.card import Card
 
@@ -28,19 +31,19 @@ def place(tmp_path, monkeypatch):
     """A cache of the test's own; choices follow measurements."""
     monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MAXDNN_TUNED", "1")
-    tuned._recalled.cache_clear()
+    records._recalled.cache_clear()
     yield tmp_path / "cache"
-    tuned._recalled.cache_clear()
+    records._recalled.cache_clear()
 
 
 def record(problem, results, chip=None, **more):
-    return tuned.measured(chip or preset(), problem, results, **({"simulated": True, "left_out": 0} | more))
+    return records.measured(chip or preset(), problem, results, **({"simulated": True, "left_out": 0} | more))
 
 
 @pytest.fixture
 def simulated(monkeypatch):
-    """The timing model takes a while to compile for a fresh cache; tests/test_estimate.py has the real one."""
-    monkeypatch.setattr("maxdnn.timing.call", lambda plan, machine: types.SimpleNamespace(seconds=len(plan.launches)))
+    """The timing model takes a while to compile for a fresh cache; tests/planning/test_estimate.py has the real one."""
+    monkeypatch.setattr("maxdnn.simulator.timing.call", lambda plan, machine: types.SimpleNamespace(seconds=len(plan.launches)))
 
 
 def test_what_is_measured_belongs_to_the_sources_as_they_were(tmp_path, monkeypatch):
@@ -49,20 +52,20 @@ def test_what_is_measured_belongs_to_the_sources_as_they_were(tmp_path, monkeypa
     shutil.copytree(asset("sass"), sass)
     monkeypatch.setattr(cubins, "asset", lambda name: sass if name == "sass" else asset(name))
     cubins.ingredients.cache_clear()
-    tuned.library.cache_clear()
+    records.library.cache_clear()
 
     def measured(candidates, *_):
         (sass / "another.sass").write_text("# another\n")
         return {name: 1.0 for name, _ in candidates}
     monkeypatch.setattr("maxdnn.tune._simulated", measured)
     try:
-        (found,) = tune(SHAPE, device=maxdnn.emu.VirtualGpu(), again=True)
+        (found,) = tune(SHAPE, device=maxdnn.emulator.VirtualGpu(), again=True)
         cubins.ingredients.cache_clear()
-        tuned.library.cache_clear()
-        assert found.record.library != tuned.library()
+        records.library.cache_clear()
+        assert found.record.library != records.library()
     finally:
         cubins.ingredients.cache_clear()
-        tuned.library.cache_clear()
+        records.library.cache_clear()
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
@@ -99,7 +102,7 @@ def test_other_drivers_and_simulated_chips_have_measurements_of_their_own():
 
 def test_names_the_environment_and_arguments_come_first(monkeypatch):
     card = Card()
-    tuned.remember(record(forward(SHAPE), {DIRECT: 1e-6}, card.chip))
+    records.remember(record(forward(SHAPE), {DIRECT: 1e-6}, card.chip))
     assert maxdnn.plan(SHAPE, device=card).spec.name == DIRECT
     split = maxdnn.plan(SHAPE, device=card, kernel=f"{PIXELS}_split2")
     assert split.spec.name == PIXELS and split.chosen == "by its name"
@@ -112,7 +115,7 @@ def test_names_the_environment_and_arguments_come_first(monkeypatch):
 
 
 def test_the_virtual_gpu_is_simulated_and_says_so(simulated):
-    (found,) = tune([ConvShape(1, 8, 3, 3, 8, 1, 1)], device=maxdnn.emu.VirtualGpu(), seconds=1e-9)
+    (found,) = tune([ConvShape(1, 8, 3, 3, 8, 1, 1)], device=maxdnn.emulator.VirtualGpu(), seconds=1e-9)
     assert found.record.simulated and found.record.left_out and len(found.record.results) == 1
     assert "(simulated)" in str(found) and "lack of time" in str(found)
     assert "chosen by simulation of gm204" in maxdnn.plan(ConvShape(1, 8, 3, 3, 8, 1, 1)).explain()
@@ -142,7 +145,7 @@ def test_what_is_less_exact_than_asked_is_neither_measured_nor_chosen():
     errors = {name: p.error for name, p in plans(forward(shape), card.chip, max_error=1).items()}
     assert {name for name, _ in found.record.results} == set(errors)
     worst = max(errors, key=errors.__getitem__)
-    tuned.remember(record(forward(shape), {worst: 1e-9, DIRECT: 1e-6}, card.chip))
+    records.remember(record(forward(shape), {worst: 1e-9, DIRECT: 1e-6}, card.chip))
     assert maxdnn.plan(shape, device=card).spec.name == DIRECT and errors[worst] > 2e-6
     assert maxdnn.plan(shape, device=card, max_error=1e-2).error == errors[worst]
     assert maxdnn.plan(shape, device=card, algorithm="winograd").chosen.startswith("by estimate")
@@ -150,14 +153,14 @@ def test_what_is_less_exact_than_asked_is_neither_measured_nor_chosen():
 
 def test_those_who_keep_choices_are_told_of_every_change():
     told = []
-    tuned.changed.append(lambda: told.append(1))
+    records.changed.append(lambda: told.append(1))
     try:
-        tuned.remember(record(forward(SHAPE), {DIRECT: 1e-6}))
-        (one,) = tuned.records()
-        tuned.forget(one)
+        records.remember(record(forward(SHAPE), {DIRECT: 1e-6}))
+        (one,) = records.records()
+        records.forget(one)
     finally:
-        tuned.changed.pop()
-    assert len(told) == 2 and not list(tuned.records())
+        records.changed.pop()
+    assert len(told) == 2 and not list(records.records())
 
 
 def test_products_and_calls_follow_what_was_measured():
@@ -208,27 +211,27 @@ def test_wrong_arguments_are_named_before_any_work(asked, message):
 
 def test_candidates_that_are_gone_are_passed_over():
     problem = forward(SHAPE)
-    tuned.remember(record(problem, {"sconv_of_last_year": 1e-6, "sproduct_64x64_nn": 2e-6, DIRECT: 3e-6}))
+    records.remember(record(problem, {"sconv_of_last_year": 1e-6, "sproduct_64x64_nn": 2e-6, DIRECT: 3e-6}))
     assert choose(problem, preset()).spec.name == DIRECT
-    tuned.remember(record(problem, {"sconv_of_last_year": 1e-6}))
+    records.remember(record(problem, {"sconv_of_last_year": 1e-6}))
     made = choose(problem, preset())
     assert made.spec.name == PIXELS and made.chosen.startswith("by estimate")
 
 
 def test_every_damage_costs_a_measurement_and_never_a_result(place):
     problem = forward(SHAPE)
-    tuned.remember(record(problem, {DIRECT: 1e-6}))
+    records.remember(record(problem, {DIRECT: 1e-6}))
     (path,) = place.glob("*.tuned")
     whole = path.read_bytes()
     for at in range(0, len(whole), 7):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1:])
-        tuned._recalled.cache_clear()
+        records._recalled.cache_clear()
         assert choose(problem, preset()).spec.name == PIXELS, at
     for data in (b"", whole[:100], whole + b" "):
         path.write_bytes(data)
-        tuned._recalled.cache_clear()
+        records._recalled.cache_clear()
         assert choose(problem, preset()).spec.name == PIXELS
-        assert list(tuned.records()) == []
+        assert list(records.records()) == []
 
 
 @pytest.mark.parametrize("content", [
@@ -242,16 +245,16 @@ def test_a_sound_entry_with_another_content_is_ignored(content):
     """As another version might write it under the same key."""
     problem = forward(SHAPE)
     one = record(problem, {DIRECT: 1e-6})
-    cache.store(tuned._key_of(one), ".tuned", content.encode())
+    cache.store(records._key_of(one), ".tuned", content.encode())
     assert choose(problem, preset()).spec.name == PIXELS
-    assert list(tuned.records()) == []
+    assert list(records.records()) == []
 
 
 def test_an_entry_of_another_problem_under_this_ones_name_is_ignored(place):
     one, other = forward(SHAPE), forward(SHAPE, layout="NCHW")
-    tuned.remember(record(one, {DIRECT: 1e-6}))
+    records.remember(record(one, {DIRECT: 1e-6}))
     (path,) = place.glob("*.tuned")
-    key = tuned._key_of(record(other, {DIRECT: 1e-6}))
+    key = records._key_of(record(other, {DIRECT: 1e-6}))
     path.rename(place / cache._name(key, ".tuned"))
     assert choose(other, preset()).chosen.startswith("by estimate")
 
@@ -286,10 +289,10 @@ def test_processes_that_tune_at_the_same_time_lose_nothing_and_read_nothing_torn
         assert process.returncode == 0
     for n in range(25):
         for number in (0, 1, 2, 3, 98):
-            found = tuned.recall(preset(), forward(ConvShape(1 + n, 1 + number, 5, 5, 8, 3, 3)))
+            found = records.recall(preset(), forward(ConvShape(1 + n, 1 + number, 5, 5, 8, 3, 3)))
             assert found is not None and found.results[1] == ("k", 2e-6)
             assert found.results[0][0] in ({f"k{number}"} if number < 98 else {"k0", "k1", "k2", "k3"})
-    assert len(list(tuned.records())) == 125
+    assert len(list(records.records())) == 125
 
 
 def test_without_a_folder_measuring_works_and_says_that_it_is_not_remembered(monkeypatch):
@@ -297,7 +300,7 @@ def test_without_a_folder_measuring_works_and_says_that_it_is_not_remembered(mon
     card = Card(slow_but(DIRECT))
     (found,) = tune(SHAPE, device=card, seconds=30)
     assert not found.remembered and found.plan.spec.name == DIRECT and "not remembered" in str(found)
-    assert maxdnn.plan(SHAPE, device=card).spec.name == PIXELS and list(tuned.records()) == []
+    assert maxdnn.plan(SHAPE, device=card).spec.name == PIXELS and list(records.records()) == []
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -315,7 +318,7 @@ def test_the_command_tunes_lists_and_forgets(simulated, capsys):
     assert main(["tune", "--forget", layers[0]]) == 0
     assert capsys.readouterr().out.endswith("1 layer forgotten\n")
     assert main(["tune", "--list", layers[1]]) == 0 and main(["tune", "--forget"]) == 0
-    assert list(tuned.records()) == []
+    assert list(records.records()) == []
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

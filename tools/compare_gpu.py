@@ -60,7 +60,7 @@ def selected(args: argparse.Namespace) -> list[Case]:
 def on_gpu(args: argparse.Namespace) -> int:
     gpu: Any
     if args.translated:
-        from maxdnn.devices import cuda as gpus
+        from maxdnn.runtime.devices import cuda as gpus
 
         gpu = gpus.device()
         how = f"{gpu.arch} translated to {gpu.ptx_target}"
@@ -111,7 +111,7 @@ def start_afresh() -> None:
 
 
 def on_emulator(args: argparse.Namespace) -> int:
-    from maxdnn import emu
+    from maxdnn import emulator as emu
 
     where = json.loads(args.against.read_text())["gpu"]
     bad = compared = 0

@@ -19,8 +19,8 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from maxdnn import cubin
-from maxdnn.check.hopper import Checker, State
-from maxdnn.check.hopper_uses import Key, figure, reads
+from maxdnn.checker.hopper import Checker, State
+from maxdnn.checker.hopper_uses import Key, figure, reads
 from maxdnn.errors import DecodeError
 from maxdnn.isa import Instruction
 from maxdnn.isa.program import Graph

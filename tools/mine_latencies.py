@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Mine how close the vendor's compiler puts the uses of a fixed-latency result to its producer.
 
-    python tools/mine_latencies.py --out maxdnn/check/latencies.json CUBIN_OR_FOLDER...
+    python tools/mine_latencies.py --out maxdnn/checker/latencies.json CUBIN_OR_FOLDER...
 
 For every (producer class, kind of resource, consumer class, role of the operand) the result holds the least number of
 cycles that control codes guarantee between the two issues, over all paths, how many uses were seen and how many of
@@ -24,11 +24,11 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from maxdnn import cubin
-from maxdnn.check.effects import Effects, all_effects
-from maxdnn.check.hazards import uses
-from maxdnn.check.rules import dual_class
-from maxdnn.check.static import next_slot_read
-from maxdnn.check.timing import OPERANDS, RESULT, Timing
+from maxdnn.checker.effects import Effects, all_effects
+from maxdnn.checker.hazards import uses
+from maxdnn.checker.rules import dual_class
+from maxdnn.checker.static import next_slot_read
+from maxdnn.checker.timing import OPERANDS, RESULT, Timing
 from maxdnn.errors import DecodeError
 from maxdnn.isa import Instruction
 from maxdnn.isa.program import Graph
@@ -112,7 +112,7 @@ def table(found: Counts) -> dict[str, Any]:
     return {
         "about": "Written by tools/mine_latencies.py; not edited by hand. NVRTC and ptxas 12.9, sm_52. cycles:"
                  " least guaranteed distance seen; samples: uses seen; at_minimum: of them at that distance. Entries"
-                 " with fewer than 20 samples are not used: the published rule stands (maxdnn/check/rules.py).",
+                 " with fewer than 20 samples are not used: the published rule stands (maxdnn/checker/rules.py).",
         "corpus": dict(sorted(found["corpus"].items())), "entries": entries, "dual_issue": pairs,
         "flow_stall": stalls, "wait_after_set": {str(k): v for k, v in sorted(found["wait_after_set"].items())},
         "reuse": dict(sorted(found["reuse"].items())),

@@ -27,7 +27,7 @@ from tests.corpus.cprogram import BLOCKS, THREADS
 
 def make(args: argparse.Namespace) -> int:
     from maxdnn.cubin import read
-    from maxdnn.emu.ptx import translate
+    from maxdnn.ptx.translate import translate
 
     arrays: dict[str, Any] = {}
     shared: dict[str, int] = {}

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..families import registry
-from ..plans import Plan
+from ..algorithms import registry
+from ..planning.plan import Plan
 
 POISON = np.float32(np.nan)
 

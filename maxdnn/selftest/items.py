@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..devices.protocol import Device
+from ..runtime.devices.protocol import Device
 
 SAME, DIFFERENT, FAILED, NOTED = "same", "different", "failed", "noted"
 """States of a result: as expected; not so; it could not be run; a figure that nothing is expected of."""
@@ -42,7 +42,7 @@ class Stand:
     GPU is compared with the contracts of its kernels. `native`: whether it runs the kernels' own machine code."""
 
     def __init__(self, device: Any) -> None:
-        from ..emu import VirtualGpu
+        from ..emulator import VirtualGpu
 
         self.device: Any = device
         self.card = hasattr(device, "elapsed_seconds")

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ArrayView, view
-from ..chips import preset
-from ..choose import plans
-from ..devices.protocol import Device
-from ..engine import Engine
-from ..plans import Plan
-from ..problem import LAYOUTS, Alignment, Problem, bias, data, filters, forward, product
-from ..shape import ConvShape
+from ..planning.cost import preset
+from ..planning.plan import Plan
+from ..planning.select import plans
+from ..problem.operands import ArrayView, view
+from ..problem.problem import LAYOUTS, Alignment, Problem, bias, data, filters, forward, product
+from ..problem.shape import ConvShape
+from ..runtime.devices.protocol import Device
+from ..runtime.engine import Engine
 from .contract import run_plan
 from .items import DIFFERENT, SAME, Result, Stand, differences, digest, told
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..build.cubins import cubin
 from ..cubin import read
-from ..cubins import cubin
-from ..devices.protocol import Device, Texture
 from ..errors import TranslationError
+from ..runtime.devices.protocol import Device, Texture
 from .items import DIFFERENT, NOTED, SAME, SHOWN, Result, Stand, digest
 
 THREADS, BLOCK = 4096, 32
@@ -210,7 +210,7 @@ class Clock:
         return min(runs[1:])
 
     def _simulated(self, stand: Stand, turns: int, machine: Any) -> int:
-        from .. import timing
+        from ..simulator import timing
 
         function, _, textures, threads, args = self._ready(stand.virtual)
         return timing.launch(function, (1, 1, 1), (threads, 1, 1), [*args, turns], textures=textures,

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import tuned
 from ..errors import MaxdnnError
-from ..files import write_whole
+from ..planning import records
+from ..runtime.files import write_whole
 from .items import DIFFERENT, FAILED, NOTED, SAME, Result
 
 FORMAT = "maxdnn selftest 1"
@@ -43,7 +43,7 @@ def about(stand: Any) -> dict[str, Any]:
     device = stand.device
     facts = device.facts() if hasattr(device, "facts") else {"name": device.name}
     how = ("virtual" if not stand.card else "native" if stand.native else "translated")
-    return {"device": facts, "how": how, "library": tuned.library(), "python": platform.python_version(),
+    return {"device": facts, "how": how, "library": records.library(), "python": platform.python_version(),
             "numpy": np.__version__, "system": f"{platform.system()} {platform.machine()}",
             "date": datetime.now(UTC).isoformat(timespec="seconds")}
 

@@ -4,12 +4,12 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from ..choose import chip_of, choose
-from ..cubins import cubin
-from ..measure import Runner, Stopwatch
-from ..plans import Plan
-from ..problem import Problem, data, filters, forward, product
-from ..shape import ConvShape
+from ..build.cubins import cubin
+from ..planning.plan import Plan
+from ..planning.select import chip_of, choose
+from ..problem.problem import Problem, data, filters, forward, product
+from ..problem.shape import ConvShape
+from ..runtime.measure import Runner, Stopwatch
 from .items import NOTED, Result, Stand
 
 _LIKE = {(5, 0): "gm107", (5, 2): "gm204", (5, 3): "gm20b", (6, 0): "gp104", (6, 1): "gp104", (6, 2): "gp104"}
@@ -50,7 +50,7 @@ class Time:
             figures["measured_us"] = round(1e6 * self._measured(stand, plan), 2)
             texts.append(f"measured {figures['measured_us']} us at {figures['sm_mhz']:.0f} MHz")
         if stand.native:
-            from .. import timing
+            from ..simulator import timing
             figures["simulated_us"] = round(1e6 * timing.call(plan, machine=machine_of(stand)).seconds, 2)
             texts.append(f"simulated {figures['simulated_us']} us")
         return Result(self.part, self.name, NOTED, f"{plan.spec.name}, {', '.join(texts)}", figures)
@@ -74,7 +74,7 @@ def sm_mhz(stand: Stand) -> float:
 def machine_of(stand: Stand) -> Any:
     """The machine of the timing model that is like the card: the preset of its generation with its sizes and its clock
     as it runs now. For the virtual GPU its own preset. Made once."""
-    from ..sim.machine import preset
+    from ..simulator.machine import preset
 
     if not stand.card:
         return preset(stand.device.preset)

@@ -3,7 +3,7 @@ numbers it reads line by line."""
 
 import sys
 
-from ..devices import cuda
+from ..runtime.devices import cuda
 from .run import serve
 
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..choose import chip_of, choose
 from ..conv import conv_fprop
-from ..prepared import PreparedFilters, prepare_filters
+from ..planning.select import chip_of, choose
+from ..runtime.prepared import PreparedFilters, prepare_filters
 from . import ops
 from .functional import pair
 

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import tuned
-from ..devices import find
 from ..networks import convolutions
-from ..shape import ConvShape
+from ..planning import records
+from ..problem.shape import ConvShape
+from ..runtime.devices import find
 from . import conv2d, ops, replace
 from .networks import Network
 
@@ -45,7 +45,7 @@ class Bench:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         facts: Any = find.gpu(ordinal)
-        self.about = {"gpu": facts.name, "driver": facts.facts()["driver"], "library": tuned.library(),
+        self.about = {"gpu": facts.name, "driver": facts.facts()["driver"], "library": records.library(),
                       "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
 
     def network(self, name: str, n: int, training: bool, modes: Sequence[str] = MODES) -> Iterator[dict[str, Any]]:

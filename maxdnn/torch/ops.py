@@ -14,16 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import engine, problem, tuned
-from ..arguments import unaligned
-from ..arrays import FLOAT_BYTES, ArrayView
-from ..choose import chip_of, choose
-from ..devices import find
-from ..devices.protocol import TEXTURE_ALIGNMENT
 from ..errors import ShapeError
-from ..plans import Plan
-from ..problem import Problem
-from ..shape import ConvShape
+from ..planning import records
+from ..planning.plan import Plan
+from ..planning.select import chip_of, choose
+from ..problem import problem
+from ..problem.operands import FLOAT_BYTES, ArrayView
+from ..problem.problem import Problem
+from ..problem.shape import ConvShape
+from ..runtime import engine
+from ..runtime.arguments import unaligned
+from ..runtime.devices import find
+from ..runtime.devices.protocol import TEXTURE_ALIGNMENT
 
 REMEMBERED = 1024  # calls whose plans are found without asking for them
 _ONE = {"alpha": np.float32(1)}
@@ -287,7 +289,7 @@ def _forget() -> None:
     _eager.clear()
 
 
-tuned.changed.append(_forget)
+records.changed.append(_forget)
 
 
 def device_of(where: int) -> tuple[Any, int]:

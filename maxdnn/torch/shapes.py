@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..shape import ConvShape
+from ..problem.shape import ConvShape
 from .functional import _named_padding, why_not
 
 

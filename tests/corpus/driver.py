@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from maxdnn.devices.protocol import Dim3, Texture
+from maxdnn.runtime.devices.protocol import Dim3, Texture
 from tests.corpus.runner import Array
 
 _FORMAT_FLOAT, _RESOURCE_LINEAR = 0x20, 2  # CU_AD_FORMAT_FLOAT, CU_RESOURCE_TYPE_LINEAR

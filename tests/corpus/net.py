@@ -81,7 +81,7 @@ def compiled(seeds: Sequence[int]) -> bytes:
 
 
 def on_device(gpu: Any, cubin: bytes, seeds: Sequence[int]) -> dict[int, Array | str]:
-    """What every program writes on a device (maxdnn.devices.protocol); the error's words where it fails."""
+    """What every program writes on a device (maxdnn.runtime.devices.protocol); the error's words where it fails."""
     module = gpu.load(cubin)
     words, out = gpu.alloc(16 * THREADS * BLOCKS), gpu.alloc(4 * WORDS)
     found: dict[int, Array | str] = {}

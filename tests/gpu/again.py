@@ -9,7 +9,7 @@ Exits with 1 if something differs."""
 import argparse
 import sys
 
-from maxdnn.cubins import HOPPER
+from maxdnn.build.cubins import HOPPER
 from tests.gpu import mutants
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     plans = mutants.reached(args.kernels)
     if not plans:
         parser.error(f"--kernels must be part of the name of a kernel of {HOPPER} (got {args.kernels!r})")
-    from maxdnn.devices import cuda as gpus
+    from maxdnn.runtime.devices import cuda as gpus
     found = differing(mutants.Stand(gpus.device(0), plans), plans, args.runs)
     print(*found, f"{len(plans)} kernels, {sum(map(len, plans.values()))} plans, {args.runs} runs: {len(found)} differ",
           sep="\n")

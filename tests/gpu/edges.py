@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from maxdnn.devices.protocol import Device
+from maxdnn.runtime.devices.protocol import Device
 from tests.maxas import tool
 
 # x is R4, y is R5; the result R10, or R10 and R11, which are zero before.

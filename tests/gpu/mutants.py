@@ -31,20 +31,21 @@ from unittest.mock import patch
 
 import numpy as np
 
-from maxdnn import cubin, engine
-from maxdnn.check import check_hazards
+from maxdnn import cubin
+from maxdnn.algorithms import registry
+from maxdnn.build.cubins import HOPPER, HOPPER_FOLDER
+from maxdnn.build.cubins import cubin as built
+from maxdnn.checker import check_hazards
 from maxdnn.cubin import CubinKernel
-from maxdnn.cubins import HOPPER, HOPPER_FOLDER
-from maxdnn.cubins import cubin as built
-from maxdnn.devices.protocol import Device
 from maxdnn.errors import ShapeError
-from maxdnn.families import registry
 from maxdnn.isa import Control, Instruction
 from maxdnn.isa.control import CONTROL_BITS, CONTROL_LSB
-from maxdnn.plans import Plan
-from maxdnn.problem import LAYOUTS, Problem, data, filters, forward, product
+from maxdnn.planning.plan import Plan
+from maxdnn.problem.problem import LAYOUTS, Problem, data, filters, forward, product
+from maxdnn.problem.shape import ConvShape
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices.protocol import Device
 from maxdnn.selftest.kernels import GuardError, outcome
-from maxdnn.shape import ConvShape
 
 KINDS = ("wait", "write barrier", "read barrier", "no stall", "stall", "reuse")
 _PATIENCE = 10.0  # seconds without a word from a process
@@ -213,7 +214,7 @@ class Stand:
 
 def serve(folder: str, runs: int, numbers: Sequence[int]) -> None:
     """Judge some mutants, one line each before and after."""
-    from maxdnn.devices import cuda as gpus
+    from maxdnn.runtime.devices import cuda as gpus
     kernels, every = pickle.loads((pathlib.Path(folder) / _JOB).read_bytes())
     stand = Stand(gpus.device(0), kernels)
     for number in numbers:

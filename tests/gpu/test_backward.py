@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from maxdnn import conv_bprop_bias, plan
-from maxdnn.families import classes
-from maxdnn.problem import data
+from maxdnn.algorithms.dgrad_strided import maxwell as dgrad_strided
+from maxdnn.problem.problem import data
 from tests import test_backward as backward
+from tests.algorithms.test_dgrad_strided import served
 from tests.gpu.test_gpu import Guarded, device  # noqa: F401
 from tests.sass import test_filters_sm90 as native
-from tests.test_classes import served
 
 pytestmark = pytest.mark.gpu
 CHUNKS = 20
@@ -43,12 +43,12 @@ def test_random_problems_match_float64_and_touch_nothing_else(device, chunk):  #
         check(device, *case(number), number)
 
 
-@pytest.mark.parametrize("spec", classes.KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", dgrad_strided.KERNELS, ids=lambda spec: spec.name)
 def test_random_problems_by_classes_of_pixels(device, spec):  # noqa: F811
     for number in range(EACH):
         rng = random.Random(f"{spec.name} {number}")
         shape, layout = served(rng)
-        names = classes.candidates(data(shape, layout=layout))
+        names = dgrad_strided.candidates(data(shape, layout=layout))
         kernel = rng.choice([name for name in names if name.split("_split")[0] == spec.name])
         beta = rng.choice([0.0, 0.0, -1.5])
         check(device, plan(shape, layout=layout, kernel=kernel, kind="data", adds_out=beta != 0), 1.0, beta, number)

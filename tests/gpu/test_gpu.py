@@ -8,7 +8,7 @@ import pytest
 import maxdnn
 from maxdnn.layers import LAYERS
 from maxdnn.reference import conv_reference, reference_rows, relative_error
-from tests import test_families as families
+from tests.algorithms import test_families as families
 
 pytestmark = pytest.mark.gpu
 
@@ -19,7 +19,7 @@ POISON = np.float32(-7.25)
 
 @pytest.fixture(scope="session")
 def device():
-    from maxdnn.devices import cuda as gpu
+    from maxdnn.runtime.devices import cuda as gpu
     device = gpu.device(0)
     print(f"\nrunning on {device.name}, compute capability {device.capability}, native cubins: {device.native}")
     return device
@@ -155,7 +155,7 @@ def test_two_gpus_work_side_by_side_and_do_not_mix(device):
     import pycuda.driver as cuda
     from pycuda import gpuarray
 
-    from maxdnn.devices import cuda as gpu
+    from maxdnn.runtime.devices import cuda as gpu
     if cuda.Device.count() < 2:
         pytest.skip("this machine has one GPU")
     rng = np.random.default_rng(6)
@@ -176,7 +176,7 @@ def test_two_gpus_work_side_by_side_and_do_not_mix(device):
 
 @pytest.mark.parametrize("chunk", range(10))
 def test_random_problems_by_a_random_candidate(device, chunk):
-    """The problems of tests/test_families.py, here in device memory between guard zones."""
+    """The problems of tests/algorithms/test_families.py, here in device memory between guard zones."""
     for number in range(chunk, families.PROBLEMS, 10):
         rng = random.Random(20160000 + number)
         shape, layout, asked = families.draw(rng), rng.choice(families.LAYOUTS), families.options(rng)

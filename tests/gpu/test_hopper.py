@@ -2,7 +2,7 @@
 
 import pytest
 
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests.gpu import edges
 
 pytestmark = pytest.mark.gpu
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def device():
-    from maxdnn.devices import cuda
+    from maxdnn.runtime.devices import cuda
     found = cuda.device(0)
     if found.capability != (9, 0):
         pytest.skip("machine code of sm_90")

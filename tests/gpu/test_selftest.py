@@ -2,8 +2,8 @@
 
 import pytest
 
+from maxdnn.algorithms.registry import kernels
 from maxdnn.cli import main
-from maxdnn.families.registry import kernels
 from maxdnn.selftest import report
 
 pytestmark = pytest.mark.gpu

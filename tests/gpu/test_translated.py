@@ -4,8 +4,8 @@ lose. `pytest -m gpu tests/gpu` where pycuda and a GPU are."""
 import numpy as np
 import pytest
 
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
+from maxdnn.runtime.devices.protocol import Texture
 from tests.corpus import net
 from tests.gpu.programs import compiled, compiled_net
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def device():
-    from maxdnn.devices import cuda
+    from maxdnn.runtime.devices import cuda
     found = cuda.device(0)
     if found.native:
         pytest.skip("this GPU runs the cubins themselves")

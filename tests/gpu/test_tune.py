@@ -5,10 +5,11 @@ import time
 import pytest
 
 import maxdnn
-from maxdnn import ConvShape, tuned
-from maxdnn.choose import choose
-from maxdnn.measure import Runner, Stopwatch
-from maxdnn.problem import forward
+from maxdnn import ConvShape
+from maxdnn.planning import records
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import forward
+from maxdnn.runtime.measure import Runner, Stopwatch
 from maxdnn.tune import tune
 
 pytestmark = pytest.mark.gpu
@@ -16,12 +17,12 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture
 def device(tmp_path, monkeypatch):
-    from maxdnn.devices import cuda
+    from maxdnn.runtime.devices import cuda
     monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path))
     monkeypatch.setenv("MAXDNN_TUNED", "1")
-    tuned._recalled.cache_clear()
+    records._recalled.cache_clear()
     yield cuda.device(0)
-    tuned._recalled.cache_clear()
+    records._recalled.cache_clear()
 
 
 def test_the_stopwatch_leaves_the_host_out(device):

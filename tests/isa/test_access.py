@@ -4,7 +4,7 @@ stand on it. The list is written by hand from the meaning of the instructions; t
 import pytest
 
 from maxdnn import cubin
-from maxdnn.assemble import assemble
+from maxdnn.build.assemble import assemble
 from maxdnn.isa import Instruction
 from tests.corpus import compiler
 

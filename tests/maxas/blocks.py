@@ -17,9 +17,9 @@ import numpy as np
 
 from maxdnn import cubin
 from maxdnn.cubin import CubinKernel
-from maxdnn.devices.protocol import Texture
-from tests.check.delayed import launch
-from tests.check.delayedmemory import Memory, Runaway
+from maxdnn.runtime.devices.protocol import Texture
+from tests.checker.delayed import launch
+from tests.checker.delayedmemory import Memory, Runaway
 from tests.maxas import tool
 
 THREADS = 8

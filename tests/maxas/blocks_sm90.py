@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from maxdnn import cubin
-from maxdnn.check import Finding, check_hazards
-from maxdnn.emu import VirtualGpu
+from maxdnn.checker import Finding, check_hazards
+from maxdnn.emulator import VirtualGpu
 from tests.maxas import blocks, tool
 from tests.maxas.blocks import INDEX, POOLED, SHARED, Line
 

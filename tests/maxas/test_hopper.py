@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maxdnn import cubin
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests import oracles
 from tests.corpus import cases, compiler
 from tests.maxas.tool import again, assemble, maxas

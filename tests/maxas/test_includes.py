@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from maxdnn.assemble import MAXAS, assemble, files
+from maxdnn.build.assemble import MAXAS, assemble, files
 from maxdnn.errors import AssemblyError
 from tests.maxas import tool
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from maxdnn import cubin
-from maxdnn.assemble import assemble, interface
+from maxdnn.build.assemble import assemble, interface
 from maxdnn.errors import CubinError
 from tests import oracles
 from tests.maxas import tool

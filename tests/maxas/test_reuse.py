@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from maxdnn import cubin
-from maxdnn.check.advice import _kept
-from maxdnn.check.effects import all_effects
+from maxdnn.checker.advice import _kept
+from maxdnn.checker.effects import all_effects
 from maxdnn.isa import TABLE
-from maxdnn.sim import columns
-from maxdnn.sim.operand import touch
+from maxdnn.simulator import columns
+from maxdnn.simulator.operand import touch
 from tests.maxas import tool
 
 READS = 40

@@ -310,7 +310,7 @@ def test_scheduling_fills_the_wait_for_a_slow_result(tmp_path: Path) -> None:
     ("LDC R4, c[0x3][R0]", 4), ("LDS R4, [R0]", 4), ("DADD R4, R0, R0", 4), ("LDG R4, [R0]", 2), ("MUFU.RCP R4, R0", 2),
     ("TLD.LZ.T R4, R0, RZ, 0x51, 1D, 0xf", 2), ("FADD R4, R0, R0", 6)])
 def test_an_operand_may_be_made_as_late_as_it_is_read(tmp_path: Path, use: str, cycles: int) -> None:
-    """The least distances the vendor's compiler keeps (maxdnn/check/latencies.json)."""
+    """The least distances the vendor's compiler keeps (maxdnn/checker/latencies.json)."""
     code = "--:-:-:-:1" if use.startswith("FADD") else "--:-:1:-:1"
     body = (f"<SCHEDULE_BLOCK>\n--:-:-:-:1 FADD R0, R8, R9;\n{code} {use};\n</SCHEDULE_BLOCK>\n"
             "01:-:-:-:f EXIT;\n")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from maxdnn import cli, networks
-from maxdnn.commands import bench as command
+from maxdnn.cli import bench as command
 from maxdnn.torch import measure
 from maxdnn.torch.networks import Network
 

@@ -15,8 +15,10 @@ from torch.nn import functional as F
 
 import maxdnn
 import maxdnn.torch as mt
-from maxdnn import choose, engine, problem
-from maxdnn.devices import find
+from maxdnn.planning import select
+from maxdnn.problem import problem
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices import find
 from maxdnn.torch import kept_filters, ops
 from maxdnn.torch.networks import Network
 
@@ -363,7 +365,7 @@ def test_host_time_of_a_ready_call(n, c, hw, k, rs):
     x, w = torch.rand(n, c, hw, hw, device=CUDA), torch.rand(k, c, rs, rs, device=CUDA)
     shape = maxdnn.ConvShape(n, c, hw, hw, k, rs, rs)
     device = find.gpu(0)
-    plan = choose.choose(problem.forward(shape, layout="NCHW"), device.chip)
+    plan = select.choose(problem.forward(shape, layout="NCHW"), device.chip)
     out = torch.empty(plan.array_shapes()["out"], device=CUDA)
     most = 20 + 6 * len(plan.launches)
     with torch.inference_mode():

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from maxdnn import ConvShape, tuned
+from maxdnn import ConvShape
 from maxdnn.errors import ShapeError
+from maxdnn.planning import records
 from maxdnn.torch import ops
 from maxdnn.torch.shapes import layers
 from maxdnn.tune import tune
@@ -16,9 +17,9 @@ from tests.card import Card
 def place(tmp_path, monkeypatch):
     monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path))
     monkeypatch.setenv("MAXDNN_TUNED", "1")
-    tuned._recalled.cache_clear()
+    records._recalled.cache_clear()
     yield
-    tuned._recalled.cache_clear()
+    records._recalled.cache_clear()
 
 
 def test_every_layer_that_runs_is_found_with_the_size_it_runs_at():

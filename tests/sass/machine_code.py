@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from maxdnn.build.cubins import cubin
+from maxdnn.build.interface import KernelSpec
 from maxdnn.cubin import CubinKernel, read
-from maxdnn.cubins import cubin
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
+from maxdnn.emulator.trace import WarpTrace
 from maxdnn.isa import Instruction
-from maxdnn.kernels import KernelSpec
-from maxdnn.plans import Launch, Plan
-from maxdnn.trace import WarpTrace
+from maxdnn.planning.plan import Launch, Plan
+from maxdnn.runtime.devices.protocol import Texture
 
 
 def built(spec: KernelSpec, arch: str = "sm_52") -> CubinKernel:

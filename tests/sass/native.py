@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from maxdnn import cubin, engine
-from maxdnn.arrays import view
-from maxdnn.check import check_cubin
-from maxdnn.chips import Chip, preset
-from maxdnn.choose import choose
-from maxdnn.cubins import cubin as built
+from maxdnn import cubin
+from maxdnn.build.cubins import cubin as built
+from maxdnn.checker import check_cubin
 from maxdnn.errors import ShapeError
+from maxdnn.planning.cost import Chip, preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.operands import view
+from maxdnn.runtime import engine
 from tests.contract import run_plan
 
 H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")

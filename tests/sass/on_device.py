@@ -6,11 +6,11 @@ from math import ceil
 
 import numpy as np
 
-from maxdnn.cubins import cubin
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu.gpu import VirtualGpu
-from maxdnn.families.direct import OUT_OF_RANGE, TILE_ELEMENTS
-from maxdnn.kernels import KernelSpec
+from maxdnn.algorithms.paper.maxwell import OUT_OF_RANGE, TILE_ELEMENTS
+from maxdnn.build.cubins import cubin
+from maxdnn.build.interface import KernelSpec
+from maxdnn.emulator.gpu import VirtualGpu
+from maxdnn.runtime.devices.protocol import Texture
 
 GUARD = 64  # floats on either side
 POISON = np.float32(-7.25e33)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from maxdnn.algorithms.registry import kernels
+from maxdnn.build.cubins import architectures, cubin
 from maxdnn.cubin import read
-from maxdnn.cubins import architectures, cubin
-from maxdnn.families.registry import kernels
 
 from .machine_code import built
 

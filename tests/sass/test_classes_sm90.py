@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.chips import Chip, preset
-from maxdnn.choose import choose
-from maxdnn.devices import find
+from maxdnn.algorithms.dgrad_strided import few_channels
+from maxdnn.algorithms.dgrad_strided import sm90 as dgrad_strided_sm90
+from maxdnn.algorithms.dgrad_strided.sm90 import KERNELS
 from maxdnn.errors import ShapeError
-from maxdnn.families import blocks, classes_sm90
-from maxdnn.families.classes_sm90 import KERNELS
-from maxdnn.problem import data
+from maxdnn.planning.cost import Chip, preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import data
+from maxdnn.runtime.devices import find
 from tests.test_backward import check as against_float64
 
 from .native import H200, check_code, run
@@ -35,7 +36,7 @@ def random_problem(rng: np.random.Generator):
                           tuple(dilation), group)
         problem = data(shape, layout=str(rng.choice(["NCHW", "NCHW", "CHWN"])), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=("out", "gradients")[:2 * int(rng.integers(0, 2))])
-        if classes_sm90.refuses(problem) is None:
+        if dgrad_strided_sm90.refuses(problem) is None:
             return problem
 
 
@@ -43,7 +44,7 @@ def random_problem(rng: np.random.Generator):
 def test_random_gradients_are_right_and_write_nothing_else(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem, spec = random_problem(rng), KERNELS[seed % len(KERNELS)]
-    names = [name for name in classes_sm90.candidates(problem) if name.split("_split")[0] == spec.name]
+    names = [name for name in dgrad_strided_sm90.candidates(problem) if name.split("_split")[0] == spec.name]
     plan = choose(problem, preset(), str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)
@@ -61,7 +62,7 @@ def test_gradients_of_pixels_with_and_without_taps_against_float64(kernel: str) 
 def test_first_layers_compute_blocks_of_pixels_by_machine_code() -> None:
     for shape in (ConvShape(2, 3, 19, 21, 16, 5, 5, 2, 1), ConvShape(2, 3, 9, 9, 16, 3, 3, 1, 1)):
         problem = data(shape, layout="NCHW")
-        names = [name for name in blocks.candidates(problem) if "sm90_classes_K64" in name]
+        names = [name for name in few_channels.candidates(problem) if "sm90_classes_K64" in name]
         assert names[-1] == f"{names[-2]}_split2"
         for name in names[-2:]:
             made = against_float64(shape, "NCHW", "data", random.Random(1), kernel=name)
@@ -83,7 +84,7 @@ def test_what_is_not_served_is_said() -> None:
             (ConvShape(2, 8, 6, 6, 8, 3, 3), "NCHW", "a gradient without strides, which pixels_sm90 serves"),
             (ConvShape(16, 8, 6, 6, 8, 3, 3, 2), "CHWN", "layout CHWN of more than 8 images"),
             (ConvShape(2, 8, 1, 2, 8, 1, 1, stride=2, padding=1), "NCHW", "images that no tap reaches")):
-        assert classes_sm90.refuses(data(shape, layout=layout)) == what
+        assert dgrad_strided_sm90.refuses(data(shape, layout=layout)) == what
 
 
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:

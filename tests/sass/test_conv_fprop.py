@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maxdnn.families.direct import CONV_64X64, CONV_128X32, CONV_PAPER
+from maxdnn.algorithms.paper.maxwell import CONV_64X64, CONV_128X32, CONV_PAPER
 
 from .on_device import convolve
 

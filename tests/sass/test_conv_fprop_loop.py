@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from maxdnn.check import check_hazards
-from maxdnn.cubins import ARCHS, asset
-from maxdnn.families.direct import CONV_64X64, CONV_128X32, CONV_PAPER, TILE_ELEMENTS
+from maxdnn.algorithms.paper.maxwell import CONV_64X64, CONV_128X32, CONV_PAPER, TILE_ELEMENTS
+from maxdnn.build.cubins import ARCHS, asset
+from maxdnn.checker import check_hazards
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop
 from .on_device import convolve

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from maxdnn.families.direct import CONV_64X64, CONV_128X32, TILE_ELEMENTS
+from maxdnn.algorithms.paper.maxwell import CONV_64X64, CONV_128X32, TILE_ELEMENTS
 
 from .machine_code import accesses, built, main_loop, shared_passes
 from .on_device import convolve

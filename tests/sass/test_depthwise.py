@@ -3,9 +3,9 @@
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.choose import plan
-from maxdnn.families.depthwise import KERNELS, THREADS
-from maxdnn.families.depthwise_filters import KERNELS as FILTERS
+from maxdnn.algorithms.depthwise.plan import KERNELS, THREADS
+from maxdnn.algorithms.depthwise.wgrad import KERNELS as FILTERS
+from maxdnn.planning.select import plan
 
 from .machine_code import built, issue_slots, path, trace_block
 

@@ -6,14 +6,14 @@ from collections import Counter
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.choose import plan
-from maxdnn.cubins import asset
-from maxdnn.families import filters
+from maxdnn.algorithms.wgrad import plan as wgrad
+from maxdnn.build.cubins import asset
+from maxdnn.planning.select import plan
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop, path, trace_block
 
 
-@pytest.fixture(scope="module", params=filters.KERNELS, ids=lambda spec: spec.name)
+@pytest.fixture(scope="module", params=wgrad.KERNELS, ids=lambda spec: spec.name)
 def spec(request):
     return request.param
 
@@ -25,7 +25,7 @@ def loop(spec):
 
 def slots(spec, shape):
     """Of the first block's warps for a layer, split or not."""
-    layout = "CHWN" if spec is filters.FILTERS_K else "NCHW"
+    layout = "CHWN" if spec is wgrad.FILTERS_K else "NCHW"
     made = plan(shape, layout=layout, kernel=spec.name, kind="filters")
     return {issue_slots(path(built(spec), trace)) for trace in trace_block(made, spec).warps}
 

@@ -9,23 +9,23 @@ from collections import Counter
 import pytest
 
 from maxdnn import ConvShape, cubin
-from maxdnn.check import check_cubin
-from maxdnn.chips import preset
-from maxdnn.choose import choose
-from maxdnn.cubins import asset
-from maxdnn.cubins import cubin as built
-from maxdnn.families import filters as texels
-from maxdnn.families import filters_nchw
+from maxdnn.algorithms.wgrad import plan as texels
+from maxdnn.algorithms.wgrad import sm90_nchw as wgrad_nchw
+from maxdnn.build.cubins import asset
+from maxdnn.build.cubins import cubin as built
+from maxdnn.checker import check_cubin
 from maxdnn.layers import LAYERS
-from maxdnn.problem import filters
-from tests.check.test_shared import barriers, judged, without_barrier
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import filters
+from tests.algorithms.test_families import draw
+from tests.checker.test_shared import barriers, judged, without_barrier
 from tests.test_backward import CORNERS, check, families_of
-from tests.test_families import draw
 
 from .native import ANOTHER, H200
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
-NATIVE = (*texels.NATIVE, *filters_nchw.KERNELS)
+NATIVE = (*texels.NATIVE, *wgrad_nchw.KERNELS)
 
 
 def random_problem(number: int):
@@ -35,7 +35,7 @@ def random_problem(number: int):
     while True:
         shape, layout, beta = draw(rng), rng.choice(("CHWN", "NCHW")), rng.choice([0.0, 0.0, -1.5])
         problem = filters(shape, layout=layout, reads_out=beta != 0)
-        found = families_of([name for family in (texels, filters_nchw) if family.FAMILY.refuses(problem) is None
+        found = families_of([name for family in (texels, wgrad_nchw) if family.FAMILY.refuses(problem) is None
                              for name in family.candidates(problem)])
         if spec.name in found and shape.flops < 2e7:
             return shape, layout, beta, rng.choice(found[spec.name]), rng
@@ -52,7 +52,7 @@ def test_random_layers_are_right_and_write_nothing_else(number: int) -> None:
 def test_corners(name) -> None:
     """By a kernel for either layout, and by one for N,C,H,W as it lies."""
     rng = random.Random(name)
-    for layout, family in (("CHWN", texels), ("NCHW", filters_nchw)):
+    for layout, family in (("CHWN", texels), ("NCHW", wgrad_nchw)):
         problem = filters(CORNERS[name], layout=layout)
         if family.FAMILY.refuses(problem):
             assert "padding of filters 17x18 of more than 16" in family.FAMILY.refuses(problem)

@@ -6,17 +6,18 @@ from collections import Counter
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.choose import plan
+from maxdnn.algorithms.dgrad_strided import maxwell as dgrad_strided
+from maxdnn.algorithms.implicit_gemm import kernels as implicit_gemm_kernels
+from maxdnn.algorithms.interior.maxwell import TAPS_64X64
+from maxdnn.build.cubins import asset, cubin
 from maxdnn.cubin import read
-from maxdnn.cubins import asset, cubin
-from maxdnn.emu import ptx
-from maxdnn.families import classes, pixel_kernels
-from maxdnn.families.taps import TAPS_64X64
+from maxdnn.planning.select import plan
+from maxdnn.ptx import translate as ptx
 from tests import oracles
 
 from .machine_code import bank_conflicts, built, issue_slots, main_loop, path, trace_block
 
-SPECS = (*pixel_kernels.KERNELS, *classes.KERNELS, TAPS_64X64)
+SPECS = (*implicit_gemm_kernels.KERNELS, *dgrad_strided.KERNELS, TAPS_64X64)
 
 
 @pytest.fixture(scope="module", params=SPECS, ids=lambda spec: spec.name)
@@ -36,7 +37,7 @@ def each_tap(spec):
 def tile_plan(spec):
     """Three iterations of one full tile."""
     (j, k), turned = spec.tile, getattr(spec, "turned", False)
-    if spec in classes.KERNELS:
+    if spec in dgrad_strided.KERNELS:
         return plan(ConvShape(j, k, 1, 1, 24, 1, 1), kernel=spec.name, kind="data")
     shape = ConvShape(j // 4, 6, 1, 1, k, 2, 2, padding=1) if each_tap(spec) else ConvShape(j, 24, 1, 1, k, 1, 1)
     return plan(shape, layout="NCHW" if turned else "CHWN", kernel=spec.name)
@@ -57,7 +58,7 @@ def test_floating_point_takes_97_percent_of_the_issue_slots(spec, loop):
     """Where the taps of each element are tested, and where two coordinates of filters are needed, a little less; least
     where a thread fetches for two pixels."""
     assert Counter(inst.opcode for inst in loop)["FFMA"] == 512
-    if spec in classes.KERNELS:  # addresses of 64 bits
+    if spec in dgrad_strided.KERNELS:  # addresses of 64 bits
         least = {(64, 64): 0.953, (64, 32): 0.925, (128, 128): 0.97}[spec.tile]
         assert 512 / issue_slots(loop) >= least
         return
@@ -65,7 +66,7 @@ def test_floating_point_takes_97_percent_of_the_issue_slots(spec, loop):
     assert 512 / issue_slots(loop) >= least
 
 
-@pytest.mark.parametrize("spec", pixel_kernels.KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", implicit_gemm_kernels.KERNELS, ids=lambda spec: spec.name)
 def test_the_loop_of_the_pixel_kernels_is_512_multiplications_and_what_a_tile_needs(spec):
     mix = Counter(inst.opcode for inst in main_loop(built(spec)))
     threads = 32 * spec.warps
@@ -77,7 +78,7 @@ def test_the_loop_of_the_pixel_kernels_is_512_multiplications_and_what_a_tile_ne
                            "STS": stores, "IADD": texels + max(1, filters // 2) + 1, "LOP": 4 + tests})
 
 
-@pytest.mark.parametrize("spec", classes.KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", dgrad_strided.KERNELS, ids=lambda spec: spec.name)
 def test_the_loop_of_the_class_kernels_steps_and_exchanges(spec):
     """Steps of the bases, the addresses but those of each pixel's first channel and of the first filters, 64 bits
     each, a step of what is left, four exchanges of buffers."""
@@ -87,7 +88,7 @@ def test_the_loop_of_the_class_kernels_steps_and_exchanges(spec):
                            "STS": texels + filters, "IADD": 2 * (texels + filters) + 1, "LOP": 4})
 
 
-@pytest.mark.parametrize("spec", [x for x in pixel_kernels.KERNELS if x.tile[1] == 32], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [x for x in implicit_gemm_kernels.KERNELS if x.tile[1] == 32], ids=lambda spec: spec.name)
 def test_registers_of_a_translation_are_those_that_the_vendor_takes(spec):
     data = cubin(spec.source.removesuffix(".sass"), "sm_52")
     made = oracles.ptxas(ptx.translate(read(data), "sm_90"), "sm_90")
@@ -97,7 +98,7 @@ def test_registers_of_a_translation_are_those_that_the_vendor_takes(spec):
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7])
-@pytest.mark.parametrize("spec", pixel_kernels.KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", implicit_gemm_kernels.KERNELS, ids=lambda spec: spec.name)
 def test_first_layers_multiply_what_there_is_and_no_more(spec, channels):
     """3 x 3 filters over few channels are 9 to 63 elements, of which the loop takes 8 at a time."""
     if spec.turned and channels != 4:

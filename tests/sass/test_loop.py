@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from maxdnn.check import check_cubin
+from maxdnn.checker import check_cubin
 from maxdnn.cubin import read
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests.maxas.tool import ROOT, assemble, maxas
 
 from .machine_code import bank_conflicts

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from maxdnn.devices import find
-from maxdnn.plans import Plan
+from maxdnn.planning.plan import Plan
+from maxdnn.runtime.devices import find
 from tests.gpu import again, mutants
 
 

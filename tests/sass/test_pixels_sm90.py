@@ -6,14 +6,15 @@ import os
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, engine
-from maxdnn.arrays import view
-from maxdnn.chips import Chip, preset
-from maxdnn.choose import choose
-from maxdnn.devices import find
-from maxdnn.families import pixels_sm90
-from maxdnn.families.pixels_sm90 import KERNELS, OF_MATRICES, Waves
-from maxdnn.problem import data, forward
+from maxdnn import ConvShape
+from maxdnn.algorithms.implicit_gemm import sm90 as implicit_gemm_sm90
+from maxdnn.algorithms.implicit_gemm.sm90 import KERNELS, OF_MATRICES, Waves
+from maxdnn.planning.cost import Chip, preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.operands import view
+from maxdnn.problem.problem import data, forward
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices import find
 from tests.contract import run_plan
 
 from .native import H200, check_code, check_taken_there_alone, run
@@ -42,7 +43,7 @@ def served(rng: np.random.Generator, elements: bool, unaligned: tuple[str, ...] 
                        reads_out=bool(rng.integers(0, 3) == 0), unaligned=unaligned, **ending)
         s = problem.shape
         channels = (s.C if kind is forward else s.K) // s.groups
-        if pixels_sm90.refuses(problem) is None and elements == bool(channels % 8):
+        if implicit_gemm_sm90.refuses(problem) is None and elements == bool(channels % 8):
             return problem
 
 
@@ -53,7 +54,7 @@ def served_of_one_tap(rng: np.random.Generator):
         shape = ConvShape(s.N, s.C, s.H, s.W, s.K, 1, 1, s.stride, int(rng.integers(0, 2)), 1, s.groups)
         problem = forward(shape, layout="NCHW", bias=bool(rng.integers(0, 2)), activation=rng.choice([None, "relu"]),
                           reads_out=bool(rng.integers(0, 3) == 0), unaligned=("out", "images"))
-        if pixels_sm90.refuses(problem) is None:
+        if implicit_gemm_sm90.refuses(problem) is None:
             return problem
 
 
@@ -62,10 +63,10 @@ def test_random_layers_are_right_and_write_nothing_else(seed: int, monkeypatch) 
     """Every other one as if for a chip with one SM, whose waves leave tails."""
     rng = np.random.default_rng(seed)
     spec = KERNELS[seed // 2 % len(KERNELS)]
-    monkeypatch.setattr(pixels_sm90, "_SMS", 1 + 131 * (seed % 2))
+    monkeypatch.setattr(implicit_gemm_sm90, "_SMS", 1 + 131 * (seed % 2))
     unaligned = ("out", "images", "gradients")[:3 * (seed % 2)]
     problem = served_of_one_tap(rng) if spec in OF_MATRICES else served(rng, spec.elements, unaligned)
-    names = [name for name in pixels_sm90.candidates(problem) if name.split("_tail")[0].split("_split")[0] == spec.name]
+    names = [name for name in implicit_gemm_sm90.candidates(problem) if name.split("_tail")[0].split("_split")[0] == spec.name]
     plan = choose(problem, preset(), names[-1] if names[-1].endswith("tail") else str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.chips import preset
-from maxdnn.choose import choose
-from maxdnn.devices import find
-from maxdnn.families import pointwise
-from maxdnn.families.product import NATIVE
-from maxdnn.problem import data, forward
+from maxdnn.algorithms.gemm import pointwise
+from maxdnn.algorithms.gemm.plan import NATIVE
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import data, forward
+from maxdnn.runtime.devices import find
 
 from .native import H200, run
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from maxdnn.chips import preset
-from maxdnn.choose import choose
-from maxdnn.cubins import asset
-from maxdnn.families.product import GROUP, KERNELS
-from maxdnn.problem import product
+from maxdnn.algorithms.gemm.plan import GROUP, KERNELS
+from maxdnn.build.cubins import asset
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import product
 
 from .machine_code import accesses, bank_conflicts, built, issue_slots, main_loop, shared_passes, trace_block
 

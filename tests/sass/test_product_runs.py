@@ -7,17 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from maxdnn import engine
-from maxdnn.arrays import view
-from maxdnn.cubins import asset, cubin
-from maxdnn.devices import find
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu
-from maxdnn.families import product as family
-from maxdnn.families.toomcook import in_parts
-from maxdnn.plans import make
-from maxdnn.problem import product
-from maxdnn.shape import ProductShape
+from maxdnn.algorithms.gemm import plan as family
+from maxdnn.algorithms.winograd.toomcook import in_parts
+from maxdnn.build.cubins import asset, cubin
+from maxdnn.emulator import VirtualGpu
+from maxdnn.planning.plan import make
+from maxdnn.problem.operands import view
+from maxdnn.problem.problem import product
+from maxdnn.problem.shape import ProductShape
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices import find
+from maxdnn.runtime.devices.protocol import Texture
 from tests.contract import run_plan
 
 from .machine_code import built, issue_slots

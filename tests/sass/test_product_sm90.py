@@ -8,19 +8,20 @@ import struct
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, cubin, engine
-from maxdnn.arrays import view
-from maxdnn.check import check_cubin
-from maxdnn.chips import preset
-from maxdnn.choose import choose
-from maxdnn.cubins import cubin as built
-from maxdnn.devices import find
+from maxdnn import ConvShape, cubin
+from maxdnn.algorithms.gemm import plan as family
+from maxdnn.algorithms.gemm.plan import NATIVE, ProductKernel
+from maxdnn.build.cubins import cubin as built
+from maxdnn.checker import check_cubin
 from maxdnn.errors import ShapeError
-from maxdnn.families import product as family
-from maxdnn.families.product import NATIVE, ProductKernel
 from maxdnn.isa import hopper
-from maxdnn.plans import Plan
-from maxdnn.problem import forward, product
+from maxdnn.planning.cost import preset
+from maxdnn.planning.plan import Plan
+from maxdnn.planning.select import choose
+from maxdnn.problem.operands import view
+from maxdnn.problem.problem import forward, product
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices import find
 from tests.contract import run_plan
 from tests.corpus import compiler
 

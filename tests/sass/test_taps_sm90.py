@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, cubin
-from maxdnn.check import check_cubin
-from maxdnn.chips import preset
-from maxdnn.choose import choose
-from maxdnn.cubins import cubin as built
-from maxdnn.devices import find
-from maxdnn.families import taps_sm90
-from maxdnn.families.taps_sm90 import KERNELS
+from maxdnn.algorithms.interior import sm90 as interior_sm90
+from maxdnn.algorithms.interior.sm90 import KERNELS
+from maxdnn.build.cubins import cubin as built
+from maxdnn.checker import check_cubin
 from maxdnn.layers import LAYERS
-from maxdnn.problem import data, forward
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import data, forward
+from maxdnn.runtime.devices import find
 
 from .native import H200, check_code, check_taken_there_alone, run
 
@@ -43,7 +43,7 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
         ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
         problem = kind(shape, layout=rng.choice(["CHWN", "CHWN", "NCHW"]), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=unaligned, **ending)
-        if taps_sm90.refuses(problem) is None:
+        if interior_sm90.refuses(problem) is None:
             return problem
 
 
@@ -55,7 +55,7 @@ def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
     while spec.elements != bool(problem.shape.C // problem.shape.groups % 8 if problem.kind == "forward"
                                 else problem.shape.K // problem.shape.groups % 8):
         problem = served(rng, not spec.elements, ("out",) * (seed % 2))
-    tails = [name for name in taps_sm90.candidates(problem) if name.startswith(f"{spec.name}_split")]
+    tails = [name for name in interior_sm90.candidates(problem) if name.startswith(f"{spec.name}_split")]
     plan = choose(problem, preset(), tails[0] if tails and seed % 3 else spec.name)
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.choose import plan
+from maxdnn.algorithms.winograd.plan import KERNELS, OF_GRADIENTS
+from maxdnn.algorithms.winograd.toomcook import TABLE, matrices
+from maxdnn.build.cubins import asset
 from maxdnn.cli import main
-from maxdnn.cubins import asset
-from maxdnn.families.toomcook import TABLE, matrices
-from maxdnn.families.winograd import KERNELS, OF_GRADIENTS
+from maxdnn.planning.select import plan
 
 from .machine_code import accesses, built, issue_slots, path, trace_block
 

@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 
-from maxdnn import ConvShape, timing
-from maxdnn.chips import preset
-from maxdnn.choose import plan
-from maxdnn.cubins import asset
-from maxdnn.families.winograd_fused import GROUP, HALVES, KERNELS
+from maxdnn import ConvShape
+from maxdnn.algorithms.winograd.fused import GROUP, HALVES, KERNELS
+from maxdnn.build.cubins import asset
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import plan
+from maxdnn.simulator import timing
 
 from .machine_code import accesses, built, issue_slots, loops, path, shared_passes, trace_block
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from maxdnn.cubin import Cubin, CubinKernel, Param
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from maxdnn.isa import PT, RZ, TABLE, Control, Guard, Instruction, Operand, Row, decode, encode
 from maxdnn.isa.control import join_control_word
 

@@ -4,7 +4,7 @@ calls, jumps through registers. What has no published meaning ends in a fault th
 import numpy as np
 import pytest
 
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import EmulationFault
 from maxdnn.isa import Guard
 from tests.semantics.bench import lane_addresses, load, make

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from maxdnn.isa import TABLE
 from tests.corpus import exact
 from tests.corpus.runner import ANY_NAN

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from tests.semantics.bench import lane_addresses, load, make
 
 BLOCK, GRID = 96, 5

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from maxdnn.devices.protocol import Texture
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 from maxdnn.isa import TABLE
+from maxdnn.runtime.devices.protocol import Texture
 from tests.semantics.bench import BLOCK, CONSTANTS, lane_addresses, load, make
 
 GRID, TEXELS = 40, 1000

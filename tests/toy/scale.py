@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from maxdnn.chips import Work
-from maxdnn.families.family import Family, seen
-from maxdnn.kernels import KernelSpec
-from maxdnn.plans import Launch, make
-from maxdnn.problem import Operand, Problem
+from maxdnn.algorithms.spec import Family, seen
+from maxdnn.build.interface import KernelSpec
+from maxdnn.planning.cost import Work
+from maxdnn.planning.plan import Launch, make
+from maxdnn.problem.problem import Operand, Problem
 
 SOURCE = Path(__file__).resolve().with_name("scale.sass")
 SCALE = KernelSpec("sscale", str(SOURCE), "y = factor * x. Grid: x = ceil(count / 128).")

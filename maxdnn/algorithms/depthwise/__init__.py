@@ -1,0 +1,1 @@
+"""Grouped convolution of few channels a group."""

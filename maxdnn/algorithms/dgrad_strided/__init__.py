@@ -1,0 +1,1 @@
+"""Gradients of images of strided layers, by residue phases, and of few channels."""

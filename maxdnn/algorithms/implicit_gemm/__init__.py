@@ -1,0 +1,1 @@
+"""Convolution as a matrix product whose columns are output pixels of any image."""

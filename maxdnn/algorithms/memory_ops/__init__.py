@@ -1,0 +1,1 @@
+"""Padding, transposes, sums of partial results, and the gradient of a bias."""

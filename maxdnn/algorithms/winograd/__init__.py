@@ -1,0 +1,1 @@
+"""Winograd convolution: three transforms around a batch of matrix products."""

@@ -1,0 +1,251 @@
+"""The kernels in machine code, kept inside the package: one cubin per source, which serves every architecture of its
+instruction set.
+
+Code of Maxwell and Pascal does not depend on the architecture (nothing in a cubin does but its label), so a source is
+assembled and checked once, for the oldest architecture that has its instructions, and relabelled for the others. What
+is kept is used as long as nothing it was made of has changed: the files of the source, the assembler, the instruction
+table, the rules it was checked by. A wheel brings all of it; in a source tree what is missing or out of date is made
+at first use."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ..errors import AssemblyError
+from ..runtime.files import write_whole
+
+ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
+HOPPER = "sm_90"
+HOPPER_FOLDER = "hopper"  # of the sources for it, inside sass/
+PACKAGE = Path(__file__).parents[1]
+BINARIES = PACKAGE / "kernels_bin"
+RULES = ("checker", "isa", "semantics", "cubin.py", "errors.py")
+"""What decides whether a kernel passes: the checker and what it stands on."""
+
+_TRIES = 3  # to assemble files that somebody is writing
+_FLAGS = struct.Struct("<I")
+_FLAGS_AT = 48  # of the ELF header: the architecture twice, and what does not depend on it
+
+
+def asset(folder: str) -> Path:
+    """A folder of the source tree ("sass", "tools/maxas"): from the package if installed, else beside it."""
+    return next((root / folder for root in (PACKAGE, PACKAGE.parent) if (root / folder).is_dir()),
+                PACKAGE.parent / folder)
+
+
+def sources() -> list[str]:
+    """The kernel sources by name without suffix, those in folders with the folder ("probes/delay")."""
+    sass = asset("sass")
+    return sorted(path.relative_to(sass).with_suffix("").as_posix()
+                  for pattern in ("*.sass", "probes/*.sass", f"{HOPPER_FOLDER}/*.sass") for path in sass.glob(pattern))
+
+
+def architectures(source: str) -> tuple[str, ...]:
+    """Those a source is for."""
+    return (HOPPER,) if source.startswith(f"{HOPPER_FOLDER}/") else ARCHS
+
+
+@functools.cache
+def cubin(source: str, arch: str) -> bytes:
+    """The cubin of `sass/<source>.sass` for `arch`, assembled now if there is none; a source elsewhere is given as an
+    absolute path without its suffix. Raises AssemblyError if it cannot be made: unknown source or architecture, no
+    Perl, an error in the source, a hazard in the kernel."""
+    if arch not in architectures(source):
+        raise AssemblyError(f"arch must be one of {', '.join(architectures(source))} (got {arch!r})")
+    return relabelled(_code(source), arch)
+
+
+def build_all() -> list[Path]:
+    """Every source; the files, made or found. Raises AssemblyError as `cubin` does, and where they cannot be kept."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(_code, sources()))
+    made = [_kept(source) for source in sources()]
+    missing = [path.name for path in made if not path.is_file()]
+    if missing:
+        raise AssemblyError(f"{BINARIES} must be a folder that can be written to and has room; it lacks "
+                            f"{', '.join(missing)}")
+    return made
+
+
+def relabelled(data: bytes, arch: str) -> bytes:
+    """A cubin for a later architecture than the one it was assembled for: the same bytes but for the label. Raises
+    AssemblyError for an earlier one, which may lack its instructions."""
+    sm, (flags,) = int(arch.removeprefix("sm_")), _FLAGS.unpack_from(data, _FLAGS_AT)
+    if flags & 0xFF > sm:
+        raise AssemblyError(f"the kernel needs sm_{flags & 0xFF} or later (got {arch})")
+    return data[:_FLAGS_AT] + _FLAGS.pack(flags & 0xFF00 | sm << 16 | sm) + data[_FLAGS_AT + _FLAGS.size:]
+
+
+@functools.cache
+def ingredients() -> str:
+    """A hash of everything the cubins are made from."""
+    sass = asset("sass")
+    return _digest([_rules().encode(), _tools().encode(),
+                    *_named(sass, [p for p in sass.rglob("*") if p.suffix in (".sass", ".inc")])])
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def _origin(source: str) -> Path:
+    return asset("sass") / f"{source}.sass"  # an absolute path stays as it is
+
+
+def _kept(source: str) -> Path:
+    if not Path(source).is_absolute():
+        return BINARIES / f"{source}.cubin"
+    folder = hashlib.sha256(os.fsencode(Path(source).parent)).hexdigest()[:8]
+    return BINARIES / f"{Path(source).name}.{folder}.cubin"
+
+
+@functools.cache
+def _code(source: str) -> bytes:
+    """The checked cubin of a source, for the oldest architecture that can run it."""
+    if not Path(source).is_absolute() and source not in sources():
+        raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
+    path = _kept(source)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        note, data = json.loads(path.with_suffix(".json").read_bytes()), path.read_bytes()
+        names = [str(name) for name in note["files"]]
+        if note == _note(data, names, _made_of(_origin(source).parent, names, _tools())):
+            return data
+    return _build(source, path)
+
+
+def _note(data: bytes, names: list[str], made_of: str) -> dict[str, object]:
+    """What stands beside a cubin: the files of its source, as seen from its folder, a digest of all it was made of, and
+    one of itself."""
+    return {"files": names, "made_of": made_of, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _made_of(folder: Path, names: list[str], tools: str) -> str:
+    """A hash of the files of a source and of what makes and checks it; and of whether a file stands where one of that
+    name would be looked for, too, as it might be the one that is read."""
+    paths = [folder / name for name in names]
+    others = [place / path.name for place in sorted({path.parent for path in paths}) for path in paths]
+    there = bytes(path.is_file() for path in others)
+    return _digest([_rules().encode(), tools.encode(), *_named(folder, paths), there])
+
+
+@functools.cache
+def _rules() -> str:
+    """A hash of the rules that this process checks by, and of what says how kernels are made."""
+    paths = [PACKAGE / "build" / "cubins.py", PACKAGE / "build" / "assemble.py"]
+    for name in RULES:
+        paths += [p for p in (PACKAGE / name).rglob("*") if p.suffix in (".py", ".json")] or [PACKAGE / name]
+    return _digest(_named(PACKAGE, paths))
+
+
+def _tools_now() -> str:
+    """A hash of what makes every kernel: the assembler, also one that MAXDNN_MAXAS names, and the tables it reads."""
+    tools = asset("tools/maxas")
+    parts = [*_named(tools, [*tools.glob("*.pl"), *tools.glob("lib/**/*.pm")]),
+             *_named(PACKAGE, (PACKAGE / "isa").glob("*.json"))]
+    for word in shlex.split(os.environ.get("MAXDNN_MAXAS", "")):
+        program = Path(shutil.which(word) or word)
+        parts += _named(program.parent, [program, *program.parent.glob("lib/MaxAs/*.pm")]) if program.is_file() else [
+            os.fsencode(word)]
+    return _digest(parts)
+
+
+_tools = functools.cache(_tools_now)  # what kept cubins are compared with: once in a process is enough
+
+
+def _named(root: Path, paths: Iterable[Path]) -> list[bytes]:
+    """The files with their names below `root`, in order of name."""
+    return [os.fsencode(path.relative_to(root).as_posix()) + b"\0" + path.read_bytes() for path in sorted(set(paths))]
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+_rules()  # at import: the files may change while the process that loaded them goes on
+
+
+# -- making it --------------------------------------------------------------------------------------------------------
+
+
+def _build(source: str, path: Path) -> bytes:
+    """Assemble and check in a temporary folder, then keep, where that is possible. What it is made of is looked at
+    before and afterwards: if it changed in between, nobody knows what was read, and it is made again."""
+    origin = _origin(source)
+    for _ in range(_TRIES):
+        seen = _seen(origin)
+        try:
+            data = _made(source, path.name)
+        except AssemblyError:
+            if _seen(origin) == seen:
+                raise
+            continue
+        if _seen(origin) == seen:
+            names, made_of, _ = seen
+            with contextlib.suppress(OSError):
+                _keep(path, data)
+                _keep(path.with_suffix(".json"), json.dumps(_note(data, names, made_of)).encode())
+            return data
+    raise AssemblyError(f"{origin}: the source, a file it includes or the assembler changed while it was assembled, "
+                        f"{_TRIES} times in a row: try again when nothing writes to them")
+
+
+def _seen(origin: Path) -> tuple[list[str], str, list[tuple[int, int]]]:
+    """The files of a source as seen from its folder, a hash of what it is made of, and when each of the files was
+    written, by which one is told that was put back."""
+    from .assemble import files
+
+    try:
+        paths = files(origin)
+        names = [os.path.relpath(path, origin.parent) for path in paths]
+        written = [(status.st_ino, status.st_mtime_ns) for status in map(os.stat, paths)]
+        return names, _made_of(origin.parent, names, _tools_now()), written
+    except OSError as e:
+        raise AssemblyError(f"{origin}: cannot read what it is made of: {e}") from e
+
+
+def _made(source: str, name: str) -> bytes:
+    """The cubin as it is assembled now, once it has passed."""
+    with tempfile.TemporaryDirectory(prefix="maxdnn-build-") as folder:
+        made = Path(folder) / name
+        _assembled(_origin(source), made, architectures(source))
+        _check(made)
+        return made.read_bytes()
+
+
+def _assembled(origin: Path, made: Path, archs: tuple[str, ...]) -> None:
+    """Assemble for the oldest architecture that has the kernel's instructions."""
+    from .assemble import assemble
+
+    for arch in archs:
+        try:
+            assemble(origin, made, arch=arch)
+        except AssemblyError as e:
+            if f"this kernel is for {arch}" not in str(e) or arch == archs[-1]:
+                raise
+        else:
+            return
+
+
+def _keep(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda file: file.write(data))
+
+
+def _check(path: Path) -> None:
+    """Refuse a kernel with an error or with anything that was not decided."""
+    from ..checker import check_cubin
+
+    for report in check_cubin(path):
+        if not report.clean:
+            raise AssemblyError(f"{path.name}: hazards\n{report.text()}")

@@ -1,0 +1,99 @@
+"""What a kernel asks of whoever launches it. The header of its source declares it, the assembler writes it into the
+cubin, and it is read from there: no number stands twice. What a kernel is for is said by the family that uses it."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..cubin import interface
+from ..errors import AssemblyError
+from .assemble import interface as declared
+from .cubins import HOPPER, architectures, asset, cubin
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParam:
+    """One kernel parameter: name, byte offset from the first parameter, bytes, type ("ptr"
+    for a device address, "f32", "u32" ...), meaning."""
+
+    name: str
+    offset: int
+    nbytes: int
+    type: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSymbol:
+    """A `__constant__` array the host fills before the launch."""
+
+    name: str
+    bank: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """One kernel. `name`: symbol in the cubin. `source`: file in sass/ (its cubin has the same stem), or its absolute
+    path. `doc`: what it computes, grid, limits.
+
+    Everything else is what the source declares; asking for it raises AssemblyError if there is no such kernel, or if
+    the cubin has to be made and cannot be."""
+
+    name: str
+    source: str
+    doc: str
+
+    @property
+    def arch(self) -> str | None:
+        """The one architecture it is for; None for one that runs, translated if need be, on every GPU."""
+        archs = architectures(self.source)
+        return HOPPER if archs == (HOPPER,) else None
+
+    @functools.cached_property
+    def _declared(self) -> Mapping[str, Any]:
+        stem = self.source.removesuffix(".sass")
+        every = interface(cubin(stem, self.arch or "sm_52")) or declared(asset("sass") / f"{stem}.sass")
+        for kernel in every:
+            if kernel["name"] == self.name:
+                return kernel
+        raise AssemblyError(f"{self.source} has no kernel {self.name!r}; it has: "
+                            f"{', '.join(kernel['name'] for kernel in every)}")
+
+    @functools.cached_property
+    def params(self) -> tuple[KernelParam, ...]:
+        """In declaration order."""
+        return tuple(KernelParam(p["name"], p["offset"], p["size"], p["type"], p["meaning"])
+                     for p in self._declared["params"])
+
+    @functools.cached_property
+    def threads(self) -> int:
+        """Of a block, all in x."""
+        x, y, z = self._declared["threads"]
+        assert y == z == 1, f"{self.name}: blocks must have one row of threads"
+        return x
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory."""
+        return self._declared["shared"]
+
+    @property
+    def max_registers(self) -> int:
+        """Bound that the source sets itself."""
+        return self._declared["registers"]
+
+    @functools.cached_property
+    def textures(self) -> tuple[str, ...]:
+        """Names of the 1D texture references."""
+        return tuple(self._declared["textures"])
+
+    @functools.cached_property
+    def channels(self) -> Mapping[str, int]:
+        """float32 values in a texel of each texture reference."""
+        return dict(zip(self.textures, self._declared["channels"], strict=True))
+
+    @functools.cached_property
+    def constants(self) -> tuple[ConstantSymbol, ...]:
+        return tuple(ConstantSymbol(c["name"], c["bank"], c["bytes"]) for c in self._declared["constants"])

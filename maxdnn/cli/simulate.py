@@ -1,0 +1,242 @@
+"""`maxdnn simulate`: how long a layer or a launch takes on a Maxwell GPU, and where every issue slot goes."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ._sources import Source
+from ._types import at_least, layer, pass_of
+
+HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
+PICTURES = (".png", ".svg")
+_OF_LAYERS = {"layout": ("--layout", "CHWN"), "direction": ("--pass", "forward"), "algorithm": ("--algorithm", "auto"),
+              "kernel": ("--kernel", "best")}  # what a layer may be given, and what it is taken for if it is not
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "--launch: see `maxdnn run --help`"
+    parser.add_argument("what", metavar="LAYER|SHAPE|FILE.cubin",
+                        help="alexnet-conv2; N,C,H,W,K,R,S[,stride[,padding]]; or a cubin (with --launch)")
+    parser.add_argument("--launch", type=Path, metavar="FILE.json",
+                        help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm and "
+                             "--kernel are for layers")
+    parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
+    parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
+    parser.add_argument("--pass", dest="direction", metavar="PASS",
+                        help="forward (default), data or filters: the gradient with respect to the images or filters")
+    parser.add_argument("--algorithm", help="auto (default), or a family of kernels such as direct")
+    parser.add_argument("--kernel",
+                        help="the convolution kernel; sconv_fprop_paper: with the paper's loop, as in the paper's "
+                             "table; best (default): the planner's choice")
+    parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
+    parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
+    parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
+                        help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
+                             "lists the figures and their ranges)")
+    parser.add_argument("--worst", type=at_least(0), default=12, metavar="N", help="list the N costliest instructions")
+    parser.add_argument("--source", type=Path, metavar="FILE.sass",
+                        help="the kernel's source: list its lines, and instructions with their place and in its words")
+    parser.add_argument("--json", action="store_true", help="one JSON object, with every instruction, instead of text")
+    parser.add_argument("--html", type=Path, metavar="FILE.html",
+                        help="write a page to look at: all of this, the sources and a timeline, in one file")
+    parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg",
+                        help="draw where the issue slots of the longest launch went")
+    parser.add_argument("--trace", nargs=2, type=at_least(0), metavar=("FIRST", "LAST"),
+                        help="write a pipeline trace of the longest launch, from cycle FIRST to before LAST")
+    parser.add_argument("--trace-file", type=Path, default=Path("pipeline.json"), metavar="FILE.json",
+                        help="where it goes, for Perfetto or chrome://tracing (default pipeline.json)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..simulator.machine import preset
+    from ..simulator.simulate import Options
+
+    machine = preset(args.machine)
+    if args.set:
+        machine = machine.replace(**{name: _value(name, value) for name, value in args.set})
+    _check(args)
+    options = Options(args.policy, args.all_sms, tuple(args.trace) if args.trace else None)
+    time = _launch if args.what.endswith(".cubin") else _layer
+    results, extra, sources = time(args, machine, options)
+    _print(args, results, extra, sources)
+    _write(args, results, extra, sources)
+    return 0
+
+
+def _value(figure: str, text: str) -> Any:
+    from ..errors import SimulationError
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise SimulationError(f"--set {figure} must be given a number (got {text[:80]!r})") from None
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What would fail at the end, or be ignored, is said before the work."""
+    from ..errors import MaxdnnError
+    from ..runtime.files import check_writable
+    from ..simulator.columns import POLICIES
+
+    if args.launch is not None and not args.what.endswith(".cubin"):
+        raise MaxdnnError(f"--launch describes the launches of a cubin's kernels, and {args.what} is a layer")
+    for name, (option, default) in _OF_LAYERS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+        elif args.what.endswith(".cubin"):
+            raise MaxdnnError(f"{option} says how a layer is computed, and {args.what} is a cubin, whose launches "
+                              "--launch describes")
+    if not args.what.endswith(".cubin") and Path(args.what).exists():
+        raise MaxdnnError(f"{args.what} is a file; simulate takes a LAYER such as alexnet-conv2, a SHAPE "
+                          "N,C,H,W,K,R,S[,stride[,padding]], or FILE.cubin with --launch")
+    if args.policy not in POLICIES:
+        raise MaxdnnError(f"--policy must be one of {', '.join(POLICIES)} (got {args.policy!r})")
+    if args.source:
+        args.source.open("rb").close()
+    if args.trace and args.trace[0] >= args.trace[1]:
+        raise MaxdnnError(f"--trace must be a first cycle and a later one (got {args.trace[0]} {args.trace[1]})")
+    if args.picture:
+        if args.picture.suffix.lower() not in PICTURES:
+            raise MaxdnnError(f"--picture must end in {' or '.join(PICTURES)} (got {args.picture})")
+        check_writable("--picture", args.picture)
+    if args.html:
+        check_writable("--html", args.html)
+    if args.trace:
+        check_writable("--trace-file", args.trace_file)
+
+
+def _timeline(args: argparse.Namespace, options: Any, launches: int) -> Any:
+    """The options with a timeline if a page wants it: the more launches, the less of each."""
+    return dataclasses.replace(options, timeline=max(64, min(4096, 16384 // launches))) if args.html else options
+
+
+def _layer(args: argparse.Namespace, machine: Any,
+           options: Any) -> tuple[list[Any], dict[str, Any], dict[str, Source]]:
+    from ..build.cubins import cubin
+    from ..simulator import timing
+    from ._progress import Progress
+    from ._sources import of_cubin, of_launches
+
+    pass_of(args.direction)
+    plan = _plan(args)
+    sources = of_launches(plan.launches) if args.html else {}
+    if args.source:
+        code = cubin(plan.spec.source.removesuffix(".sass"), "sm_52")
+        sources |= of_cubin(args.source, code, plan.spec.name)
+    options = _timeline(args, options, len(plan.launches))
+    with Progress("simulating") as tell:
+        timed = timing.call(plan, machine=machine, options=options, progress=tell)
+    inner = timed.convolution
+    return list(timed.results), {
+        "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": plan.family,
+        "kernel": timed.plan.spec.name, "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
+        "convolution": {"clocks": inner.clocks, "ce": inner.ce, "ce_from_time": inner.ce_from_time},
+        "launches": [{"kernel": x.kernel, "doing": launch.doing, "ce": x.ce, "useful_flops": x.useful}
+                     for x, launch in zip(timed.launches, plan.launches, strict=True)]}, sources
+
+
+def _plan(args: argparse.Namespace) -> Any:
+    """The plan of the kernel that is named, or the one that promises the fewest clocks on the machine: of all, or of
+    one family."""
+    from ..algorithms.registry import FAMILIES
+    from ..errors import ShapeError
+    from ..planning.cost import preset
+    from ..planning.select import choose
+    from ..problem.problem import data, filters, forward
+
+    families = {f.name: f for f in FAMILIES if args.direction in f.kinds}
+    if args.algorithm not in ("auto", *families):
+        raise ShapeError(f"--algorithm must be one of auto, {', '.join(families)} (got {args.algorithm!r})")
+    problem = {"forward": forward, "data": data, "filters": filters}[args.direction](layer(args.what),
+                                                                                     layout=args.layout)
+    kernel, some = None if args.kernel == "best" else args.kernel, FAMILIES
+    if args.algorithm != "auto":
+        some = (families[args.algorithm],)
+        names = list(some[0].candidates(problem)) if some[0].refuses(problem) is None else []
+        if kernel is not None and names and kernel not in names:
+            raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
+                             f"(got {kernel!r})")
+    return choose(problem, preset(args.machine), kernel, families=some)
+
+
+def _launch(args: argparse.Namespace, machine: Any,
+            options: Any) -> tuple[list[Any], dict[str, Any], dict[str, Source]]:
+    from ..cubin import read
+    from ..errors import LaunchError
+    from ..isa import TABLE, table_of
+    from ..simulator import launchfile, timing
+    from ._progress import Progress
+    from ._sources import of_cubin
+
+    if args.launch is None:
+        raise LaunchError("a cubin needs --launch FILE.json, the description of its launches")
+    description, code = launchfile.read(args.launch), Path(args.what).read_bytes()
+    arch, sources = read(code).arch, {}
+    if table_of(arch) is not TABLE:
+        raise LaunchError(f"{args.what} is machine code of {arch}; the model knows the clocks of sm_50 to sm_62")
+    if args.source:
+        sources = of_cubin(args.source, code, read(code).kernel(description.launches[0].kernel).name)
+    options = _timeline(args, options, len(description.launches))
+    with Progress("simulating") as tell:
+        found = timing.described(code, description, machine=machine, options=options, progress=tell)
+    return [x.result for x in found], {"clocks": sum(x.clocks for x in found),
+                                       "launches": [{"kernel": x.kernel} for x in found]}, sources
+
+
+def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> None:
+    from ..simulator import report
+
+    if args.json:
+        print(json.dumps(extra | {"launches": _rows(results, extra, sources)}, indent=1))
+        return
+    for number, (about, result) in enumerate(zip(extra["launches"], results, strict=True)):
+        title = args.what + (f"  launch {number + 1} of {len(results)}, {about['kernel']}" if len(results) > 1 else "")
+        print(report.text(result, title, _lines(sources, about), args.worst))
+    if "ce" in extra:
+        print(f"computational efficiency {extra['ce']:.2f}% from clocks, {extra['ce_from_time']:.2f}% from time; "
+              f"of the convolution kernel alone {extra['convolution']['ce']:.2f}%")
+
+
+def _rows(results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> list[dict[str, Any]]:
+    from ..simulator import report
+    return [about | report.as_dict(result, source=_lines(sources, about))
+            for about, result in zip(extra["launches"], results, strict=True)]
+
+
+def _lines(sources: dict[str, Source], about: dict[str, Any]) -> list[tuple[str, str]] | None:
+    source = sources.get(about["kernel"])
+    return source.lines if source else None
+
+
+def _write(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> None:
+    from ..runtime.files import write_whole
+    from ..simulator import picture, pipeline, report
+
+    result = max(results, key=lambda r: r.cycles)
+    if args.html:
+        text = _page(args, results, extra, sources)
+        write_whole(args.html, lambda file: file.write(text.encode()))
+        print(f"wrote {args.html}", file=sys.stderr)
+    if args.picture:
+        figure = picture.stacked_slots({args.what: report.slots(result)}, f"simulated {result.machine.name}")
+        kind = args.picture.suffix[1:].lower()
+        write_whole(args.picture, lambda file: figure.savefig(file, dpi=150, format=kind))
+        print(f"wrote {args.picture}", file=sys.stderr)
+    if args.trace:
+        write_whole(args.trace_file, lambda file: file.write(pipeline.dumps(result).encode()))
+        print(f"wrote {args.trace_file}", file=sys.stderr)
+
+
+def _page(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> str:
+    """What --json gives, with a timeline for each launch and the text of the sources, as a page."""
+    from ..simulator import page, timeline
+
+    machine = results[0].machine
+    rows = [row | {"timeline": timeline.as_dict(result)}
+            for row, result in zip(_rows(results, extra, sources), results, strict=True)]
+    files = {name: text for source in sources.values() for name, text in source.files.items()}
+    changed = {name: json.loads(value) for name, value in args.set}
+    return page.html(extra | {"launches": rows}, what=args.what, preset=machine.name, chip=machine.title,
+                     changed=changed, files=files)

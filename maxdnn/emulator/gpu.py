@@ -1,0 +1,335 @@
+"""The virtual GPU: maxdnn's device protocol on the CPU. Launches are synchronous; blocks run in parallel on all
+cores."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cubin import ADDRESSES, CODE_ADDRESS, Cubin, CubinKernel, external_functions, read, require_linked
+from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
+from ..runtime.devices.protocol import Dim3, Texture
+from ..runtime.forks import tables
+from ..runtime.launch import ArgumentPacker, check_geometry
+from . import helpers, host, layout
+from .compiled import CompiledKernel
+from .faults import fault_of
+from .host import HEAP_BYTES, Heap, HostCalls, to_stdout
+from .layout import LOCAL_WINDOW, SHARED_WINDOW
+from .memory import GlobalMemory, VirtualBuffer, aligned_bytes
+from .stack import stack_bytes
+from .tracing import OnWarp, linear, trace
+from .worker import LaunchPlan, Worker
+
+DEFAULT_BUDGET = 1 << 36  # instructions per warp
+_MAX_TEXELS = 1 << 28
+_ARCHS = {"gm107": "sm_50", "gm200": "sm_52", "gm204": "sm_52", "gm20b": "sm_53", "gp104": "sm_61"}
+_PATCHED = (".nv.constant3", ".nv.constant4", ".nv.global.init")  # sections that may hold addresses of variables
+
+
+class VirtualGpu:
+    """A Maxwell GPU run by this computer's CPU.
+
+    preset: the chip, gm107, gm200, gm204, gm20b or gp104: `arch` is its architecture; computing is the same on all.
+    instruction_budget: instructions one warp may execute before a launch is taken for an endless loop.
+    workers: threads that run blocks; all cores this process may use if None.
+    race: report shared-memory races. undefined: report reads of registers that were never written.
+    output: gets the text of every printf of device code; written to this process's standard output if None.
+    heap_bytes: what malloc of device code can give in all. Raises LaunchError for a value that is none of these.
+    """
+
+    def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
+                 race: bool = False, undefined: bool = False, output: Callable[[str], None] | None = None,
+                 heap_bytes: int = HEAP_BYTES) -> None:
+        for name, value, least, most in (("instruction_budget", instruction_budget, 1, 1 << 62),
+                                         ("workers", 1 if workers is None else workers, 1, 1 << 16),
+                                         ("heap_bytes", heap_bytes, 0, (1 << 47) - 1)):
+            if not isinstance(value, int) or not least <= value <= most:
+                raise LaunchError(f"{name} must be an integer from {least} to {most} (got {value!r})")
+        if not isinstance(race, bool) or not isinstance(undefined, bool):
+            raise LaunchError(f"race and undefined must be True or False (got {race!r}, {undefined!r})")
+        if not isinstance(preset, str) or preset not in _ARCHS:
+            raise LaunchError(f"preset must be one of {', '.join(_ARCHS)} (got {preset!r})")
+        if output is not None and not callable(output):
+            raise LaunchError(f"output must be a function of a text, or None (got {output!r})")
+        self.name = f"virtual {preset}"
+        self.preset = preset
+        self.arch = _ARCHS[preset]
+        self.instruction_budget = instruction_budget
+        self.workers = workers or _cores()
+        self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
+        self.memory = GlobalMemory()
+        self.kept: dict[str, Any] = {}  # see devices/protocol.py
+        self.host = HostCalls(self.memory, Heap(self.memory, heap_bytes), output or to_stdout)
+        self._textures: tuple[Texture, ...] = ()
+
+    def alloc(self, nbytes: int) -> VirtualBuffer:
+        """Device memory, zeroed."""
+        return self.memory.alloc(nbytes)
+
+    def adopt(self, array: np.ndarray) -> VirtualBuffer:
+        """A C-contiguous host array as device memory, in place, until the buffer is freed. Nothing is copied, so a
+        kernel that writes there writes the array. Raises LaunchError for an array that is not C-contiguous."""
+        return self.memory.adopt(array)
+
+    def upload(self, buffer: Any, data: np.ndarray, stream: Any = None) -> None:
+        _fits("data", buffer, data)
+        buffer.data[:data.nbytes] = data.reshape(-1).view(np.uint8)
+
+    def download(self, buffer: Any, out: np.ndarray, stream: Any = None) -> None:
+        _fits("out", buffer, out)
+        out.reshape(-1).view(np.uint8)[:] = buffer.data[:out.nbytes]
+
+    def load(self, cubin: bytes | Cubin) -> "VirtualModule":
+        return VirtualModule(self, cubin if isinstance(cubin, Cubin) else read(cubin))
+
+    def texture_object(self, texture: Texture) -> int:
+        """A 64-bit handle for bindless fetches; valid while this device lives."""
+        self.texture_row(texture)
+        with tables:
+            self._textures = (*self._textures, texture)
+            return len(self._textures) - 1
+
+    def synchronize(self) -> None:
+        """Launches are over when they return."""
+
+    def texture_row(self, texture: Texture) -> tuple[int, int, int]:
+        """Host address, texels and channels. Raises LaunchError for a range outside every allocation."""
+        if texture.channels not in (1, 2, 4):
+            raise LaunchError(f"channels of a texture must be 1, 2 or 4 (got {texture.channels})")
+        row = self._texture_row(texture)
+        if row is None:
+            raise LaunchError(f"texture of {texture.nbytes} bytes at 0x{texture.address:x} is not inside an "
+                              f"allocation: {self.memory.describe(texture.address)}")
+        if row[1] > _MAX_TEXELS:
+            raise LaunchError(f"a linear texture holds at most {_MAX_TEXELS} texels (got {row[1]})")
+        return row
+
+    def _texture_row(self, texture: Texture) -> tuple[int, int, int] | None:
+        data = self.memory.host(texture.address, texture.nbytes)
+        return None if data is None else (int(data.ctypes.data), texture.nbytes // (4 * texture.channels),
+                                          texture.channels)
+
+    def texture_table(self, every: Sequence[Texture]) -> np.ndarray:
+        """The header table of texture objects and of a launch's references."""
+        table = np.zeros((max(1, len(every)), 4), np.uint64)
+        for row, texture in zip(table, every, strict=False):
+            found = self._texture_row(texture)
+            if found is None:
+                continue  # an object whose memory was freed, perhaps just now by another thread: a fault if it is used
+            host, texels, channels = found
+            row[:3] = host, texels | channels << 32, texture.address
+        return table
+
+    @property
+    def textures(self) -> tuple[Texture, ...]:
+        """The texture objects; the handle of one is its place here."""
+        return self._textures
+
+
+def _dim3(numbers: Sequence[int]) -> Dim3:
+    x, y, z = map(int, numbers)
+    return x, y, z
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _fits(name: str, buffer: Any, array: np.ndarray) -> None:
+    if not array.flags.c_contiguous:
+        raise LaunchError(f"{name} must be C-contiguous")
+    if array.nbytes > buffer.nbytes:
+        raise LaunchError(f"{name} has {array.nbytes} bytes, the buffer {buffer.nbytes}")
+
+
+class VirtualModule:
+    """A loaded cubin: global variables, constant banks, kernels."""
+
+    def __init__(self, gpu: VirtualGpu, cubin: Cubin) -> None:
+        require_linked(cubin, host.ADDRESSES, addresses=_PATCHED)
+        self.gpu = gpu
+        self.cubin = cubin
+        self._init = self._global_buffer(cubin.global_init, len(cubin.global_init))
+        self._zeros = self._global_buffer(b"", cubin.global_bytes)
+        self._bank3 = aligned_bytes(len(cubin.constant_bank))
+        self._bank3[:] = np.frombuffer(cubin.constant_bank, np.uint8)
+        self._bank4 = aligned_bytes(len(cubin.global_addresses))
+        self._bank4[:] = np.frombuffer(cubin.global_addresses, np.uint8)
+        self._relocate()
+        self._functions: dict[str, VirtualFunction] = {}
+
+    def _global_buffer(self, initial: bytes, nbytes: int) -> VirtualBuffer | None:
+        if not nbytes:
+            return None
+        buffer = self.gpu.alloc(nbytes)
+        buffer.data[:len(initial)] = np.frombuffer(initial, np.uint8)
+        return buffer
+
+    def _relocate(self) -> None:
+        """Write the addresses of global variables where the file asks for them."""
+        places = {".nv.constant4": self._bank4, ".nv.constant3": self._bank3}
+        if self._init is not None:
+            places[".nv.global.init"] = self._init.data
+        for r in self.cubin.relocations:
+            place = places.get(r.section)
+            if place is not None and r.kind == CODE_ADDRESS:
+                place[r.offset:r.offset + 4] = np.frombuffer(host.bits(r.symbol), np.uint8)
+            if place is None or r.kind not in ADDRESSES:
+                continue
+            word = place[r.offset:r.offset + 8]
+            if word.nbytes != 8:
+                raise CubinError(f"damaged cubin: {r} runs past the end of its section")
+            before = int.from_bytes(word.tobytes(), "little") if r.addend is None else r.addend
+            address = (self.get_global(r.symbol)[0] + before) % (1 << 64)
+            word[:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+
+    def function(self, name: str) -> "VirtualFunction":
+        found = self._functions.get(name)
+        return found or self._functions.setdefault(name, VirtualFunction(self, self.cubin.kernel(name)))
+
+    def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
+        raw = np.frombuffer(bytes(data) if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes(), np.uint8)
+        self._bank3[self.constant_place(name, raw.nbytes, offset)] = raw
+
+    def constant_place(self, name: str, nbytes: int, offset: int = 0) -> slice:
+        """Where some bytes of a __constant__ symbol lie in bank 3. Raises DeviceError if it does not have them."""
+        symbol = self.cubin.constants.get(name)
+        if symbol is None:
+            raise DeviceError(f"no __constant__ {name!r}; there are: {', '.join(self.cubin.constants) or 'none'}")
+        if offset < 0 or offset + nbytes > symbol.size:
+            raise DeviceError(f"__constant__ {name} has {symbol.size} bytes (got {nbytes} at offset {offset})")
+        return slice(symbol.offset + offset, symbol.offset + offset + nbytes)
+
+    def get_global(self, name: str) -> tuple[int, int]:
+        symbol = self.cubin.globals.get(name)
+        buffer = self._zeros if symbol is not None and symbol.section == ".nv.global" else self._init
+        if symbol is None or buffer is None:
+            raise DeviceError(f"no global variable {name!r}; there are: {', '.join(self.cubin.globals) or 'none'}")
+        return buffer.address + symbol.offset, symbol.size
+
+    def banks(self, kernel: CubinKernel) -> list[np.ndarray]:
+        """Constant banks 0.. as they are before a launch. Those that change are fresh copies: bank 0 is the launch's
+        own, and bank 3 may be written by another thread."""
+        first = bytearray(max(len(kernel.constants.get(0, b"")), kernel.param_base + kernel.param_bytes))
+        banks = [aligned_bytes(0)] * layout.BANKS
+        for number, data in {**kernel.constants, 0: bytes(first)}.items():
+            banks[number] = aligned_bytes(len(data))
+            banks[number][:] = np.frombuffer(data, np.uint8)
+        if self._bank3.nbytes:
+            banks[3] = aligned_bytes(self._bank3.nbytes)
+            banks[3][:] = self._bank3
+        if self._bank4.nbytes:
+            banks[4] = self._bank4
+        return banks
+
+
+class VirtualFunction:
+    """A kernel of a module, ready to launch."""
+
+    def __init__(self, module: VirtualModule, kernel: CubinKernel) -> None:
+        self.module = module
+        self.kernel = kernel
+        self.name = kernel.name
+        self._compiled = CompiledKernel(kernel, tuple(bank.nbytes for bank in module.banks(kernel)))
+
+    @property
+    def local_bytes(self) -> int:
+        """Stack of a thread."""
+        return stack_bytes(self.kernel)
+
+    def plan(self, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int = 0,
+             textures: Mapping[str, Texture] | None = None, order: np.ndarray | None = None,
+             checks: frozenset[str] | None = None) -> LaunchPlan:
+        """Check a launch and prepare what its workers share. Raises LaunchError."""
+        gpu, kernel = self.module.gpu, self.kernel
+        check_geometry(kernel, grid, block, shared_bytes)
+        banks = self.module.banks(kernel)
+        objects = gpu.textures
+        references = self._references({} if textures is None else textures)
+        allocations, memory = gpu.memory.table()
+        self._fill_bank0(banks[0], grid, block, args, shared_bytes)
+        for number, (_, offset) in enumerate(kernel.textures):
+            banks[0][offset:offset + 4].view(np.uint32)[0] = len(objects) + number
+        return LaunchPlan(self._compiled, _dim3(grid), _dim3(block), kernel.shared_bytes + shared_bytes,
+                          self.local_bytes, banks, allocations, memory, gpu.texture_table((*objects, *references)),
+                          gpu.instruction_budget, gpu.checks if checks is None else checks, order,
+                          gpu.host if external_functions(self.module.cubin) else None)
+
+    def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
+        names = [name for name, _ in self.kernel.textures]
+        if not isinstance(textures, Mapping):
+            raise LaunchError(f"{self.name}: textures must map names to textures (got {textures!r})")
+        unknown = sorted(set(textures) - set(names))
+        missing = sorted(set(names) - set(textures))
+        if unknown or missing:
+            raise LaunchError(f"{self.name}: textures must bind exactly {names or 'nothing'} "
+                              f"(missing {missing}, unknown {unknown})")
+        for texture in textures.values():
+            self.module.gpu.texture_row(texture)
+        return [textures[name] for name in names]
+
+    def _fill_bank0(self, bank: np.ndarray, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int) -> None:
+        base = self.kernel.param_base
+        words, where = bank[:base].view(np.uint32), self.kernel.table.bank0
+        data = ArgumentPacker(self.kernel)(args)
+        bank[base:base + len(data)] = np.frombuffer(bytes(data), np.uint8)
+        found = {"block": block, "grid": grid, "shared_window": (SHARED_WINDOW << 24,),
+                 "local_window": (LOCAL_WINDOW << 24,), "local_bytes": (self.local_bytes,),
+                 "shared_bytes": (shared_bytes,), "sms": (1,)}
+        for name in found.keys() & where.keys():
+            words[where[name] // 4:][:len(found[name])] = found[name]
+
+    def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
+               textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
+        """Run the kernel to its end. Raises LaunchError, or EmulationFault for what goes wrong inside."""
+        plan = self.plan(grid, block, args, shared_bytes, textures)
+        run(plan, self.module.gpu)
+
+    def trace(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, blocks: Sequence[Dim3], on_warp: OnWarp,
+              shared_bytes: int = 0, textures: Mapping[str, Texture] | None = None) -> None:
+        """Run only `blocks` (coordinates in the grid), in that order, and call `on_warp` with the WarpTrace of every
+        warp, block by block. The blocks really run: memory holds their results afterwards. Lane addresses: global and
+        generic as the program forms them; shared and local as byte offsets; constants as bank << 16 | offset; textures
+        as the texel's device address, all ones for a coordinate out of range."""
+        order = linear(blocks, grid)
+        trace(self.plan(grid, block, args, shared_bytes, textures, order, frozenset({"trace"})),
+              self.module.gpu.memory, on_warp)
+
+
+def run(plan: LaunchPlan, gpu: VirtualGpu) -> None:
+    """All blocks of a launch, on as many threads as there is work for."""
+    helpers.load()  # before there are threads
+    count = 1 if plan.host else max(1, min(gpu.workers, plan.record["total"]))
+    faults: list[EmulationFault] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            worker = Worker(plan)
+            if worker.run() == layout.FAULTED:
+                plan.record["stop"] = 1
+                faults.append(fault_of(worker, gpu.memory))
+        except BaseException as e:
+            plan.record["stop"] = 1
+            errors.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():  # a signal that another thread received does not wake a plain join
+                thread.join(0.2)
+    except BaseException:  # an interrupt: no warp goes beyond its slice
+        plan.record["stop"] = 1
+        for thread in threads:
+            thread.join()
+        raise
+    if errors:
+        raise errors[0]
+    if faults:
+        raise faults[0]

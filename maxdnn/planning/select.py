@@ -1,0 +1,172 @@
+"""Takes a plan for a problem: asks every family for its candidates and ranks them by what was measured on such a chip
+(tuned.py), or else by their estimates for it. What is chosen says all of what will run; nothing after this decides."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..algorithms import registry
+from ..algorithms.spec import Candidates, Family
+from ..errors import ShapeError, shown
+from ..problem.problem import Problem, data, filters, forward
+from ..problem.shape import ConvShape
+from .cost import Chip, preset
+from .plan import Plan
+from .records import Record, recall
+
+REMEMBERED = 256  # plans
+
+
+ALGORITHMS = ("auto", "direct", "winograd")
+MAX_ERROR = 2e-6
+"""Of an output relative to the sum of its |terms|: what is accepted unless a caller says otherwise."""
+
+
+def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm: str = "auto",
+           max_error: float = MAX_ERROR, prepared: bool = False, families: tuple[Family, ...] | None = None,
+           tuned: bool = True) -> Plan:
+    """The plan that was measured to be the fastest on such a chip (`maxdnn.tune`; not if `tuned` is False), else the
+    one that promises the fewest clocks there, of those of an algorithm and of some families (all if None) whose
+    documented error is at most `max_error`; or the one called `kernel`, whatever its error. `prepared`: what is done to
+    the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not served, or
+    which limit it is beyond), or if there is no such candidate."""
+    record = recall(chip, problem, prepared) if tuned and kernel is None else None
+    return _choose(problem, chip, kernel, algorithm, max_error, prepared, families or registry.FAMILIES, record)
+
+
+def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: float = MAX_ERROR,
+          families: tuple[Family, ...] | None = None) -> dict[str, Plan]:
+    """Every candidate that `choose` chooses from, by name. Raises ShapeError as `choose` does."""
+    most = problem.most_workspace
+    if most is None and chip.memory:
+        problem = replace(problem, most_workspace=chip.memory // 4)
+    made: dict[str, Plan] = {}
+    refused: ShapeError | None = None
+    of_the_chip = tuple(f for f in families or registry.FAMILIES
+                        if not f.kernels or any(k.arch in (None, chip.arch) for k in f.kernels))
+    for name, make in _candidates(problem, algorithm, of_the_chip):
+        try:
+            one = make()
+        except ShapeError as e:
+            refused = refused or e.with_traceback(None)  # a traceback would keep alive what the callers hold
+        else:
+            if _runs(one, chip):
+                made[name] = one
+    if not made:
+        assert refused is not None
+        raise refused
+    exact = {name: p for name, p in made.items() if p.error <= max_error}
+    if not exact:
+        least = min(made.values(), key=lambda p: p.error)
+        raise ShapeError(f"max_error must be at least {least.error:.1e}, which is documented for algorithm "
+                         f"{least.algorithm!r} here (got {max_error})")
+    fitting = {name: p for name, p in exact.items() if most is None or p.workspace_bytes <= most}
+    if not fitting:
+        least_bytes = min(p.workspace_bytes for p in exact.values())
+        raise refused or ShapeError(f"max_workspace_bytes must be at least {least_bytes} here (got {most})")
+    return fitting
+
+
+def check_wanted(algorithm: Any, max_error: Any, max_workspace_bytes: Any) -> None:
+    """Raises ShapeError unless these can be asked for."""
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise ShapeError(f"algorithm must be one of {', '.join(ALGORITHMS)} (got {shown(algorithm)})")
+    if isinstance(max_error, bool) or not isinstance(max_error, (int, float)) or not max_error > 0:
+        raise ShapeError(f"max_error must be a positive number (got {shown(max_error)})")
+    if max_workspace_bytes is not None and (isinstance(max_workspace_bytes, bool)
+                                            or not isinstance(max_workspace_bytes, int) or max_workspace_bytes < 0):
+        raise ShapeError("max_workspace_bytes must be an integer of at least 0, or None for a quarter of the device's "
+                         f"memory (got {shown(max_workspace_bytes)})")
+
+
+def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, copy_images: bool = False,
+         copy_filters: bool = False, device: Any = None, bias: bool = False, activation: str | None = None,
+         adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False, algorithm: str = "auto",
+         max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None,
+         prepared_filters: bool = False, tuned: bool = True) -> Plan:
+    """Plan a layer for arrays of `layout` "CHWN" (images C,H,W,N, filters C/groups,R,S,K, out K,P,Q,N) or "NCHW"
+    (N,C,H,W, K,C/groups,R,S, N,K,P,Q). `kernel`: name of the candidate; else the one that `maxdnn.tune` measured to
+    be the fastest on `device` (the virtual GTX 980 if None), or that is estimated to be, always so without `tuned`.
+    `copy_images`, `copy_filters`: make the plan for arrays that may begin at any float; it then copies those that a
+    kernel reads as textures. `bias`, `activation`, `adds_out`: for calls with a bias, with an activation (None or
+    "relu"), with a beta other than 0. `kind`: "forward", or "data" or "filters" for the gradients with respect to
+    images and filters, which take gradients like the layer's output (and `copy_gradients` for those that may begin
+    anywhere), no bias and no activation. `algorithm`: "direct", "winograd", or "auto" for the faster. `max_error`:
+    takes none whose documented error, relative to the sum of an output's |terms|, is larger. `max_workspace_bytes`:
+    of extra memory (a quarter of the device's if None); a Winograd layer that needs more is cut into runs of
+    images. `prepared_filters`: for calls with filters that `prepare_filters` made ready, so that the time of that
+    does not count. Raises ShapeError if the layer is beyond what textures, grids or 32-bit counts reach, or if
+    nothing serves it within the error and the workspace."""
+    if kernel is not None and not isinstance(kernel, str):
+        raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
+    for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters), ("bias", bias),
+                        ("adds_out", adds_out), ("copy_gradients", copy_gradients),
+                        ("prepared_filters", prepared_filters), ("tuned", tuned)):
+        if not isinstance(value, bool):
+            raise ShapeError(f"{name} must be True or False (got {value!r})")
+    check_wanted(algorithm, max_error, max_workspace_bytes)
+    kinds = {"forward": forward, "data": data, "filters": filters}
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ShapeError(f"kind must be one of {', '.join(kinds)} (got {kind!r})")
+    if kind != "forward" and (bias or activation is not None):
+        raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
+    copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
+    ending = {"bias": bias, "activation": activation} if kind == "forward" else {}
+    problem: Problem = kinds[kind](shape, layout=layout, unaligned=[role for role in copied if copied[role]],
+                                   reads_out=adds_out, **ending)
+    beyond = [role for role in copied if copied[role] and role not in problem.roles[:2]]
+    if beyond:
+        raise ShapeError(f"copy_{beyond[0]} must be left out for kind={kind!r}, which takes {problem.roles[0]} and "
+                         f"{problem.roles[1]}")
+    problem = replace(problem, most_workspace=max_workspace_bytes)
+    return choose(problem, chip_of(device), kernel, algorithm=algorithm, max_error=max_error,
+                  prepared=prepared_filters, tuned=tuned)
+
+
+def chip_of(device: Any) -> Chip:
+    """The chip that plans for a device are estimated for."""
+    return getattr(device, "chip", None) or preset(getattr(device, "preset", "gm204"))
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _choose(problem: Problem, chip: Chip, kernel: str | None, algorithm: str, max_error: float,
+            prepared: bool, families: tuple[Family, ...], record: Record | None) -> Plan:
+    if kernel is not None:
+        if problem.most_workspace is None and chip.memory:
+            problem = replace(problem, most_workspace=chip.memory // 4)
+        candidates = dict(_candidates(problem, algorithm, families))
+        if kernel not in candidates:
+            raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {kernel!r})")
+        plan = candidates[kernel]()
+        if chip.arch and not _runs(plan, chip):
+            raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
+        return replace(plan, chosen="by its name")
+    made = plans(problem, chip, algorithm=algorithm, max_error=max_error, families=families)
+    for name, _ in record.results if record is not None else ():
+        if name in made:  # else there is no such candidate any more, or it is not wanted
+            return replace(made[name], chosen=record.why(name))  # type: ignore[union-attr]
+    best = min(made.values(), key=lambda p: (p.apart[1] if prepared else p).clocks(chip))
+    return replace(best, chosen=f"by estimate for {chip.name}")
+
+
+def _runs(plan: Plan, chip: Chip) -> bool:
+    """Whether the chip has the instruction sets that some of the plan's kernels are written in alone."""
+    return all(arch == chip.arch for arch in plan.archs)
+
+
+def _candidates(problem: Problem, algorithm: str, families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:
+    """All candidates of all families of an algorithm. Raises ShapeError if there are none."""
+    serving = [f for f in families if problem.kind in f.kinds]
+    if not serving:
+        kinds = sorted({kind for f in families for kind in f.kinds})
+        raise ShapeError(f"the kind of a problem must be one of {', '.join(kinds)} (got {problem.kind!r})")
+    if algorithm != "auto":
+        serving = [f for f in serving if f.name.startswith("winograd") == (algorithm == "winograd")]
+    refusals = {f.name: f.refuses(problem) for f in serving}
+    if None not in refusals.values():
+        raise ShapeError("not served: " + "; ".join(f"{what} by {name}" for name, what in refusals.items()))
+    for family in serving:
+        if refusals[family.name] is None:
+            found: Candidates = family.candidates(problem)
+            yield from found.items()

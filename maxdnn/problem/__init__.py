@@ -1,0 +1,1 @@
+"""What is to be computed: sizes, operands, limits. Knows no kernel and no device."""

@@ -1,0 +1,1 @@
+"""Runs plans: devices, loaded modules, workspaces, the cache on disk."""

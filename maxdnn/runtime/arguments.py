@@ -1,0 +1,113 @@
+"""Arguments that the user's functions have in common: numbers, plans, results, devices. Checked before any work
+starts."""
+
+import operator
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError, ShapeError, shown
+from ..planning.plan import Plan
+from ..problem.operands import ArrayView
+from .devices import find
+from .devices.protocol import TEXTURE_ALIGNMENT, Device
+
+LARGEST = 3.4e38  # below the largest float32
+
+
+def number(name: str, value: Any) -> np.float32:
+    """Argument `name` rounded to float32. Raises ShapeError unless it is a real number."""
+    if type(value) is float and abs(value) < LARGEST:  # the usual case, without ceremony
+        return np.float32(value)
+    with suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
+        if not isinstance(value, (str, bytes)):
+            return np.float32(float(value))
+    raise ShapeError(f"{name} must be a real number (got {shown(value)})")
+
+
+def flag(name: str, value: Any) -> bool:
+    """Argument `name`. Raises ShapeError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ShapeError(f"{name} must be True or False (got {value!r})")
+    return value
+
+
+def factor_of(groups: Any) -> int:
+    """How many times as many channels images have as filters; 1 for what is no number of groups (ConvShape says so)."""
+    with suppress(TypeError):
+        return max(1, operator.index(groups))
+    return 1
+
+
+def planned(plan: Any, kind: str, given: Mapping[str, ArrayView], said: Mapping[str, Any], silent: Mapping[str, Any], *,
+            reads_out: bool) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of the operands of the plan given, if it is one of that kind and the arrays have them. `said`:
+    arguments that are the plan's own; `silent`: what they are if nobody says them. Raises ShapeError for a plan that is
+    not for this call."""
+    if not isinstance(plan, Plan) or plan.problem.kind != kind:
+        made = "maxdnn.plan" + f'(.., kind="{kind}")' * (kind != "forward")
+        got = f"one of kind {plan.problem.kind!r}" if isinstance(plan, Plan) else type(plan).__name__
+        raise ShapeError(f"plan must come from {made} (got {got})")
+    if any([value is not silent[name] and (type(value) is not type(silent[name]) or value != silent[name])
+            for name, value in said.items()]):
+        *first, last = said
+        raise ShapeError(f"{', '.join(first)} and {last} are the plan's own: give either them or plan")
+    wanted = plan.array_shapes()
+    for what, asked, was in (("bias", "bias" in given, "bias" in wanted),
+                             ("a beta other than 0", reads_out, plan.problem.reads_out)):
+        if asked != was:
+            raise ShapeError(f"{what} must be {'given' if was else 'left out'}: the plan was made "
+                             f"{'with' if was else 'without'} it")
+    check_shapes(given, wanted, "the plan's ")
+    return wanted
+
+
+def check_shapes(given: Mapping[str, ArrayView], wanted: Mapping[str, tuple[int, ...]], whose: str) -> None:
+    """Raises ShapeError unless the arrays have the shapes wanted."""
+    for array in given.values():
+        if array.shape != wanted[array.name]:
+            raise ShapeError(f"{array.name} must have {whose}shape {wanted[array.name]} (got {array.shape})")
+
+
+def check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayView]) -> ArrayView:
+    """Raises ShapeError unless `out` can be filled while the arrays given are read."""
+    if out.shape != wanted:
+        raise ShapeError(f"out must have shape {wanted} (got {out.shape})")
+    if not out.writable:
+        raise ShapeError("out must be writable (got a read-only array)")
+    for array in given.values():
+        if out.overlaps(array):
+            raise ShapeError(f"out must not overlap {array.name}")
+    return out
+
+
+def unaligned(given: dict[str, ArrayView], device: Device) -> list[str]:
+    """The arrays that begin where no texture may. Host arrays keep that on the way to a device in whose memory they are
+    used in place; copies are aligned."""
+    if next(iter(given.values())).on_host and not getattr(device, "adopt", None):
+        return []
+    need = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
+    return [name for name, array in given.items() if name != "out" and array.address % need]
+
+
+def device_of(given: dict[str, ArrayView], asked: Device | None) -> Device:
+    """The one device all arrays are on; for arrays on the host, the one asked for."""
+    if asked is not None and not isinstance(asked, Device):
+        raise DeviceError(f"device must be a device of this library, such as maxdnn.emulator.VirtualGpu() (got {asked!r})")
+    if len({array.on_host for array in given.values()}) > 1:
+        places = ", ".join(f"{name} on {'the host' if array.on_host else 'a GPU'}" for name, array in given.items())
+        raise ShapeError(f"all arrays must be on the same device (got {places})")
+    reference = next(iter(given))
+    if given[reference].on_host:
+        return find.host() if asked is None else asked
+    found = {name: find.of_address(array.address) if array.ordinal is None else find.gpu(array.ordinal)
+             for name, array in given.items()}
+    first = asked or found[reference]
+    for name, place in found.items():
+        if place is not first:
+            wanted = "device" if asked else reference
+            raise ShapeError(f"{name} must be on the same device as {wanted} (got {place.name}, {wanted} is "
+                             f"{first.name})")
+    return first

@@ -1,0 +1,257 @@
+"""NVIDIA's driver library through ctypes, for what pycuda does not offer or makes dear: whose a pointer is, streams of
+other libraries by their handles, captures, modules and launches. Handles are plain integers. Functions and constants
+are those of the CUDA Driver API reference; every call wants a current context."""
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import DeviceError
+
+_POINTER_CONTEXT, _POINTER_ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_JIT_LOG, _JIT_LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
+_FACTS = (4, 3, 1)  # CU_FUNC_ATTRIBUTE_NUM_REGS, LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES
+_PARAM_BUFFER, _PARAM_BYTES, _PARAM_END = 1, 2, 0  # CU_LAUNCH_PARAM_*
+_FORMAT_FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
+_CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+_ELSEWHERE, _CAPTURED = -1, -2  # another context is current; all were put into a graph
+# A row: the function; grid, block, shared bytes and a number unused; CU_LAUNCH_PARAM_*. The result: 0, _ELSEWHERE,
+# _CAPTURED, or an error's code below the number of the launch.
+_TEXT = """
+%row = type { ptr, [8 x i32], ptr }
+declare i32 @cuLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+declare i32 @cuCtxGetCurrent(ptr)
+declare i32 @cuStreamIsCapturing(ptr, ptr)
+define i64 @launch_all(ptr %stream, ptr %table, i64 %count, ptr %context) {
+begin:
+  %place = alloca ptr
+  %state = alloca i32
+  %any = icmp eq ptr %context, null
+  br i1 %any, label %loop, label %look
+look:
+  store ptr null, ptr %place
+  %failed = call i32 @cuCtxGetCurrent(ptr %place)
+  %current = load ptr, ptr %place
+  %same = icmp eq ptr %current, %context
+  br i1 %same, label %loop, label %elsewhere
+elsewhere:
+  ret i64 -1
+loop:
+  %n = phi i64 [ 0, %begin ], [ 0, %look ], [ %next, %one ]
+  %left = icmp ult i64 %n, %count
+  br i1 %left, label %one, label %done
+one:
+  %function = getelementptr %row, ptr %table, i64 %n, i32 0
+  %f = load ptr, ptr %function
+""" + "".join(f"""
+  %at{j} = getelementptr %row, ptr %table, i64 %n, i32 1, i32 {j}
+  %v{j} = load i32, ptr %at{j}""" for j in range(7)) + """
+  %extra = getelementptr %row, ptr %table, i64 %n, i32 2
+  %e = load ptr, ptr %extra
+  %code = call i32 @cuLaunchKernel(ptr %f, i32 %v0, i32 %v1, i32 %v2, i32 %v3, i32 %v4, i32 %v5, i32 %v6, ptr %stream,
+                                   ptr null, ptr %e)
+  %next = add i64 %n, 1
+  %bad = icmp ne i32 %code, 0
+  br i1 %bad, label %wrong, label %loop
+wrong:
+  %low = zext i32 %code to i64
+  %high = shl i64 %n, 32
+  %both = or i64 %high, %low
+  ret i64 %both
+done:
+  %default = icmp eq ptr %stream, null
+  br i1 %default, label %ran, label %ask
+ask:
+  store i32 0, ptr %state
+  %refused = call i32 @cuStreamIsCapturing(ptr %stream, ptr %state)
+  %kind = load i32, ptr %state
+  %captures = icmp eq i32 %kind, """ + str(_CAPTURING) + """
+  br i1 %captures, label %captured, label %ran
+captured:
+  ret i64 """ + str(_CAPTURED) + """
+ran:
+  ret i64 0
+}
+"""
+
+
+class _Row(ctypes.Structure):
+    _fields_ = [("function", ctypes.c_void_p), ("numbers", ctypes.c_uint32 * 8), ("extra", ctypes.c_void_p)]
+
+
+class Launch(NamedTuple):
+    """`arguments`: a ctypes array of their bytes. `launching`: for the text of errors."""
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: Any
+    launching: str
+
+
+class DriverError(DeviceError):
+    """A driver call failed."""
+
+
+class Driver:
+    def __init__(self) -> None:
+        self._lib = lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        self._attribute = lib.cuPointerGetAttribute
+        self._attribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
+        self._context = lib.cuCtxGetCurrent
+        self._launch_all = self._compiled()
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = getattr(self._lib, name)(*args)
+        if code:
+            raise self._error(name, code)
+
+    def _error(self, name: str, code: int) -> DriverError:
+        text = ctypes.c_char_p()
+        self._lib.cuGetErrorString(code, ctypes.byref(text))
+        return DriverError(f"{name} failed: {(text.value or b'unknown error').decode()} ({code})")
+
+    def current_context(self) -> int:
+        handle = ctypes.c_void_p()
+        code = self._context(ctypes.byref(handle))
+        if code:
+            raise self._error("cuCtxGetCurrent", code)
+        return handle.value or 0
+
+    def context_of(self, pointer: int) -> int:
+        """The handle of the context a device pointer belongs to; 0 for memory bound to none."""
+        context = ctypes.c_void_p()
+        failed = self._attribute(ctypes.byref(context), _POINTER_CONTEXT, pointer)
+        return 0 if failed else context.value or 0
+
+    def ordinal_of(self, pointer: int) -> int:
+        """The number of the GPU a device pointer belongs to."""
+        ordinal = ctypes.c_int()
+        self._call("cuPointerGetAttribute", ctypes.byref(ordinal), _POINTER_ORDINAL, pointer)
+        return ordinal.value
+
+    def order(self, first: int, then: int) -> None:
+        """Make everything later on stream `then` wait for what is now on stream `first`."""
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), _DISABLE_TIMING)
+        try:
+            self._call("cuEventRecord", event, ctypes.c_void_p(first))
+            self._call("cuStreamWaitEvent", ctypes.c_void_p(then), event, 0)
+        finally:
+            self._lib.cuEventDestroy_v2(event)
+
+    def capture_of(self, stream: int) -> int:
+        """A number for the capture that a stream is being recorded into; 0 if it runs."""
+        status, capture = ctypes.c_int(), ctypes.c_uint64()
+        if stream:  # the default stream cannot be captured
+            self._call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(status),
+                       ctypes.byref(capture), None, None, None)
+        return capture.value if status.value == _CAPTURING else 0
+
+    def while_capturing(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, allowed to allocate although some stream is being captured."""
+        mode = ctypes.c_int(_RELAXED)
+        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        try:
+            return work()
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+    def load(self, image: bytes) -> int:
+        """A module of a cubin, or of PTX that ends with a zero byte."""
+        module, log = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+        options = (ctypes.c_int * 2)(_JIT_LOG, _JIT_LOG_BYTES)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        try:
+            self._call("cuModuleLoadDataEx", ctypes.byref(module), image, 2, options, values)
+        except DriverError as e:
+            said = log.value.decode(errors="replace").strip()
+            raise DriverError(f"{e}: {said}" if said else str(e)) from None
+        return module.value or 0
+
+    def unload(self, module: int) -> None:
+        self._call("cuModuleUnload", ctypes.c_void_p(module))
+
+    def function(self, module: int, name: str) -> int:
+        function = ctypes.c_void_p()
+        self._call("cuModuleGetFunction", ctypes.byref(function), ctypes.c_void_p(module), name.encode())
+        return function.value or 0
+
+    def facts(self, function: int) -> tuple[int, int, int]:
+        """Registers of a thread, bytes of local memory of a thread, bytes of static shared memory."""
+        found = [ctypes.c_int() for _ in _FACTS]
+        for value, which in zip(found, _FACTS, strict=True):
+            self._call("cuFuncGetAttribute", ctypes.byref(value), which, ctypes.c_void_p(function))
+        return found[0].value, found[1].value, found[2].value
+
+    def symbol(self, module: int, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable."""
+        pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
+        self._call("cuModuleGetGlobal_v2", ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module),
+                   name.encode())
+        return pointer.value, size.value
+
+    def bind_texture(self, module: int, name: str, address: int, nbytes: int, channels: int) -> None:
+        """Let a texture reference read floats of linear memory."""
+        reference, offset = ctypes.c_void_p(), ctypes.c_size_t()
+        self._call("cuModuleGetTexRef", ctypes.byref(reference), ctypes.c_void_p(module), name.encode())
+        self._call("cuTexRefSetFormat", reference, _FORMAT_FLOAT, channels)
+        self._call("cuTexRefSetAddress_v2", ctypes.byref(offset), reference, ctypes.c_uint64(address),
+                   ctypes.c_size_t(nbytes))
+
+    def launcher(self, launches: Sequence[Launch], context: int = 0) -> Callable[[int], bool | None]:
+        """Puts launches on a stream, one after the other, with what their arguments hold at that moment, by one call of
+        machine code: a call of ctypes for each takes longer than the driver does. Gives whether they went into a graph
+        that the stream is recorded into; None, and nothing was launched, if `context` is given and not the calling
+        thread's. Raises DriverError."""
+        rows = (_Row * len(launches))()
+        keep: list[Any] = [rows]
+        for row, launch in zip(rows, launches, strict=True):
+            size = ctypes.c_size_t(len(launch.arguments))
+            extra = (ctypes.c_void_p * 5)(_PARAM_BUFFER, ctypes.addressof(launch.arguments), _PARAM_BYTES,
+                                          ctypes.addressof(size), _PARAM_END)
+            row.function, row.extra = launch.function, ctypes.addressof(extra)
+            row.numbers[:] = (*launch.grid, *launch.block, launch.shared_bytes, 0)
+            keep += launch.arguments, size, extra
+        call, table, count = self._launch_all, ctypes.addressof(rows), len(rows)
+
+        def go(stream: int) -> bool | None:
+            code = call(stream, table, count, context)
+            if code:
+                if code < 0:
+                    return True if code == _CAPTURED else None
+                assert keep
+                number, code = divmod(code, 1 << 32)
+                raise DriverError(f"{launches[number].launching}: {self._error('cuLaunchKernel', code)}")
+            return False
+        return go
+
+    def _compiled(self) -> Any:
+        """`launch_all` (_TEXT), calling this library."""
+        from ...emulator import native  # LLVM, which nothing else of a native card's calls needs
+
+        for name in ("cuLaunchKernel", "cuCtxGetCurrent", "cuStreamIsCapturing"):
+            native.export(name, ctypes.cast(getattr(self._lib, name), ctypes.c_void_p).value or 0)
+        self._code = native.Code(native.compile_module(_TEXT))
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        return kind(self._code.address("launch_all"))
+
+    def copy_in(self, address: int, data: np.ndarray, stream: int) -> None:
+        """Copy a host array to the device in the order of a stream; on return the copy is done."""
+        self._call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_void_p(data.ctypes.data),
+                   ctypes.c_size_t(data.nbytes), ctypes.c_void_p(stream))
+        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def copy_out(self, out: np.ndarray, address: int, stream: int) -> None:
+        """The way back."""
+        self._call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(address),
+                   ctypes.c_size_t(out.nbytes), ctypes.c_void_p(stream))
+        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))

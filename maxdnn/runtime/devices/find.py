@@ -1,0 +1,56 @@
+"""The device of an array. Loads the virtual GPU or the GPU driver only when an array asks for it."""
+
+import sys
+from typing import Any, cast
+
+import numpy as np
+
+from ...errors import DeviceError
+from ..forks import compiling
+from .protocol import Device
+
+_CUDA = f"{__package__}.cuda"
+
+
+def host() -> Device:
+    """The device that NumPy arrays run on: the virtual GPU, made at first use."""
+    with compiling:  # a fork waits until all of it is there
+        from . import virtual
+
+    return virtual.default()
+
+
+def gpu(ordinal: int) -> Device:
+    """The primary context of a GPU. Raises DeviceError if there is no such GPU or no pycuda."""
+    return cast(Device, _cuda().device(ordinal))
+
+
+def first_gpu() -> Device | None:
+    """The first GPU of this machine; None where there is none, or no pycuda."""
+    try:
+        from . import cuda
+    except DeviceError:
+        return None
+    return gpu(0) if cuda.count() else None
+
+
+def of_address(address: int) -> Device:
+    """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
+    that is not current)."""
+    return cast(Device, _cuda().for_pointer(address))
+
+
+def _cuda() -> Any:
+    found: Any = sys.modules.get(_CUDA)
+    if found is None:  # an import that finds a module costs more than the rest
+        from . import cuda as found
+    return found
+
+
+def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+    """A new float32 array of the same library and on the same device as `array`."""
+    if isinstance(array, np.ndarray):
+        return np.empty(shape, np.float32)
+    from . import cuda
+
+    return cuda.empty_like(array, shape)

@@ -1,0 +1,63 @@
+"""Filters made ready for a plan once and used in many calls."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..planning.plan import FLOAT_BYTES, REGION_ALIGNMENT, Plan
+from ..problem.operands import ArrayView, view
+from . import engine
+from .arguments import device_of
+from .devices import find
+from .devices.protocol import Device
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedFilters:
+    """Of `prepare_filters`. `plan`: the only one they fit. `arrays`: what is kept, by the plan's names."""
+
+    plan: Plan
+    arrays: dict[str, Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is kept."""
+        return sum(self.views[name].nbytes for name in self.arrays)
+
+    @property
+    def views(self) -> dict[str, ArrayView]:
+        """The arrays as operands of what is left of the plan."""
+        return {name: view(name, array, rank=None) for name, array in self.arrays.items()}
+
+
+def prepare_filters(filters: Any, plan: Plan, *, device: Device | None = None, stream: Any = None) -> PreparedFilters:
+    """Do once what `plan` does to the filters alone, transforms and changes of layout; the result is accepted by
+    `conv_fprop` in place of filters, with this plan. Where the plan reads filters as they lie the array itself is kept,
+    and must not change meanwhile. `filters`, `device` and `stream` as for `conv_fprop`; a later call in another stream
+    must come after this one is done. Raises ShapeError for filters that are not the plan's."""
+    if not isinstance(plan, Plan) or "filters" not in plan.problem.roles or "filters" in plan.written:
+        raise ShapeError(f"plan must be that of a convolution, from maxdnn.plan (got {type(plan).__name__})")
+    given = {"filters": view("filters", filters)}
+    wanted = plan.array_shapes()["filters"]
+    if given["filters"].shape != wanted:
+        raise ShapeError(f"filters must have the plan's shape {wanted} (got {given['filters'].shape})")
+    target = device_of(given, device)
+    first, rest = plan.apart
+    arrays: dict[str, Any] = {"filters": filters} if "filters" in rest.problem.roles else {}
+    if first is not None:
+        for operand in first.problem.operands[1:]:
+            arrays[operand.role] = _empty_like(filters, operand.shape)
+            given[operand.role] = view(operand.role, arrays[operand.role], rank=1)
+        engine.run(first, given, {}, target, stream)
+    return PreparedFilters(plan, arrays)
+
+
+def _empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+    """A new array that begins where any device lets a texture begin."""
+    if not isinstance(array, np.ndarray):
+        return find.empty_like(array, shape)
+    room = np.empty(shape[0] + REGION_ALIGNMENT // FLOAT_BYTES, np.float32)
+    start = -room.ctypes.data % REGION_ALIGNMENT // FLOAT_BYTES
+    return room[start:start + shape[0]]

@@ -1,0 +1,144 @@
+"""Run the engine over a workload and say what happened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import SimulationError
+from ..runtime.forks import compiling
+from . import columns as c
+from .lower import lower
+from .machine import Machine
+from .occupancy import Occupancy, occupancy
+from .state import Image, Shape
+from .timeline import MOST_CYCLES, WINDOWS, Recorder
+from .workload import Outline, Workload
+
+Progress = Callable[[int, int], None]
+MAX_TRACED_CYCLES = 1_000_000  # of a pipeline trace; each takes eight rows of memory for every SM
+_CHUNK = 200_000  # cycles between two calls of a progress function
+
+
+@dataclass(frozen=True)
+class Options:
+    """policy: one of POLICIES. all_sms: simulate every SM on a shared block queue; otherwise one SM runs
+    ceil(blocks / SMs) blocks while the others, in step with it, touch L2 and DRAM with their own blocks' addresses.
+    trace: (first cycle, last cycle) of the pipeline trace to keep. timeline: keep the course of the launch, and every
+    issue of that many cycles at its begin and in its middle (of `trace` alone if there is one)."""
+
+    policy: str = c.POLICIES[0]
+    all_sms: bool = False
+    trace: tuple[int, int] | None = None
+    timeline: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a simulated launch did. Arrays run over the instructions of the kernel; counts are of warps on the simulated
+    SMs. `stalls` has one more row for slots with no instruction to blame, and a column for each of REASONS. `windows`:
+    the cycles whose issues are in `events`; `samples`: the course of the launch, if asked for (timeline.py)."""
+
+    machine: Machine
+    workload: Outline
+    occupancy: Occupancy
+    options: Options
+    cycles: int
+    simulated_sms: int
+    issued: np.ndarray
+    dual: np.ndarray
+    stalls: np.ndarray
+    counters: np.ndarray
+    events: np.ndarray
+    windows: tuple[tuple[int, int], ...] = ()
+    samples: np.ndarray | None = None
+
+    @property
+    def resident_warps(self) -> int:
+        """Warps on one SM when the launch begins."""
+        return _resident(self.workload, self.machine, self.occupancy) * self.workload.block_warps
+
+    @property
+    def seconds(self) -> float:
+        return self.cycles / (self.machine["clock_mhz"] * 1e6)
+
+    def efficiency(self, flops: float) -> float:
+        """Percent of the chip's peak float32 rate at which `flops` operations were done."""
+        return 100 * flops / (self.cycles * self.machine.peak_flops_per_cycle)
+
+    def ratio(self, hits: int, lookups: int) -> float | None:
+        """Percentage of two event counters (columns.C_*), None if nothing was looked up."""
+        total = int(self.counters[lookups])
+        return 100 * int(self.counters[hits]) / total if total else None
+
+
+def simulate(workload: Workload, machine: Machine, *, registers: int, shared_bytes: int, threads: int,
+             options: Options | None = None, progress: Progress | None = None) -> Result:
+    """Time a launch on a machine.
+
+    registers, shared_bytes, threads: per thread, per block, per block; they set how many blocks share an SM.
+    progress(blocks done, blocks to do) is called now and then. Raises SimulationError for an unknown policy, a block
+    that does not fit, and warps that wait for ever."""
+    options = Options() if options is None else options
+    if not isinstance(options, Options):
+        raise SimulationError(f"options must be Options (got {options!r})")
+    if not isinstance(options.policy, str) or options.policy not in c.POLICIES:
+        raise SimulationError(f"policy must be one of {', '.join(c.POLICIES)} (got {options.policy!r})")
+    if not isinstance(options.all_sms, bool):
+        raise SimulationError(f"all_sms must be True or False (got {options.all_sms!r})")
+    timeline = options.timeline
+    if isinstance(timeline, bool) or not isinstance(timeline, int) or not 0 <= timeline <= MOST_CYCLES:
+        raise SimulationError(f"timeline must be a number of cycles from 0 to {MOST_CYCLES} (got {timeline!r})")
+    trace = (0, 1) if options.trace is None else options.trace
+    if (not isinstance(trace, tuple) or len(trace) != 2 or not all(isinstance(t, int) for t in trace)
+            or not 0 <= trace[0] < trace[1] <= trace[0] + MAX_TRACED_CYCLES):
+        raise SimulationError(f"trace must be a first cycle and a later one, at most {MAX_TRACED_CYCLES} cycles on "
+                              f"(got {trace})")
+    fit = occupancy(machine, registers, shared_bytes, threads)
+    sms = machine["sms"] if options.all_sms else 1
+    outline = workload.outline()
+    resident = _resident(outline, machine, fit)
+    code = lower(workload.instructions, machine)
+    shape = Shape(sms, machine["sms"] - sms, resident, workload.block_warps, workload.blocks,
+                  c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS)
+    image = Image(machine, code, workload.work, shape)
+    recorder = None
+    if timeline:
+        recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)
+    _run(image, progress, recorder)
+    return _result(image, outline, fit, options, recorder)
+
+
+def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:
+    return min(fit.blocks, -(-workload.blocks // machine["sms"]))
+
+
+def _run(image: Image, progress: Progress | None, recorder: Recorder | None) -> None:
+    with compiling:
+        from .compiled import begin, run  # here, because it compiles
+    X, shape = image.X, image.shape
+    begin(X)
+    todo = -(-shape.blocks // (shape.mirror + 1))
+    over = False
+    while not over:
+        over = run(X, int(X[c.C_NOW]) + (recorder.step if recorder else _CHUNK))
+        if recorder:
+            recorder.look()
+        if progress:
+            progress(int(X[c.C_DONE]), todo)
+    left = int(X[c.C_LAUNCHED] - X[c.C_DONE])
+    if left:
+        raise SimulationError(f"{left} blocks wait for ever: a barrier that not all their warps reach")
+
+
+def _result(image: Image, workload: Outline, fit: Occupancy, options: Options, recorder: Recorder | None) -> Result:
+    X, n = image.X, image.instructions
+    stalls = image.table(c.T_STALL, n + 1, 16).copy()
+    for s in image.table(c.T_SCHED, image.shape.sms * 4, c.S_SIZE):
+        if s[c.S_SINCE] >= 0:
+            stalls[-1, c.R_NONE] += X[c.C_NOW] - s[c.S_SINCE]
+    return Result(image.machine, workload, fit, options, int(X[c.C_NOW]), image.shape.sms,
+                  image.code[:, c.I_ISSUED].copy(), image.code[:, c.I_DUAL].copy(), stalls, X[:c.HEAD].copy(),
+                  image.table(c.T_EVENT, int(X[c.C_TRACED]), c.EVENT_SIZE).copy(),
+                  tuple(recorder.windows) if recorder else tuple(filter(None, [options.trace])),
+                  recorder.finish() if recorder else None)

@@ -1,0 +1,112 @@
+"""The calls of libcuda that launch kernels, on a library of our own in its place."""
+
+import ctypes
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from maxdnn.runtime.devices import driver
+from maxdnn.runtime.devices.driver import Driver, DriverError, Launch
+
+SOURCE = """
+#include <string.h>
+extern "C" {
+struct Seen { void *function, *stream; unsigned numbers[7]; char bytes[64]; size_t size; } seen[16];
+int count, fails_at = -1, capturing, asked_of_the_default;
+void *current;
+int cuCtxGetCurrent(void **context) { *context = current; return 0; }
+int cuStreamIsCapturing(void *stream, int *state) {
+    if (!stream) { asked_of_the_default = 1; return 906; }
+    *state = capturing;
+    return 0;
+}
+int cuPointerGetAttribute() { return 1; }
+int cuGetErrorString(int code, const char **text) { *text = code == 700 ? "an illegal address" : "?"; return 0; }
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z, unsigned shared,
+                   void *stream, void **params, void **extra) {
+    if (count == fails_at) return 700;
+    Seen &s = seen[count++];
+    s.function = f; s.stream = stream;
+    unsigned numbers[] = {gx, gy, gz, x, y, z, shared};
+    memcpy(s.numbers, numbers, sizeof numbers);
+    if (params || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return 1;
+    s.size = *(size_t *)extra[3];
+    memcpy(s.bytes, extra[1], s.size);
+    return 0;
+}
+}
+"""
+
+
+class Seen(ctypes.Structure):
+    _fields_ = [("function", ctypes.c_void_p), ("stream", ctypes.c_void_p), ("numbers", ctypes.c_uint32 * 7),
+                ("bytes", ctypes.c_char * 64), ("size", ctypes.c_size_t)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("libcuda")
+    (folder / "cuda.cpp").write_text(SOURCE)
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", folder / "libcuda.so", folder / "cuda.cpp"], check=True)
+    return folder / "libcuda.so"
+
+
+@pytest.fixture
+def library(built, monkeypatch):
+    found = ctypes.CDLL(str(built))
+    monkeypatch.setattr(driver, "ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": lambda name: found}))
+    ctypes.c_int.in_dll(found, "count").value, ctypes.c_int.in_dll(found, "fails_at").value = 0, -1
+    ctypes.c_void_p.in_dll(found, "current").value, ctypes.c_int.in_dll(found, "capturing").value = None, 0
+    return found
+
+
+def launches(count):
+    rooms = [(ctypes.c_char * (8 * n + 8))(*bytes(range(n, 9 * n + 8))) for n in range(count)]
+    return [Launch(100 + n, (2**31 - 1, n, 3), (4, 5, 6), 7 * n, room, f"launching k{n}")
+            for n, room in enumerate(rooms)]
+
+
+def seen(library):
+    return list((Seen * 16).in_dll(library, "seen"))[:ctypes.c_int.in_dll(library, "count").value]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_launches_are_put_on_the_stream_in_their_order_with_what_their_arguments_hold_then(count, library):
+    made = launches(count)
+    go = Driver().launcher(made)
+    for launch in made:
+        launch.arguments[0] = b"!"
+    assert go(2**47 + 5) is False
+    found = seen(library)
+    assert [s.function for s in found] == [100 + n for n in range(count)]
+    for n, s in enumerate(found):
+        assert s.stream == 2**47 + 5 and list(s.numbers) == [2**31 - 1, n, 3, 4, 5, 6, 7 * n]
+        assert s.size == 8 * n + 8 and ctypes.string_at(ctypes.addressof(s) + Seen.bytes.offset, s.size) == bytes(
+            made[n].arguments)
+    assert go(0) is False and len(seen(library)) == 2 * count
+
+
+def test_a_recorded_stream_is_told(library):
+    go = Driver().launcher(launches(2))
+    for state in (1, 0, 2, 1):  # CU_STREAM_CAPTURE_STATUS_*: 2 is a capture that has gone wrong
+        ctypes.c_int.in_dll(library, "capturing").value = state
+        assert go(5) is (state == 1)
+    assert go(0) is False and not ctypes.c_int.in_dll(library, "asked_of_the_default").value
+
+
+def test_nothing_is_launched_in_another_context(library):
+    go = Driver().launcher(launches(2), context=77)
+    for current in (None, 78):
+        ctypes.c_void_p.in_dll(library, "current").value = current
+        assert go(1) is None and not seen(library)
+    ctypes.c_void_p.in_dll(library, "current").value = 77
+    assert go(1) is False and len(seen(library)) == 2
+
+
+def test_the_launch_that_fails_is_named_and_none_comes_after_it(library):
+    go = Driver().launcher(launches(3))
+    ctypes.c_int.in_dll(library, "fails_at").value = 1
+    with pytest.raises(DriverError, match=r"launching k1: cuLaunchKernel failed: an illegal address \(700\)"):
+        go(1)
+    assert len(seen(library)) == 1
