@@ -71,7 +71,8 @@ def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_ou
     at it takes a third of the time that the checks take, and small products take no longer than those."""
     return (*[(type(x), x.shape, x.dtype, x.get_device(), x.is_contiguous(), x.requires_grad, x.data_ptr() % _PLACES)
               for x in (a, b, out)],
-            transpose_a is True, transpose_b is True, type(transpose_a), type(transpose_b), reads_out, records.enabled())
+            transpose_a is True, transpose_b is True, type(transpose_a), type(transpose_b), reads_out,
+            records.enabled())
 
 
 def _again(tensors: tuple[Any, ...], a: Any, b: Any, out: Any, scalars: dict[str, Any], stream: Any) -> bool:

@@ -81,7 +81,8 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         raise ShapeError(f"seconds must be a positive number (got {shown(seconds)})")
     if device is not None and not isinstance(device, Device):
-        raise DeviceError(f"device must be a device of this library, such as maxdnn.emulator.VirtualGpu() (got {device!r})")
+        raise DeviceError("device must be a device of this library, such as maxdnn.emulator.VirtualGpu() "
+                          f"(got {device!r})")
     kinds = (kind,) if isinstance(kind, str) else tuple(kind)
     unknown = [k for k in kinds if not isinstance(k, str) or k not in KINDS]
     if unknown or not kinds:

@@ -103,8 +103,8 @@ class Driver:
 
 
 class LibCuda:
-    """In place of maxdnn.runtime.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal); `capturing`: stream ->
-    number of its capture."""
+    """In place of maxdnn.runtime.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal);
+    `capturing`: stream -> number of its capture."""
 
     def __init__(self, driver, error):
         self.driver, self.error, self.owners, self.capturing = driver, error, {}, {}

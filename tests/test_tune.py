@@ -43,7 +43,8 @@ def record(problem, results, chip=None, **more):
 @pytest.fixture
 def simulated(monkeypatch):
     """The timing model takes a while to compile for a fresh cache; tests/planning/test_estimate.py has the real one."""
-    monkeypatch.setattr("maxdnn.simulator.timing.call", lambda plan, machine: types.SimpleNamespace(seconds=len(plan.launches)))
+    monkeypatch.setattr("maxdnn.simulator.timing.call",
+                        lambda plan, machine: types.SimpleNamespace(seconds=len(plan.launches)))
 
 
 def test_what_is_measured_belongs_to_the_sources_as_they_were(tmp_path, monkeypatch):

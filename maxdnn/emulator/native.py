@@ -36,8 +36,9 @@ def _sources() -> list[Path]:
     """The sources that decide what a compiled object or a translation looks like."""
     here = Path(__file__).parent
     room = here.parent
-    return sorted([*here.rglob("*.py"), *(room / "ptx").glob("*.py"), *(room / "semantics").rglob("*.py"), *(room / "isa").glob("*.py"),
-                   *(room / "isa").glob("*.json"), room / "cubin.py", room / "runtime" / "launch.py"])
+    return sorted([*here.rglob("*.py"), *(room / "ptx").glob("*.py"), *(room / "semantics").rglob("*.py"),
+                   *(room / "isa").glob("*.py"), *(room / "isa").glob("*.json"), room / "cubin.py",
+                   room / "runtime" / "launch.py"])
 
 
 def _digest() -> bytes:

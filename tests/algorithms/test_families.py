@@ -108,7 +108,8 @@ def test_random_problems_by_a_random_candidate(chunk):
 def test_random_problems_by_every_pixel_kernel(spec):
     """Each as often, and each as often with every number of splits: MAXDNN_PROBLEMS=1740 makes 5 of each."""
     count = max(2, PROBLEMS // len(implicit_gemm_kernels.KERNELS))
-    first = implicit_gemm_kernels.KERNELS.index(spec) * count  # so that a few problems a kernel are not all of the same splits
+    # so that a few problems a kernel are not all of the same splits
+    first = implicit_gemm_kernels.KERNELS.index(spec) * count
     for number in range(count):
         rng = random.Random(f"{spec.name} {number}")
         kernel = split_name(spec, implicit_gemm.SPLITS[(first + number) % len(implicit_gemm.SPLITS)])
@@ -191,7 +192,8 @@ def test_relu_keeps_nan():
 
 def test_a_list_of_channels_beyond_constant_memory_is_cut_into_launches():
     shape = ConvShape(64, 4096, 3, 3, 4, 3, 3, padding=1)
-    made = check(shape, "CHWN", random.Random(1), kernel=interior.TAPS_64X64.name, bias=True, activation="relu", beta=0.5)
+    made = check(shape, "CHWN", random.Random(1), kernel=interior.TAPS_64X64.name, bias=True,
+                 activation="relu", beta=0.5)
     assert len(made.passes) > 1
 
 

@@ -1,4 +1,4 @@
-"""maxdnn.build.cubins: one assembly and one check for every architecture, and nothing used that is out of date or damaged."""
+"""maxdnn.build.cubins: one assembly and one check for every architecture; nothing out of date or damaged is used."""
 
 import os
 import shutil

@@ -2,7 +2,8 @@
 
 A `Case` names a source file and builds a `Problem`: device buffers with their first contents, launches in order, and a
 reference computed here in NumPy or exact integers, independent of any device.  `Case.run(gpu, cubin)` works with any
-object that fulfils `maxdnn.runtime.devices.protocol.Device`: the virtual GPU, silicon through pycuda, or translated code.
+object that fulfils `maxdnn.runtime.devices.protocol.Device`: the virtual GPU, silicon through pycuda, or translated
+code.
 
 Comparison rules.  BITS wants every bit equal.  The references give 0x7fffffff for every NaN that single-precision
 arithmetic produces (CUDA C Programming Guide, "Floating-Point Standard": the canonical single-precision NaN), which

@@ -88,7 +88,8 @@ def test_the_loop_of_the_class_kernels_steps_and_exchanges(spec):
                            "STS": texels + filters, "IADD": 2 * (texels + filters) + 1, "LOP": 4})
 
 
-@pytest.mark.parametrize("spec", [x for x in implicit_gemm_kernels.KERNELS if x.tile[1] == 32], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [x for x in implicit_gemm_kernels.KERNELS if x.tile[1] == 32],
+                         ids=lambda spec: spec.name)
 def test_registers_of_a_translation_are_those_that_the_vendor_takes(spec):
     data = cubin(spec.source.removesuffix(".sass"), "sm_52")
     made = oracles.ptxas(ptx.translate(read(data), "sm_90"), "sm_90")

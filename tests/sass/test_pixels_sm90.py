@@ -66,7 +66,8 @@ def test_random_layers_are_right_and_write_nothing_else(seed: int, monkeypatch) 
     monkeypatch.setattr(implicit_gemm_sm90, "_SMS", 1 + 131 * (seed % 2))
     unaligned = ("out", "images", "gradients")[:3 * (seed % 2)]
     problem = served_of_one_tap(rng) if spec in OF_MATRICES else served(rng, spec.elements, unaligned)
-    names = [name for name in implicit_gemm_sm90.candidates(problem) if name.split("_tail")[0].split("_split")[0] == spec.name]
+    names = [name for name in implicit_gemm_sm90.candidates(problem)
+             if name.split("_tail")[0].split("_split")[0] == spec.name]
     plan = choose(problem, preset(), names[-1] if names[-1].endswith("tail") else str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)

@@ -150,8 +150,8 @@ def _with_roots(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
 
 def generated() -> str:
     """What sass/winograd_matrices.inc must hold."""
-    lines = ["# Printed by `python -m maxdnn.algorithms.winograd.toomcook`, which holds the interpolation points: do not edit.",
-             "# Takes: nothing", "<CODE>", "    our %WINOGRAD = ("]
+    lines = ["# Printed by `python -m maxdnn.algorithms.winograd.toomcook`, which holds the interpolation points: "
+             "do not edit.", "# Takes: nothing", "<CODE>", "    our %WINOGRAD = ("]
     for points in (*TABLE, *GRADIENTS):
         lines.append(f"        '{points.outputs} {points.taps}' => {{")
         for name, matrix in zip(Matrices._fields, matrices(points), strict=True):
