@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""Write the efficiency table and the networks' table of README.md from the results in benchmarks/results/.
+"""Write the efficiency table of README.md and the networks' table of docs/pytorch.md from benchmarks/results/.
 
     python tools/readme_table.py [--check]
 
---check changes nothing and exits 1 if the README does not say what the results say."""
+--check changes nothing and exits 1 if a document does not say what the results say."""
 
 import argparse
 import json
@@ -70,28 +70,32 @@ def networks() -> str:
     return "\n".join(lines)
 
 
-def written(text: str) -> str:
-    """The README with its tables as the results say."""
-    for name, content in (("table", table()), ("networks", networks())):
-        before, rest = text.split(f"<!-- {name} -->")
-        _, after = rest.split(f"<!-- end of {name} -->")
-        text = f"{before}<!-- {name} -->\n{content}\n<!-- end of {name} -->{after}"
-    return text
+PLACES = {"README.md": ("table", table), "docs/pytorch.md": ("networks", networks)}
+
+
+def written(text: str, name: str, content: str) -> str:
+    """The document with its table as the results say."""
+    before, rest = text.split(f"<!-- {name} -->")
+    _, after = rest.split(f"<!-- end of {name} -->")
+    return f"{before}<!-- {name} -->\n{content}\n<!-- end of {name} -->{after}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only; exit status 1 if they differ")
     args = parser.parse_args(argv)
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    wanted = written(text)
-    if args.check:
-        return int(text != wanted)
-    part = readme.with_suffix(".part")
-    part.write_text(wanted)
-    os.replace(part, readme)
-    return 0
+    status = 0
+    for path, (name, make) in PLACES.items():
+        document = ROOT / path
+        text = document.read_text()
+        wanted = written(text, name, make())
+        if args.check:
+            status |= text != wanted
+            continue
+        part = document.with_suffix(".part")
+        part.write_text(wanted)
+        os.replace(part, document)
+    return int(status)
 
 
 if __name__ == "__main__":
