@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import AssemblyError
-from ..runtime.files import write_whole
+from ..runtime.files import read_regular, write_whole
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
 HOPPER = "sm_90"
@@ -114,7 +114,7 @@ def _code(source: str) -> bytes:
         raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
     path = _kept(source)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        note, data = json.loads(path.with_suffix(".json").read_bytes()), path.read_bytes()
+        note, data = json.loads(read_regular(path.with_suffix(".json"))), read_regular(path)
         names = [str(name) for name in note["files"]]
         if note == _note(data, names, _made_of(_origin(source).parent, names, _tools())):
             return data
