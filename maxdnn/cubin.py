@@ -146,7 +146,9 @@ class Cubin:
         """The named kernel; the only one if `name` is None. Raises CubinError naming those there are."""
         if name is None and len(self.kernels) == 1:
             return next(iter(self.kernels.values()))
-        if name is None or name not in self.kernels:
+        if name is None:
+            raise CubinError(f"the kernel must be named: this cubin has {', '.join(self.kernels) or 'none'}")
+        if name not in self.kernels:
             raise CubinError(f"no kernel {name!r} in this cubin; it has: {', '.join(self.kernels) or 'none'}")
         return self.kernels[name]
 

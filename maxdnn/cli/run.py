@@ -113,13 +113,16 @@ def run(args: argparse.Namespace) -> int:
         check_writable("--out" if args.launch is None else f"{args.launch}: outputs", path)
     options = {"instruction_budget": args.budget} if args.budget else {}
     gpu = VirtualGpu(race=args.race, undefined=args.undefined, **options)
-    buffers, steps = launchfile.place(description, read(args.cubin), gpu)
+    cubin = read(args.cubin)
+    if args.launch is None and args.kernel is None and len(cubin.kernels) > 1:
+        raise LaunchError(f"--kernel must name one of the kernels of {args.cubin}: {', '.join(cubin.kernels)}")
+    buffers, steps = launchfile.place(description, cubin, gpu)
     with Progress("running") as tell:
         for number, step in enumerate(steps, 1):
             start = time.perf_counter()
             step.launch()
             tell(number, len(description.launches))
-            print(f"{step.function.name}: {time.perf_counter() - start:.3f} s on {gpu.name}")
+            print(f"{step.function.name}: {time.perf_counter() - start:.3f} s on the virtual GPU, code of {cubin.arch}")
     for name, path in description.outputs:
         new = description.buffers[name]
         array = np.empty(new.shape, new.dtype)

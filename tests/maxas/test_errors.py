@@ -132,7 +132,7 @@ CASES: dict[str, tuple[str, int, str]] = {
     "header that makes no sense": (
         "# Kernel: k\n# SharedSize: lots\n" + END, 2,
         "header 'SharedSize: lots': SharedSize wants bytes"),
-    "no kernel name": (END, 1, "no '# Kernel: name' line and no name given"),
+    "no kernel name": (END, 1, "the kernel has no name: give one with --kernel NAME, or write a line '# Kernel: NAME'"),
     "no instructions": ("# Kernel: k\n", 1, "kernel 'k' has no instructions"),
     "kernel twice": (_kernel("") + _kernel(""), 7, "kernel 'k' defined twice"),
     "texture mapped to another slot": (
