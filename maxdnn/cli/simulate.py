@@ -131,7 +131,12 @@ def _layer(args: argparse.Namespace, machine: Any,
 
     pass_of(args.direction)
     plan = _plan(args)
-    sources = of_launches(plan.launches) if args.html and _sources_wanted() else {}
+    sources = {}
+    if args.html:
+        if _missing():
+            print(f"maxdnn: {_missing()}", file=sys.stderr)
+        else:
+            sources = of_launches(plan.launches)
     if args.source:
         code = cubin(plan.spec.source.removesuffix(".sass"), "sm_52")
         sources |= of_cubin(args.source, code, plan.spec.name)
@@ -182,13 +187,10 @@ def _folded(names: Iterable[str]) -> list[str]:
     return [f"{name}{min(found)}..{max(found)}" if found else name for name, found in numbers.items()]
 
 
-def _sources_wanted() -> bool:
-    """Whether a page can have the sources of its kernels, which nothing but the assembler reads; said if not."""
+def _missing() -> str:
+    """Why a page of kernels is without their sources, which nothing but the assembler reads; "" if it need not be."""
     from ..build.assemble import has_perl
-
-    if not has_perl():
-        print("maxdnn: without Perl 5 the page lists instructions, but not the sources they were made of", file=sys.stderr)
-    return has_perl()
+    return "" if has_perl() else "Without Perl 5 the page lists instructions, but not the sources they were made of."
 
 
 def _launch(args: argparse.Namespace, machine: Any,
@@ -270,4 +272,5 @@ def _page(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], s
     files = {name: text for source in sources.values() for name, text in source.files.items()}
     changed = {name: json.loads(value) for name, value in args.set}
     return page.html(extra | {"launches": rows}, what=args.what, preset=machine.name, chip=machine.title,
-                     changed=changed, files=files)
+                     changed=changed, files=files,
+                     missing="" if sources or args.launch else _missing())
