@@ -1,6 +1,6 @@
 """Headless Chromium for tests, driven over a pipe in its own protocol (Chrome DevTools), so that nothing else is
-needed: `with Browser() as b: b.open(path); b.value("document.title")`. Where there is none its tests are skipped, unless
-MAXDNN_REQUIRE_BROWSER is 1, as in continuous integration."""
+needed: `with Browser() as b: b.open(path); b.value("document.title")`. Where there is none its tests are skipped,
+unless MAXDNN_REQUIRE_BROWSER is 1, as in continuous integration."""
 
 import fcntl
 import json
@@ -27,7 +27,7 @@ PATIENCE = 60.0  # seconds for one answer
 
 
 def program() -> str:
-    """Path of the browser. Without one the test that asks is skipped with the reason, or fails where one is required."""
+    """Path of the browser. Without one the test that asks is skipped in words, or fails where one is required."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         reason = f"no {' or '.join(NAMES)} on the path: the tests that look at the page are left out"

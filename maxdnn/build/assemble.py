@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AssemblyError
+from ..runtime.files import write_whole
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In an installed package tools/ is inside, in a source tree beside it.
@@ -81,7 +82,7 @@ def files(source: str | os.PathLike[str], *, include: Sequence[str | os.PathLike
 def _folders(include: Sequence[str | os.PathLike[str]]) -> list[str]:
     options = []
     for folder in include:
-        if not Path(folder).is_dir():
+        if not os.fspath(folder) or not Path(folder).is_dir():
             raise AssemblyError(f"include must name folders (got {os.fspath(folder)!r}, which is none)")
         options += ["-I", os.fspath(folder)]
     return options
@@ -125,7 +126,7 @@ def _assemble_elsewhere(command: list[str], ours: Sequence[str], options: Sequen
         text = _run([*command, "-i", "-w", *_joined_defines(options), str(plain), str(template), str(result)])
         if not result.exists():
             raise AssemblyError(f"{shlex.join(command)} wrote no cubin for {source}")
-        os.replace(result, output)
+        write_whole(output, lambda file: file.write(result.read_bytes()))
     return text
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._assembling import add_arguments, assembler
+from ._types import file_name
 
 if TYPE_CHECKING:
     from ..checker import Report
@@ -18,7 +19,7 @@ _OF_SOURCES = {"arch": "--arch", "defines": "-D", "include": "-I", "no_code": "-
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE.sass|FILE.cubin", help="a source of the MaxAs dialect, or a cubin")
+    parser.add_argument("file", type=file_name, metavar="FILE.sass|FILE.cubin", help="a source of the MaxAs dialect, or a cubin")
     parser.add_argument("--strict", action="store_true",
                         help="count warnings as errors: what was undecided or not followed")
     parser.add_argument("--advice", action="store_true", help="print advice too: what could be tighter")
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from ..checker import check_hazards
     from ..cubin import read
 
-    cubin = read(_cubin(Path(args.file), args))
+    cubin = read(_cubin(args.file, args))
     kernels = [cubin.kernel(args.kernel)] if args.kernel is not None else list(cubin.kernels.values())
     reports = [check_hazards(kernel) for kernel in kernels]
     _show(reports, args)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._types import at_least
+from ._types import at_least, file_name
 
 if TYPE_CHECKING:
     from ..simulator.launchfile import Description
@@ -19,9 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from ..simulator.launchfile import HELP as LAUNCH_FILE
 
     parser.epilog = LAUNCH_FILE
-    parser.add_argument("cubin", metavar="FILE.cubin")
+    parser.add_argument("cubin", type=file_name, metavar="FILE.cubin")
     parser.add_argument("--kernel", metavar="K", help="the kernel; may be left out if there is only one")
-    parser.add_argument("--launch", type=Path, metavar="FILE.json",
+    parser.add_argument("--launch", type=file_name, metavar="FILE.json",
                         help="launches from a file instead of the options below up to --out, see the end")
     parser.add_argument("--grid", type=_dim3, metavar="X,Y,Z", help="blocks; missing numbers are 1")
     parser.add_argument("--block", type=_dim3, metavar="X,Y,Z", help="threads of a block")

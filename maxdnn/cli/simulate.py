@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ._sources import Source
-from ._types import at_least, layer, pass_of
+from ._types import at_least, file_name, layer, pass_of
 
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
 PICTURES = (".png", ".svg")
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "--launch: see `maxdnn run --help`"
     parser.add_argument("what", metavar="LAYER|SHAPE|FILE.cubin",
                         help="alexnet-conv2; N,C,H,W,K,R,S[,stride[,padding]]; or a cubin (with --launch)")
-    parser.add_argument("--launch", type=Path, metavar="FILE.json",
+    parser.add_argument("--launch", type=file_name, metavar="FILE.json",
                         help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm, --max-error "
                              "and --kernel are for layers")
     parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
@@ -43,16 +43,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
                              "lists the figures and their ranges)")
     parser.add_argument("--worst", type=at_least(0), default=12, metavar="N", help="list the N costliest instructions")
-    parser.add_argument("--source", type=Path, metavar="FILE.sass",
+    parser.add_argument("--source", type=file_name, metavar="FILE.sass",
                         help="the kernel's source: list its lines, and instructions with their place and in its words")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every instruction, instead of text")
-    parser.add_argument("--html", type=Path, metavar="FILE.html",
+    parser.add_argument("--html", type=file_name, metavar="FILE.html",
                         help="write a page to look at: all of this, the sources and a timeline, in one file")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg",
+    parser.add_argument("--picture", type=file_name, metavar="FILE.png|.svg",
                         help="draw where the issue slots of the longest launch went")
     parser.add_argument("--trace", nargs=2, type=at_least(0), metavar=("FIRST", "LAST"),
                         help="write a pipeline trace of the longest launch, from cycle FIRST to before LAST")
-    parser.add_argument("--trace-file", type=Path, default=Path("pipeline.json"), metavar="FILE.json",
+    parser.add_argument("--trace-file", type=file_name, default=Path("pipeline.json"), metavar="FILE.json",
                         help="where it goes, for Perfetto or chrome://tracing (default pipeline.json)")
 
 

@@ -344,3 +344,39 @@ def test_processes_that_build_at_once_while_the_source_changes(tree):
     kept = tree.get("a")
     shutil.rmtree(tree.binaries)
     assert tree.get("a") == kept
+
+
+def test_planning_assembles_nothing_and_a_call_what_it_launches(tmp_path, monkeypatch, capsys):
+    """In a tree where nothing is kept yet."""
+    made = []
+
+    def build(source, path):
+        made.append(source)
+        return real(source, path)
+    real = cubins._build
+    monkeypatch.setattr(cubins, "BINARIES", tmp_path)
+    monkeypatch.setattr(cubins, "_build", build)
+    caches = (cubins._code, cubins.cubin, cubins.declared, choose._choose)
+    kept = [spec.__dict__.pop("_declared", None) for spec in kernels().values()]
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        shape = ConvShape(1, 8, 6, 6, 16, 3, 3, 1, 1)
+        plan = choose.plan(shape, kernel="sconv_pixels_K32_J64", layout="NCHW", tuned=False)
+        assert [spec.threads for spec in kernels().values()] and made == []
+        assert capsys.readouterr().err == ""
+        for launch in plan.launches:
+            cubins.cubin(launch.spec.source.removesuffix(".sass"), "sm_52")
+        assert made == [plan.spec.source.removesuffix(".sass")]
+        assert capsys.readouterr().err == f"maxdnn: assembling {plan.spec.source}, once for this source tree\n"
+        before = dict(plan.spec._declared)
+        plan.spec.__dict__.pop("_declared")
+        cubins.declared.cache_clear()
+        assert plan.spec._declared == before  # of the header alone and of the cubin
+    finally:
+        for cache in caches:
+            cache.cache_clear()
+        for spec, said in zip(kernels().values(), kept, strict=True):
+            spec.__dict__.pop("_declared", None)
+            if said is not None:
+                spec.__dict__["_declared"] = said

@@ -263,16 +263,18 @@ sub _deliver {
     return 0;
 }
 
-# Written beside and then renamed, so that no half file is ever seen.
+# Written beside and then renamed, so that no half file is ever seen; into what is no file, such as /dev/null, as it is.
 sub _write {
     my ($file, $bytes) = @_;
-    my $temp = "$file.$$.tmp";
+    my $special = -e $file && !-f _ && !-d _;
+    my $temp = $special ? $file : "$file.$$.tmp";
     open my $fh, '>:raw', $temp or fail_plain("$file: cannot write: $!");
     my $ok = print {$fh} $bytes;
     $ok = close($fh) && $ok;
+    return if $ok && $special;
     unless ($ok && rename $temp, $file) {
         my $why = $!;
-        unlink $temp;
+        unlink $temp unless $special;
         fail_plain("$file: cannot write: $why");
     }
     return;
