@@ -19,7 +19,8 @@ _OF_SOURCES = {"arch": "--arch", "defines": "-D", "include": "-I", "no_code": "-
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=file_name, metavar="FILE.sass|FILE.cubin", help="a source of the MaxAs dialect, or a cubin")
+    parser.add_argument("file", type=file_name, metavar="FILE.sass|FILE.cubin",
+                        help="a source of the MaxAs dialect, or a cubin")
     parser.add_argument("--strict", action="store_true",
                         help="count warnings as errors: what was undecided or not followed")
     parser.add_argument("--advice", action="store_true", help="print advice too: what could be tighter")

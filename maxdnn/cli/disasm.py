@@ -14,7 +14,8 @@ HELP = "print the kernels of a cubin: address, control code, instruction"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("cubin", type=file_name, metavar="FILE.cubin", help="a cubin for sm_50 to sm_62, sm_80, 86, 89 or 90")
+    parser.add_argument("cubin", type=file_name, metavar="FILE.cubin",
+                        help="a cubin for sm_50 to sm_62, sm_80, 86, 89 or 90")
     parser.add_argument("--kernel", metavar="K", help="only this kernel")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 

@@ -16,8 +16,9 @@ from ._types import at_least, file_name, layer, pass_of
 
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
 PICTURES = (".png", ".svg")
+# What a layer may be given, and what it is taken for if it is not.
 _OF_LAYERS = {"layout": ("--layout", "CHWN"), "direction": ("--pass", "forward"), "algorithm": ("--algorithm", "auto"),
-              "max_error": ("--max-error", None), "kernel": ("--kernel", "best")}  # what a layer may be given, and what it is taken for if it is not
+              "max_error": ("--max-error", None), "kernel": ("--kernel", "best")}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-error", type=float, metavar="E",
                         help="take no candidate whose documented error is larger (default 2e-6; none for --kernel)")
     parser.add_argument("--kernel",
-                        help="the candidate of the planner with this name; sconv_fprop_paper: with the paper's loop, as "
-                             "in the paper's table; best (default): the planner's choice")
+                        help="the candidate of the planner with this name; sconv_fprop_paper: with the paper's loop, "
+                             "as in the paper's table; best (default): the planner's choice")
     parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
@@ -95,9 +96,9 @@ def _check(args: argparse.Namespace) -> None:
             raise MaxdnnError(f"{option} says how a layer is computed, and {args.what} is a cubin, whose launches "
                               "--launch describes")
     if args.what and not args.what.endswith(".cubin") and os.path.exists(args.what):
-        raise MaxdnnError(f"{args.what} is a {'folder' if os.path.isdir(args.what) else 'file'}; simulate takes a LAYER "
-                          "such as alexnet-conv2, a SHAPE N,C,H,W,K,R,S[,stride[,padding]], or FILE.cubin with "
-                          "--launch")
+        kind = "folder" if os.path.isdir(args.what) else "file"
+        raise MaxdnnError(f"{args.what} is a {kind}; simulate takes a LAYER such as alexnet-conv2, a SHAPE "
+                          "N,C,H,W,K,R,S[,stride[,padding]], or FILE.cubin with --launch")
     if args.policy not in POLICIES:
         raise MaxdnnError(f"--policy must be one of {', '.join(POLICIES)} (got {args.policy!r})")
     if args.source:
@@ -146,7 +147,8 @@ def _layer(args: argparse.Namespace, machine: Any,
     inner = timed.convolution
     return list(timed.results), {
         "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": plan.algorithm,
-        "family": plan.family, "kernel": timed.plan.spec.name, "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
+        "family": plan.family, "kernel": timed.plan.spec.name,
+        "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
         "convolution": {"clocks": inner.clocks, "ce": inner.ce, "ce_from_time": inner.ce_from_time},
         "launches": [{"kernel": x.kernel, "doing": launch.doing, "ce": x.ce, "useful_flops": x.useful}
                      for x, launch in zip(timed.launches, plan.launches, strict=True)]}, sources
@@ -173,8 +175,9 @@ def _plan(args: argparse.Namespace) -> Any:
     names = plans(problem, chip, algorithm=args.algorithm, max_error=math.inf)
     if args.kernel not in names:
         foreign = {s.arch for s in kernels().values() if s.arch and args.kernel.startswith(s.name)}
+        why = f", machine code of {foreign.pop()}, whose clocks the model does not know" if foreign else ""
         raise ShapeError(f"--kernel must be one of {', '.join(_folded(names))}, or best (got {args.kernel[:80]!r}"
-                         f"{f', machine code of {foreign.pop()}, whose clocks the model does not know' if foreign else ''})")
+                         f"{why})")
     return choose(problem, chip, args.kernel, algorithm=args.algorithm)
 
 

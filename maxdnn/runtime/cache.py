@@ -1,9 +1,10 @@
 """What is slow to make, kept on disk between processes: native code, translations, compiled timing model.
 
 One file per entry. It begins with a digest of its key and content, so that a damaged file is noticed, deleted and made
-anew; whatever is no regular file (a pipe, a link, a folder, a device) counts as damaged and is never waited for. The folder must belong to this user and nobody else may write there: what it holds is executed. Files appear whole
-or not at all, and when all together take more than a bound (MAXDNN_CACHE_BYTES, else 512 MiB) those unused for longest
-go. Nothing here ever fails a caller: without a usable folder, or on a full disk, everything is made each time.
+anew; whatever is no regular file (a pipe, a link, a folder, a device) counts as damaged and is never waited for. The
+folder must belong to this user and nobody else may write there: what it holds is executed. Files appear whole or not at
+all, and when all together take more than a bound (MAXDNN_CACHE_BYTES, else 512 MiB) those unused for longest go.
+Nothing here ever fails a caller: without a usable folder, or on a full disk, everything is made each time.
 
 Where: MAXDNN_CACHE, else the platform's folder for a user's caches (`~/.cache/maxdnn` on Linux)."""
 

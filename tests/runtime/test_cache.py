@@ -327,7 +327,7 @@ def test_all_that_makes_code_and_translations_is_in_their_key():
                "for name, module in sys.modules.items():\n"
                "    if name.startswith('maxdnn.'): print(module.__file__)")
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    beside = {"cache.py", "errors.py", "files.py", "forks.py", "trace.py", "__init__.py", "protocol.py"}  # decide nothing
+    beside = {"cache.py", "errors.py", "files.py", "forks.py", "trace.py", "__init__.py", "protocol.py"}
     sources = {str(path) for path in native._sources()}
     assert {path for path in loaded if pathlib.Path(path).name not in beside} <= sources and len(sources) > 50
 
