@@ -1,4 +1,4 @@
-# Everything needs Python 3.11 or later, Perl 5 and make; each target sets up what it needs.
+# Everything needs Python 3.11 or later, Perl 5 and make, the tests g++ too; each target sets up the rest of what it needs.
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from elftools.common.exceptions import ELFError
@@ -17,6 +16,7 @@ from elftools.elf.elffile import ELFFile
 
 from .errors import CubinError
 from .isa import Addressing, Control, Instruction, Table, decode, table_of, words
+from .runtime.files import read_bytes
 
 ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62",
          80: "sm_80", 86: "sm_86", 89: "sm_89", 90: "sm_90"}
@@ -146,7 +146,9 @@ class Cubin:
         """The named kernel; the only one if `name` is None. Raises CubinError naming those there are."""
         if name is None and len(self.kernels) == 1:
             return next(iter(self.kernels.values()))
-        if name is None or name not in self.kernels:
+        if name is None:
+            raise CubinError(f"the kernel must be named: this cubin has {', '.join(self.kernels) or 'none'}")
+        if name not in self.kernels:
             raise CubinError(f"no kernel {name!r} in this cubin; it has: {', '.join(self.kernels) or 'none'}")
         return self.kernels[name]
 
@@ -189,7 +191,7 @@ def read(source: str | os.PathLike[str] | bytes) -> Cubin:
         return _read(source, "cubin")
     if not isinstance(source, (str, os.PathLike)):
         raise CubinError(f"a cubin must be given as bytes or as a path (got {type(source).__name__})")
-    return _read(Path(source).read_bytes(), str(source))
+    return _read(read_bytes(source), str(source))
 
 
 def _read(data: bytes, where: str) -> Cubin:
@@ -207,7 +209,7 @@ def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
     bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures and
     their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
     Raises CubinError for a damaged file."""
-    data, where = (source, "cubin") if isinstance(source, bytes) else (Path(source).read_bytes(), str(source))
+    data, where = (source, "cubin") if isinstance(source, bytes) else (read_bytes(source), str(source))
     return _Reader(data, where).interface()
 
 

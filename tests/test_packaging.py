@@ -137,10 +137,20 @@ def test_an_installed_wheel_convolves_and_serves_every_command_without_perl(inst
         "check tiny.cubin": "0 errors",
         "ptx tiny.cubin --target sm_90": ".target sm_90",
         "run tiny.cubin --grid 1 --block 32 --arg images.npy --out 0=same.npy": "same.npy: float32",
+        "check tiny.cubin --strict": "0 errors",
         "simulate 64,4,4,4,64,1,1": "computational efficiency",
+        "simulate 64,4,4,4,64,1,1 --html page.html": "Without Perl 5 the page lists instructions",
+        "bench 64,4,4,4,64,1,1 --simulate": "SIMULATED",
+        "tune --list": "0 layers remembered",
+        "tune 1,4,4,4,8,1,1 --device virtual --seconds 1": "nothing here is measured",
         "selftest --device virtual --quick": "0 failed",
     }.items():
         assert said in run([maxdnn, *command.split()], tmp_path, **clean), command
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert '"missing":"Without Perl 5' in page and '"text":"EXIT"' in page
+    for command in ("check tiny.sass", "simulate 64,4,4,4,64,1,1 --source tiny.sass --html no.html"):
+        assert "needs Perl 5" in run([maxdnn, *command.split()], tmp_path, fails=True, **clean), command
+    assert not (tmp_path / "no.html").exists()
 
 
 @pytest.fixture
@@ -162,14 +172,16 @@ def built(tree):
 
 
 def test_a_source_tree_assembles_at_first_use_and_again_when_a_source_changes(tree):
-    first = run([sys.executable, "-c", GET], tree)
+    said = run([sys.executable, "-c", GET], tree)
+    assert "maxdnn: assembling tiny.sass, once for this source tree" in said
+    first = said.splitlines(keepends=True)[0]
     files = built(tree)
     assert len(files) == 1
     stamp = files[0].stat().st_mtime_ns
     assert run([sys.executable, "-c", GET], tree) == first
     assert built(tree)[0].stat().st_mtime_ns == stamp  # not made again
     (tree / "sass" / "tiny.sass").write_text(TINY.format(value="0x1"))
-    assert run([sys.executable, "-c", GET], tree) != first
+    assert run([sys.executable, "-c", GET], tree).splitlines(keepends=True)[0] != first
     assert built(tree) == files
 
 

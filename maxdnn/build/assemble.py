@@ -7,6 +7,7 @@ on a copy of the source with its includes in place and its parameters' names spe
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AssemblyError
+from ..runtime.files import write_whole
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In an installed package tools/ is inside, in a source tree beside it.
@@ -61,10 +63,12 @@ def assemble(
     return _run([*_perl(), str(MAXAS), "-c", *ours, "-o", os.fspath(output), os.fspath(source)])
 
 
-def interface(source: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """What the header of a source declares, per kernel, in the form of `maxdnn.cubin.interface`. Reads the header
-    alone: no embedded code is run, nothing is assembled. Raises AssemblyError as `assemble` does."""
-    text = _run([*_perl(), str(MAXAS), "--interface", "-w", os.fspath(source)])
+def interface(source: str | os.PathLike[str], *,
+              include: Sequence[str | os.PathLike[str]] = ()) -> list[dict[str, Any]]:
+    """What the header of a source declares, per kernel, in the form of `maxdnn.cubin.interface`; the name is None where
+    there is no `# Kernel:` line. Reads the header alone: no embedded code is run, nothing is assembled. Raises
+    AssemblyError as `assemble` does."""
+    text = _run([*_perl(), str(MAXAS), "--interface", "-w", *_folders(include), os.fspath(source)])
     return list(json.loads(text)["kernels"])
 
 
@@ -78,7 +82,7 @@ def files(source: str | os.PathLike[str], *, include: Sequence[str | os.PathLike
 def _folders(include: Sequence[str | os.PathLike[str]]) -> list[str]:
     options = []
     for folder in include:
-        if not Path(folder).is_dir():
+        if not os.fspath(folder) or not Path(folder).is_dir():
             raise AssemblyError(f"include must name folders (got {os.fspath(folder)!r}, which is none)")
         options += ["-I", os.fspath(folder)]
     return options
@@ -93,6 +97,11 @@ def source_lines(source: str | os.PathLike[str]) -> list[tuple[str, str]]:
         place, text = line.split("\t", 1)
         found.append((Path(place).name, " ".join(text.split())))
     return found
+
+
+def has_perl() -> bool:
+    """Whether there is a Perl, without which no source can be read."""
+    return shutil.which("perl") is not None
 
 
 def _perl() -> list[str]:
@@ -117,7 +126,7 @@ def _assemble_elsewhere(command: list[str], ours: Sequence[str], options: Sequen
         text = _run([*command, "-i", "-w", *_joined_defines(options), str(plain), str(template), str(result)])
         if not result.exists():
             raise AssemblyError(f"{shlex.join(command)} wrote no cubin for {source}")
-        os.replace(result, output)
+        write_whole(output, lambda file: file.write(result.read_bytes()))
     return text
 
 
@@ -145,6 +154,11 @@ def _output(command: list[str]) -> bytes:
         done = subprocess.run(command, capture_output=True, check=False)
     except OSError as error:
         raise AssemblyError(f"cannot run {shlex.join(command)}: {error}") from error
+    lacks = re.search(rb"Can't locate (\S+)\.pm in @INC", done.stderr) if done.returncode else None
+    if lacks and not lacks[1].startswith(b"MaxAs"):
+        raise AssemblyError(f"assembling needs Perl 5 with its core modules, and this one lacks "
+                            f"{lacks[1].decode(errors='replace').replace('/', '::')}: install the whole of it, for "
+                            "instance with `apt-get install perl`")
     if done.returncode:
         raise AssemblyError((done.stderr.strip() or done.stdout.strip()).decode(errors="replace"),
                             f"command: {shlex.join(command)}\nexit status: {done.returncode}")

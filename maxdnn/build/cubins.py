@@ -16,19 +16,22 @@ import shlex
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from .. import notices
 from ..errors import AssemblyError
-from ..runtime.files import write_whole
+from ..runtime import cache
+from ..runtime.files import read_regular, write_whole
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
 HOPPER = "sm_90"
 HOPPER_FOLDER = "hopper"  # of the sources for it, inside sass/
 PACKAGE = Path(__file__).parents[1]
 BINARIES = PACKAGE / "kernels_bin"
-RULES = ("checker", "isa", "semantics", "cubin.py", "errors.py")
+RULES = ("checker", "isa", "semantics", "cubin.py", "errors.py", "files.py")
 """What decides whether a kernel passes: the checker and what it stands on."""
 
 _TRIES = 3  # to assemble files that somebody is writing
@@ -62,6 +65,23 @@ def cubin(source: str, arch: str) -> bytes:
     if arch not in architectures(source):
         raise AssemblyError(f"arch must be one of {', '.join(architectures(source))} (got {arch!r})")
     return relabelled(_code(source), arch)
+
+
+@functools.cache
+def declared(source: str) -> tuple[Mapping[str, Any], ...]:
+    """What the header of a source declares of its kernels, in the form of `maxdnn.cubin.interface`: from the kept
+    cubin where there is one, else from the header alone, so that nothing is assembled but what is launched. Raises
+    AssemblyError as `cubin` does."""
+    from ..cubin import interface
+    from . import assemble
+
+    code = _kept_code(source)
+    found = interface(code) if code is not None else []
+    if found or Path(source).is_absolute():  # what one elsewhere includes only the assembler knows
+        return tuple(found or assemble.interface(_origin(source)))
+    text = cache.cached(f"interface of {source}\0{ingredients()}".encode(), ".interface",
+                        lambda: json.dumps(assemble.interface(_origin(source))).encode())
+    return tuple(json.loads(text))
 
 
 def build_all() -> list[Path]:
@@ -110,15 +130,21 @@ def _kept(source: str) -> Path:
 @functools.cache
 def _code(source: str) -> bytes:
     """The checked cubin of a source, for the oldest architecture that can run it."""
+    code = _kept_code(source)
+    return _build(source, _kept(source)) if code is None else code
+
+
+def _kept_code(source: str) -> bytes | None:
+    """The same as it was kept, None if nothing was or something it was made of has changed since."""
     if not Path(source).is_absolute() and source not in sources():
         raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
     path = _kept(source)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        note, data = json.loads(path.with_suffix(".json").read_bytes()), path.read_bytes()
+        note, data = json.loads(read_regular(path.with_suffix(".json"))), read_regular(path)
         names = [str(name) for name in note["files"]]
         if note == _note(data, names, _made_of(_origin(source).parent, names, _tools())):
             return data
-    return _build(source, path)
+    return None
 
 
 def _note(data: bytes, names: list[str], made_of: str) -> dict[str, object]:
@@ -182,6 +208,8 @@ def _build(source: str, path: Path) -> bytes:
     """Assemble and check in a temporary folder, then keep, where that is possible. What it is made of is looked at
     before and afterwards: if it changed in between, nobody knows what was read, and it is made again."""
     origin = _origin(source)
+    notices.say(f"assembling {origin.name}, once for this source tree" if _writable() else
+                f"assembling {origin.name}, in each process: {BINARIES} cannot be written to")
     for _ in range(_TRIES):
         seen = _seen(origin)
         try:
@@ -235,6 +263,10 @@ def _assembled(origin: Path, made: Path, archs: tuple[str, ...]) -> None:
                 raise
         else:
             return
+
+
+def _writable() -> bool:
+    return os.access(BINARIES if BINARIES.exists() else PACKAGE, os.W_OK)
 
 
 def _keep(path: Path, data: bytes) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..cubin import interface
 from ..errors import AssemblyError
-from .assemble import interface as declared
-from .cubins import HOPPER, architectures, asset, cubin
+from .cubins import HOPPER, architectures, declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,8 @@ class KernelSpec:
     """One kernel. `name`: symbol in the cubin. `source`: file in sass/ (its cubin has the same stem), or its absolute
     path. `doc`: what it computes, grid, limits.
 
-    Everything else is what the source declares; asking for it raises AssemblyError if there is no such kernel, or if
-    the cubin has to be made and cannot be."""
+    Everything else is what the source declares; asking for it assembles nothing, and raises AssemblyError if there is
+    no such kernel, or if its header has to be read and cannot be."""
 
     name: str
     source: str
@@ -53,8 +51,7 @@ class KernelSpec:
 
     @functools.cached_property
     def _declared(self) -> Mapping[str, Any]:
-        stem = self.source.removesuffix(".sass")
-        every = interface(cubin(stem, self.arch or "sm_52")) or declared(asset("sass") / f"{stem}.sass")
+        every = declared(self.source.removesuffix(".sass"))
         for kernel in every:
             if kernel["name"] == self.name:
                 return kernel

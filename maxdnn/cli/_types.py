@@ -2,7 +2,15 @@
 
 import argparse
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
+
+
+def file_name(text: str) -> Path:
+    """A path that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("must name a file (got '')")
+    return Path(text)
 
 
 def whole(text: str) -> int:

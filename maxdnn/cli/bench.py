@@ -7,10 +7,9 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from ._types import at_least, shape_of
+from ._types import at_least, file_name, shape_of
 
 HELP = "time networks or layers on a GPU beside cuDNN through PyTorch; simulated where there is no GPU"
 PICTURES = (".png", ".svg")
@@ -29,8 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ordinal", type=at_least(0), default=0, help="which GPU")
     parser.add_argument("--seconds", type=float, default=0.2, help="how long each measurement is repeated")
     parser.add_argument("--simulate", action="store_true", help="do not look for a GPU")
-    parser.add_argument("--json", type=Path, metavar="FILE.json", help="write the rows there, as they come")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg", help="draw them")
+    parser.add_argument("--json", type=file_name, metavar="FILE.json", help="write the rows there, as they come")
+    parser.add_argument("--picture", type=file_name, metavar="FILE.png|.svg", help="draw them")
 
 
 def run(args: argparse.Namespace) -> int:

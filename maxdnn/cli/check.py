@@ -6,28 +6,33 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ._assembling import add_arguments, assembler
+from ._types import file_name
+
 if TYPE_CHECKING:
     from ..checker import Report
 
 HELP = "check a kernel's control codes for hazards; exit status 1 if there is an error (--strict: or a warning)"
 
 
+_OF_SOURCES = {"arch": "--arch", "defines": "-D", "include": "-I", "no_code": "--no-code"}
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE.sass|FILE.cubin", help="a source of the MaxAs dialect, or a cubin")
-    parser.add_argument("--kernel", metavar="K", help="only this kernel")
+    parser.add_argument("file", type=file_name, metavar="FILE.sass|FILE.cubin",
+                        help="a source of the MaxAs dialect, or a cubin")
     parser.add_argument("--strict", action="store_true",
                         help="count warnings as errors: what was undecided or not followed")
     parser.add_argument("--advice", action="store_true", help="print advice too: what could be tighter")
     parser.add_argument("--json", action="store_true", help="one JSON list of reports instead of text")
-    parser.add_argument("-D", dest="defines", nargs=2, metavar=("NAME", "VALUE"), action="append", default=[],
-                        help="set the Perl global $NAME before a source is preprocessed; may be repeated")
+    add_arguments(parser, "only this kernel; of a source without a `# Kernel:` line the name of its only one")
 
 
 def run(args: argparse.Namespace) -> int:
     from ..checker import check_hazards
     from ..cubin import read
 
-    cubin = read(_cubin(Path(args.file), dict(args.defines)))
+    cubin = read(_cubin(args.file, args))
     kernels = [cubin.kernel(args.kernel)] if args.kernel is not None else list(cubin.kernels.values())
     reports = [check_hazards(kernel) for kernel in kernels]
     _show(reports, args)
@@ -41,14 +46,23 @@ def _show(reports: "list[Report]", args: argparse.Namespace) -> None:
         print("\n".join(report.text(args.advice) for report in reports))
 
 
-def _cubin(path: Path, defines: dict[str, str]) -> Path | bytes:
+def _cubin(path: Path, args: argparse.Namespace) -> Path | bytes:
     """The cubin, or what the source is assembled to."""
+    from ..errors import MaxdnnError
+    from ..runtime.files import is_special
+
+    if is_special(path):
+        raise MaxdnnError(f"{path} must be a file, which is read more than once")
     with path.open("rb") as file:
         if file.read(4) == b"\x7fELF":
+            given = [name for name in ("arch", "defines", "include", "no_code") if getattr(args, name)]
+            if given:
+                raise MaxdnnError(f"{_OF_SOURCES[given[0]]} says how a source is assembled, and {path} is a cubin")
             return path
-    from ..build.assemble import assemble
+    from ..build.assemble import interface
 
+    named = args.kernel is not None and [k["name"] for k in interface(path, include=args.include)] == [None]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.cubin"
-        assemble(path, output, defines=defines)
+        assembler(args)(path, output, kernel=args.kernel if named else None)
         return output.read_bytes()

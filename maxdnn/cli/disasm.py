@@ -4,6 +4,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from ._types import file_name
+
 if TYPE_CHECKING:
     from ..cubin import CubinKernel
     from ..isa import Instruction
@@ -12,7 +14,8 @@ HELP = "print the kernels of a cubin: address, control code, instruction"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("cubin", metavar="FILE.cubin", help="a cubin for sm_50 to sm_62, sm_80, 86, 89 or 90")
+    parser.add_argument("cubin", type=file_name, metavar="FILE.cubin",
+                        help="a cubin for sm_50 to sm_62, sm_80, 86, 89 or 90")
     parser.add_argument("--kernel", metavar="K", help="only this kernel")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 

@@ -2,11 +2,13 @@
 
 import argparse
 
+from ._types import file_name
+
 HELP = "translate the kernels of a cubin to PTX"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("cubin", metavar="FILE.cubin", help="a cubin for sm_50 to sm_62")
+    parser.add_argument("cubin", type=file_name, metavar="FILE.cubin", help="a cubin for sm_50 to sm_62")
     parser.add_argument("--target", default="sm_80", metavar="sm_NN", help="the GPU to translate for (default: sm_80)")
 
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._types import at_least
+from ._types import at_least, file_name
 
 if TYPE_CHECKING:
     from ..simulator.launchfile import Description
@@ -19,9 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from ..simulator.launchfile import HELP as LAUNCH_FILE
 
     parser.epilog = LAUNCH_FILE
-    parser.add_argument("cubin", metavar="FILE.cubin")
+    parser.add_argument("cubin", type=file_name, metavar="FILE.cubin")
     parser.add_argument("--kernel", metavar="K", help="the kernel; may be left out if there is only one")
-    parser.add_argument("--launch", type=Path, metavar="FILE.json",
+    parser.add_argument("--launch", type=file_name, metavar="FILE.json",
                         help="launches from a file instead of the options below up to --out, see the end")
     parser.add_argument("--grid", type=_dim3, metavar="X,Y,Z", help="blocks; missing numbers are 1")
     parser.add_argument("--block", type=_dim3, metavar="X,Y,Z", help="threads of a block")
@@ -113,13 +113,16 @@ def run(args: argparse.Namespace) -> int:
         check_writable("--out" if args.launch is None else f"{args.launch}: outputs", path)
     options = {"instruction_budget": args.budget} if args.budget else {}
     gpu = VirtualGpu(race=args.race, undefined=args.undefined, **options)
-    buffers, steps = launchfile.place(description, read(args.cubin), gpu)
+    cubin = read(args.cubin)
+    if args.launch is None and args.kernel is None and len(cubin.kernels) > 1:
+        raise LaunchError(f"--kernel must name one of the kernels of {args.cubin}: {', '.join(cubin.kernels)}")
+    buffers, steps = launchfile.place(description, cubin, gpu)
     with Progress("running") as tell:
         for number, step in enumerate(steps, 1):
             start = time.perf_counter()
             step.launch()
             tell(number, len(description.launches))
-            print(f"{step.function.name}: {time.perf_counter() - start:.3f} s on {gpu.name}")
+            print(f"{step.function.name}: {time.perf_counter() - start:.3f} s on the virtual GPU, code of {cubin.arch}")
     for name, path in description.outputs:
         new = description.buffers[name]
         array = np.empty(new.shape, new.dtype)

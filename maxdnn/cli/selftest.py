@@ -2,10 +2,10 @@
 
 import argparse
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._devices import add_argument, chosen
+from ._types import file_name
 
 if TYPE_CHECKING:
     from ..selftest.items import Result
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = ("Owners of Maxwell and Pascal cards: please attach the report to an issue; docs/selftest.md says "
                      "what is learned from it. Exit status: 0 if everything is as expected, else 1.")
     add_argument(parser)
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report there (text, then JSON)")
+    parser.add_argument("--report", type=file_name, metavar="FILE", help="write the report there (text, then JSON)")
     parser.add_argument("--quick", action="store_true", help="as few problems as use every kernel")
 
 

@@ -3,50 +3,57 @@
 import argparse
 import dataclasses
 import json
+import math
+import os
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ._sources import Source
-from ._types import at_least, layer, pass_of
+from ._types import at_least, file_name, layer, pass_of
 
 HELP = "cycle-level timing of a convolution layer, or of any cubin with a launch file"
 PICTURES = (".png", ".svg")
+# What a layer may be given, and what it is taken for if it is not.
 _OF_LAYERS = {"layout": ("--layout", "CHWN"), "direction": ("--pass", "forward"), "algorithm": ("--algorithm", "auto"),
-              "kernel": ("--kernel", "best")}  # what a layer may be given, and what it is taken for if it is not
+              "max_error": ("--max-error", None), "kernel": ("--kernel", "best")}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "--launch: see `maxdnn run --help`"
     parser.add_argument("what", metavar="LAYER|SHAPE|FILE.cubin",
                         help="alexnet-conv2; N,C,H,W,K,R,S[,stride[,padding]]; or a cubin (with --launch)")
-    parser.add_argument("--launch", type=Path, metavar="FILE.json",
-                        help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm and "
-                             "--kernel are for layers")
+    parser.add_argument("--launch", type=file_name, metavar="FILE.json",
+                        help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm, --max-error "
+                             "and --kernel are for layers")
     parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
     parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="direction", metavar="PASS",
                         help="forward (default), data or filters: the gradient with respect to the images or filters")
-    parser.add_argument("--algorithm", help="auto (default), or a family of kernels such as direct")
+    parser.add_argument("--algorithm", help="auto (default), direct or winograd, as for maxdnn.conv_fprop")
+    parser.add_argument("--max-error", type=float, metavar="E",
+                        help="take no candidate whose documented error is larger (default 2e-6; none for --kernel)")
     parser.add_argument("--kernel",
-                        help="the convolution kernel; sconv_fprop_paper: with the paper's loop, as in the paper's "
-                             "table; best (default): the planner's choice")
+                        help="the candidate of the planner with this name; sconv_fprop_paper: with the paper's loop, "
+                             "as in the paper's table; best (default): the planner's choice")
     parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
                         help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
                              "lists the figures and their ranges)")
     parser.add_argument("--worst", type=at_least(0), default=12, metavar="N", help="list the N costliest instructions")
-    parser.add_argument("--source", type=Path, metavar="FILE.sass",
+    parser.add_argument("--source", type=file_name, metavar="FILE.sass",
                         help="the kernel's source: list its lines, and instructions with their place and in its words")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every instruction, instead of text")
-    parser.add_argument("--html", type=Path, metavar="FILE.html",
+    parser.add_argument("--html", type=file_name, metavar="FILE.html",
                         help="write a page to look at: all of this, the sources and a timeline, in one file")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png|.svg",
+    parser.add_argument("--picture", type=file_name, metavar="FILE.png|.svg",
                         help="draw where the issue slots of the longest launch went")
     parser.add_argument("--trace", nargs=2, type=at_least(0), metavar=("FIRST", "LAST"),
                         help="write a pipeline trace of the longest launch, from cycle FIRST to before LAST")
-    parser.add_argument("--trace-file", type=Path, default=Path("pipeline.json"), metavar="FILE.json",
+    parser.add_argument("--trace-file", type=file_name, default=Path("pipeline.json"), metavar="FILE.json",
                         help="where it goes, for Perfetto or chrome://tracing (default pipeline.json)")
 
 
@@ -88,12 +95,16 @@ def _check(args: argparse.Namespace) -> None:
         elif args.what.endswith(".cubin"):
             raise MaxdnnError(f"{option} says how a layer is computed, and {args.what} is a cubin, whose launches "
                               "--launch describes")
-    if not args.what.endswith(".cubin") and Path(args.what).exists():
-        raise MaxdnnError(f"{args.what} is a file; simulate takes a LAYER such as alexnet-conv2, a SHAPE "
+    if args.what and not args.what.endswith(".cubin") and os.path.exists(args.what):
+        kind = "folder" if os.path.isdir(args.what) else "file"
+        raise MaxdnnError(f"{args.what} is a {kind}; simulate takes a LAYER such as alexnet-conv2, a SHAPE "
                           "N,C,H,W,K,R,S[,stride[,padding]], or FILE.cubin with --launch")
     if args.policy not in POLICIES:
         raise MaxdnnError(f"--policy must be one of {', '.join(POLICIES)} (got {args.policy!r})")
     if args.source:
+        args.source.stat()  # says what is wrong with the name
+        if not args.source.is_file():
+            raise MaxdnnError(f"--source: {args.source} must be a file, which is read more than once")
         args.source.open("rb").close()
     if args.trace and args.trace[0] >= args.trace[1]:
         raise MaxdnnError(f"--trace must be a first cycle and a later one (got {args.trace[0]} {args.trace[1]})")
@@ -121,7 +132,12 @@ def _layer(args: argparse.Namespace, machine: Any,
 
     pass_of(args.direction)
     plan = _plan(args)
-    sources = of_launches(plan.launches) if args.html else {}
+    sources = {}
+    if args.html:
+        if _missing():
+            print(f"maxdnn: {_missing()}", file=sys.stderr)
+        else:
+            sources = of_launches(plan.launches)
     if args.source:
         code = cubin(plan.spec.source.removesuffix(".sass"), "sm_52")
         sources |= of_cubin(args.source, code, plan.spec.name)
@@ -130,35 +146,54 @@ def _layer(args: argparse.Namespace, machine: Any,
         timed = timing.call(plan, machine=machine, options=options, progress=tell)
     inner = timed.convolution
     return list(timed.results), {
-        "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": plan.family,
-        "kernel": timed.plan.spec.name, "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
+        "shape": str(timed.shape), "layout": args.layout, "pass": args.direction, "algorithm": plan.algorithm,
+        "family": plan.family, "kernel": timed.plan.spec.name,
+        "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
         "convolution": {"clocks": inner.clocks, "ce": inner.ce, "ce_from_time": inner.ce_from_time},
         "launches": [{"kernel": x.kernel, "doing": launch.doing, "ce": x.ce, "useful_flops": x.useful}
                      for x, launch in zip(timed.launches, plan.launches, strict=True)]}, sources
 
 
 def _plan(args: argparse.Namespace) -> Any:
-    """The plan of the kernel that is named, or the one that promises the fewest clocks on the machine: of all, or of
-    one family."""
-    from ..algorithms.registry import FAMILIES
+    """The plan of the kernel that is named, or the one that promises the fewest clocks on the machine, of those of an
+    algorithm."""
+    from ..algorithms.registry import kernels
     from ..errors import ShapeError
     from ..planning.cost import preset
-    from ..planning.select import choose
+    from ..planning.select import ALGORITHMS, MAX_ERROR, choose, plans
     from ..problem.problem import data, filters, forward
 
-    families = {f.name: f for f in FAMILIES if args.direction in f.kinds}
-    if args.algorithm not in ("auto", *families):
-        raise ShapeError(f"--algorithm must be one of auto, {', '.join(families)} (got {args.algorithm!r})")
+    if args.algorithm not in ALGORITHMS:
+        raise ShapeError(f"--algorithm must be one of {', '.join(ALGORITHMS)} (got {args.algorithm[:80]!r})")
     problem = {"forward": forward, "data": data, "filters": filters}[args.direction](layer(args.what),
                                                                                      layout=args.layout)
-    kernel, some = None if args.kernel == "best" else args.kernel, FAMILIES
-    if args.algorithm != "auto":
-        some = (families[args.algorithm],)
-        names = list(some[0].candidates(problem)) if some[0].refuses(problem) is None else []
-        if kernel is not None and names and kernel not in names:
-            raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
-                             f"(got {kernel!r})")
-    return choose(problem, preset(args.machine), kernel, families=some)
+    chip, most = preset(args.machine), MAX_ERROR if args.max_error is None else args.max_error
+    if not most > 0:
+        raise ShapeError(f"--max-error must be a positive number (got {most})")
+    if args.kernel == "best":
+        return choose(problem, chip, algorithm=args.algorithm, max_error=most)
+    names = plans(problem, chip, algorithm=args.algorithm, max_error=math.inf)
+    if args.kernel not in names:
+        foreign = {s.arch for s in kernels().values() if s.arch and args.kernel.startswith(s.name)}
+        why = f", machine code of {foreign.pop()}, whose clocks the model does not know" if foreign else ""
+        raise ShapeError(f"--kernel must be one of {', '.join(_folded(names))}, or best (got {args.kernel[:80]!r}"
+                         f"{why})")
+    return choose(problem, chip, args.kernel, algorithm=args.algorithm)
+
+
+def _folded(names: Iterable[str]) -> list[str]:
+    """Names of candidates; those that a number at the end alone tells apart as one, with the least and the largest."""
+    numbers: dict[str, list[int]] = {}
+    for name in names:
+        found = re.fullmatch(r"(.*_(?:split|parts))(\d+)", name)
+        numbers.setdefault(found[1] if found else name, []).extend([int(found[2])] if found else [])
+    return [f"{name}{min(found)}..{max(found)}" if found else name for name, found in numbers.items()]
+
+
+def _missing() -> str:
+    """Why a page of kernels is without their sources, which nothing but the assembler reads; "" if it need not be."""
+    from ..build.assemble import has_perl
+    return "" if has_perl() else "Without Perl 5 the page lists instructions, but not the sources they were made of."
 
 
 def _launch(args: argparse.Namespace, machine: Any,
@@ -166,13 +201,14 @@ def _launch(args: argparse.Namespace, machine: Any,
     from ..cubin import read
     from ..errors import LaunchError
     from ..isa import TABLE, table_of
+    from ..runtime.files import read_bytes
     from ..simulator import launchfile, timing
     from ._progress import Progress
     from ._sources import of_cubin
 
     if args.launch is None:
         raise LaunchError("a cubin needs --launch FILE.json, the description of its launches")
-    description, code = launchfile.read(args.launch), Path(args.what).read_bytes()
+    description, code = launchfile.read(args.launch), read_bytes(args.what)
     arch, sources = read(code).arch, {}
     if table_of(arch) is not TABLE:
         raise LaunchError(f"{args.what} is machine code of {arch}; the model knows the clocks of sm_50 to sm_62")
@@ -239,4 +275,5 @@ def _page(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], s
     files = {name: text for source in sources.values() for name, text in source.files.items()}
     changed = {name: json.loads(value) for name, value in args.set}
     return page.html(extra | {"launches": rows}, what=args.what, preset=machine.name, chip=machine.title,
-                     changed=changed, files=files)
+                     changed=changed, files=files,
+                     missing="" if sources or args.launch else _missing())

@@ -1,9 +1,10 @@
 """What is slow to make, kept on disk between processes: native code, translations, compiled timing model.
 
 One file per entry. It begins with a digest of its key and content, so that a damaged file is noticed, deleted and made
-anew. The folder must belong to this user and nobody else may write there: what it holds is executed. Files appear whole
-or not at all, and when all together take more than a bound (MAXDNN_CACHE_BYTES, else 512 MiB) those unused for longest
-go. Nothing here ever fails a caller: without a usable folder, or on a full disk, everything is made each time.
+anew; whatever is no regular file (a pipe, a link, a folder, a device) counts as damaged and is never waited for. The
+folder must belong to this user and nobody else may write there: what it holds is executed. Files appear whole or not at
+all, and when all together take more than a bound (MAXDNN_CACHE_BYTES, else 512 MiB) those unused for longest go.
+Nothing here ever fails a caller: without a usable folder, or on a full disk, everything is made each time.
 
 Where: MAXDNN_CACHE, else the platform's folder for a user's caches (`~/.cache/maxdnn` on Linux)."""
 
@@ -21,6 +22,7 @@ from pathlib import Path
 import platformdirs
 
 from ..errors import MaxdnnError
+from .files import read_regular
 
 BOUND = 512 << 20  # bytes
 _MAGIC = b"maxdnn cache 1\n\0"
@@ -59,6 +61,11 @@ def bound() -> int:
     return int(text)
 
 
+def usable() -> Path | None:
+    """The folder that `store` keeps entries in, None where nothing is kept."""
+    return folder() if bound() else None
+
+
 def cached(key: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
     """What `make` gives, from disk if it was made for this key before. `key`: everything that decides the result.
     `suffix` (".o") is for people who look into the folder."""
@@ -71,12 +78,13 @@ def cached(key: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
 
 def load(key: bytes, suffix: str) -> bytes | None:
     """What was stored under the key, None if nothing was or if it has been damaged since."""
-    place = folder() if bound() else None
+    most = bound()
+    place = folder() if most else None
     if place is None:
         return None
     path = place / _name(key, suffix)
     try:
-        data = path.read_bytes()
+        data = read_regular(path, most)
     except FileNotFoundError:
         return None
     except OSError:
@@ -117,11 +125,12 @@ def store(key: bytes, suffix: str, data: bytes) -> bool:
 
 def contents(suffix: str) -> Iterator[bytes]:
     """What entries of a suffix hold, unchecked: only with its key can an entry be told from a damaged one."""
-    place = folder() if bound() else None
+    most = bound()
+    place = folder() if most else None
     for _, _, path in _entries(place) if place is not None else ():
         if path.suffix == suffix:
             with contextlib.suppress(OSError):
-                yield path.read_bytes()[_HEAD:]
+                yield read_regular(path, most)[_HEAD:]
 
 
 def drop(key: bytes, suffix: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from .. import notices
 from ..runtime import cache
 from ..runtime.forks import compiling
 from . import access, engine
@@ -68,6 +69,8 @@ def _compile_kept() -> list[Callable[..., Any]]:
     """`_compile` with the files of an earlier process; what it changed in them is kept for later ones."""
     key = _key()
     kept = cache.load(key, ".numba")
+    if kept is None:
+        notices.say(f"compiling the timing model, which takes half a minute, once: {cache.usable()} keeps it")
     with tempfile.TemporaryDirectory(prefix="maxdnn-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         for place, content in pickle.loads(kept) if kept is not None else ():
@@ -77,16 +80,19 @@ def _compile_kept() -> list[Callable[..., Any]]:
         made = _compile(folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         found = pickle.dumps([(path.relative_to(folder).as_posix(), path.read_bytes()) for path in files])
-    if found != kept:
-        cache.store(key, ".numba", found)
+    if found != kept and not cache.store(key, ".numba", found) and kept is None:
+        notices.say(f"the compiled timing model could not be kept in {cache.usable()}: MAXDNN_CACHE_BYTES may be too "
+                    f"small for its {len(found)} bytes, or the disk be full")
     return made
 
 
 def _entries() -> list[Callable[..., Any]]:
     with compiling:
-        if cache.folder() is not None:
+        if cache.usable() is not None:
             with contextlib.suppress(OSError):  # no room for numba's files
                 return _compile_kept()
+        notices.say("compiling the timing model, which takes half a minute, for this process alone: there is no cache "
+                    "folder that can be used (MAXDNN_CACHE names one)")
         return _compile(None)
 
 

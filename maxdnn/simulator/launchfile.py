@@ -138,7 +138,10 @@ def place(description: Description, cubin: Any, gpu: Any) -> tuple[dict[str, Any
         if new.first.size:
             gpu.upload(buffers[name], new.first)
     steps = []
-    for step in description.launches:
+    for number, step in enumerate(description.launches):
+        if step.kernel is None and len(module.cubin.kernels) != 1:
+            raise LaunchError(f"launch {number + 1}: kernel must name one of the kernels of this cubin: "
+                              f"{', '.join(module.cubin.kernels) or 'there is none'}")
         textures = {ref: Texture(buffers[name].address, buffers[name].nbytes, channels)
                     for ref, (name, channels) in step.textures.items()}
         steps.append(Placed(step, module.function(module.cubin.kernel(step.kernel).name),

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from maxdnn import checker, cubin
+from maxdnn import ConvShape, checker, cubin
+from maxdnn.algorithms.registry import kernels
 from maxdnn.build import assemble, cubins
 from maxdnn.errors import AssemblyError
+from maxdnn.planning import select
 
 BODY = "--:-:-:-:f EXIT;\n"
 
@@ -344,3 +346,41 @@ def test_processes_that_build_at_once_while_the_source_changes(tree):
     kept = tree.get("a")
     shutil.rmtree(tree.binaries)
     assert tree.get("a") == kept
+
+
+def test_planning_assembles_nothing_and_a_call_what_it_launches(tmp_path, monkeypatch, capsys):
+    """In a tree where nothing is kept yet."""
+    made = []
+
+    def build(source, path):
+        made.append(source)
+        return real(source, path)
+    real = cubins._build
+    monkeypatch.setattr(cubins, "BINARIES", tmp_path)
+    monkeypatch.setattr(cubins, "_build", build)
+    caches = (cubins._code, cubins.cubin, cubins.declared, select._choose)
+    kept = [spec.__dict__.pop("_declared", None) for spec in kernels().values()]
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        shape = ConvShape(1, 8, 6, 6, 16, 3, 3, 1, 1)
+        plan = select.plan(shape, tuned=False)
+        assert plan.spec.threads and made == []
+        assert capsys.readouterr().err == ""
+        for launch in plan.launches:
+            cubins.cubin(launch.spec.source.removesuffix(".sass"), "sm_52")
+        needed = dict.fromkeys(launch.spec.source for launch in plan.launches)
+        assert made == [source.removesuffix(".sass") for source in needed]
+        assert capsys.readouterr().err.splitlines() == [
+            f"maxdnn: assembling {source}, once for this source tree" for source in needed]
+        before = dict(plan.spec._declared)
+        plan.spec.__dict__.pop("_declared")
+        cubins.declared.cache_clear()
+        assert plan.spec._declared == before  # of the header alone and of the cubin
+    finally:
+        for cache in caches:
+            cache.cache_clear()
+        for spec, said in zip(kernels().values(), kept, strict=True):
+            spec.__dict__.pop("_declared", None)
+            if said is not None:
+                spec.__dict__["_declared"] = said

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import pathlib
+import stat
 import subprocess
 import sys
 
@@ -18,6 +19,9 @@ SOURCE = """
 extern "C" __global__ void scale(float *out, const float *in, float s) { out[threadIdx.x] = in[threadIdx.x] * s; }
 extern "C" __global__ void fill(float *out) { out[threadIdx.x] = 1.0f; }
 """
+
+
+BARE = "--:-:-:-:6      MOV R0, RZ;\n--:-:-:-:5      EXIT;\n"  # as the sources of others: without a header
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +140,49 @@ def test_an_error_is_one_line_on_stderr_and_status_1(argv: list[str], words: str
     (["simulate", "CUBIN", "--launch", "TEXT.npy"], 1, "not JSON"),
     (["check", "no-such.cubin"], 1, "no-such.cubin: No such file"),
     (["ptx", "TEXT.npy"], 1, "not a cubin"),
+    (["simulate", ""], 1, "LAYER must be one of alexnet-conv1"),
+    (["simulate", "."], 1, ". is a folder; simulate takes a LAYER"),
+    (["simulate", "x" * 5000], 1, "LAYER must be one of alexnet-conv1"),
+    (["simulate", "64,1,1,1,64,1,1", "--algorithm", "taps"], 1, "--algorithm must be one of auto, direct, winograd"),
+    (["simulate", "64,1,1,1,64,1,1", "--algorithm", ""], 1, "--algorithm must be one of auto, direct, winograd"),
+    (["simulate", "64,1,1,1,64,1,1", "--max-error", "nan"], 1, "--max-error must be a positive number (got nan)"),
+    (["simulate", "alexnet-conv5", "--kernel", "sm90_taps_K64_N128"], 1,
+     "(got 'sm90_taps_K64_N128', machine code of sm_90, whose clocks the model does not know)"),
+    (["simulate", "alexnet-conv5", "--kernel", "no"], 1, "--kernel must be one of sconv_fprop_K64_N64, "),
+    (["simulate", "alexnet-conv5", "--algorithm", "winograd", "--kernel", "sconv_taps_K64_N64"], 1,
+     "--kernel must be one of winograd_2x2_3x3_128, "),
+    (["simulate", "64,1,1,1,64,1,1", "--source", "/dev/zero"], 1, "--source: /dev/zero must be a file"),
+    (["simulate", "64,1,1,1,64,1,1", "--source", ""], 2, "--source: must name a file (got '')"),
+    (["simulate", "CUBIN", "--launch", "SEVERAL.json"], 1,
+     "launch 1: kernel must name one of the kernels of this cubin: fill, scale"),
+    (["run", "CUBIN", "--launch", "SEVERAL.json"], 1,
+     "launch 1: kernel must name one of the kernels of this cubin: fill, scale"),
+    (["run", "CUBIN", "--grid", "1", "--block", "1"], 1, "--kernel must name one of the kernels of "),
+    *(([command, "", *more], 2, "must name a file (got '')") for command, *more in (
+        ["asm", "-o", "x.cubin"], ["check"], ["disasm"], ["ptx"], ["run", "--grid", "1", "--block", "1"])),
+    *(([command, "/dev/zero", *more], 1, words) for words, command, *more in (
+        ["/dev/zero: must be a source of at most 64 MiB", "asm", "-o", "x.cubin"],
+        ["/dev/zero must be a file", "check"], ["/dev/zero: must be a file of at most 256 MiB", "disasm"],
+        ["/dev/zero: must be a file of at most 256 MiB", "ptx"],
+        ["/dev/zero: must be a file of at most 256 MiB", "run", "--grid", "1", "--block", "1"])),
+    (["run", "CUBIN", "--launch", "/dev/zero"], 1, "/dev/zero: must be a file of at most 256 MiB"),
+    (["asm", "BARE.sass", "-o", ""], 2, "--output: must name a file (got '')"),
+    (["asm", "BARE.sass", "-o", "x.cubin"], 1,
+     "BARE.sass:1: the kernel has no name: give one with --kernel NAME, or write a line '# Kernel: NAME'"),
+    (["check", "BARE.sass"], 1, "BARE.sass:1: the kernel has no name: give one with --kernel NAME"),
+    (["asm", "BARE.sass", "-o", "x.cubin", "--kernel", "a b"], 1, "--kernel must be a name such as gemm_64x64"),
+    (["asm", "BARE.sass", "-o", "x.cubin", "--kernel", ""], 1, "--kernel must be a name such as gemm_64x64"),
+    (["asm", "BARE.sass", "-o", "x.cubin", "-I", ""], 1, "include must name folders (got '', which is none)"),
+    (["check", "CUBIN", "--arch", "sm_52"], 1, "--arch says how a source is assembled, and "),
+    (["check", "CUBIN", "--no-code"], 1, "--no-code says how a source is assembled, and "),
 ])
 def test_wrong_arguments_are_told_before_any_work(argv: list[str], status: int, words: str, cubin_path: pathlib.Path,
                                                   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
                                                   capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "TEXT.npy").write_text("no array")
+    (tmp_path / "BARE.sass").write_text(BARE)
+    (tmp_path / "SEVERAL.json").write_text('{"grid": [1], "block": [32], "args": ["zeros:f4:32"]}')
     given = [str(cubin_path) if a == "CUBIN" else a for a in argv]
     try:
         ended = cli.main(given)
@@ -150,7 +191,7 @@ def test_wrong_arguments_are_told_before_any_work(argv: list[str], status: int, 
     err = capsys.readouterr().err
     assert ended == status and words in err
     assert "command:" not in err and all(line.startswith("    ") for line in err.splitlines()[1:] if status == 1)
-    assert [p.name for p in tmp_path.iterdir()] == ["TEXT.npy"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["BARE.sass", "SEVERAL.json", "TEXT.npy"]
 
 
 def test_a_damaged_cubin_is_named(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,6 +260,62 @@ def test_asm_passes_the_assemblers_message_on_and_writes_nothing(
     assert cli.main(["asm", str(source), "-o", str(output), *options]) == 1
     assert words in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_a_source_without_a_header_gets_its_name_from_the_command(tmp_path: pathlib.Path,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    source, output = tmp_path / "bare.sass", tmp_path / "bare.cubin"
+    source.write_text(BARE)
+    assert cli.main(["asm", str(source), "-o", str(output), "--kernel", "bare"]) == 0
+    assert list(read(output).kernels) == ["bare"]
+    assert cli.main(["check", str(source), "--kernel", "mine", "--arch", "sm_61"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("mine: ")
+
+
+def test_kernel_chooses_among_those_of_a_source_that_names_them(tmp_path: pathlib.Path,
+                                                               capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "two.sass"
+    source.write_text("".join(f"# Kernel: {name}\n{BARE}" for name in ("first", "second")))
+    assert cli.main(["check", str(source), "--kernel", "second"]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["second"]
+    assert cli.main(["check", str(source), "--kernel", "third"]) == 1
+    assert "no kernel 'third' in this cubin; it has: first, second" in capsys.readouterr().err
+    assert cli.main(["asm", str(source), "-o", str(tmp_path / "x.cubin"), "--kernel", "third"]) == 1
+    assert "--kernel names one kernel, and" in capsys.readouterr().err and not (tmp_path / "x.cubin").exists()
+
+
+def test_a_device_is_written_to_and_stays_one(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As root, a file moved into the place of /dev/null would replace it. A FIFO stands for it here."""
+    (tmp_path / "bare.sass").write_text(BARE)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for command in (["asm", str(tmp_path / "bare.sass"), "--kernel", "k", "-o", str(pipe)],
+                    ["bench", "64,1,1,1,64,1,1", "--simulate", "--json", str(pipe)]):
+        reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+        assert cli.main(command) == 0, capsys.readouterr().err
+        assert reader.communicate(timeout=60)[0][:1] in (b"\x7f", b"{")
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bare.sass", "pipe"]
+
+
+def test_run_says_what_code_ran(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arch in ("sm_52", "sm_90"):
+        (tmp_path / "two.cubin").write_bytes(oracles.compile_cuda(SOURCE, arch))
+        assert cli.main(["run", str(tmp_path / "two.cubin"), "--kernel", "fill", "--grid", "1", "--block", "32",
+                         "--arg", "zeros:f4:32"]) == 0
+        assert capsys.readouterr().out.endswith(f" s on the virtual GPU, code of {arch}\n")
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "winograd"])
+def test_algorithm_is_that_of_the_library(algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One image of 8 x 8 does not get the tile of 64 images."""
+    shape = maxdnn.ConvShape(1, 16, 8, 8, 64, 3, 3, 1, 1)
+    assert cli.main(["simulate", "1,16,8,8,64,3,3,1,1", "--algorithm", algorithm, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    plan = maxdnn.plan(shape, algorithm=algorithm, tuned=False)
+    assert [x["kernel"] for x in told["launches"]] == [x.spec.name for x in plan.launches]
+    assert told["algorithm"] == plan.algorithm == algorithm and told["family"] == plan.family
+    assert (plan.family == "direct") is False
 
 
 def test_files_are_read_as_utf_8_whatever_the_locale() -> None:

@@ -130,6 +130,16 @@ def test_insertion_in_the_upstream_form_replaces_the_kernel(tmp_path: Path) -> N
     assert template.read_bytes() != data, "without a new file the cubin itself is rewritten"
 
 
+def test_insertion_reports_the_shared_memory_of_the_cubin_and_names_other_parameters(tmp_path: Path) -> None:
+    shared = 'extern "C" __global__ void k(float *p) { __shared__ float a[6212]; a[p != 0] = 1; *p = a[0]; }'
+    (tmp_path / "t.cubin").write_bytes(oracles.compile_cuda(shared))
+    (tmp_path / "new.sass").write_text(f"# Kernel: k\n# Params(0):\n{EXIT}")
+    ran = tool.maxas("-i", tmp_path / "new.sass", tmp_path / "t.cubin", tmp_path / "n.cubin")
+    assert ran.status == 0 and ", 24848 bytes shared, " in ran.out
+    assert cubin.read(tmp_path / "n.cubin").kernels["k"].shared_bytes == 24848
+    assert "kernel k: its parameters (offset:size) in the cubin: 0:8; in the source: none" in ran.err
+
+
 def test_insertion_names_the_kernels_there_are(tmp_path: Path) -> None:
     (tmp_path / "t.cubin").write_bytes(tool.assemble(tmp_path, TWO))
     (tmp_path / "new.sass").write_text(f"# Kernel: other\n{EXIT}")

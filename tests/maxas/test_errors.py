@@ -30,6 +30,9 @@ CASES: dict[str, tuple[str, int, str]] = {
         "operand 2: a register is wanted; its forms are FFMA R, R, R, R |"),
     "store to a constant": (_inst("STG.E c[0x0][0x140], R2;"), 5, "operand 1: an address [R+offset] is wanted"),
     "too few operands": (_inst("IADD R0, R1;"), 5, "too few operands (2); its forms are IADD"),
+    "missing operand of an instruction with many forms": (
+        _inst("FFMA R1, R2, R3;"), 5, "FFMA: too few operands (3); its forms are FFMA R, R, R, R |"),
+    "missing operand where an immediate may stand": (_inst("IMNMX R0, R1, 0x1;"), 5, "IMNMX: too few operands (3)"),
     "too many operands": (_inst("MOV R0, R1, 0xf, R2, R3;"), 5, "too many operands"),
     "integer immediate out of range": (
         _inst("IADD R0, R1, 0x80000;"), 5,
@@ -132,7 +135,7 @@ CASES: dict[str, tuple[str, int, str]] = {
     "header that makes no sense": (
         "# Kernel: k\n# SharedSize: lots\n" + END, 2,
         "header 'SharedSize: lots': SharedSize wants bytes"),
-    "no kernel name": (END, 1, "no '# Kernel: name' line and no name given"),
+    "no kernel name": (END, 1, "the kernel has no name: give one with --kernel NAME, or write a line '# Kernel: NAME'"),
     "no instructions": ("# Kernel: k\n", 1, "kernel 'k' has no instructions"),
     "kernel twice": (_kernel("") + _kernel(""), 7, "kernel 'k' defined twice"),
     "texture mapped to another slot": (

@@ -1,9 +1,12 @@
 """The cache on disk gives what was stored or nothing, whatever happened to its files, and never stops anybody."""
 
+import contextlib
 import os
 import pathlib
 import random
 import resource
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -92,6 +95,101 @@ def test_a_folder_in_the_place_of_an_entry_is_replaced(place):
     path.unlink()
     path.mkdir()
     assert cache.load(b"key", ".o") is None and not path.exists()
+
+
+@contextlib.contextmanager
+def waiting_no_longer_than(seconds):
+    """An error, not a test that never ends, from what waits in the system for a file."""
+    def over(*_):
+        raise AssertionError("waits for the file")  # no OSError, which would be taken for a damaged file
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def socket_file(path):
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(os.path.relpath(path))  # the whole name may be too long for one
+
+
+def loop(path):
+    path.symlink_to(path.name)
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+def linked(path):
+    (path.parent / "outside").write_bytes(b"content")
+    path.symlink_to("outside")
+
+
+def folder_of_folders(path):
+    (path / "inside").mkdir(parents=True)
+
+
+def unreadable(path):
+    path.write_bytes(b"content")
+    path.chmod(0)
+
+
+def endless(path):
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # of holes: takes no room, and no memory has as much
+
+
+ODD = [fifo, socket_file, loop, device, linked, folder_of_folders, unreadable, endless]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files of another kind")
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_file_of_ours_is_damaged_and_never_waited_for(place, odd, monkeypatch):
+    """In a process of its own that a signal ends, should it wait."""
+    cache.store(b"key", ".o", b"content")
+    (path,) = entries(place)
+    path.unlink()
+    monkeypatch.chdir(place)
+    odd(path)
+    program = ("import signal; signal.alarm(60)\nfrom maxdnn import cache\n"
+               "print(list(cache.contents('.o')), cache.load(b'key', '.o'),"
+               "      cache.cached(b'key', '.o', lambda: b'new'), cache.load(b'key', '.o'))")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, *after = done.stdout.rsplit(maxsplit=3)
+    assert after == ["None", "b'new'", "b'new'"]
+    assert before == ("[b'']" if odd is unreadable and os.access(path, os.R_OK) else "[]")  # root reads everything
+    assert path.is_file() and not path.is_symlink()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files of another kind")
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_entries_give_way_to_new_ones(place, odd, monkeypatch):
+    cache.store(b"key", ".o", b"content")
+    (path,) = entries(place)
+    path.unlink()
+    monkeypatch.chdir(place)
+    odd(path)
+    assert cache.store(b"key", ".o", b"new") and cache.load(b"key", ".o") == b"new"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files of another kind")
+def test_a_kernel_is_made_again_where_its_file_is_a_pipe(tmp_path, monkeypatch):
+    """Kept cubins are the package's other cache."""
+    from maxdnn.build import cubins
+    for suffix in (".json", ".cubin"):
+        os.mkfifo(tmp_path / f"fill{suffix}")
+    monkeypatch.setattr(cubins, "BINARIES", tmp_path)
+    monkeypatch.setattr(cubins, "_build", lambda source, path: b"made")
+    with waiting_no_longer_than(60):
+        assert cubins._code.__wrapped__("fill") == b"made"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of another kind")
@@ -229,7 +327,7 @@ def test_all_that_makes_code_and_translations_is_in_their_key():
                "for name, module in sys.modules.items():\n"
                "    if name.startswith('maxdnn.'): print(module.__file__)")
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    beside = {"cache.py", "errors.py", "forks.py", "trace.py", "__init__.py", "protocol.py"}  # not what is made
+    beside = {"cache.py", "errors.py", "files.py", "forks.py", "trace.py", "__init__.py", "protocol.py"}
     sources = {str(path) for path in native._sources()}
     assert {path for path in loaded if pathlib.Path(path).name not in beside} <= sources and len(sources) > 50
 

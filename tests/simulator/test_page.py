@@ -2,6 +2,7 @@
 figures of the JSON, its listings sort and jump, its timeline zooms."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ extern "C" __global__ void scale(float *out, const float *in, float s) {
 def layer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The page of a layer, and what --json of the same command says."""
     folder = tmp_path_factory.mktemp("layer")
-    command = ["simulate", LAYER, "--layout", "NCHW", "--algorithm", "direct", "--json", "--html",
+    command = ["simulate", LAYER, "--layout", "NCHW", "--kernel", "sconv_fprop_K64_N64", "--json", "--html",
                str(folder / "layer.html")]
     return folder / "layer.html", json.loads(printed(command))
 
@@ -254,6 +255,111 @@ def test_nothing_is_wider_than_the_screen(opened: Browser, width: int, dark: boo
     narrow = opened.value("[...document.querySelectorAll('section')].filter(x => x.scrollWidth > x.clientWidth + 1)"
                           ".map(x => x.id)")
     assert narrow == []
+
+
+# Boxes on the page of what a selector finds, as [left, top, right, bottom].
+BOXES = """[...document.querySelectorAll('%s')].map(x => x.getBoundingClientRect()).map(b => [b.left, b.top, b.right,
+    b.bottom])"""
+
+
+def meet(a: list[float], b: list[float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def on_the_way(a: list[float], steps: int = 200) -> Iterator[list[float]]:
+    """Points of a line from (a[0], a[1]) to (a[2], a[3]), as boxes."""
+    for n in range(steps + 1):
+        x, y = (a[i] + (a[i + 2] - a[i]) * n / steps for i in (0, 1))
+        yield [x - 1, y - 1, x + 1, y + 1]
+
+
+ROOFS = """(() => { const svg = document.querySelector('#roofline'), to = (x, y) => { const p = svg.createSVGPoint();
+    p.x = x; p.y = y; const q = p.matrixTransform(svg.getScreenCTM()); return [q.x, q.y]; };
+    return [...svg.querySelectorAll('line.roof')].map(l => [...to(l.x1.baseVal.value, l.y1.baseVal.value),
+        ...to(l.x2.baseVal.value, l.y2.baseVal.value)]); })()"""
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_no_word_of_the_roofline_is_crossed_or_covered(opened: Browser, layer: tuple[Path, Any], width: int) -> None:
+    opened.resize(width, 850, phone=width < 640)
+    opened.open(layer[0])
+    for number in range(len(layer[1]["launches"])):
+        click(opened, f"[data-launch='{number}']")
+        words, points = opened.value(BOXES % "#roofline text"), opened.value(BOXES % "#roofline circle")
+        roofs = opened.value(ROOFS)
+        assert len(words) >= 6 and len(points) >= 2 and len(roofs) >= 3
+        marks = points + [box for roof in roofs for box in on_the_way(roof)]
+        assert not [(a, b) for a in words for b in marks if meet(a, b)]
+        assert not [(a, b) for i, a in enumerate(words) for b in words[:i] if meet(a, b)]
+        named = opened.value("[...document.querySelectorAll('#limits .legend > span')].map(x => x.innerText)")
+        roofline = layer[1]["launches"][number]["roofline"]
+        levels = {name for name, at in roofline["memory"].items() if at["bytes"] > 0}
+        assert {text.split(":")[0] for text in named} == levels | set(roofline["flat"])
+
+
+def lab(colour: str) -> tuple[float, float, float]:
+    """CIE L*a*b* of #rrggbb: distances are about what one sees."""
+    r, g, b = (int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5))
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (r, g, b))
+    x, y, z = ((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505, 0.2126 * r + 0.7152 * g + 0.0722 * b,
+               (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089)
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def test_no_colour_means_two_things(opened: Browser) -> None:
+    """Of reasons, levels and kinds of instructions; a level and the instructions that use it may share one."""
+    found = opened.value("[...Object.entries(REASONS).map(([n, [c]]) => [n, c]), ...Object.entries(LEVELS),"
+                         "...KINDS.map(([n, c]) => [n, c])]")
+    same = {"float arithmetic": "FMA"}
+    colours: dict[str, str] = {}
+    for name, colour in found:
+        assert colours.setdefault(same.get(name, name), colour) == colour
+    assert len(colours) == len(found) - 3  # FMA, shared memory, texture
+    names = sorted(colours)
+    near = [(a, b) for i, a in enumerate(names) for b in names[:i]
+            if math.dist(lab(colours[a]), lab(colours[b])) < 10]  # 2.3 is what one just sees
+    assert near == []
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_figure_that_there_is_not_is_a_dash_everywhere(opened: Browser, layer: tuple[Path, Any], width: int) -> None:
+    opened.resize(width, 850, phone=width < 640)
+    for number in range(len(layer[1]["launches"])):
+        click(opened, f"[data-launch='{number}']")
+        blank = opened.value("""[...document.querySelectorAll('table:not(.listing *) tbody td')].filter(
+            c => !c.innerText.trim() && !c.querySelector('.track')).map(c => c.closest('table').id)""")
+        assert blank == []
+    for table, view in (("source-table", ":not([data-view=instructions])"), ("instructions-table", "")):
+        click(opened, f"[data-view]{view}")
+        for row in rows(opened, table):  # a line without instructions has no figures; one with them has all
+            figures = row[1:4] + [row[5]] if table[0] == "s" else row[1:3] + [row[4]]
+            assert len({bool(text) for text in figures}) == 1, row
+
+
+def test_on_a_phone_no_row_of_a_table_is_tall_or_wider_than_the_screen(opened: Browser) -> None:
+    opened.resize(390, 850, phone=True)
+    tall = opened.value("""[...document.querySelectorAll('table:not(.listing *) tbody tr')].filter(row => {
+        const words = [...row.cells].reduce((n, c) => n + c.innerText.length, 0);  // some 40 in a line, and a bar
+        return row.getBoundingClientRect().height > 28 * (3 + words / 40); }).map(r => r.innerText)""")
+    assert tall == []
+    beyond = opened.value("""[...document.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth + 1)
+        .map(x => x.firstChild.id)""")
+    assert beyond == []
+    for left, _, right, _ in opened.value(BOXES % "#time-table td"):
+        assert left >= 0 and right <= 390
+
+
+def test_a_page_that_should_have_sources_says_why_it_has_none(chromium: Browser, layer: tuple[Path, dict[str, Any]],
+                                                              tmp_path: Path) -> None:
+    data = data_of(layer[0])["simulation"]
+    for launch in data["launches"]:
+        launch.pop("source_lines")
+    path = tmp_path / "page.html"
+    for missing in ("No Perl here.", ""):
+        path.write_text(page.html(data, what="w", preset="p", chip="c", changed={}, files={}, missing=missing))
+        chromium.open(path)
+        assert chromium.value("(document.querySelector('#missing') || {}).innerText || ''") == missing
 
 
 def test_a_launch_file_without_source_lists_instructions(opened: Browser, launched: tuple[Path, Any]) -> None:

@@ -11,11 +11,11 @@ _PARTS = ("page.css", "base.js", "charts.js", "source.js", "timeline.js", "page.
 
 
 def html(data: Mapping[str, Any], *, what: str, preset: str, chip: str, changed: Mapping[str, Any],
-         files: Mapping[str, str]) -> str:
+         files: Mapping[str, str], missing: str = "") -> str:
     """The page. data: what `maxdnn simulate --json` gives, each launch with its "timeline" (sim/timeline.py). what:
     the title; preset, chip: of the machine; changed: figures of it that the caller set; files: text of the sources by
-    the name that instructions' places give."""
-    about = {"what": what, "preset": preset, "chip": chip, "changed": dict(changed)}
+    the name that instructions' places give; missing: why there are none, in a sentence, if there should be."""
+    about = {"what": what, "preset": preset, "chip": chip, "changed": dict(changed), "missing": missing}
     text = json.dumps({"about": about, "simulation": data, "files": dict(files)}, separators=(",", ":"))
     page = (_FOLDER / "page.html").read_text("utf-8")
     for name in _PARTS:

@@ -20,13 +20,15 @@ const REASONS = {
   "memory fence": ["#6e7f46", "waits until its stores are done"],
   "no warp": ["#8d98a7", "no warp is resident: begin and tail of the grid"],
 };
+// No colour means two things on the page: those of reasons, levels and kinds of instructions all differ.
 const LEVELS = {
-  "FMA": "#2f9e6e", "issue": "#5c6878", "shared memory": "#e07b39", "texture": "#8a63c9", "L2": "#4f9de0", "DRAM": "#cf4c46",
+  "FMA": "#37b978", "issue": "#5e6b78", "shared memory": "#ed9f51", "texture": "#9251d3", "L2": "#2a78c6", "DRAM": "#ac2a1d",
 };
+const NONE = "–";  // in place of a figure that there is not
 
 const colour = reason => (REASONS[reason] || ["#8d98a7"])[0];
 const whole = n => Math.round(n).toLocaleString("en-US");
-const percent = (n, digits = 2) => n === null || n === undefined ? "–" : n.toFixed(digits);
+const percent = (n, digits = 2) => n === null || n === undefined ? NONE : n.toFixed(digits);
 const sum = list => list.reduce((a, b) => a + b, 0);
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -54,10 +56,12 @@ const h = (tag, attributes, ...children) => put(document.createElement(tag), att
 const s = (tag, attributes, ...children) =>
   put(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
-// A table: columns are [title, "left" or ""], rows are lists of cells (text or element).
+// A table: columns are [title, kinds or ""], rows are lists of cells (text or element). Kinds: "left"; "mono"; "wide", at the
+// end, which on a narrow screen stand below the others, in lines of their own.
 function table(id, columns, rows, attributes = () => ({})) {
-  const cell = (value, i) => h("td", columns[i][1] ? {class: columns[i][1]} : {}, value);
-  return h("div", {class: "scroll"}, h("table", {id},
+  const cell = (value, i) => h("td", columns[i][1] ? {class: columns[i][1]} : {}, value === "" ? NONE : value);
+  const plain = columns.filter(([, kind]) => !/wide/.test(kind || "")).length;
+  return h("div", {class: "scroll"}, h("table", {id, class: plain < columns.length ? "cards" : null, style: `--plain:${plain - 1}`},
     h("thead", {}, h("tr", {}, columns.map(([title, kind]) => h("th", kind ? {class: kind} : {}, title)))),
     h("tbody", {}, rows.map((row, i) => h("tr", attributes(i), row.map(cell))))));
 }

@@ -23,7 +23,7 @@ function slotsSection(launch) {
       + "of these slots issue; a lost one is charged to the warp that will be first to go on."),
     h("div", {class: "stack"}, ordered.map(([name, v]) =>
       h("i", {style: `width:${v}%;background:${colour(name)}`, title: `${name}: ${percent(v)} %`}))),
-    table("slots-table", [["slots", "left"], ["%"], ["", "left"]], ordered.map(([name, v]) =>
+    table("slots-table", [["slots", "left"], ["%"], ["", "left wide"]], ordered.map(([name, v]) =>
       [h("span", {}, h("span", {class: "swatch", style: `background:${colour(name)}`}), name), percent(v),
        h("span", {class: "soft"}, (REASONS[name] || ["", ""])[1])])),
     h("p", {class: "note", style: "margin-top:10px"},
@@ -52,17 +52,17 @@ function memorySection(launch) {
   const rows = [
     ["texture/L1", bytes(t["texture/L1"]), rate(t["texture/L1"]), percent(launch.limits_percent.texture), percent(hits["texture/L1"])],
     ["L2", bytes(t.L2), rate(t.L2), percent(launch.limits_percent.L2), percent(hits.L2)],
-    ["DRAM read", bytes(t["DRAM read"]), rate(t["DRAM read"]), percent(launch.limits_percent.DRAM), "–"],
-    ["DRAM written", bytes(t["DRAM written"]), rate(t["DRAM written"]), "", "–"],
+    ["DRAM read", bytes(t["DRAM read"]), rate(t["DRAM read"]), percent(launch.limits_percent.DRAM), NONE],
+    ["DRAM written", bytes(t["DRAM written"]), rate(t["DRAM written"]), NONE, NONE],
     ["shared memory", bytes(launch.roofline.memory["shared memory"].bytes), rate(launch.roofline.memory["shared memory"].bytes),
-     percent(launch.limits_percent["shared memory"]), "–"],
-    ...["constant", "constant L1.5", "instruction"].map(name => [name, "–", "–", "–", percent(hits[name])])];
+     percent(launch.limits_percent["shared memory"]), NONE],
+    ...["constant", "constant L1.5", "instruction"].map(name => [name, NONE, NONE, NONE, percent(hits[name])])];
   return h("section", {id: "memory"}, h("h2", {}, "Memory traffic"),
     h("p", {class: "note"}, "Bytes that the whole chip asks of each level, and how often a level has them."),
     h("div", {class: "flow"}, level("SMs", `${launch.mirrored_sms + launch.simulated_sms}`), moves(t["texture/L1"]),
       level("texture/L1", hit(hits["texture/L1"])), moves(t.L2), level("L2", hit(hits.L2)), moves(dram),
       level("DRAM", percent(launch.dram_percent_of_peak, 1) + " % of peak")),
-    table("memory-table", [["level", "left"], ["bytes"], ["bytes/clock"], ["% of peak"], ["hits %"]], rows),
+    table("memory-table", [["level", "left"], ["bytes"], ["bytes a clock"], ["% of peak"], ["hits %"]], rows),
     h("p", {class: "note", style: "margin-top:10px"}, "Global loads pass texture/L1 by, so L2 may move more than it. "
       + "% of peak: of texture/L1 the time its units are busy, of DRAM reads and writes together. Bytes of shared memory: "
       + "what it could have moved while it was busy."));
@@ -88,7 +88,7 @@ function roofline(r) {
   const xs = [...levels.map(l => l.x), ...levels.map(l => roof / l.rate)], log = Math.log10;
   const [x0, x1] = [log(Math.min(...xs, 1)) - 0.35, log(Math.max(...xs, 10)) + 0.35];
   const [y0, y1] = [Math.min(log(r.per_clock), log(roof) - 1.5) - 0.3, log(top) + 0.25];
-  const W = 560, H = 330, L = 58, R = 12, T = 10, B = 44;
+  const W = innerWidth < 640 ? 350 : 560, H = 330, L = 58, R = 12, T = 10, B = 44;
   const X = v => L + (log(v) - x0) / (x1 - x0) * (W - L - R), Y = v => H - B - (log(v) - y0) / (y1 - y0) * (H - T - B);
   const out = s("svg", {id: "roofline", viewBox: `0 0 ${W} ${H}`, width: "100%", role: "img",
     "aria-label": `roofline: ${short(r.per_clock)} ${r.unit} a clock`});
@@ -101,25 +101,25 @@ function roofline(r) {
   out.append(s("text", {x: (L + W - R) / 2, y: H - 8, "text-anchor": "middle", class: "soft"}, `${r.unit} per byte that the level moves`),
     s("text", {x: 13, y: (T + H - B) / 2, "text-anchor": "middle", class: "soft", transform: `rotate(-90 13 ${(T + H - B) / 2})`},
       `${r.unit} per clock`));
-  for (const [name, v] of flats) out.append(
-    s("line", {x1: X(Math.max(10 ** x0, roof / Math.max(...levels.map(l => l.rate), 1))), x2: W - R, y1: Y(v), y2: Y(v),
-      stroke: LEVELS[name], "stroke-width": 2, "stroke-dasharray": name === "issue" ? "5 4" : null}));
-  flats.sort((a, b) => b[1] - a[1]).forEach(([name, v], i) => out.append(
-    s("text", {x: W - R - 2, y: Y(v) + (i ? 15 : -6), "text-anchor": "end", style: `fill:${LEVELS[name]}`, class: "halo"},
-      name === "issue" ? `issue: ${short(v)}, for this mix` : `${name}: ${short(v)}`)));
+  const left = X(Math.max(10 ** x0, roof / Math.max(...levels.map(l => l.rate), 1)));
+  for (const [name, v] of flats) out.append(s("line", {class: "roof", x1: left, x2: W - R, y1: Y(v), y2: Y(v), stroke: LEVELS[name],
+    "stroke-width": 2, "stroke-dasharray": name === "issue" ? "5 4" : null}));
   const seen = new Map();
   for (const l of levels) {
     const begin = Math.max(10 ** x0, 10 ** y0 / l.rate), twin = seen.get(l.rate) || 0;
     seen.set(l.rate, twin + 1);
-    out.append(s("line", {x1: X(begin), y1: Y(begin * l.rate), x2: X(roof / l.rate), y2: Y(roof), stroke: LEVELS[l.name],
+    out.append(s("line", {class: "roof", x1: X(begin), y1: Y(begin * l.rate), x2: X(roof / l.rate), y2: Y(roof), stroke: LEVELS[l.name],
       "stroke-width": 2, "stroke-dasharray": twin ? "6 6" : null}),
       s("line", {x1: X(l.x), x2: X(l.x), y1: Y(r.per_clock), y2: Y(Math.min(roof, l.x * l.rate)), stroke: LEVELS[l.name],
         "stroke-dasharray": "2 3"}));
   }
   for (const l of levels) out.append(s("circle", {cx: X(l.x), cy: Y(r.per_clock), r: 5.5, fill: LEVELS[l.name], stroke: "var(--card)",
     "stroke-width": 1.5}, s("title", {}, `${l.name}: ${short(l.x)} ${r.unit} per byte, at most ${short(l.x * l.rate)} per clock`)));
-  const legend = h("div", {class: "legend"}, levels.map(l => h("span", {}, h("span", {class: "swatch", style: `background:${LEVELS[l.name]}`}),
-    `${l.name}: ${short(l.rate)} bytes/clock, ${short(l.x)} per byte`)));
+  // All words stand here or at the axes: in the picture a roof or a point would cross them.
+  const key = (name, text) => h("span", {}, h("span", {class: "swatch", style: `background:${LEVELS[name]}`}), `${name}: ${text}`);
+  const legend = h("div", {class: "legend"},
+    flats.map(([name, v]) => key(name, `${short(v)} a clock${name === "issue" ? " for this mix (dashed)" : ""}`)),
+    levels.map(l => key(l.name, `${short(l.rate)} bytes/clock, ${short(l.x)} per byte`)));
   return h("div", {style: "margin-top:14px"}, h("h3", {}, "Roofline"),
     h("p", {class: "note"}, `${short(r.per_clock)} ${r.unit} a clock. Each point stands below the sloped roof of its level; `
       + "the dotted line is how much faster it could be before that level stops it."), out, legend);

@@ -21,10 +21,10 @@ function head() {
 function timeSection(chosen) {
   const most = Math.max(...launches.map(l => l.clocks)), useful = launches.some(l => l.useful_flops);
   const described = launches.some(l => l.doing);
-  const columns = [["launch", "left"], ["clocks"], ["µs"], ["% of time"], ...(useful ? [["efficiency %"]] : []), ["", "left"], ["kernel", "left mono"],
-    ...(described ? [["does", "left"]] : [])];
+  const columns = [["launch", "left"], ["clocks"], ["µs"], ["% of time"], ...(useful ? [["efficiency %"]] : []), ["", "left wide"], ["kernel", "left mono wide"],
+    ...(described ? [["does", "left wide"]] : [])];
   const rows = launches.map((l, i) => [String(i + 1), whole(l.clocks), (1e6 * l.seconds).toFixed(1), percent(100 * l.clocks / simulation.clocks),
-    ...(useful ? [l.useful_flops ? percent(l.ce) : "–"] : []), bar([[l.clocks / most, "var(--accent)", ""]]), l.kernel,
+    ...(useful ? [l.useful_flops ? percent(l.ce) : NONE] : []), bar([[l.clocks / most, "var(--accent)", ""]]), l.kernel,
     ...(described ? [l.doing || ""] : [])]);
   return h("section", {id: "time"}, h("h2", {}, "Time by launch"),
     h("p", {class: "note"}, launches.length > 1 ? "Click a launch: everything below is about the one that is chosen." : "One launch."),

@@ -62,7 +62,7 @@ function lossColumns(launch, rows) {
     {key: "bar", title: "lost to", kind: "left", value: loss, cell: r => r.loss
       ? bar(byReason(r).map(([name, n]) => [n / most, colour(name), `${name}: ${percent(share(n), 3)} % of all slots`])) : ""},
     {key: "mostly", title: "mostly", kind: "mostly left", value: r => r.loss ? byReason(r)[0][0] : "~",
-      cell: r => r.loss ? byReason(r)[0][0] : ""}];
+      cell: r => r.loss ? byReason(r)[0][0] : r.issued === undefined ? "" : NONE}];
 }
 
 function fileRows(launch, name) {
@@ -87,6 +87,7 @@ class SourceSection {
       h("p", {class: "note"}, "Slots issued and lost, in percent of all issue slots of the launch; a slot is lost in front of the "
         + "instruction that waits. Click a column to sort by it, a place to go to it."
         + (this.names.length ? " What a block of embedded code wrote counts for the line it begins on." : "")),
+      about.missing ? h("p", {class: "note", id: "missing"}, about.missing) : null,
       h("div", {class: "bar"}, this.buttons.length > 1 ? this.buttons : []),
       h("div", {class: "bar"},
         h("button", {class: "b", type: "button", id: "worst", onclick: () => this.listing.sort("lost", true)}, "worst first"),

@@ -1,14 +1,14 @@
 // One SM over time. Above the whole launch, below a part of it that zooms down to single issues.
 const GUTTER = 58, AXIS = 22, STRIP = 70;
 const KINDS = [
-  ["float arithmetic", "#2f9e6e", /^[FH](FMA|ADD|MUL|MNMX|SET|CMP|SWZ|CHK)|^MUFU|^RRO|^HFMA2|^HADD2|^HMUL2/],
-  ["double precision", "#1e6b4b", /^D(FMA|ADD|MUL|MNMX|SET)/],
-  ["shared memory", "#e07b39", /^(LDS|STS|ATOMS)/],
-  ["texture", "#8a63c9", /^T(EX|LD|XQ|XA|MML)/],
-  ["global and local memory", "#4f9de0", /^(LD|ST|ATOM|RED|LDG|STG|LDL|STL|SULD|SUST|SUATOM|SURED|CCTL)/],
-  ["constants", "#d673ad", /^LDC/],
-  ["barriers and control", "#cf4c46", /^(BAR|DEPBAR|MEMBAR|BRA|BRX|JMP|JMX|SSY|SYNC|CAL|RET|EXIT|PBK|BRK|PCNT|CONT|PRET|NOP|KIL|VOTE|SHFL)/],
-  ["other arithmetic", "#d9b53f", /./],
+  ["float arithmetic", LEVELS["FMA"], /^[FH](FMA|ADD|MUL|MNMX|SET|CMP|SWZ|CHK)|^MUFU|^RRO|^HFMA2|^HADD2|^HMUL2/],
+  ["double precision", "#1d6b51", /^D(FMA|ADD|MUL|MNMX|SET)/],
+  ["shared memory", LEVELS["shared memory"], /^(LDS|STS|ATOMS)/],
+  ["texture", LEVELS["texture"], /^T(EX|LD|XQ|XA|MML)/],
+  ["global and local memory", "#7892c6", /^(LD|ST|ATOM|RED|LDG|STG|LDL|STL|SULD|SUST|SUATOM|SURED|CCTL)/],
+  ["constants", "#c685b9", /^LDC/],
+  ["barriers and control", "#d33751", /^(BAR|DEPBAR|MEMBAR|BRA|BRX|JMP|JMX|SSY|SYNC|CAL|RET|EXIT|PBK|BRK|PCNT|CONT|PRET|NOP|KIL|VOTE|SHFL)/],
+  ["other arithmetic", "#e0ac10", /./],
 ];
 const kindOf = text => KINDS.findIndex(([, , pattern], i) => (i !== 4 || !/^LD[CS]/.test(text)) && pattern.test(text));
 

@@ -37,6 +37,8 @@ sub _front {
     my $common = _mappings({ constants => {}, registers => MaxAs::Registers->new }, $preamble);
     parse_header($preamble, {}, $module, $opt{arch}) if @parts;
     my @kernels = map { _kernel($_, $common, $module, %opt) } @parts;
+    fail_plain("--kernel names one kernel, and $file has " . @kernels . ': ' . join ', ', map { $_->{declared_name} // '(no name)' } @kernels)
+        if defined $opt{kernel} && @kernels > 1;
     _unique(@kernels);
     module_header($module);
     return ($module, $common, @kernels);
@@ -77,7 +79,8 @@ sub _kernel {
     my $kernel = { params => undef, textures => [], at => $lines->[0]{at}, %$mapped, constants => { %{ $mapped->{constants} } } };
     my @lines = @{ $mapped->{lines} };
     parse_header([_header_lines(\@lines)], $kernel, $module, $opt{arch});
-    $kernel->{name} = $opt{kernel} if defined $opt{kernel};
+    $kernel->{declared_name} = $kernel->{name};
+    $kernel->{name} = _kernel_name($opt{kernel}) if defined $opt{kernel};
     my $arch = $opt{arch} // $kernel->{arch} // 'sm_52';
     $kernel->{sm} = substr $arch, 3;
     fail_plain("architecture '$arch' must be one of " . join(' ', map { "sm_$_" } sort keys %SM)) unless $SM{ $kernel->{sm} };
@@ -88,6 +91,12 @@ sub _kernel {
     check_fragments($mapped->{fragments} // {}, $kernel) unless $opt{header_only};
     $kernel->{items} = [parse_items(@lines)] unless $opt{header_only};
     return $kernel;
+}
+
+sub _kernel_name {
+    my ($name) = @_;
+    fail_plain("--kernel must be a name such as gemm_64x64 (got '" . substr($name, 0, 80) . "')") unless $name =~ /^[A-Za-z_\$][\w\$]*\z/;
+    return $name;
 }
 
 sub _unique {
@@ -116,7 +125,8 @@ sub assemble {
 
 sub _kernel_code {
     my ($kernel, $module, %opt) = @_;
-    fail($kernel->{at}, "no '# Kernel: name' line and no name given") unless defined $kernel->{name};
+    fail($kernel->{at}, "the kernel has no name: give one with --kernel NAME, or write a line '# Kernel: NAME' in front of it")
+        unless defined $kernel->{name};
     _parameters($kernel);
     my $table = MaxAs::Table->for_sm($kernel->{sm});
     my $wide = $table->{word_bits} > 64;

@@ -69,7 +69,7 @@ Assembler for Maxwell, Pascal, Ampere and Hopper (sm_50 .. 62, sm_80 .. 90) in t
   maxas.pl --container module.json -o out.cubin      write a cubin from machine code and metadata
   maxas.pl -v                                        dialect version
 
-Options: -D NAME VALUE sets a Perl global, -k NAME names the kernel, --arch sm_NN overrides '# Arch:', -n keeps the
+Options: -D NAME VALUE sets a Perl global, -k NAME (or --kernel NAME) names the kernel, --arch sm_NN overrides '# Arch:', -n keeps the
 source's .reuse flags, -w silences warnings, -d prints scheduling decisions, --no-code refuses embedded Perl and files from
 elsewhere, -I DIR looks for includes there too.
 With -p, --lines prints nothing but the instructions, each behind its place in the source; --flat the source as it is, with
@@ -109,7 +109,7 @@ sub _definition {
 }
 
 my %ASSEMBLE_FLAGS = ('-w' => 'quiet', '-n' => 'no_reuse', '-d' => 'debug', '--no-code' => 'no_code');
-my %ASSEMBLE_VALUED = ('-k' => 'kernel', '-o' => 'out', '--arch' => 'arch', '-I' => 'include');
+my %ASSEMBLE_VALUED = ('-k' => 'kernel', '--kernel' => 'kernel', '-o' => 'out', '--arch' => 'arch', '-I' => 'include');
 
 sub _assemble {
     my ($opt, $source, @more) = _options(\%ASSEMBLE_FLAGS, \%ASSEMBLE_VALUED, @_);
@@ -166,6 +166,7 @@ sub _insert {
     for my $new (@{ $module->{kernels} }) {
         my ($old) = _wanted($info, $new->{name});
         insert_kernel($elf, $old, $new);
+        $new->{shared} = $old->{shared};    # the cubin's own stays
     }
     _write($out // $cubin, $elf->bytes);
     $_->{registers} = $_->{registers_used} for @{ $module->{kernels} };
@@ -262,16 +263,18 @@ sub _deliver {
     return 0;
 }
 
-# Written beside and then renamed, so that no half file is ever seen.
+# Written beside and then renamed, so that no half file is ever seen; into what is no file, such as /dev/null, as it is.
 sub _write {
     my ($file, $bytes) = @_;
-    my $temp = "$file.$$.tmp";
+    my $special = -e $file && !-f _ && !-d _;
+    my $temp = $special ? $file : "$file.$$.tmp";
     open my $fh, '>:raw', $temp or fail_plain("$file: cannot write: $!");
     my $ok = print {$fh} $bytes;
     $ok = close($fh) && $ok;
+    return if $ok && $special;
     unless ($ok && rename $temp, $file) {
         my $why = $!;
-        unlink $temp;
+        unlink $temp unless $special;
         fail_plain("$file: cannot write: $why");
     }
     return;

@@ -7,7 +7,7 @@ use strict;
 use warnings;
 no warnings 'portable';    # 64-bit words are meant
 use Exporter 'import';
-use List::Util qw(max);
+use List::Util qw(max min);
 use MaxAs::Fail qw(fail);
 use MaxAs::Fields qw(operand_bits);
 use MaxAs::Operand qw(parse_operand);
@@ -38,14 +38,26 @@ sub encode {
     for my $pair (@rows) {
         my ($row, $mods) = @$pair;
         if ($row->{min_sm} > $env->{sm}) { _no(0.5, "needs sm_$row->{min_sm} or later, this kernel is for sm_$env->{sm}"); next }
+        next if @$operands < _least_operands($row) || @$operands > _most_operands($row);
         my $word = _try_row($inst, $row, $mods, $operands, $env);
         return $word if defined $word;
     }
-    my $most = max(map { _most_operands($_->[0]) } @rows);
-    ($complaint, $rank) = ('too many operands (' . @$operands . ')', 1) if @$operands > $most;
+    _no(1, _miscounted(scalar @$operands, map { $_->[0] } @rows)) if $rank < 0;
     fail($at, "$inst->{opcode}: $complaint") if $rank >= 2 || $rank == 0.5;
     fail($at, "$inst->{opcode}: " . ($complaint || 'operands do not fit') . '; its forms are '
         . join(' | ', map { _form($_->[0]) } @rows));
+}
+
+# No row takes as many operands as there are.
+sub _miscounted {
+    my ($count, @rows) = @_;
+    my $what = $count < min(map { _least_operands($_) } @rows) ? 'too few' : $count > max(map { _most_operands($_) } @rows) ? 'too many' : 'no form has as many';
+    return "$what operands ($count)";
+}
+
+sub _least_operands {
+    my ($row) = @_;
+    return scalar map { $_->{type} eq 'f16_pair_split' ? (1, 1) : 1 } grep { !_omissible($_) } @{ $row->{operands} };
 }
 
 sub _most_operands {

@@ -34,9 +34,9 @@ sub insert_kernel {
 sub _check_parameters {
     my ($old, $new) = @_;
     return unless $new->{params};
-    my $list = sub { join ' ', map { "$_->{offset}:$_->{size}" } @{ $_[0] } };
+    my $list = sub { @{ $_[0] } ? join ' ', map { "$_->{offset}:$_->{size}" } @{ $_[0] } : 'none' };
     my ($have, $want) = ($list->($old->{params}), $list->($new->{params}));
-    warn_at(undef, "kernel $old->{name}: parameters (offset:size) are $have in the cubin, $want in the source") if $have ne $want;
+    warn_at(undef, "kernel $old->{name}: its parameters (offset:size) in the cubin: $have; in the source: $want") if $have ne $want;
     return;
 }
 

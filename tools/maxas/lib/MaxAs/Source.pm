@@ -7,6 +7,7 @@ use File::Basename qw(dirname);
 use File::Spec;
 use MaxAs::Fail qw(fail fail_plain);
 
+my $MAX_BYTES = 64 << 20;    # of a source; /dev/zero has no end
 my $MAX_INCLUDES = 64;    # nesting depth; deeper is a file that includes itself
 my $BLOCK = qr/(?:CODE\d*|COMMENT|CONSTANT_MAPPING|REGISTER_MAPPING)/;    # schedule blocks are checked where used
 
@@ -18,9 +19,14 @@ sub new {
 sub read_file {
     my ($class, $file) = @_;
     open my $fh, '<:raw', $file or fail_plain("$file: cannot read: $!");
-    my $text = do { local $/; <$fh> };
+    my $text = '';
+    while (length $text <= $MAX_BYTES) {
+        my $read = read $fh, $text, 1 << 20, length $text;
+        fail_plain("$file: cannot read: " . (-d $file ? 'it is a directory' : $!)) unless defined $read;
+        last unless $read;
+    }
     close $fh;
-    fail_plain("$file: cannot read: is it a directory?") unless defined $text;
+    fail_plain("$file: must be a source of at most " . ($MAX_BYTES >> 20) . ' MiB (it is longer or has no end)') if length $text > $MAX_BYTES;
     return $class->from_text($text, $file);
 }
 
