@@ -53,6 +53,10 @@ class DeviceError(MaxdnnError):
     """No suitable device, or a driver call that failed."""
 
 
+class OutOfMemoryError(DeviceError):
+    """A device has no room for what was asked of it."""
+
+
 class SimulationError(MaxdnnError):
     """The timing model cannot answer: a preset, figure or policy that there is not, a block that fits no SM, warps that
     wait for ever, a trace that was not kept."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..errors import DeviceError, LaunchError
+from ..errors import LaunchError, OutOfMemoryError
 from ..runtime.forks import tables
 
 FIRST_ADDRESS = 0x2_0000_0000  # above 4 GiB: a dropped high word is noticed
@@ -101,7 +101,7 @@ class GlobalMemory:
         try:
             return self._add(_sparse_bytes(int(nbytes)))
         except (MemoryError, ValueError, OSError) as e:  # numpy: more than an array can have; mmap: no room
-            raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
+            raise OutOfMemoryError(f"out of host memory for an allocation of {nbytes} bytes") from e
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:
         """A C-contiguous array as an allocation, in place; its device address is aligned as its host address is. Raises

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...cubin import Cubin, CubinKernel, read
-from ...errors import DeviceError, LaunchError
+from ...errors import DeviceError, LaunchError, OutOfMemoryError
 from ...planning.cost import Chip
 from ..launch import ArgumentPacker, check_geometry
 from .driver import Driver, DriverError, Launch
@@ -49,6 +49,8 @@ class _driver_call:
         if not isinstance(error, (cuda.Error, DriverError)):
             return
         hint = ""
+        if isinstance(error, cuda.MemoryError):
+            raise OutOfMemoryError(f"{self._doing}: {error}") from error
         if "no kernel image" in str(error).lower() or "no binary" in str(error).lower():
             hint = "; the cubin is for another architecture than this GPU's: load the one of device.arch"
         raise DeviceError(f"{self._doing}: {error}{hint}") from error
