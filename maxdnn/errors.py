@@ -54,7 +54,12 @@ class DeviceError(MaxdnnError):
 
 
 class OutOfMemoryError(DeviceError):
-    """A device has no room for what was asked of it."""
+    """Device memory that could not be had. `wanted`: bytes asked for; `free`: bytes there were, None where nobody
+    knows. `workspace`: whether it was a plan's workspace, of which another plan may need less."""
+
+    def __init__(self, message: str, wanted: int = 0, free: int | None = None) -> None:
+        super().__init__(message)
+        self.wanted, self.free, self.workspace = wanted, free, False
 
 
 class SimulationError(MaxdnnError):

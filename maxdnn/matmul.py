@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+from . import shortage
 from .errors import ShapeError
 from .planning import records
 from .planning.cost import Chip
@@ -10,7 +11,6 @@ from .planning.plan import Plan
 from .planning.select import REMEMBERED, chip_of, choose
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
-from .runtime import engine
 from .runtime.arguments import check_out, device_of, number, unaligned
 from .runtime.devices import find
 from .runtime.devices.protocol import Device
@@ -51,11 +51,11 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         given["out"] = check_out(view("out", out, rank=len(wanted)), wanted, given)
     target = device_of(given, device)
     if out is None:
-        out = find.empty_like(a, wanted)
+        out = shortage.empty_like(a, wanted, target)
         given["out"] = view("out", out, rank=len(wanted))
     odd = unaligned(given, target) + ["out"] * bool(given["out"].address % VECTOR_BYTES)
     plan = _chosen(*shapes, transpose_a, transpose_b, tuple(odd), reads_out, chip_of(target), records.enabled())
-    engine.run(plan, given, scalars, target, stream)
+    shortage.run(plan, given, scalars, target, stream)
     if tensors is not None:
         if len(_seen) >= REMEMBERED:
             _seen.clear()
@@ -83,7 +83,7 @@ def _again(tensors: tuple[Any, ...], a: Any, b: Any, out: Any, scalars: dict[str
              for name, x in (("a", a), ("b", b), ("out", out))}
     if given["out"].overlaps(given["a"]) or given["out"].overlaps(given["b"]):
         return False
-    engine.run(plan, given, scalars, find.gpu(a.get_device()), stream)
+    shortage.run(plan, given, scalars, find.gpu(a.get_device()), stream)
     return True
 
 

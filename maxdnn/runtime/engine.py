@@ -93,6 +93,12 @@ class Engine:
             with one.lock:
                 one.free()
 
+    @property
+    def idle_bytes(self) -> int:
+        """Bytes of the workspaces that `release` would let go of."""
+        with self._lock:
+            return sum(own.idle_bytes for own in self._workspaces.values())
+
     def captured(self, plan: Plan) -> bool:
         """Whether a graph runs the plan."""
         found = self._loaded.get(plan)

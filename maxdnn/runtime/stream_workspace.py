@@ -1,5 +1,6 @@
 """Device memory that belongs to a stream: what the plans that run on it put down between their launches."""
 
+from ..errors import OutOfMemoryError
 from ..planning.plan import Plan
 from .devices.protocol import Buffer, Device
 from .forks import FreshLock
@@ -25,13 +26,26 @@ class StreamWorkspace:
         if capture:
             kept = self._device.kept.setdefault("captures", {}).setdefault(capture, [])
             if not kept or kept[-1].nbytes < plan.workspace_bytes:
-                kept.append(self._device.alloc(plan.workspace_bytes))
+                kept.append(self._alloc(plan.workspace_bytes))
             return kept[-1].address
         if self._workspace is None or self._workspace.nbytes < plan.workspace_bytes:
             self._device.synchronize()
             self.free()
-            self._workspace = self._device.alloc(plan.workspace_bytes)
+            self._workspace = self._alloc(plan.workspace_bytes)
         return self._workspace.address
+
+    def _alloc(self, nbytes: int) -> Buffer:
+        try:
+            return self._device.alloc(nbytes)
+        except OutOfMemoryError as e:
+            e.workspace = True
+            raise
+
+    @property
+    def idle_bytes(self) -> int:
+        """What `free` would give back."""
+        kept = self._workspace  # another thread may free it meanwhile
+        return 0 if kept is None else kept.nbytes
 
     def free(self) -> None:
         if self._workspace is not None:
