@@ -4,6 +4,7 @@ name the problem, choose a plan, run it."""
 from dataclasses import replace
 from typing import Any
 
+from . import shortage
 from .errors import ShapeError
 from .planning.plan import Plan
 from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
@@ -13,7 +14,6 @@ from .problem.problem import Problem, check_layout
 from .problem.shape import ConvShape, pair
 from .runtime import engine
 from .runtime.arguments import check_out, check_shapes, device_of, factor_of, flag, number, planned, unaligned
-from .runtime.devices import find
 from .runtime.devices.protocol import Device
 
 _OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "algorithm": "auto",
@@ -36,8 +36,9 @@ def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stri
     Images of few channels may be computed by blocks of pixels: a NaN or an infinity among the gradients may then be met
     by all pixels of the blocks that it reaches.
 
-    Peak extra memory beside the result: the plan's `workspace_bytes`. Raises ShapeError and DeviceError as `conv_fprop`
-    does, before anything runs; also for a size that the gradients and filters do not come from."""
+    Peak extra memory beside the result, and what is done where there is none: as for `conv_fprop`. Raises ShapeError,
+    DeviceError and OutOfMemoryError as it does, before anything runs; also for a size that the gradients and filters do
+    not come from."""
     given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
     said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
                  algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
@@ -127,15 +128,19 @@ def _run(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tup
     if out is not None:
         given["out"] = check_out(view("out", out, rank), wanted["out"], given)
     target = device_of(given, device)
+    asked = plan
     if plan is None:
         wished = replace(named(unaligned(given, target)), most_workspace=said.get("max_workspace_bytes"))
         plan = choose(wished, chip_of(target), algorithm=said.get("algorithm", "auto"),
                       max_error=said.get("max_error", MAX_ERROR))
     result = out
     if out is None:
-        result = find.empty_like(first.array, wanted["out"])
+        result = shortage.empty_like(first.array, wanted["out"], target)
         given["out"] = view("out", result, rank)
-    engine.run(plan, given, scalars, target, stream)
+    if asked is None:
+        shortage.run(plan, given, scalars, target, stream)
+    else:
+        engine.run(plan, given, scalars, target, stream)
     return result
 
 

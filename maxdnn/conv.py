@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from . import shortage
 from .errors import ShapeError
 from .planning.plan import Plan
 from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
@@ -14,7 +15,6 @@ from .problem.problem import check_layout, forward
 from .problem.shape import ConvShape
 from .runtime import engine
 from .runtime.arguments import check_out, check_shapes, device_of, factor_of, number, planned, unaligned
-from .runtime.devices import find
 from .runtime.devices.protocol import Device
 from .runtime.prepared import PreparedFilters
 
@@ -54,12 +54,14 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     needs more is cut into runs of images.
 
     Peak extra memory beside the result: the plan's `workspace_bytes`. It is kept with the device, for each stream, and
-    reused by later calls. On a real GPU the arrays of NumPy are copied there, on the virtual one they are used where
-    they are.
+    reused by later calls. Where there is no memory for it, what is kept and idle is let go, and if that is not enough
+    the best plan that fits runs, for as long as memory is that short; its results may differ in their last bits. A plan
+    that was given is not replaced. On a real GPU the arrays of NumPy are copied there, on the virtual one they are used
+    where they are.
 
     Raises ShapeError for arrays or numbers that fit no kernel or not each other, or not the given plan (one that was
-    made for arrays at aligned addresses asks for them), DeviceError if there is no such device; in both cases before
-    anything runs."""
+    made for arrays at aligned addresses asks for them), DeviceError if there is no such device, OutOfMemoryError if
+    there is no memory for the result or for any plan's workspace; in all cases before anything runs."""
     given = {"images": view("images", images, strided=plan is None)}
     prepared = filters if isinstance(filters, PreparedFilters) else None
     if prepared is None:
@@ -90,14 +92,18 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     if out is not None:
         given["out"] = check_out(view("out", out), wanted["out"], given)
     target = device_of(given, device)
+    asked = plan
     if plan is None:
         named = replace(problem(shape, unaligned=unaligned(given, target)), most_workspace=max_workspace_bytes)
         named = named.walking("images", given["images"].strides)
         plan = choose(named, chip_of(target), algorithm=algorithm, max_error=max_error)
     if out is None:
-        out = find.empty_like(images, wanted["out"])
+        out = shortage.empty_like(images, wanted["out"], target)
         given["out"] = view("out", out)
-    engine.run(plan if prepared is None else plan.apart[1], given, scalars, target, stream)
+    if asked is None:
+        shortage.run(plan, given, scalars, target, stream)
+    else:
+        engine.run(plan if prepared is None else plan.apart[1], given, scalars, target, stream)
     return out
 
 

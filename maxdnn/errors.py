@@ -53,6 +53,15 @@ class DeviceError(MaxdnnError):
     """No suitable device, or a driver call that failed."""
 
 
+class OutOfMemoryError(DeviceError):
+    """Device memory that could not be had. `wanted`: bytes asked for; `free`: bytes there were, None where nobody
+    knows. `workspace`: whether it was a plan's workspace, of which another plan may need less."""
+
+    def __init__(self, message: str, wanted: int = 0, free: int | None = None) -> None:
+        super().__init__(message)
+        self.wanted, self.free, self.workspace = wanted, free, False
+
+
 class SimulationError(MaxdnnError):
     """The timing model cannot answer: a preset, figure or policy that there is not, a block that fits no SM, warps that
     wait for ever, a trace that was not kept."""

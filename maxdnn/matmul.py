@@ -1,8 +1,11 @@
 """Matrix products for the user: check the arrays, name the problem, choose a plan, run it."""
 
 import functools
+import itertools
+import math
 from typing import Any
 
+from . import shortage
 from .errors import ShapeError
 from .planning import records
 from .planning.cost import Chip
@@ -10,7 +13,6 @@ from .planning.plan import Plan
 from .planning.select import REMEMBERED, chip_of, choose
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
-from .runtime import engine
 from .runtime.arguments import check_out, device_of, number, unaligned
 from .runtime.devices import find
 from .runtime.devices.protocol import Device
@@ -24,8 +26,10 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     """Matrix product in float32: out = alpha x op(a) op(b) + beta x out.
 
     a: (.., M, K), or (.., K, M) with transpose_a; b: (.., K, N), or (.., N, K) with transpose_b; returns out:
-    (.., M, N). Axes in front count matrices: both have the same, or one of a and b has none and serves every matrix of
-    the other. All float32 and C-contiguous. Each sum adds its products one after the other, from the end of K in groups
+    (.., M, N). Axes in front count matrices and broadcast as NumPy's: those of a and b are equal, or one of them is 1
+    or not there, whose matrix then serves every one of the other. All float32; `out` C-contiguous, a and b too or so
+    with their last two axes swapped, as a.T is: they are read as they lie. One launch or two for each matrix where axes
+    that both have lie outside of axes that one has, else for all together. Each sum adds its products one after the other, from the end of K in groups
     of eight, each with one rounding, or, when the grid would be small, in parts that are added in a fixed order.
     `alpha`, `beta`: any float, rounded to float32; `out` is read only if beta is not 0, and must then be given.
 
@@ -37,26 +41,30 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         tensors = _like(a, b, out, transpose_a, transpose_b, bool(scalars["beta"] != 0))
         if _again(tensors, a, b, out, scalars, stream):
             return out
-    given = {"a": view("a", a, rank=None), "b": view("b", b, rank=None)}
     for name, value in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {value!r})")
+    (view_a, turned_a), (view_b, turned_b) = _as_it_lies("a", a, transpose_a), _as_it_lies("b", b, transpose_b)
+    given = {"a": view_a, "b": view_b}
     scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     reads_out = bool(scalars["beta"] != 0)
     if reads_out and out is None:
         raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
-    shapes = given["a"].shape, given["b"].shape
-    wanted = _result(*shapes, transpose_a, transpose_b)
+    wanted = _result(_swapped(view_a.shape) if turned_a != transpose_a else view_a.shape,
+                     _swapped(view_b.shape) if turned_b != transpose_b else view_b.shape, transpose_a, transpose_b)
     if out is not None:
         given["out"] = check_out(view("out", out, rank=len(wanted)), wanted, given)
     target = device_of(given, device)
     if out is None:
-        out = find.empty_like(a, wanted)
+        out = shortage.empty_like(a, wanted, target)
         given["out"] = view("out", out, rank=len(wanted))
-    odd = unaligned(given, target) + ["out"] * bool(given["out"].address % VECTOR_BYTES)
-    plan = _chosen(*shapes, transpose_a, transpose_b, tuple(odd), reads_out, chip_of(target), records.enabled())
-    engine.run(plan, given, scalars, target, stream)
-    if tensors is not None:
+    alike, places = _together(view_a.shape, view_b.shape, wanted)
+    for first in places:
+        part = {name: _piece(given[name], at, shape) for name, at, shape in zip(given, first, alike, strict=True)}
+        odd = unaligned(part, target) + ["out"] * bool(part["out"].address % VECTOR_BYTES)
+        plan = _chosen(*alike[:2], turned_a, turned_b, tuple(odd), reads_out, chip_of(target), records.enabled())
+        shortage.run(plan, part, scalars, target, stream)
+    if tensors is not None and len(places) == 1 and (turned_a, turned_b) == (transpose_a, transpose_b):
         if len(_seen) >= REMEMBERED:
             _seen.clear()
         _seen[tensors] = plan
@@ -84,17 +92,83 @@ def _again(tensors: tuple[Any, ...], a: Any, b: Any, out: Any, scalars: dict[str
              for name, x in (("a", a), ("b", b), ("out", out))}
     if given["out"].overlaps(given["a"]) or given["out"].overlaps(given["b"]):
         return False
-    engine.run(plan, given, scalars, find.gpu(a.get_device()), stream)
+    shortage.run(plan, given, scalars, find.gpu(a.get_device()), stream)
     return True
 
 
 _Shape = tuple[int, ...]
 
 
+def _swapped(shape: _Shape) -> _Shape:
+    return (*shape[:-2], *shape[:-3:-1])
+
+
+def _as_it_lies(name: str, array: Any, transpose: bool) -> tuple[ArrayView, bool]:
+    """An operand as a C-contiguous array, and whether that is transposed: one whose last two axes are swapped in memory
+    is read with them swapped back."""
+    found = view(name, array, rank=None, strided=True)
+    if found.strides is None:
+        return found, transpose
+    if len(found.shape) >= 2:
+        shape, strides = _swapped(found.shape), _swapped(found.strides)
+        each = itertools.accumulate(shape[:0:-1], lambda so_far, size: so_far * size, initial=1)
+        if all(size == 1 or step == whole for size, step, whole in zip(shape[::-1], strides[::-1], each, strict=True)):
+            memory = array.swapaxes(-1, -2) if found.on_host else array
+            return found._replace(array=memory, shape=shape, strides=None), not transpose
+    return view(name, array, rank=None), transpose  # which says what is wrong
+
+
 @functools.lru_cache(maxsize=REMEMBERED)
 def _result(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool) -> _Shape:
-    """The shape of a product. Small ones take no longer than the host does for a call, so both of these are kept."""
-    return product(a, b, transpose_a=transpose_a, transpose_b=transpose_b).shapes["out"]
+    """The shape of a product. Small ones take no longer than the host does for a call, so these three are kept."""
+    one, other = _aligned(a, b)
+    if any(x != y and 1 not in (x, y) for x, y in zip(one, other, strict=True)):
+        raise ShapeError("the axes of a and b in front of the last two must be equal, or 1 or not there in one of them "
+                         f"(got a {a}, b {b})")
+    stack = tuple(max(pair) for pair in zip(one, other, strict=True))
+    try:
+        return product((*stack, *a[-2:]), b[-2:], transpose_a=transpose_a, transpose_b=transpose_b).shapes["out"]
+    except ShapeError:
+        product(a, b, transpose_a=transpose_a, transpose_b=transpose_b)  # says it of the shapes that were given
+        raise
+
+
+def _aligned(a: _Shape, b: _Shape) -> list[_Shape]:
+    """The axes in front of the last two of both, as many of each."""
+    length = max(len(a), len(b)) - 2
+    return [(1,) * (length - len(shape[:-2])) + shape[:-2] for shape in (a, b)]
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _together(a: _Shape, b: _Shape, out: _Shape) -> tuple[tuple[_Shape, _Shape, _Shape], list[tuple[int, int, int]]]:
+    """The shapes of the largest products that a kernel computes at once, and where each begins, in elements: axes in
+    front that both have, or one of them, or only the other."""
+    if a[:-2] == b[:-2] or len(a) == 2 or len(b) == 2:
+        return (a, b, out), [(0, 0, 0)]
+    axes = [(x > 1, y > 1, max(x, y)) for x, y in zip(*_aligned(a, b), strict=True) if max(x, y) > 1]
+    inner = 0
+    while inner < len(axes) and axes[-1 - inner][:2] == axes[-1][:2]:
+        inner += 1
+    outer, count = axes[:len(axes) - inner], math.prod(size for *_, size in axes[len(axes) - inner:])
+    with_a, with_b = axes[-1][:2] if axes else (False, False)
+    stack = (count,) if inner else ()
+    alike = (*stack * with_a, *a[-2:]), (*stack * with_b, *b[-2:]), (*stack, *out[-2:])
+    places = [(0, 0, 0)]
+    for in_a, in_b, size in outer:
+        places = [(x * (size if in_a else 1) + in_a * i, y * (size if in_b else 1) + in_b * i, z * size + i)
+                  for x, y, z in places for i in range(size)]
+    sizes = [math.prod(shape) for shape in alike]
+    return alike, [(x * sizes[0], y * sizes[1], z * sizes[2]) for x, y, z in places]
+
+
+def _piece(whole: ArrayView, first: int, shape: _Shape) -> ArrayView:
+    """The part of an array from an element on, as one of a shape."""
+    if shape == whole.shape:
+        return whole
+    count = math.prod(shape)
+    array = whole.array.reshape(-1)[first:first + count].reshape(shape) if whole.on_host else whole.array
+    return whole._replace(array=array, shape=shape, address=whole.address + FLOAT_BYTES * first,
+                          nbytes=FLOAT_BYTES * count)
 
 
 @functools.lru_cache(maxsize=REMEMBERED)

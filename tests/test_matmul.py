@@ -224,11 +224,14 @@ def ones(*shape):
     (dict(a=ones(3, 4), b=ones(4, 6), transpose_b=True), r"axis -1 of a and axis -1 of b .*transpose_b=True\)"),
     (dict(a=ones(4), b=ones(4, 6)), r"a must have at least 2 axes \(got 1: shape \(4,\)\)"),
     (dict(a=ones(4, 4), b=ones(6)), r"b must have at least 2 axes"),
-    (dict(a=ones(2, 4, 4), b=ones(3, 4, 4)), r"the axes of a and b in front of the last two must be equal, or one have "
-     r"none \(got a \(2, 4, 4\), b \(3, 4, 4\)\)"),
-    (dict(a=ones(2, 3, 4, 4), b=ones(3, 4, 4)), r"the axes of a and b in front of the last two"),
+    (dict(a=ones(2, 4, 4), b=ones(3, 4, 4)), r"the axes of a and b in front of the last two must be equal, or 1 or not "
+     r"there in one of them \(got a \(2, 4, 4\), b \(3, 4, 4\)\)"),
+    (dict(a=ones(2, 3, 4, 4), b=ones(2, 4, 4)), r"the axes of a and b in front of the last two"),
+    (dict(a=ones(1, 3, 4), b=ones(5, 5, 6)), r"axis -1 of a and axis -2 of b .*got a \(1, 3, 4\), b \(5, 5, 6\)\)"),
     (dict(a=ones(4, 4).astype(float), b=ones(4, 4)), r"a must be float32 \(got float64\)"),
-    (dict(a=ones(4, 4), b=ones(4, 4).T), r"b must be C-contiguous"),
+    (dict(a=ones(4, 4), b=ones(4, 8)[:, ::2]), r"b must be C-contiguous"),
+    (dict(a=ones(4, 4), b=ones(2, 4, 4).transpose(1, 2, 0)), r"b must be C-contiguous"),
+    (dict(a=ones(4, 4), b=ones(4, 4), out=ones(4, 4).T), r"out must be C-contiguous"),
     (dict(a=ones(4, 0), b=ones(0, 4)), r"a must have no axis of size zero"),
     (dict(a=[[1.0]], b=ones(1, 1)), r"a must be a NumPy array or have __cuda_array_interface__ \(got list\)"),
     (dict(a=ones(4, 4), b=ones(4, 4), alpha="2"), r"alpha must be a real number \(got '2'\)"),
@@ -241,6 +244,53 @@ def ones(*shape):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ShapeError, match=message):
         matmul(**arguments)
+
+
+@pytest.mark.parametrize(("a", "b"), [
+    ((1, 5, 8), (3, 8, 6)), ((3, 5, 8), (1, 8, 6)), ((1, 1, 5, 8), (3, 8, 6)), ((2, 3, 5, 8), (3, 8, 6)),
+    ((3, 5, 8), (2, 3, 8, 6)), ((2, 1, 5, 8), (3, 8, 6)), ((2, 1, 3, 5, 8), (4, 1, 8, 6)), ((1, 5, 8), (8, 6)),
+    ((5, 8), (1, 1, 8, 6)), ((2, 3, 1, 5, 8), (2, 1, 4, 8, 6)), ((1, 5, 8), (1, 1, 8, 6)), ((1, 3, 5, 7), (2, 1, 7, 6)),
+], ids=str)
+@pytest.mark.parametrize("flags", [(False, False), (True, True)], ids=str)
+def test_axes_in_front_broadcast_as_those_of_numpy(a, b, flags):
+    rng = np.random.default_rng(5)
+    one, two = (rng.random((*s[:-2], *(s[-2:][::-1] if turned else s[-2:])), np.float32) - np.float32(0.5)
+                for s, turned in zip((a, b), flags, strict=True))
+    wanted = np.matmul(*(x.swapaxes(-1, -2) if turned else x for x, turned in zip((one, two), flags, strict=True)))
+    found = matmul(one, two, transpose_a=flags[0], transpose_b=flags[1])
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    held = rng.random(wanted.shape, np.float32)
+    np.testing.assert_allclose(matmul(one, two, transpose_a=flags[0], transpose_b=flags[1], alpha=2, beta=3,
+                                      out=held.copy()), 2 * wanted + 3 * held, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("stack", [(), (3,)], ids=str)
+@pytest.mark.parametrize("turned", [(False, True), (True, False), (True, True)], ids=str)
+@pytest.mark.parametrize("flags", [(False, False), (True, True)], ids=str)
+def test_transposed_views_are_read_as_they_lie(stack, turned, flags, monkeypatch):
+    """No copy, by the kernel for such operands."""
+    rng, ran = np.random.default_rng(6), []
+    real = engine.run
+    monkeypatch.setattr(engine, "run", lambda plan, *more: ran.append(plan) or real(plan, *more))
+    sizes = [(12, 16), (16, 20)]
+    given, wanted = [], []
+    for size, view_, flag in zip(sizes, turned, flags, strict=True):
+        lies = size[::-1] if view_ != flag else size
+        memory = rng.random((*stack, *lies), np.float32) - np.float32(0.5)
+        given.append(memory.swapaxes(-1, -2) if view_ else memory)
+        wanted.append(given[-1].swapaxes(-1, -2) if flag else given[-1])
+    found = matmul(*given, transpose_a=flags[0], transpose_b=flags[1])
+    np.testing.assert_allclose(found, np.matmul(*wanted), rtol=1e-5, atol=1e-5)
+    (plan,) = ran
+    assert plan.layout == "".join("nt"[view_ != flag] for view_, flag in zip(turned, flags, strict=True))
+    assert not any("copied" in launch.doing for launch in plan.launches)
+
+
+def test_views_of_vectors_and_of_single_axes_are_what_they_are():
+    row, column = np.arange(8, dtype=np.float32).reshape(1, 8), np.arange(8, dtype=np.float32).reshape(8, 1)
+    for a, b in ((row, row.T), (column, column.T), (row, column), (column.T, column), (row[:, ::-1][:, ::-1], column)):
+        np.testing.assert_allclose(matmul(a, b), a @ b)
 
 
 def test_results_that_cannot_be_written_are_refused():
@@ -280,7 +330,7 @@ class Tensor:
             return "torch.float32"
 
     _type = _type()
-    __cuda_array_interface__ = {"shape": (64, 64), "typestr": "<f4", "data": (512, False), "strides": (4, 256)}
+    __cuda_array_interface__ = {"shape": (64, 64), "typestr": "<f4", "data": (512, False), "strides": (4, 512)}
 
     def is_contiguous(self):
         return self.contiguous
@@ -303,7 +353,7 @@ def test_a_call_with_tensors_again_takes_the_same_plan_and_refuses_what_it_refus
     from types import SimpleNamespace
 
     from maxdnn.matmul import _seen
-    gpu = SimpleNamespace(name="a GPU", chip=preset(), texture_alignment=16)
+    gpu = SimpleNamespace(name="a GPU", chip=preset(), texture_alignment=16, kept={})
     ran = []
     monkeypatch.setattr("maxdnn.runtime.devices.find.gpu", lambda ordinal: gpu)
     monkeypatch.setattr(engine, "run", lambda plan, given, scalars, device, stream: ran.append(

@@ -37,15 +37,19 @@ class VirtualGpu:
     workers: threads that run blocks; all cores this process may use if None.
     race: report shared-memory races. undefined: report reads of registers that were never written.
     output: gets the text of every printf of device code; written to this process's standard output if None.
-    heap_bytes: what malloc of device code can give in all. Raises LaunchError for a value that is none of these.
+    heap_bytes: what malloc of device code can give in all.
+    memory_bytes: what all allocations together can have, host arrays that are used in place and globals of loaded
+    modules among them; beyond that there is an OutOfMemoryError, as on a card. None: as much as the host has.
+    Raises LaunchError for a value that is none of these.
     """
 
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,
                  race: bool = False, undefined: bool = False, output: Callable[[str], None] | None = None,
-                 heap_bytes: int = HEAP_BYTES) -> None:
+                 heap_bytes: int = HEAP_BYTES, memory_bytes: int | None = None) -> None:
         for name, value, least, most in (("instruction_budget", instruction_budget, 1, 1 << 62),
                                          ("workers", 1 if workers is None else workers, 1, 1 << 16),
-                                         ("heap_bytes", heap_bytes, 0, (1 << 47) - 1)):
+                                         ("heap_bytes", heap_bytes, 0, (1 << 47) - 1),
+                                         ("memory_bytes", 0 if memory_bytes is None else memory_bytes, 0, 1 << 62)):
             if not isinstance(value, int) or not least <= value <= most:
                 raise LaunchError(f"{name} must be an integer from {least} to {most} (got {value!r})")
         if not isinstance(race, bool) or not isinstance(undefined, bool):
@@ -60,7 +64,7 @@ class VirtualGpu:
         self.instruction_budget = instruction_budget
         self.workers = workers or _cores()
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
-        self.memory = GlobalMemory()
+        self.memory = GlobalMemory(memory_bytes)
         self.kept: dict[str, Any] = {}  # see devices/protocol.py
         self.host = HostCalls(self.memory, Heap(self.memory, heap_bytes), output or to_stdout)
         self._textures: tuple[Texture, ...] = ()
@@ -73,6 +77,10 @@ class VirtualGpu:
         """A C-contiguous host array as device memory, in place, until the buffer is freed. Nothing is copied, so a
         kernel that writes there writes the array. Raises LaunchError for an array that is not C-contiguous."""
         return self.memory.adopt(array)
+
+    def free_bytes(self) -> int | None:
+        """Bytes that `alloc` can still give; None where there is no limit."""
+        return self.memory.free_bytes()
 
     def upload(self, buffer: Any, data: np.ndarray, stream: Any = None) -> None:
         _fits("data", buffer, data)

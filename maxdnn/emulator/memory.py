@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..errors import DeviceError, LaunchError
+from ..errors import LaunchError, OutOfMemoryError
 from ..runtime.forks import tables
 
 FIRST_ADDRESS = 0x2_0000_0000  # above 4 GiB: a dropped high word is noticed
@@ -52,9 +52,11 @@ class VirtualBuffer:
 
 
 class GlobalMemory:
-    """All allocations, by address. Any thread may use it."""
+    """All allocations, by address. `most`: bytes of all that is there at a time, None for what the host has. Any thread
+    may use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self._most, self._used = most, 0
         self._next = FIRST_ADDRESS
         self._live: dict[int, np.ndarray] = {}
         self._addresses: list[int] = []
@@ -92,16 +94,31 @@ class GlobalMemory:
             data = self._live.pop(address, None)
             if data is not None:
                 del self._addresses[bisect.bisect_left(self._addresses, address)]
+                self._used -= data.nbytes
                 self._freed.append((address, data.nbytes))
                 del self._freed[:-1000]
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
         if not isinstance(nbytes, (int, np.integer)) or not 0 <= nbytes < 1 << 47:
             raise LaunchError(f"nbytes must be an integer from 0 to 2^47 - 1 (got {nbytes!r})")
+        self._check(int(nbytes))
         try:
-            return self._add(_sparse_bytes(int(nbytes)))
+            data = _sparse_bytes(int(nbytes))
         except (MemoryError, ValueError, OSError) as e:  # numpy: more than an array can have; mmap: no room
-            raise DeviceError(f"out of host memory for an allocation of {nbytes} bytes") from e
+            raise OutOfMemoryError(f"out of host memory for an allocation of {nbytes} bytes", int(nbytes)) from e
+        return self._add(data)
+
+    def _check(self, nbytes: int) -> None:
+        """Raises OutOfMemoryError where so much is more than there is left."""
+        free = self.free_bytes()
+        if free is not None and nbytes > free:
+            raise OutOfMemoryError(f"out of memory on the virtual GPU: {nbytes} bytes wanted, {free} of {self._most} "
+                                   "free", nbytes, free)
+
+    def free_bytes(self) -> int | None:
+        """Bytes that there are left; None where there is no limit."""
+        with self._table():
+            return None if self._most is None else self._most - self._used
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:
         """A C-contiguous array as an allocation, in place; its device address is aligned as its host address is. Raises
@@ -114,6 +131,8 @@ class GlobalMemory:
     def _add(self, data: np.ndarray) -> VirtualBuffer:
         shift = int(data.ctypes.data) % ALIGNMENT
         with self._table():
+            self._check(data.nbytes)
+            self._used += data.nbytes
             address = self._next + shift
             self._live[address] = data
             self._addresses.append(address)

@@ -123,12 +123,24 @@ class Launch:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a plan was chosen by: arguments of `maxdnn.planning.select.choose`, `families` being those of the candidates."""
+
+    algorithm: str
+    max_error: float
+    prepared: bool
+    families: tuple[Any, ...]
+    tuned: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A problem made ready; good for any number of calls. `family` made it, `spec` is the kernel that does the
     arithmetic. `launches` run in order. `workspace`: regions by name. `notes`: what else the user may want to know.
     `error`: the largest that is documented for arrays uniform in [-1, 1], of the sum of an output's |terms|.
-    `chosen`: why it was taken of all candidates, in words."""
+    `chosen`: why it was taken of all candidates, in words. `terms`: by what another may take its place; None where it
+    was asked for by its name."""
 
     problem: Problem
     family: str
@@ -138,6 +150,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     error: float = DIRECT_ERROR
     chosen: str = ""
+    terms: Terms | None = None
 
     @property
     def algorithm(self) -> str:

@@ -12,7 +12,7 @@ from ..errors import ShapeError, shown
 from ..problem.problem import Problem, data, filters, forward
 from ..problem.shape import ConvShape
 from .cost import Chip, preset
-from .plan import Plan
+from .plan import Plan, Terms
 from .records import Record, recall
 
 REMEMBERED = 256  # plans
@@ -31,8 +31,34 @@ def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm
     documented error is at most `max_error`; or the one called `kernel`, whatever its error. `prepared`: what is done to
     the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not served, or
     which limit it is beyond), or if there is no such candidate."""
+    terms = Terms(algorithm, max_error, prepared, families or registry.FAMILIES, tuned)
     record = recall(chip, problem, prepared) if tuned and kernel is None else None
-    return _choose(problem, chip, kernel, algorithm, max_error, prepared, families or registry.FAMILIES, record)
+    return _choose(problem, chip, kernel, terms, record)
+
+
+def smaller(plan: Plan, chip: Chip, most: int) -> Plan:
+    """What `choose` would have taken in the place of `plan`, which it chose, if no workspace were larger than `most`
+    bytes. Raises ShapeError if there is nothing."""
+    assert plan.terms is not None
+    own = plan.problem.most_workspace
+    problem = replace(plan.problem, most_workspace=most if own is None else min(most, own))
+    record = recall(chip, problem, plan.terms.prepared) if plan.terms.tuned else None
+    return _choose(problem, chip, None, plan.terms, record)
+
+
+def least_workspace(plan: Plan, chip: Chip) -> int:
+    """The fewest bytes of workspace that anything needs which `choose` might have taken in the place of `plan`."""
+    terms, problem = plan.terms, plan.problem
+    assert terms is not None
+    least = plan.workspace_bytes
+    while least:  # what can be cut into runs is cut into more of them
+        try:
+            every = plans(replace(problem, most_workspace=least - 1), chip, algorithm=terms.algorithm,
+                          max_error=terms.max_error, families=terms.families)
+        except ShapeError:
+            break
+        least = min(one.workspace_bytes for one in every.values())
+    return least
 
 
 def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: float = MAX_ERROR,
@@ -130,8 +156,8 @@ def chip_of(device: Any) -> Chip:
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
-def _choose(problem: Problem, chip: Chip, kernel: str | None, algorithm: str, max_error: float,
-            prepared: bool, families: tuple[Family, ...], record: Record | None) -> Plan:
+def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, record: Record | None) -> Plan:
+    algorithm, families = terms.algorithm, terms.families
     if kernel is not None:
         if problem.most_workspace is None and chip.memory:
             problem = replace(problem, most_workspace=chip.memory // 4)
@@ -142,12 +168,28 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, algorithm: str, ma
         if chip.arch and not _runs(plan, chip):
             raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
         return replace(plan, chosen="by its name")
-    made = plans(problem, chip, algorithm=algorithm, max_error=max_error, families=families)
-    for name, _ in record.results if record is not None else ():
-        if name in made:  # else there is no such candidate any more, or it is not wanted
-            return replace(made[name], chosen=record.why(name))  # type: ignore[union-attr]
-    best = min(made.values(), key=lambda p: (p.apart[1] if prepared else p).clocks(chip))
-    return replace(best, chosen=f"by estimate for {chip.name}")
+    made = plans(problem, chip, algorithm=algorithm, max_error=terms.max_error, families=families)
+    seconds = {} if record is None else _measured(record, problem, chip, terms, made)
+    if record is not None and seconds:
+        name = min(seconds, key=seconds.__getitem__)
+        return replace(made[name], chosen=record.why(name), terms=terms)
+    best = min(made.values(), key=lambda p: (p.apart[1] if terms.prepared else p).clocks(chip))
+    return replace(best, chosen=f"by estimate for {chip.name}", terms=terms)
+
+
+def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: dict[str, Plan]) -> dict[str, float]:
+    """Seconds by name of the candidates that were measured and can be had. What a limit of the workspace cuts into runs
+    was measured in one: its time is that times what the estimates say of the two."""
+    found = {name: seconds for name, seconds in record.results if name in made}
+    if problem.most_workspace is None or not found:
+        return found
+    whole = dict(_candidates(replace(problem, most_workspace=chip.memory // 4 or None), terms.algorithm,
+                             terms.families))
+    for name in found:
+        other = whole[name]()
+        if len(other.launches) != len(made[name].launches):
+            found[name] *= made[name].clocks(chip) / other.clocks(chip)
+    return found
 
 
 def _runs(plan: Plan, chip: Chip) -> bool:

@@ -16,6 +16,7 @@ from ..planning.plan import FLOAT_BYTES, Part, Plan
 from ..problem.operands import ArrayView
 from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Module, Prepared, Texture
 from .forks import FreshLock
+from .stream_workspace import StreamWorkspace
 
 PLANS = 256  # a device keeps loaded; of more the one not used for longest goes
 STREAMS = 8  # a device keeps a workspace for, likewise
@@ -45,7 +46,7 @@ class Engine:
         self.device = device
         self._lock = FreshLock()  # of the tables below; never held while something runs
         self._loaded: dict[Plan, _Loaded] = {}
-        self._lanes: dict[tuple[int, int], _Lane] = {}
+        self._workspaces: dict[tuple[int, int], StreamWorkspace] = {}
         self._uses = 0
         self._shared = _Modules(device)
         self._stream_handle = getattr(device, "stream_handle", lambda stream: 0)
@@ -57,13 +58,13 @@ class Engine:
         if workspace is not None or not (on_host or plan.workspace):
             loaded.run(self._places(given, stream), workspace or 0, scalars, handle)
             return
-        lane = self._lane(handle)
-        with lane.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
+        own = self.workspace_of(handle)
+        with own.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
             if on_host:
                 with _HostArrays(self.device, plan, given, stream) as places:
-                    loaded.run(places, lane.place(plan, handle), scalars, handle)
+                    loaded.run(places, own.place(plan, handle), scalars, handle)
             else:
-                loaded.run(self._places(given, stream), lane.place(plan, handle), scalars, handle)
+                loaded.run(self._places(given, stream), own.place(plan, handle), scalars, handle)
 
     def _places(self, given: Mapping[str, ArrayView], stream: Any) -> dict[str, int]:
         """The addresses by role, of arrays that may be used once this returns."""
@@ -81,14 +82,32 @@ class Engine:
         found.used = self._uses
         return found
 
+    def release(self) -> None:
+        """Let go of everything that is not in use: plans that no graph runs, workspaces of streams."""
+        with self._lock:
+            idle = [*(self._loaded.pop(plan) for plan in [p for p, it in self._loaded.items() if not it.captured]),
+                    *self._workspaces.values()]
+            self._workspaces.clear()
+        self.device.synchronize()
+        for one in idle:
+            with one.lock:
+                one.free()
+
+    @property
+    def idle_bytes(self) -> int:
+        """Bytes of the workspaces that `release` would let go of."""
+        with self._lock:
+            return sum(own.idle_bytes for own in self._workspaces.values())
+
     def captured(self, plan: Plan) -> bool:
         """Whether a graph runs the plan."""
         found = self._loaded.get(plan)
         return found is not None and found.captured
 
-    def _lane(self, handle: int) -> "_Lane":
+    def workspace_of(self, handle: int) -> StreamWorkspace:
+        """The workspace of the stream with that handle."""
         key = handle, threading.get_ident() if handle == _PER_THREAD else 0
-        return self._kept(self._lanes, key, STREAMS, lambda: _Lane(self.device))
+        return self._kept(self._workspaces, key, STREAMS, lambda: StreamWorkspace(self.device))
 
     def _kept(self, table: dict[Any, Any], key: Any, most: int, make: Any) -> Any:
         """The entry of a table, made if there is none; the least recently used one goes if there are too many. None
@@ -253,39 +272,6 @@ def _plain(prepared: Sequence[Any]) -> Callable[[int], None]:
 def load(device: Device, spec: KernelSpec) -> Module:
     """A new module of a kernel's cubin."""
     return device.load(cubin(spec.source.removesuffix(".sass"), spec.arch or device.arch))
-
-
-class _Lane:
-    """What belongs to a stream: its workspace, as large as the largest plan that ran on it needs."""
-
-    def __init__(self, device: Device) -> None:
-        self.lock = FreshLock()
-        self.used, self.captured = 0, False
-        self._device = device
-        self._capture_of = getattr(device, "capture_of", lambda handle: 0)
-        self._workspace: Buffer | None = None
-
-    def place(self, plan: Plan, handle: int) -> int:
-        """The address of a workspace that is large enough for the plan; 0 if it needs none. A capture gets one of its
-        own, which stays for as long as the device, since nobody says when a graph has run for the last time."""
-        if not plan.workspace:
-            return 0
-        capture = self._capture_of(handle)
-        if capture:
-            kept = self._device.kept.setdefault("captures", {}).setdefault(capture, [])
-            if not kept or kept[-1].nbytes < plan.workspace_bytes:
-                kept.append(self._device.alloc(plan.workspace_bytes))
-            return kept[-1].address
-        if self._workspace is None or self._workspace.nbytes < plan.workspace_bytes:
-            self._device.synchronize()
-            self.free()
-            self._workspace = self._device.alloc(plan.workspace_bytes)
-        return self._workspace.address
-
-    def free(self) -> None:
-        if self._workspace is not None:
-            self._workspace.free()
-            self._workspace = None
 
 
 class _HostArrays:

@@ -2,6 +2,7 @@
 `replace(model)`, which swaps what a model has. Needs PyTorch 2.4 or later; `import maxdnn` alone does not load it."""
 
 from .functional import conv2d
+from .memory import OutOfMemoryError
 from .modules import Conv2d, Replaced, replace
 
-__all__ = ["Conv2d", "Replaced", "conv2d", "replace"]
+__all__ = ["Conv2d", "OutOfMemoryError", "Replaced", "conv2d", "replace"]

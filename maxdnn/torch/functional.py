@@ -7,31 +7,45 @@ import torch
 from torch import Tensor
 
 from ..errors import ShapeError, shown
+from ..planning.select import MAX_ERROR, check_wanted
 from . import ops
 
 
 def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, int] = 1,
-           padding: str | int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1) -> Tensor:
+           padding: str | int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1, *,
+           algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     """torch.nn.functional.conv2d in float32 by this library's kernels.
 
     input: (N, C, H, W) or (C, H, W); weight: (K, C/groups, R, S); bias: (K,) or None; returns (N, K, P, Q) or
     (K, P, Q), contiguous. `stride`, `padding`, `dilation`: one integer or (rows, columns); padding also "valid" (none)
     or "same" (P x Q is H x W; stride 1 only). N may be 0.
 
+    `algorithm`: "auto" takes the faster of two. "winograd" transforms tiles of the input, sums, and transforms back: an
+    infinity or a NaN in one pixel becomes NaN in all outputs of the tiles it is in, and a value beyond float32 on the
+    way may be lost likewise. "direct" has them in the outputs that they belong to, as PyTorch's own operator does, in
+    derivatives too; ask for it where infinities mean something (masks, detection of overflow). "winograd" is asked of
+    the output alone: derivatives are by the faster. `max_error`: none is taken whose documented error, relative to the
+    sum of an output's |terms| for tensors uniform in [-1, 1], is larger.
+
+    Workspace comes from PyTorch's allocator. Where there is none, the best way that fits is taken, for as long as
+    memory is that short (docs/pytorch.md).
+
     Differentiable any number of times; torch.compile and torch.export take it as one operator. CUDA tensors run on the
     current stream of their device, without waiting; CPU tensors on the virtual GPU, with a warning the first time.
     Inputs of other memory formats (channels_last) are copied first; so are a map and its gradient for a "same" padding
     of unequal sides, which pads the map by a row or column at its end.
 
-    Raises ShapeError for what fits no convolution, dtypes other than float32, and inside an autocast to another dtype
-    (torch.nn.functional.conv2d would compute in that one)."""
-    out = ops.eager(input, weight, bias, stride, padding, dilation, groups)
+    Raises ShapeError for what fits no convolution, dtypes other than float32, layers that the algorithm does not serve
+    within the error, and inside an autocast to another dtype (torch.nn.functional.conv2d would compute in that one);
+    OutOfMemoryError, which is torch.OutOfMemoryError too, where there is no memory for any workspace."""
+    out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
     if out is not None:
         return out
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
-    how = stride, padding, dilation, groups
+    check_wanted(algorithm, max_error, None)
+    how = stride, padding, dilation, groups, algorithm, max_error
     stride, dilation = pair("stride", stride), pair("dilation", dilation)
     given = input
     if isinstance(padding, str):
@@ -39,10 +53,11 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     else:
         padding = pair("padding", padding)
     if input.dim() == 3:
-        return ops.made(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
-    out = ops.made(input, weight, bias, stride, padding, dilation, groups)
+        return ops.made(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups, algorithm,
+                        max_error).squeeze(0)
+    out = ops.made(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
     if input is given and not torch.compiler.is_compiling():
-        ops.remember(input, weight, bias, how, out, stride, padding, dilation, groups)
+        ops.remember(input, weight, bias, how, out, stride, padding, dilation, groups, algorithm, max_error)
     return out
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..planning.select import MAX_ERROR, check_wanted
 from . import kept_filters, ops
 from .functional import conv2d, why_not
 
@@ -21,9 +22,20 @@ class Conv2d(nn.Conv2d):
     `frozen`: a promise that weights change by ways only that PyTorch counts (optimizers, load_state_dict, writes in
     place under no_grad), not through `.data` or the replay of a CUDA graph, and not at all while a graph that was
     captured with the layer is in use. Calls that need no derivative then keep what is made of the filters alone, their
-    transforms and changes of layout, until the weights change; it costs memory for each shape of the input."""
+    transforms and changes of layout, until the weights change; it costs memory for each shape of the input, which is
+    let go where memory is short.
+
+    `algorithm`, `max_error`: as for `conv2d`; "auto" may turn an infinity or a NaN of the input into NaN in whole tiles
+    of the output, "direct" does not. Arguments by name alone, and attributes that may be set at any time."""
 
     frozen = False
+    algorithm = "auto"
+    max_error = MAX_ERROR
+
+    def __init__(self, *args: Any, algorithm: str = "auto", max_error: float = MAX_ERROR, **options: Any) -> None:
+        check_wanted(algorithm, max_error, None)
+        super().__init__(*args, **options)
+        self.algorithm, self.max_error = algorithm, max_error
 
     def forward(self, input: Tensor) -> Tensor:
         own = self._parameters  # to find them as attributes takes as long as half a launch
@@ -33,7 +45,7 @@ class Conv2d(nn.Conv2d):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.padding_mode == "zeros":
-            how = self.stride, self.padding, self.dilation, self.groups
+            how = self.stride, self.padding, self.dilation, self.groups, self.algorithm, self.max_error
             out = kept_filters.call(self, input, weight, bias, how) if self.frozen else None
             if out is None:
                 out = ops.eager(input, weight, bias, *how)
@@ -45,7 +57,8 @@ class Conv2d(nn.Conv2d):
         if self.padding_mode != "zeros":
             input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = (0, 0)
-        return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups,
+                      algorithm=self.algorithm, max_error=self.max_error)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the filters kept, which copies make for themselves."""
@@ -65,20 +78,23 @@ class Replaced:
         return "\n".join(lines + [f"  left: {name or 'the model itself'}: {why}" for name, why in self.left.items()])
 
 
-def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False) -> Model:
+def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False,
+            algorithm: str = "auto", max_error: float = MAX_ERROR) -> Model:
     """Make every torch.nn.Conv2d of a model that can be served a `Conv2d`, in place: parameters, hooks and names stay.
-    Returns the model. `report` gets a `Replaced`; without one, layers that are left are named in a warning. `frozen`:
-    of every `Conv2d` in the model, see there; for inference."""
+    Returns the model. `report` gets a `Replaced`; without one, layers that are left are named in a warning. `frozen`,
+    `algorithm`, `max_error`: of every `Conv2d` in the model, see there; frozen filters are for inference, and
+    algorithm="direct" is for models in which infinities or NaN must stay in the outputs they belong to."""
+    check_wanted(algorithm, max_error, None)
     swapped, left = [], {}
     for name, module in model.named_modules():
         if isinstance(module, Conv2d):
-            module.frozen = frozen
+            _set(module, frozen, algorithm, max_error)
         if not isinstance(module, nn.Conv2d) or isinstance(module, Conv2d):
             continue
         why = _left(module)
         if why is None:
             module.__class__ = Conv2d
-            module.frozen = frozen
+            _set(module, frozen, algorithm, max_error)
             swapped.append(name)
         else:
             left[name] = why
@@ -88,6 +104,11 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     elif left:
         warnings.warn(str(done), stacklevel=2)
     return model
+
+
+def _set(layer: nn.Conv2d, frozen: bool, algorithm: str, max_error: float) -> None:
+    assert isinstance(layer, Conv2d)
+    layer.frozen, layer.algorithm, layer.max_error = frozen, algorithm, max_error
 
 
 def _left(module: nn.Conv2d) -> str | None:

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import shortage
 from ..errors import ShapeError
 from ..planning import records
 from ..planning.plan import Plan
-from ..planning.select import chip_of, choose
+from ..planning.select import MAX_ERROR, check_wanted, chip_of, choose
 from ..problem import problem
 from ..problem.operands import FLOAT_BYTES, ArrayView
 from ..problem.problem import Problem
@@ -26,11 +27,12 @@ from ..runtime import engine
 from ..runtime.arguments import unaligned
 from ..runtime.devices import find
 from ..runtime.devices.protocol import TEXTURE_ALIGNMENT
+from .memory import TorchMemory, out_of_memory
 
 REMEMBERED = 1024  # calls whose plans are found without asking for them
 _ONE = {"alpha": np.float32(1)}
 Numbers = Sequence[Any]
-Conf = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups
+Conf = tuple[Numbers, Numbers, Numbers, int, str, float]  # stride, padding, dilation, groups, algorithm, max_error
 _ROLES = "images", "filters", "bias"
 _KINDS = Tensor, torch.nn.Parameter
 # What is asked at every call, by the shortest names.
@@ -43,34 +45,46 @@ _modes, _transformed, _profiled = (torch._C._len_torch_dispatch_stack, torch._C.
 _plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
 _eager: dict[tuple[Any, ...], "Ready"] = {}  # see `eager`
 _devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
+_shortages: dict[int, shortage.Shortage] = {}  # by number
 
 
 def _forward(images: Tensor, filters: Tensor, bias: Tensor | None, stride: Numbers, padding: Numbers,
-             dilation: Numbers, groups: int) -> Tensor:
+             dilation: Numbers, groups: int, algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     n, _, h, w = images.shape
     k, _, r, s = filters.shape
-    out = images.new_empty((n, k, *_map_size((h, w), (r, s), stride, padding, dilation)))
+    out = _empty(images, (n, k, *_map_size((h, w), (r, s), stride, padding, dilation)))
     given = {"images": images, "filters": filters} | ({} if bias is None else {"bias": bias})
-    _run("forward", given, out, images.shape, filters.shape, stride, padding, dilation, groups)
+    _run("forward", given, out, images.shape, filters.shape, stride, padding, dilation, groups, algorithm, max_error)
     return out
 
 
 def _input_gradient(gradients: Tensor, filters: Tensor, size: Numbers, stride: Numbers, padding: Numbers,
-                    dilation: Numbers, groups: int) -> Tensor:
+                    dilation: Numbers, groups: int, algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     images = (gradients.shape[0], filters.shape[1] * groups, *size)
-    out = gradients.new_empty(images)
+    out = _empty(gradients, images)
     _run("data", {"gradients": gradients, "filters": filters}, out, images, filters.shape, stride, padding, dilation,
-         groups)
+         groups, algorithm, max_error)
     return out
 
 
 def _weight_gradient(gradients: Tensor, images: Tensor, size: Numbers, stride: Numbers, padding: Numbers,
-                     dilation: Numbers, groups: int) -> Tensor:
+                     dilation: Numbers, groups: int, algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     filters = (gradients.shape[1], images.shape[1] // groups, *size)
-    out = gradients.new_empty(filters)
+    out = _empty(gradients, filters)
     _run("filters", {"images": images, "gradients": gradients}, out, images.shape, filters, stride, padding, dilation,
-         groups)
+         groups, algorithm, max_error)
     return out
+
+
+def _empty(like: Tensor, shape: Sequence[int]) -> Tensor:
+    """A new tensor, after all that is idle was let go if need be."""
+    try:
+        return like.new_empty(shape)
+    except torch.cuda.OutOfMemoryError:
+        if torch.cuda.is_current_stream_capturing():
+            raise
+    shortage_of(like.get_device()).memory.release()
+    return like.new_empty(shape)
 
 
 def _map_size(size: Numbers, filters: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers) -> list[Any]:
@@ -81,7 +95,7 @@ def _map_size(size: Numbers, filters: Numbers, stride: Numbers, padding: Numbers
 
 
 def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filters: Numbers, stride: Numbers,
-         padding: Numbers, dilation: Numbers, groups: int) -> None:
+         padding: Numbers, dilation: Numbers, groups: int, algorithm: str, max_error: float) -> None:
     """Fill `out`. `images`, `filters`: the shapes of the maps and filters, whichever of them is given."""
     where = out.get_device()
     device, easy = device_of(where)
@@ -94,10 +108,10 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
         odd = 2 * odd + (tensor.data_ptr() % easy != 0)
         used[role] = tensor
     key = (kind, *[tensor.shape for tensor in given.values()], out.shape, *stride, *padding, *dilation, groups, where,
-           odd)
+           algorithm, max_error, odd)
     plan = _plans.get(key)
     if plan is None:
-        plan = _find(kind, used, images, filters, (stride, padding, dilation, groups), device)
+        plan = _find(kind, used, images, filters, (stride, padding, dilation, groups, algorithm, max_error), device)
         if len(_plans) >= REMEMBERED:
             _plans.clear()
         _plans[key] = plan
@@ -107,28 +121,52 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
         out.zero_()
         return
     if where < 0:
-        engine.run(plan, _views(used), _ONE, device)
+        shortage.run(plan, _views(used), _ONE, device, None)
     else:
         launch(plan, engine.of(device), out, {role: tensor.data_ptr() for role, tensor in used.items()})
 
 
 def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int]) -> None:
-    """Run a plan on the current stream of the CUDA device of `out`, on operands at these addresses."""
+    """Run a plan on the current stream of the CUDA device of `out`, on operands at these addresses. One that `choose`
+    chose gives way where there is no memory for its workspace."""
     where = out.get_device()
-    stream, loaded = torch._C._cuda_getCurrentRawStream(where), on.loaded(plan)
+    stream = torch._C._cuda_getCurrentRawStream(where)
+    if plan.workspace_bytes and plan.terms is not None:
+        shortage_of(where).run(plan, lambda one: _attempt(one, on, out, places, stream),
+                               lambda: bool(on.device.capture_of(stream)))  # type: ignore[attr-defined]
+    else:
+        _attempt(plan, on, out, places, stream)
+
+
+def _attempt(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int], stream: int) -> None:
     nbytes = plan.workspace_bytes
     # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
     if not nbytes:
-        loaded.run(places, 0, _ONE, stream)
-    elif torch._C._cuda_getDevice() == where:  # a tensor takes twice as long
-        room = torch._C._cuda_cudaCachingAllocator_raw_alloc(nbytes, stream)
-        try:
-            loaded.run(places, room, _ONE, stream)
-        finally:
+        on.loaded(plan).run(places, 0, _ONE, stream)
+        return
+    where, loaded = out.get_device(), on.loaded(plan)
+    try:
+        if torch._C._cuda_getDevice() == where:  # a tensor takes twice as long
+            room, tensor = torch._C._cuda_cudaCachingAllocator_raw_alloc(nbytes, stream), None
+        else:
+            tensor = out.new_empty(-(-nbytes // FLOAT_BYTES))
+            room = tensor.data_ptr()
+    except torch.cuda.OutOfMemoryError as e:
+        raise out_of_memory(e, nbytes, shortage_of(where).memory.free()) from None
+    try:
+        loaded.run(places, room, _ONE, stream)
+    finally:
+        if tensor is None:
             torch._C._cuda_cudaCachingAllocator_raw_delete(room)
-    else:
-        room = out.new_empty(-(-nbytes // FLOAT_BYTES))
-        loaded.run(places, room.data_ptr(), _ONE, stream)
+
+
+def shortage_of(where: int) -> shortage.Shortage:
+    """What gave way where PyTorch's allocator has no memory on the device with this number."""
+    found = _shortages.get(where)
+    if found is None:
+        device, _ = device_of(where)
+        found = _shortages[where] = shortage.Shortage(device, TorchMemory(where, device))
+    return found
 
 
 def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
@@ -186,9 +224,12 @@ class Ready:
                 return None
             places[role] = address
         if _new is not None and torch._C._cuda_getDevice() == where:
-            out = _new(self._shape, self._strides, _float32)
+            try:
+                out = _new(self._shape, self._strides, _float32)
+            except torch.cuda.OutOfMemoryError:
+                out = _empty(given[0], self._shape)
         else:
-            out = given[0].new_empty(self._shape)
+            out = _empty(given[0], self._shape)
         places["out"] = out.data_ptr()
         launch(self._plan, self._engine, out, places)
         return out
@@ -238,12 +279,13 @@ def _interposed() -> bool:
 
 
 def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...], out: Tensor, stride: Numbers,
-             padding: Numbers, dilation: Numbers, groups: int) -> None:
+             padding: Numbers, dilation: Numbers, groups: int, algorithm: str, max_error: float) -> None:
     """Let `eager` serve calls like this one, which has been made, from now on. `stride`, `padding`, `dilation`: what
     `how` means."""
     given = [input.shape, weight.shape] if bias is None else [input.shape, weight.shape, bias.shape]
-    where, conf = input.get_device(), (stride, padding, dilation, groups)
-    plan = _plans.get(("forward", *given, out.shape, *stride, *padding, *dilation, groups, where, 0))
+    where, conf = input.get_device(), (stride, padding, dilation, groups, algorithm, max_error)
+    plan = _plans.get(("forward", *given, out.shape, *stride, *padding, *dilation, groups, where, algorithm, max_error,
+                       0))
     if plan is not None and where >= 0 and out.numel():
         key = input.shape, weight.shape, bias if bias is None else bias.shape, where, how
         with suppress(TypeError):  # lists are no keys
@@ -261,7 +303,12 @@ def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
 
 def _find(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf, device: Any) -> Plan:
     """The plan of a call that is new. Raises ShapeError for what is no convolution."""
-    return choose(problem_of(kind, given, images, filters, conf, device), chip_of(device))
+    algorithm, max_error = conf[4:]
+    check_wanted(algorithm, max_error, None)
+    if algorithm == "winograd" and kind != "forward":
+        algorithm = "auto"  # asked of the layer: whether it serves the gradients too nobody knows who asks
+    return choose(problem_of(kind, given, images, filters, conf, device), chip_of(device), algorithm=algorithm,
+                  max_error=max_error)
 
 
 def problem_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf,
@@ -305,7 +352,7 @@ def device_of(where: int) -> tuple[Any, int]:
     return found
 
 
-_CONF = "int[2] stride, int[2] padding, int[2] dilation, int groups"
+_CONF = f"int[2] stride, int[2] padding, int[2] dilation, int groups, str algorithm='auto', float max_error={MAX_ERROR}"
 _library = torch.library.Library("maxdnn", "DEF")
 for _name, _arguments, _function in (
         ("conv2d", "Tensor input, Tensor weight, Tensor? bias", _forward),
@@ -322,7 +369,7 @@ conv2d_weight = torch.ops.maxdnn.conv2d_weight.default
 
 @partial(torch.library.register_fake, "maxdnn::conv2d", lib=_library)
 def _(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers, padding: Numbers, dilation: Numbers,
-      groups: int) -> Tensor:
+      groups: int, algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     torch._check(input.shape[1] == weight.shape[1] * groups, lambda: "channels of input and weight do not fit")
     size = _map_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)
     return input.new_empty((input.shape[0], weight.shape[0], *size))
@@ -330,20 +377,20 @@ def _(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers, paddi
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_input", lib=_library)
 def _(gradients: Tensor, weight: Tensor, size: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers,
-      groups: int) -> Tensor:
+      groups: int, algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     return gradients.new_empty((gradients.shape[0], weight.shape[1] * groups, *size))
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_weight", lib=_library)
 def _(gradients: Tensor, input: Tensor, size: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers,
-      groups: int) -> Tensor:
+      groups: int, algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     return gradients.new_empty((gradients.shape[1], input.shape[1] // groups, *size))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """What derivatives need: the two tensors, and what follows them."""
     ctx.save_for_backward(inputs[0], inputs[1])
-    ctx.conf = inputs[-4:]
+    ctx.conf = inputs[3:]
 
 
 def _of_conv2d(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
@@ -353,7 +400,7 @@ def _of_conv2d(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
                            and _unwatched((gradients, images, filters)) else (conv2d_input, conv2d_weight))
     return (of_input(gradients, filters, images.shape[2:], *ctx.conf) if wanted[0] else None,
             of_weight(gradients, images, filters.shape[2:], *ctx.conf) if wanted[1] else None,
-            gradients.sum((0, 2, 3)) if wanted[2] else None, None, None, None, None)
+            gradients.sum((0, 2, 3)) if wanted[2] else None, *[None] * len(ctx.conf))
 
 
 class _Taped(torch.autograd.Function):
@@ -384,7 +431,7 @@ def _of_input_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:
     wanted = ctx.needs_input_grad
     return (conv2d(twice, filters, None, *ctx.conf) if wanted[0] else None,
             conv2d_weight(gradients, twice, filters.shape[2:], *ctx.conf) if wanted[1] else None,
-            None, None, None, None, None)
+            None, *[None] * len(ctx.conf))
 
 
 def _of_weight_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:
@@ -392,7 +439,7 @@ def _of_weight_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:
     wanted = ctx.needs_input_grad
     return (conv2d(images, twice, None, *ctx.conf) if wanted[0] else None,
             conv2d_input(gradients, twice, images.shape[2:], *ctx.conf) if wanted[1] else None,
-            None, None, None, None, None)
+            None, *[None] * len(ctx.conf))
 
 
 for _name, _derivative in (("conv2d", _of_conv2d), ("conv2d_input", _of_input_gradient),

@@ -192,7 +192,7 @@ def run(plan: Plan, operands: Operands, scalars: dict[str, np.float32], workspac
     """By a plan, from a workspace that is filled with a number."""
     device: Any = find.host()
     operands.reset()
-    address = engine.of(device)._lane(0).place(plan, 0)
+    address = engine.of(device).workspace_of(0).place(plan, 0)
     if plan.workspace_bytes:
         device.memory.host(address, plan.workspace_bytes).view(np.float32)[:] = workspace
     views = {role: view(role, array, rank=None, strided=role == "images") for role, array in operands.arrays.items()}

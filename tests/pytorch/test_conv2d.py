@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import maxdnn
 import maxdnn.torch as mt
+from maxdnn.planning.select import MAX_ERROR
 from maxdnn.torch import ops
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run", "ignore:Using padding='same'")]
@@ -290,7 +291,7 @@ def test_what_a_derivative_needs_is_kept_as_pytorch_keeps_it():
 
 class Again:
     """Stands for a call that was made before, which on the CPU is not remembered."""
-    conf = (2, 1), (1, 1), (1, 1), 2
+    conf = (2, 1), (1, 1), (1, 1), 2, "auto", MAX_ERROR
 
     def __init__(self, serves):
         self.serves = serves
@@ -306,7 +307,7 @@ def test_calls_like_earlier_ones_have_the_same_derivatives(monkeypatch, with_bia
     x, w, b = tensors((3, 4, 6, 5), (6, 2, 3, 3), (6,))
     given = [t.requires_grad_() for t in ((x, w, b) if with_bias else (x, w))]
     options = {"stride": (2, 1), "padding": 1, "groups": 2}
-    key = x.shape, w.shape, b.shape if with_bias else None, -1, ((2, 1), 1, 1, 2)
+    key = x.shape, w.shape, b.shape if with_bias else None, -1, ((2, 1), 1, 1, 2, "auto", MAX_ERROR)
     assert key not in ops._eager
     found = []
     for before in ({}, {key: Again(serves)}):
@@ -334,7 +335,7 @@ class Other(torch.Tensor):
 def test_tensors_of_other_kinds_are_asked_wherever_they_are(monkeypatch, which):
     given = tensors((3, 4, 6, 5), (6, 4, 3, 3), (6,))
     wanted = mt.conv2d(*given)
-    monkeypatch.setattr(ops, "_eager", {(*[t.shape for t in given], -1, (1, 0, 1, 1)): Again(True)})
+    monkeypatch.setattr(ops, "_eager", {(*[t.shape for t in given], -1, (1, 0, 1, 1, "auto", MAX_ERROR)): Again(True)})
     given[which] = given[which].as_subclass(Other)
     monkeypatch.setattr(Other, "seen", [])
     assert torch.equal(torch.Tensor(mt.conv2d(*given)), wanted) and len(Other.seen) == 1
@@ -358,7 +359,8 @@ def test_a_call_on_a_gpu_gives_its_workspace_back_whatever_happens(monkeypatch, 
     for fails, nbytes in ((False, 0), (False, 90), (True, 90)):
         log.clear()
         with pytest.raises(RuntimeError, match="the launch") if fails else contextlib.nullcontext():
-            ops.launch(SimpleNamespace(workspace_bytes=nbytes), SimpleNamespace(loaded=lambda plan: Loaded()), out, {})
+            ops.launch(SimpleNamespace(workspace_bytes=nbytes, terms=None),
+                       SimpleNamespace(loaded=lambda plan: Loaded()), out, {})
         if not nbytes:
             assert log == [(0, 7)]
         elif current == 0:

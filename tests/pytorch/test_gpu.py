@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import maxdnn
 import maxdnn.torch as mt
+from maxdnn import shortage
 from maxdnn.planning import select
 from maxdnn.problem import problem
 from maxdnn.runtime import engine
@@ -270,23 +271,24 @@ def test_calls_like_earlier_ones_are_checked_like_new_ones():
     """They go past PyTorch's dispatcher where nothing of it is needed, and only there."""
     x, w, b = (torch.rand(s, device=CUDA) - 0.5 for s in ((2, 8, 9, 9), (6, 8, 3, 3), (6,)))
     how = 1, 1, 1, 1
-    assert ops.eager(x, w, b, *how) is None, "not made before"
+    asked = *how, "auto", select.MAX_ERROR
+    assert ops.eager(x, w, b, *asked) is None, "not made before"
     first = mt.conv2d(x, w, b, *how)
-    assert torch.equal(ops.eager(x, w, b, *how), first)
+    assert torch.equal(ops.eager(x, w, b, *asked), first)
     for other in (torch._neg_view(-x), x.to(memory_format=torch.channels_last), nn.Parameter(x)):
         with torch.no_grad():
             assert torch.equal(mt.conv2d(other, w, b, *how), first)
     wr, doubles = nn.Parameter(w), [t.double().requires_grad_() for t in (x, w, b)]
     F.conv2d(*doubles, *how).square().sum().backward()
     for xr in (x, x.clone().requires_grad_()):
-        out = ops.eager(xr, wr, b, *how)
+        out = ops.eager(xr, wr, b, *asked)
         assert torch.equal(out, first) and out.requires_grad
         out.square().sum().backward()
         close(wr.grad, doubles[1].grad)
         wr.grad = None
     close(xr.grad, doubles[0].grad)
     with torch.no_grad():
-        assert torch.equal(ops.eager(x, wr, b, *how), first)
+        assert torch.equal(ops.eager(x, wr, b, *asked), first)
     with pytest.raises(RuntimeError, match="functorch"):  # which PyTorch does not offer such operators
         torch.func.vjp(lambda w: mt.conv2d(x, w, b, *how), w)
     with torch.autocast("cuda", dtype=torch.float16), pytest.raises(maxdnn.ShapeError, match="autocast"):
@@ -410,3 +412,120 @@ def resident():
     """KiB of this process in memory now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() // 1024
+
+
+LAYER, MEMORY = (100, 64, 256, 256), int(4.5 * 2**30)
+"""3 x 3 filters: 1.56 GiB of input and of output each, 3.5 GiB of workspace."""
+
+
+@pytest.fixture
+def little_memory():
+    """PyTorch's allocator with 4.5 GiB."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    for device in list(ops._devices.values()):
+        shortage.of(device[0]).memory.release()
+    ops._shortages.clear()
+    assert torch.cuda.memory_allocated() < 64 << 20, "another test keeps tensors"
+    torch.cuda.set_per_process_memory_fraction(MEMORY / torch.cuda.get_device_properties(0).total_memory)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+    ops._shortages.clear()
+
+
+def right_rows(x, layer):
+    """The first and the last image of a layer's output, in float64."""
+    return F.conv2d(x[[0, -1]].double(), layer.weight.double(), layer.bias.double(), padding=1)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_layer_whose_workspace_cannot_be_had_runs_and_is_captured(little_memory, frozen):
+    """Where PyTorch's own runs too."""
+    with torch.inference_mode():
+        layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1).to(CUDA), frozen=frozen)
+        x = torch.rand(LAYER, device=CUDA) - 0.5
+        for _ in range(4):  # of a frozen layer the second one keeps filters
+            out = layer(x)
+            close(out[[0, -1]], right_rows(x, layer))
+            del out
+        assert ops._shortages[0]._instead, "there was memory enough"
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = layer(x)
+        for seed in range(2):
+            torch.manual_seed(seed)
+            x.uniform_(-0.5, 0.5)
+            out.zero_()
+            graph.replay()
+            close(out[[0, -1]], right_rows(x, layer))
+
+
+def test_gradients_whose_workspace_cannot_be_had_are_computed(little_memory):
+    conf = [1, 1], [1, 1], [1, 1], 1
+    w = torch.rand(64, 64, 3, 3, device=CUDA) - 0.5
+    g = torch.rand(LAYER, device=CUDA) - 0.5
+    found = ops.conv2d_input(g, w, LAYER[2:], *conf)
+    wanted = F.conv_transpose2d(g[:1].double(), w.double(), padding=1)
+    close(found[:1], wanted)
+    del found
+    x = torch.rand(LAYER, device=CUDA) - 0.5
+    found = ops.conv2d_weight(g, x, (3, 3), *conf).double()
+    wanted = sum(torch.nn.grad.conv2d_weight(x[n:n + 10].double(), w.shape, g[n:n + 10].double(), padding=1)
+                 for n in range(0, 100, 10))
+    assert (found - wanted).abs().max() <= 2e-3  # sums of 6.5 million products
+    assert ops._shortages[0]._instead
+
+
+def test_the_better_plan_comes_back_when_there_is_memory_again(little_memory):
+    with torch.inference_mode():
+        layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1).to(CUDA))
+        x = torch.rand(LAYER, device=CUDA) - 0.5
+        layer(x)
+        assert ops._shortages[0]._instead
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        for _ in range(shortage.LOOK):
+            layer(x)
+        assert not ops._shortages[0]._instead
+
+
+def test_there_is_an_error_of_both_libraries_where_nothing_fits(little_memory):
+    x = torch.rand(LAYER, device=CUDA)
+    w = torch.rand(64, 64, 3, 3, device=CUDA)
+    held = [torch.empty(1 << 28, dtype=torch.uint8, device=CUDA) for _ in range(8)]
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        mt.conv2d(x, w, padding=1)
+    del held
+    assert mt.conv2d(x, w, padding=1).shape == LAYER
+
+
+@pytest.mark.parametrize("call", ["forward", "data", "filters", "product"])
+def test_functions_with_tensors_give_way_on_a_full_card(call):
+    """The driver's own memory is what is short: a ballast leaves 1.5 GiB beside the operands."""
+    gc.collect()
+    for device in list(ops._devices.values()):
+        shortage.of(device[0]).memory.release()
+    device = find.gpu(0)
+    x, g, w = torch.rand(LAYER, device=CUDA), torch.rand(LAYER, device=CUDA), torch.rand(64, 64, 3, 3, device=CUDA)
+    a, b = torch.rand(512, 1 << 20, device=CUDA), torch.rand(1 << 20, 511, device=CUDA)  # b is copied: rows of 511
+    out = {"forward": torch.empty(LAYER, device=CUDA), "data": torch.empty(LAYER, device=CUDA),
+           "filters": torch.empty(64, 64, 3, 3, device=CUDA), "product": torch.empty(512, 511, device=CUDA)}[call]
+    run = {"forward": lambda: maxdnn.conv_fprop(x, w, padding=1, layout="NCHW", out=out),
+           "data": lambda: maxdnn.conv_bprop_data(g, w, (256, 256), padding=1, layout="NCHW", out=out),
+           "filters": lambda: maxdnn.conv_bprop_filters(x, g, (3, 3), padding=1, layout="NCHW", out=out),
+           "product": lambda: maxdnn.matmul(a, b, out=out)}[call]
+    run()
+    torch.cuda.synchronize()
+    right = out.double()
+    shortage.of(device).memory.release()
+    least = (5 << 30) // 2 if call == "product" else (3 << 30) // 2
+    ballast = device.alloc(device.free_bytes() - least)
+    try:
+        run()
+        torch.cuda.synchronize()
+        assert (out.double() - right).abs().max() <= 1e-4 * right.abs().max()
+        assert call == "product" or shortage.of(device)._instead
+    finally:
+        ballast.free()
+        shortage.of(device).memory.release()
+        device.kept.pop("shortage", None)

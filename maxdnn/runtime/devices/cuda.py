@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from ...cubin import Cubin, CubinKernel, read
-from ...errors import DeviceError, LaunchError
+from ...errors import DeviceError, LaunchError, OutOfMemoryError
 from ...planning.cost import Chip
 from ..launch import ArgumentPacker, check_geometry
-from .driver import Driver, DriverError, Launch
+from .driver import OUT_OF_MEMORY, Driver, DriverError, Launch
 from .protocol import Dim3, Texture
 
 try:
@@ -51,7 +51,15 @@ class _driver_call:
         hint = ""
         if "no kernel image" in str(error).lower() or "no binary" in str(error).lower():
             hint = "; the cubin is for another architecture than this GPU's: load the one of device.arch"
-        raise DeviceError(f"{self._doing}: {error}{hint}") from error
+        short = isinstance(error, cuda.MemoryError) or getattr(error, "code", 0) == OUT_OF_MEMORY
+        raise (OutOfMemoryError if short else DeviceError)(f"{self._doing}: {error}{hint}") from error
+
+
+def out_of_memory(device: "GpuDevice", nbytes: int) -> OutOfMemoryError:
+    """The error for so many bytes that there are not."""
+    free = device.free_bytes()
+    return OutOfMemoryError(f"out of memory on {device.name}: {nbytes} bytes wanted, {free} of {device.chip.memory} "
+                            "free", nbytes, free)
 
 
 def stream_handle(stream: Any) -> int:
@@ -73,7 +81,10 @@ class GpuBuffer:
 
     def __init__(self, device: "GpuDevice", nbytes: int) -> None:
         with device.active(), _driver_call(f"allocating {nbytes} bytes on {device.name}"):
-            self._memory = driver().while_capturing(lambda: cuda.mem_alloc(max(nbytes, 1)))
+            try:
+                self._memory = driver().while_capturing(lambda: cuda.mem_alloc(max(nbytes, 1)))
+            except cuda.MemoryError:
+                raise out_of_memory(device, nbytes) from None
         self.address = int(self._memory)
         self.nbytes = nbytes
 
@@ -400,6 +411,20 @@ class GpuDevice:
     def alloc(self, nbytes: int) -> GpuBuffer:
         return GpuBuffer(self, nbytes)
 
+    def free_bytes(self) -> int:
+        """Bytes that the driver can still give."""
+        with self.active(), _driver_call(f"asking {self.name} for its free memory"):
+            return int(cuda.mem_get_info()[0])
+
+    def let_go(self) -> None:
+        """Give back what allocators of other libraries keep without using it: the driver cannot give it to anybody."""
+        torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+        with self.active():
+            if torch is not None and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+            if cupy is not None:
+                cupy.get_default_memory_pool().free_all_blocks()
+
     def upload(self, buffer: GpuBuffer, data: np.ndarray, stream: Any = None) -> None:
         self._check_copy("data", buffer, data)
         with self.active(), _driver_call(f"copying {data.nbytes} bytes to {self.name}"):
@@ -524,7 +549,17 @@ def array_pointer(array: Any) -> int:
 
 
 def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
-    """A new float32 array of the same library and on the same GPU as `array`."""
+    """A new float32 array of the same library and on the same GPU as `array`. Raises OutOfMemoryError where there is no
+    such memory, whatever that library raises."""
+    try:
+        return _empty_like(array, shape)
+    except Exception as e:
+        if type(e).__name__ not in ("OutOfMemoryError", "MemoryError"):  # of PyTorch and CuPy; of pycuda and Python
+            raise
+        raise out_of_memory(for_pointer(array_pointer(array)), 4 * math.prod(shape)) from e
+
+
+def _empty_like(array: Any, shape: tuple[int, ...]) -> Any:
     library = type(array).__module__.split(".")[0]
     if library == "torch":
         return array.new_empty(shape)

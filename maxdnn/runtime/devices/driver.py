@@ -17,6 +17,7 @@ _JIT_LOG, _JIT_LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 _FACTS = (4, 3, 1)  # CU_FUNC_ATTRIBUTE_NUM_REGS, LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES
 _PARAM_BUFFER, _PARAM_BYTES, _PARAM_END = 1, 2, 0  # CU_LAUNCH_PARAM_*
 _FORMAT_FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
@@ -98,7 +99,11 @@ class Launch(NamedTuple):
 
 
 class DriverError(DeviceError):
-    """A driver call failed."""
+    """A driver call failed, with this code."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Driver:
@@ -117,7 +122,7 @@ class Driver:
     def _error(self, name: str, code: int) -> DriverError:
         text = ctypes.c_char_p()
         self._lib.cuGetErrorString(code, ctypes.byref(text))
-        return DriverError(f"{name} failed: {(text.value or b'unknown error').decode()} ({code})")
+        return DriverError(f"{name} failed: {(text.value or b'unknown error').decode()} ({code})", code)
 
     def current_context(self) -> int:
         handle = ctypes.c_void_p()

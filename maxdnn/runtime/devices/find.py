@@ -1,11 +1,12 @@
 """The device of an array. Loads the virtual GPU or the GPU driver only when an array asks for it."""
 
+import math
 import sys
 from typing import Any, cast
 
 import numpy as np
 
-from ...errors import DeviceError
+from ...errors import DeviceError, OutOfMemoryError
 from ..forks import compiling
 from .protocol import Device
 
@@ -48,9 +49,13 @@ def _cuda() -> Any:
 
 
 def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
-    """A new float32 array of the same library and on the same device as `array`."""
+    """A new float32 array of the same library and on the same device as `array`. Raises OutOfMemoryError where there is
+    no such memory."""
     if isinstance(array, np.ndarray):
-        return np.empty(shape, np.float32)
+        try:
+            return np.empty(shape, np.float32)
+        except (MemoryError, ValueError) as e:  # more than an array can have
+            raise OutOfMemoryError(f"out of host memory for an array of shape {shape}", 4 * math.prod(shape)) from e
     from . import cuda
 
     return cuda.empty_like(array, shape)

@@ -80,6 +80,8 @@ class Device(Protocol):
     0 if it runs.
     `launcher(prepared) -> Callable[[int], bool]`, where launches can be prepared: launches them in their order, with
     what stands there then, on the stream with that handle, and says whether that is being recorded into a graph.
+    `free_bytes() -> int | None`, where that is known: bytes of memory that are free now; None where there is no limit.
+    `let_go()`: gives back what other libraries of this process keep of its memory without using it.
     `chip`: the Chip to choose plans for; else that of `preset`, the timing model's name of what a virtual GPU is.
     `elapsed_seconds(work, repeats, before=)`, where time can be measured: seconds of each of `repeats` runs of
     `work()`, `before()` having been called before each."""
@@ -90,7 +92,8 @@ class Device(Protocol):
     """Room for what others make for this device and what must die with it. (A weak dictionary beside the device would
     never let go: a loaded module holds its device.)"""
 
-    def alloc(self, nbytes: int) -> Buffer: ...
+    def alloc(self, nbytes: int) -> Buffer:
+        """Raises OutOfMemoryError where there is no such memory."""
 
     def upload(self, buffer: Buffer, data: np.ndarray, stream: Any = None) -> None:
         """Copy a C-contiguous array into the buffer. Raises LaunchError if it does not fit."""
