@@ -176,8 +176,8 @@ class Timing:
 
     def apart(self, entry: Entry, i: int, state: State) -> bool:
         """Whether instruction i never runs where the one under way did."""
-        run = self.knowledge.guard(i, state.known)
-        return conflict(run, entry.only) or conflict(state.known.facts, entry.only)
+        run = both(self.knowledge.guard(i, state.known), state.known.facts)
+        return conflict(run, entry.only)
 
     def _wait(self, i: int, state: State, clock: int, first: int) -> None:
         """Apply the waits of instruction i, of a piece of code that begins with instruction `first`."""
@@ -199,13 +199,14 @@ class Timing:
             arrive(state, self.effects)
         if run is None:
             return clock + stall
+        skipped = both(skip, state.known.facts)
         counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
         for k, e in list(state.items()):
             later, live, only = e.later, e.live, e.only
             if e.flags and any(counted) and counts_for(self.effects[k], e, eff, write):
                 later = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True))
             if eff.writes & live:
-                if conflict(skip, e.only) or conflict(skip, state.known.facts):
+                if conflict(skipped, e.only):
                     live &= ~eff.writes
                 elif not live & ~eff.writes and not e.flags & OPERANDS:
                     left = both(only, skip)
