@@ -222,6 +222,8 @@ class Warp(Access):
                     self.served[register] = old
                 if flags >> slot & 1:
                     kept[slot, register] = self.served.get(register, self.regs[register].copy())
+        for slot, _ in kept:  # what is kept takes the slot from what was
+            self.kept = {place: value for place, value in self.kept.items() if place[0] != slot}
         self.kept.update(kept)
 
     # -- control flow ------------------------------------------------------------------------------------------
