@@ -42,6 +42,8 @@ _MESSAGES = {
                      "BAR.SYNC between the two"),
     "shared-late": (ERROR, "the load read the word before this store of another lane of the same warp filled it",
                     "move the store in front of the load"),
+    "shared-unread": (WARNING, "nobody reads what the store puts where another lane of the same warp loaded before it",
+                      "move the store in front of the load if that was meant, or leave it out"),
     "shared-early": (ERROR, "another lane of the same warp overwrites what was stored here before any lane has read it",
                      "move the second store behind the loads of what is there"),
 }

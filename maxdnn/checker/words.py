@@ -59,7 +59,7 @@ class Words:
         if not self.unknown_store:
             self._note_early(words, threads, own != 0, i)
         self.order.load(words, threads, i, self.phase[words] == _NONE, (own != 0) & (self.lane[words] != threads),
-                        self.stored[words] == 0)
+                        self.stored[words] == 0, self.writer[words])
         return [Clash("shared-race", _first(self.writer[words[race]]), i)] if race.any() else []
 
     def load_somewhere(self, first: int, i: int) -> None:
@@ -148,8 +148,9 @@ class Order:
     came too early where it found what was left over (nothing, what had been read in an earlier phase or by the same
     lane, what lay there before the warp began to exchange) and another lane stored there behind it what nobody ever
     read. The two need not be seen on one word or in one turn of a loop: the first load of a pair finds what is left
-    over, the last store is the one that nobody reads. A store came too early where it overwrote what nobody had read,
-    and what it stored was then read twice by one lane."""
+    over, the last store is the one that nobody reads. Where the load found nothing odd, a store behind it of which no
+    word is ever read is a doubt. A store came too early where it overwrote what nobody had read, and what it stored was
+    then read twice by one lane."""
 
     def __init__(self, size: int) -> None:
         # of the last load of a word in this phase, by what and by which lane, and whether it found what was left over
@@ -163,6 +164,7 @@ class Order:
         self._left_over: set[tuple[int, int]] = set()  # (load, store)
         self._never_read: set[tuple[int, int]] = set()
         self._overwritten: set[tuple[int, int]] = set()  # (store, store)
+        self._read: set[int] = set()  # stores of which some word was read
 
     def barrier(self) -> None:
         self.now += 1
@@ -171,8 +173,10 @@ class Order:
             each[:] = _NONE
 
     def load(self, words: np.ndarray, threads: np.ndarray, i: int, never: np.ndarray, exchanged: np.ndarray,
-             before: np.ndarray) -> None:
-        """`never`: stored; `exchanged`: stored by another lane of the warp in this phase; `before`: before it."""
+             before: np.ndarray, writers: np.ndarray) -> None:
+        """`never`: stored; `exchanged`: stored by another lane of the warp in this phase; `before`: before it; `writers`:
+        by what last."""
+        self._read.update(writers.tolist())
         again = self.reader[words] == threads
         stale = never | again | ((self.reads[words] != _NONE) & (self.reads[words] < self.now))
         lost = again & (self.lost[words] != _NONE)
@@ -218,6 +222,8 @@ class Order:
     def found(self, ends: bool) -> list[Clash]:
         if ends:
             self._note(self._never_read, np.flatnonzero(self.awaiting != _NONE))
-        late = sorted(self._left_over & self._never_read)
-        return [*(Clash("shared-late", *pair) for pair in late),
+        late = self._left_over & self._never_read
+        idle = {pair for pair in self._never_read - late if ends and pair[1] not in self._read}
+        return [*(Clash("shared-late", *pair) for pair in sorted(late)),
+                *(Clash("shared-unread", *pair) for pair in sorted(idle)),
                 *(Clash("shared-early", *pair) for pair in sorted(self._overwritten))]
