@@ -16,8 +16,9 @@ _OWN = ("SR_TID", "SR_LANEID", "SR_EQMASK", "SR_LTMASK", "SR_LEMASK", "SR_GTMASK
 
 
 class Event(NamedTuple):
-    """`does`: barrier, load, store, atomic, somewhere (a load from a word on) or unknown (a store anywhere); instruction
-    `i` at step `at` of the path; words, threads, and what is stored (a number for each value known apart, -1: unknown)."""
+    """`does`: barrier, load, store, atomic, somewhere (a load from a word on) or unknown (a store anywhere);
+    instruction `i` at step `at` of the path; words, threads, and what is stored (a number for each value known apart,
+    -1: unknown)."""
 
     does: str
     i: int

@@ -53,7 +53,8 @@ class Hazards:
 
     def _pair(self, k: int, i: int, entry: Entry, elapsed: int, real: int) -> None:
         old, new = self.effects[k], self.effects[i]
-        result = "the order of its unit" if entry.flags & LIKELY else self._long(2 * self.code[k].cls.result_cycles, real)
+        far = self._long(2 * self.code[k].cls.result_cycles, real)
+        result = "the order of its unit" if entry.flags & LIKELY else far
         if old.fixed:
             self._fixed(k, i, entry, elapsed, real)
         elif entry.flags & RESULT and entry.live & new.reads:

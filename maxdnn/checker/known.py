@@ -181,7 +181,8 @@ class Knowledge:
                 firsts, how = [_logic(inst.mods["op1"], value(v, "pa"), value(v, "pb"))], inst.mods["op2"]
             elif inst.tells in (_INTEGERS, "compare"):
                 how = inst.mods["bool" if "bool" in inst.mods else "op2"]
-                firsts = [first for first, side in zip((True, False), self._outcomes(i), strict=True) if side is not None]
+                may = dict(zip((True, False), self._outcomes(i), strict=True))
+                firsts = [first for first, side in may.items() if side is not None]
             elif inst.tells == "unpack" and inst["a"].type == "gpr" and inst["a"].value == RZ:
                 return [v & ~sum(1 << p for p in written)]
             else:

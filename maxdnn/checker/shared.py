@@ -1,8 +1,8 @@
 """Shared memory, along sampled paths through the kernel (every way of a branch taken, loops entered twice): two warps
 that use one word with no BAR.SYNC between, one of them storing or, where the other does not, changing it atomically;
-and lanes of a warp that read what other lanes of it have yet to store. A load whose result nobody reads is left out, and
-values that all threads store alike do not disturb each other. Only accesses whose addresses follow from the thread index
-are judged. A branch on anything else is taken both ways, by all threads alike, where what is known of
+and lanes of a warp that read what other lanes of it have yet to store. A load whose result nobody reads is left out,
+and values that all threads store alike do not disturb each other. Only accesses whose addresses follow from the thread
+index are judged. A branch on anything else is taken both ways, by all threads alike, where what is known of
 predicates allows it. What was not judged is a warning.
 
 A load from an address that is not known, a register plus an offset, is taken to come from that offset on; where nothing

@@ -329,5 +329,5 @@ def _worst(x: Entry, y: Entry, only: Facts | None, other: Facts | None, widen: b
     hangs_on = either(only, other, widen)
     pending = any(e.flags & (RESULT | LIKELY) == RESULT for e in (x, y))
     return Entry(max(x.issued, y.issued), (x.flags | y.flags) & ~(LIKELY if pending else 0),
-                 x.result_bars & y.result_bars, x.operand_bars & y.operand_bars, x.unit_bars & y.unit_bars, tuple(map(min, x.later, y.later)), x.live | y.live,
-                 hangs_on or NOTHING)
+                 x.result_bars & y.result_bars, x.operand_bars & y.operand_bars, x.unit_bars & y.unit_bars,
+                 tuple(map(min, x.later, y.later)), x.live | y.live, hangs_on or NOTHING)

@@ -174,8 +174,8 @@ class Order:
 
     def load(self, words: np.ndarray, threads: np.ndarray, i: int, never: np.ndarray, exchanged: np.ndarray,
              before: np.ndarray, writers: np.ndarray) -> None:
-        """`never`: stored; `exchanged`: stored by another lane of the warp in this phase; `before`: before it; `writers`:
-        by what last."""
+        """`never`: stored; `exchanged`: stored by another lane of the warp in this phase; `before`: before it;
+        `writers`: by what last."""
         self._read.update(writers.tolist())
         again = self.reader[words] == threads
         stale = never | again | ((self.reads[words] != _NONE) & (self.reads[words] < self.now))

@@ -384,8 +384,8 @@ def launch(kernel: CubinKernel, memory: Memory, grid: tuple[int, int, int], bloc
            textures: Mapping[int, Texture] | None = None, limit: int = 200_000,
            backwards: bool = False) -> set[int]:
     """Run a kernel; gives the indices of the instructions some thread executed. `params`: the parameter block from
-    0x140 on, texture words included; `textures`: handle -> what it fetches; `backwards`: the last warp goes first. Raises
-    Runaway after `limit` instructions of a warp, or outside memory."""
+    0x140 on, texture words included; `textures`: handle -> what it fetches; `backwards`: the last warp goes first.
+    Raises Runaway after `limit` instructions of a warp, or outside memory."""
     bank = bytearray(0x140) + params
     words = {0: SHARED_WINDOW, 4: LOCAL_WINDOW, 0x20: STACK - 0x100}
     words |= {0x8 + 4 * i: n for i, n in enumerate(block)} | {0x14 + 4 * i: n for i, n in enumerate(grid)}

@@ -220,9 +220,9 @@ ODD:
 --:-:-:Y:d ISETP.GT.AND P0, PT, R9, RZ, PT;
 --:-:-:-:5 @P0 BRA LOOP;
 """, [("R1, R1, 0x100;\n--:-:-:-:6 LOP.XOR R12, R12, 0x100", "R1, R1, 0x0;\n--:-:-:-:6 LOP.XOR R12, R12, 0x0")]),
-    ("a reduction by SHFL", 64, LOAD + "".join(f"""{'02' if n == 16 else '--'}:-:3:-:2 SHFL.BFLY PT, R5, R4, 0x{n:x}, 0x1f;
-04:-:-:-:6 IADD R4, R4, R5;
-""" for n in (16, 8, 4, 2, 1)) + "--:-:-:-:6 MOV R20, R4;\n",
+    ("a reduction by SHFL", 64, LOAD + "".join(
+        f"{'02' if n == 16 else '--'}:-:3:-:2 SHFL.BFLY PT, R5, R4, 0x{n:x}, 0x1f;\n04:-:-:-:6 IADD R4, R4, R5;\n"
+        for n in (16, 8, 4, 2, 1)) + "--:-:-:-:6 MOV R20, R4;\n",
      [("SHFL.BFLY PT, R5, R4, 0x4, 0x1f;\n04", "SHFL.BFLY PT, R5, R4, 0x4, 0x1f;\n--"),
       ("02:-:3:-:2 SHFL", "--:-:3:-:2 SHFL")]),
     ("a reduction across warps through shared memory", 64, LOAD + """02:1:-:-:2 STS [R1], R4;
@@ -264,7 +264,8 @@ ODD:
 --:-:-:-:3 DEPBAR.LE SB1, 0x1;
 --:-:-:-:6 IADD R20, R20, R4;
 02:-:-:-:6 IADD R20, R20, R5;
-""", [("DEPBAR.LE SB1, 0x1", "DEPBAR.LE SB1, 0x2"), ("02:-:-:-:6 IADD R20, R20, R5", "--:-:-:-:6 IADD R20, R20, R5")]),
+""", [("DEPBAR.LE SB1, 0x1", "DEPBAR.LE SB1, 0x2"),
+          ("02:-:-:-:6 IADD R20, R20, R5", "--:-:-:-:6 IADD R20, R20, R5")]),
     ("conversions through one unit", 64, """--:-:-:-:2 I2F.F32.S32 R4, R0;
 --:-:3:-:2 I2F.F32.S32 R5, R1;
 04:-:-:-:6 IADD R20, R4, R5;
@@ -359,7 +360,8 @@ def outcome(kernel: CubinKernel, threads: int, mode: str, backwards: bool) -> by
 
 def outcomes(kernel: CubinKernel, threads: int) -> set[bytes]:
     """All that may come out."""
-    return {outcome(kernel, threads, mode, backwards) for mode in ("none", "early", "late") for backwards in (False, True)}
+    return {outcome(kernel, threads, mode, backwards)
+            for mode in ("none", "early", "late") for backwards in (False, True)}
 
 
 def kernels() -> list[tuple[str, CubinKernel, bool]]:

@@ -1,5 +1,5 @@
-"""Mutants of a kernel in which one access to shared memory changed places with others: what a scheduler makes that keeps
-the order of registers only."""
+"""Mutants of a kernel in which one access to shared memory changed places with others: what a scheduler makes that
+keeps the order of registers only."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ def moved(kernel: CubinKernel, start: int, to: int) -> CubinKernel:
 
 def _kind(kernel: CubinKernel, i: int) -> str:
     access = kernel.instructions[i].access
-    return access.does if access is not None and access.spaces == {"shared"} and access.does in ("load", "store") else ""
+    found = access is not None and access.spaces == {"shared"} and access.does in ("load", "store")
+    return access.does if access is not None and found else ""
 
 
 def places(kernel: CubinKernel) -> Iterator[tuple[int, int]]:
     """(from, to) of every store that may move behind or in front of the next load of its straight piece, as far as
-    registers and predicates are concerned: down to right behind it, or up to right in front of it."""
-    code = kernel.instructions
+    registers and predicates are concerned."""
     for node in {node.first: node for node in Graph(kernel).nodes}.values():
         for s in range(node.first, node.last + 1):
             if _kind(kernel, s) != "store":

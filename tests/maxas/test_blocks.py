@@ -38,8 +38,8 @@ def test_lanes_that_exchange_words_read_what_their_lines_say(tmp_path: Path) -> 
 
 
 def test_an_order_of_shared_memory_that_only_follows_addresses_is_noticed(tmp_path: Path) -> None:
-    """A scheduler that lets a store pass a load from another base register makes programs that leave other memory, so the
-    test above holds ours to the order of the source."""
+    """A scheduler that lets a store pass a load from another base register makes programs that leave other memory, so
+    the test above holds ours to the order of the source."""
     folder = shutil.copytree(tool.MAXAS.parent, tmp_path / "tools" / "maxas")
     shutil.copytree(tool.ROOT / "maxdnn" / "isa", tmp_path / "maxdnn" / "isa")
     depend = folder / "lib" / "MaxAs" / "Depend.pm"
