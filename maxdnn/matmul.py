@@ -29,8 +29,9 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     (.., M, N). Axes in front count matrices and broadcast as NumPy's: those of a and b are equal, or one of them is 1
     or not there, whose matrix then serves every one of the other. All float32; `out` C-contiguous, a and b too or so
     with their last two axes swapped, as a.T is: they are read as they lie. One launch or two for each matrix where axes
-    that both have lie outside of axes that one has, else for all together. Each sum adds its products one after the other, from the end of K in groups
-    of eight, each with one rounding, or, when the grid would be small, in parts that are added in a fixed order.
+    that both have lie outside of axes that one has, else for all together. Each sum adds its products one after the
+    other, from the end of K in groups of eight, each with one rounding, or, when the grid would be small, in parts that
+    are added in a fixed order.
     `alpha`, `beta`: any float, rounded to float32; `out` is read only if beta is not 0, and must then be given.
 
     Arrays, `device`, `stream`, `out` and errors as for `conv_fprop`. Peak extra memory beside the result: copies of

@@ -27,6 +27,7 @@ class Effects:
     constant: bool  # reads a constant bank as an operand
     queue: str  # the in-order queue its operands are read from ("" for none)
     order: str  # operations of one such kind complete in order ("" for none); "bar" for a block barrier
+    unit: str  # what works on it one after another, as far as is seen: nobody promises that ("" for none)
     slots: tuple[tuple[int, int], ...]  # (operand slot, register) of reads that go through the operand reuse cache
 
 
@@ -99,7 +100,15 @@ def effects(inst: Instruction) -> Effects:
     for _, mask in by_role:
         reads |= mask
     return Effects(reads, by_role, writes | predicates | int(inst.cc_writes()) << CC, 0 if fixed else general, fixed,
-                   inst.guard, any(op.type == "cbank" for op in inst.operands), *queue_and_order(inst), slots(inst))
+                   inst.guard, any(op.type == "cbank" for op in inst.operands), *queue_and_order(inst), _unit(inst),
+                   slots(inst))
+
+
+def _unit(inst: Instruction) -> str:
+    """Special registers come through one unit, and so does all that is done to shared memory alone."""
+    if inst.opcode == "S2R":
+        return inst.opcode
+    return "shared" if inst.access is not None and inst.access.spaces == {"shared"} else ""
 
 
 def all_effects(instructions: Sequence[Instruction]) -> tuple[Effects, ...]:

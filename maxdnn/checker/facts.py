@@ -1,20 +1,25 @@
 """Facts: what is known where some instruction runs, as a mapping that is never changed in place. None: impossible.
 
 Keys and values:
-    p (int)             predicate Pp is True or False
+    PREDICATES          the values that P0..P6 may have together: a set of numbers 0..127 (bit n: Pn), as a bit mask
     ("?", i)            the comparison that instruction i made last held or not
     (u, v, "s" or "u")  u - v lies in (lowest, highest), as signed or unsigned integers; v None: u itself
     (u, v, "=", c)      whether u - v equals c
-where u and v are ("R", register) or ("C", bank, offset). Differences of two variables are taken not to wrap: a counter
-compared with a bound stays on this side of 2^31."""
+    (u, None, "&", m)   whether u has any bit of m
+where u and v are ("R", register) or ("C", bank, offset). Differences of two variables, and signed counters that move by
+small steps, are taken not to wrap: a counter compared with a bound stays on this side of 2^31."""
 
 from typing import Any
+
+from . import sets
 
 Variable = tuple[Any, ...]
 Facts = dict[Any, Any]
 NOTHING: Facts = {}
 _RANGE = {"s": (-(1 << 31), (1 << 31) - 1), "u": (0, (1 << 32) - 1)}
 _FAR = 1 << 33
+_STEP = 1 << 20  # what a counter moves by at the most
+PREDICATES = "P"
 
 
 def whole(v: Variable | None, sign: str) -> tuple[int, int]:
@@ -30,7 +35,9 @@ def conflict(a: Facts | None, b: Facts | None) -> bool:
         a, b = b, a
     for key, x in a.items():
         y = b.get(key)
-        if y is not None and x != y and (not isinstance(x, tuple) or x[0] > y[1] or y[0] > x[1]):
+        if y is None or x == y:
+            continue
+        if not (x[0] <= y[1] and y[0] <= x[1] if isinstance(x, tuple) else key == PREDICATES and x & y):
             return True
     return False
 
@@ -44,7 +51,10 @@ def both(a: Facts | None, b: Facts | None) -> Facts | None:
     out = dict(a)
     for key, y in b.items():
         x = out.get(key)
-        out[key] = (max(x[0], y[0]), min(x[1], y[1])) if isinstance(x, tuple) else y
+        if isinstance(x, tuple):
+            out[key] = max(x[0], y[0]), min(x[1], y[1])
+        else:
+            out[key] = x & y if key == PREDICATES and x is not None else y
     return out
 
 
@@ -61,14 +71,26 @@ def either(a: Facts | None, b: Facts | None, widen: bool = False) -> Facts | Non
             hull = min(x[0], y[0]), max(x[1], y[1])
             if hull != whole(key[1], key[2]):
                 out[key] = hull
+        elif key == PREDICATES and y is not None and x | y != sets.ALL:
+            out[key] = x | y
     return a if out == a else out
 
 
-def without(facts: Facts | None, keys: frozenset[Any]) -> Facts | None:
-    """The facts less those about some predicates or comparisons."""
-    if not facts or keys.isdisjoint(facts):
+def literal(p: int, value: bool) -> Facts:
+    """The fact that predicate p has a value."""
+    return {PREDICATES: sets.having(p, value)}
+
+
+def rewritten(facts: Facts | None, image: sets.Image | None, gone: Any) -> Facts | None:
+    """The facts after an instruction wrote predicates as `image` has it and made comparison `gone` again."""
+    if facts is None or (gone not in facts and (image is None or (PREDICATES not in facts and not image.tells))):
         return facts
-    return {key: value for key, value in facts.items() if key not in keys}
+    out = {key: value for key, value in facts.items() if key != gone}
+    if image is not None:
+        after = image.of(out.pop(PREDICATES, sets.ALL))
+        if after != sets.ALL:
+            out[PREDICATES] = after
+    return out
 
 
 def lost(before: Facts, after: Facts) -> Facts:
@@ -82,8 +104,9 @@ def mentions(facts: Facts, variables: frozenset[Variable]) -> bool:
 
 
 def moved(facts: Facts | None, clobbered: frozenset[Variable], to: Variable | None, source: Variable | None,
-          delta: int) -> Facts | None:
-    """The facts after `clobbered` variables were written; `to` = `source` + delta where they are not None."""
+          delta: int, flip: int = 0) -> Facts | None:
+    """The facts after `clobbered` variables were written; `to` = (`source` + delta) XOR flip where they are not None,
+    one of delta and flip being zero."""
     if not facts:
         return facts
     changed = clobbered if source is None else clobbered | {source}
@@ -95,7 +118,7 @@ def moved(facts: Facts | None, clobbered: frozenset[Variable], to: Variable | No
             out[key] = value
             continue
         if source is not None and source in key[:2]:
-            new = _shifted(key, value, source, to, delta)
+            new = _flipped(key, value, to, flip) if flip else shifted(key, value, source, to, delta)
             if new is not None:
                 out[new[0]] = new[1]
         if not clobbered.intersection(key[:2]):
@@ -103,7 +126,7 @@ def moved(facts: Facts | None, clobbered: frozenset[Variable], to: Variable | No
     return out
 
 
-def _shifted(key: Any, value: Any, source: Variable, to: Variable | None, delta: int) -> tuple[Any, Any] | None:
+def shifted(key: Any, value: Any, source: Variable, to: Variable | None, delta: int) -> tuple[Any, Any] | None:
     """What is known about `to` = `source` + delta from a fact about `source`."""
     u, v, *rest = key
     step = delta if u == source else -delta
@@ -112,13 +135,40 @@ def _shifted(key: Any, value: Any, source: Variable, to: Variable | None, delta:
         return None
     if rest[0] == "=":
         return equality(u, v, rest[1] + step, value)
+    if rest[0] == "&":
+        return _bits(u, rest[1], value, step)
     low, high = value[0] + step, value[1] + step
     least, most = whole(v, rest[0])
-    if v is not None:
+    if v is None and (low > most or high < least):  # it wraps whole
+        around = most - least + 1 if high < least else least - most - 1
+        low, high = low + around, high + around
+    elif v is not None or (rest[0] == "s" and abs(step) <= _STEP):
         low, high = max(low, least), min(high, most)
     if low < least or high > most or (low, high) == (least, most):
         return None  # it may wrap
     return interval(u, v, rest[0], low, high)
+
+
+def _bits(u: Variable, mask: int, value: bool, step: int) -> tuple[Any, Any] | None:
+    """Whether u + step has bits of a mask, of which u had some or none: as before where the step leaves them, the
+    opposite where it turns the one there is."""
+    within = step % (1 << mask.bit_length())
+    if within and (mask & (mask - 1) or within != mask):
+        return None
+    return (u, None, "&", mask), value != bool(within)
+
+
+def _flipped(key: Any, value: Any, to: Variable | None, flip: int) -> tuple[Any, Any] | None:
+    """What is known about `to` = u XOR flip from a fact about u."""
+    _, v, *rest = key
+    if v is not None or to is None or rest[0] not in ("=", "&"):
+        return None
+    if rest[0] == "=":
+        return equality(to, None, rest[1] ^ flip, value)
+    mask = rest[1]
+    if mask & flip and mask & (mask - 1):
+        return None
+    return (to, None, "&", mask), value != bool(mask & flip)
 
 
 def interval(u: Variable, v: Variable | None, sign: str, low: int, high: int) -> tuple[Any, Any]:

@@ -3,7 +3,10 @@
 Nothing is asked for before EXIT or a block barrier: the vendor's compiler leaves loads, stores and conversions pending
 at both (latencies.json, pending_at_exit and pending_at_barrier), and a barrier follows the shared-memory queue. Nor is
 it a hazard to set a scoreboard that is still pending: scoreboards count, a wait is for all of them; a wait by count
-(DEPBAR.LE) is believed only as far as the operations counted come back in order."""
+(DEPBAR.LE) is believed only as far as the operations counted come back in order.
+
+What no scoreboard tells of is a warning where the order of a unit or a long distance protects it: twice the cycles that
+a result takes on an idle machine, HORIZON for operands."""
 
 from collections.abc import Iterator
 
@@ -11,7 +14,7 @@ from ..isa import Instruction
 from .effects import Effects, names
 from .report import ERROR, WARNING, Finding, Place
 from .rules import Key, kind_of, required_cycles
-from .timing import OPERANDS, RESULT, UNYIELDED, VISIBLE, Entry, State, Timing
+from .timing import HORIZON, LIKELY, OPERANDS, RESULT, UNYIELDED, VISIBLE, Entry, State, Timing
 
 
 def uses(code: Instruction, old: Instruction, entry: Entry, new: Effects) -> Iterator[tuple[Key, int]]:
@@ -50,14 +53,24 @@ class Hazards:
 
     def _pair(self, k: int, i: int, entry: Entry, elapsed: int, real: int) -> None:
         old, new = self.effects[k], self.effects[i]
+        far = self._long(2 * self.code[k].cls.result_cycles, real)
+        result = "the order of its unit" if entry.flags & LIKELY else far
         if old.fixed:
             self._fixed(k, i, entry, elapsed, real)
         elif entry.flags & RESULT and entry.live & new.reads:
-            self._tracked(k, i, "raw-barrier", entry.live & new.reads, "result is read before it is known to be there")
+            self._tracked(k, i, "raw-barrier", entry.live & new.reads, "result is read before it is known to be there",
+                          result)
         elif entry.flags & RESULT and entry.live & new.writes and not (old.order and old.order == new.order):
-            self._tracked(k, i, "waw", entry.live & new.writes, "register is overwritten while a result is on its way")
+            self._tracked(k, i, "waw", entry.live & new.writes, "register is overwritten while a result is on its way",
+                          result)
         if entry.flags & OPERANDS and old.late & new.writes and not (old.queue and old.queue == new.queue):
-            self._tracked(k, i, "war", old.late & new.writes, "register is overwritten before it is known to be read")
+            self._tracked(k, i, "war", old.late & new.writes, "register is overwritten before it is known to be read",
+                          self._long(0, real))
+
+    @staticmethod
+    def _long(expected: int, real: int) -> str:
+        """What protects from what is expected to last so long, if that is distance alone."""
+        return f"a distance of {real} cycles" if real >= max(expected, HORIZON) else ""
 
     def _fixed(self, k: int, i: int, entry: Entry, elapsed: int, real: int) -> None:
         for key, mask in uses(self.code[i], self.code[k], entry, self.effects[i]):
@@ -81,7 +94,8 @@ class Hazards:
         kind = {"register": "raw-fixed", "predicate": "raw-predicate", "carry": "raw-carry"}[resource]
         return kind, f"add {more} to the stall at {before.address:04x} (or move independent instructions in between)"
 
-    def _tracked(self, k: int, i: int, kind: str, mask: int, message: str) -> None:
+    def _tracked(self, k: int, i: int, kind: str, mask: int, message: str, protected: str) -> None:
+        """`protected`: what nobody promises keeps the two apart."""
         control = self.code[k].control
         bar = control.read_barrier if kind == "war" and control.read_barrier is not None else control.write_barrier
         where = f"{self.code[i].address:04x}"
@@ -90,7 +104,8 @@ class Hazards:
         else:
             which = "read" if kind == "war" else "write"
             fix = f"give {self.code[k].address:04x} a {which} barrier and wait for it at or before {where}"
-        self._add(kind, k, i, mask, None, None, message, fix)
+        message += f": only {protected} protects it" if protected else ""
+        self._add(kind, k, i, mask, None, None, message, fix, level=WARNING if protected else ERROR)
 
     def _early_wait(self, i: int, before: State, clock: int) -> None:
         mask = self.code[i].control.wait_mask

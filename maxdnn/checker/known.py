@@ -2,12 +2,14 @@
 on P tells both its sides, complementary guards exclude each other, and predicates computed from one counter or from
 each other are related. An instruction changes this (`step`); where paths meet it is joined."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..isa import PT, RZ, Instruction, Operand
+from . import facts as fact
 from .effects import PREDICATE, Effects
-from .facts import NOTHING, Facts, Variable, both, comparison, conflict, either, moved, without
+from .facts import NOTHING, PREDICATES, Facts, Variable, both, comparison, conflict, either, moved, rewritten
+from .sets import ALL, Image, free, having, put
 
 Sides = tuple[Facts | None, Facts | None]  # implied by true, by false; None: it never has that value
 
@@ -25,17 +27,26 @@ NOTHING_KNOWN = Known(NOTHING, {})
 
 @dataclass(frozen=True)
 class Change:
-    """What an instruction did to the things facts speak of; `old` facts become facts about the new state."""
+    """What an instruction did to the things facts speak of; `old` facts become facts about the new state. `to` is
+    (`source` + delta) XOR flip."""
 
-    keys: frozenset[object]
+    gone: object
+    image: Image | None
     clobbered: frozenset[Variable]
     to: Variable | None = None
     source: Variable | None = None
     delta: int = 0
+    flip: int = 0
 
     def after(self, old: Facts | None) -> Facts | None:
-        new = without(old, self.keys) if self.keys else old
-        return moved(new, self.clobbered, self.to, self.source, self.delta) if self.clobbered else new
+        new = rewritten(old, self.image, self.gone)
+        return moved(new, self.clobbered, self.to, self.source, self.delta, self.flip) if self.clobbered else new
+
+    def alias(self) -> Facts:
+        """That two variables are now a constant apart."""
+        if self.to is None or self.source is None or self.to == self.source or self.flip:
+            return NOTHING
+        return dict(fact.interval(self.to, self.source, sign, self.delta, self.delta) for sign in "su")
 
 
 def join_known(a: Known, b: Known, widen: bool) -> Known:
@@ -59,13 +70,15 @@ class Knowledge:
 
     def __init__(self, code: Sequence[Instruction], effects: Sequence[Effects]) -> None:
         self.code = code
+        self._tested = _tested(code)
         self._compared = {op.value for inst in code if inst.tells == _INTEGERS for op in inst.operands
-                          if op.type == "gpr" and op.name in "ab" and op.value != RZ}
+                          if op.type == "gpr" and op.name in "ab" and op.value != RZ} | self._tested.keys()
         mask = sum(1 << r for r in self._compared) | 0x7F << PREDICATE
         self._relevant = [bool(eff.writes & mask) for eff in effects]
         self._written = [frozenset(r for r in self._compared if eff.writes >> r & 1) for eff in effects]
         self._predicates = [[p for p in range(PT) if eff.writes >> PREDICATE + p & 1] for eff in effects]
         self._compares: dict[int, Sides] = {}
+        self._images: dict[int, Image] = {}
 
     # -- guards ------------------------------------------------------------------------------------------------
 
@@ -74,7 +87,8 @@ class Knowledge:
         if p == PT:
             return NOTHING if value else None
         sides = known.implied.get(p)
-        return both({p: value}, sides[0 if value else 1]) if sides else {p: value}
+        holds = fact.literal(p, value)
+        return both(holds, sides[0 if value else 1]) if sides else holds
 
     def guard(self, i: int, known: Known) -> Facts | None:
         """What holds where instruction i is executed; None if it never is."""
@@ -106,44 +120,108 @@ class Knowledge:
         change = self._change(i, certain=skip is None)
         new = self._results(i, known, change)
         implied = {p: (change.after(t), change.after(f)) for p, (t, f) in known.implied.items()
-                   if p not in change.keys}
-        facts = change.after(known.facts) or NOTHING
+                   if p not in self._predicates[i]}
+        facts = both(change.after(known.facts), change.alias()) or NOTHING
         for p, (true, false) in new.items():
+            true, false = _spread(true, facts), _spread(false, facts)
             if skip is not None:
                 ran, not_ran = change.after(run), change.after(skip)
                 true = either(both(ran, true), both(not_ran, change.after(self.literal(p, True, known))))
                 false = either(both(ran, false), both(not_ran, change.after(self.literal(p, False, known))))
             if conflict(facts, true):
-                facts, true = both(facts, both({p: False}, false)) or facts, None
+                facts, true = both(facts, both(fact.literal(p, False), false)) or facts, None
             elif conflict(facts, false):
-                facts, false = both(facts, both({p: True}, true)) or facts, None
+                facts, false = both(facts, both(fact.literal(p, True), true)) or facts, None
             implied[p] = true, false
-        if skip is None:
-            facts = both(facts, self._constant(self.code[i])) or facts
+        for p, value, told in self._constants(i, skip is not None):
+            if p == PT:
+                facts = both(facts, told) or facts
+            else:
+                true, false = implied.get(p, (NOTHING, NOTHING))
+                implied[p] = (both(true, told), false) if value else (true, both(false, told))
+        if new:
+            facts = both(facts, _related(list(new), implied)) or facts
         return Known(facts, implied), change
 
     def _change(self, i: int, certain: bool) -> Change:
         inst = self.code[i]
-        keys = frozenset([*self._predicates[i], ("?", i)])
         clobbered = frozenset(("R", r) for r in self._written[i])
+        if self._predicates[i] and i not in self._images:
+            self._images[i] = Image(self._rule(i))
+        unknown = Change(("?", i), self._images.get(i), clobbered)
         if not clobbered or not certain:
-            return Change(keys, clobbered)
-        source, delta = _copied(inst)
+            return unknown
+        source, delta, flip = _copied(inst)
         if source is None:
-            return Change(keys, clobbered)
-        return Change(keys, clobbered, ("R", inst["d"].value), ("R", source), delta)
+            return unknown
+        return Change(("?", i), self._images.get(i), clobbered, ("R", inst["d"].value), ("R", source), delta, flip)
 
-    @staticmethod
-    def _constant(inst: Instruction) -> Facts | None:
+    def _rule(self, i: int) -> Callable[[int], list[int]]:
+        """What the predicates of a number become where instruction i meets it."""
+        inst, guard = self.code[i], self.code[i].guard
+        made = self._made(i)
+
+        def rule(v: int) -> list[int]:
+            if guard.uniform:
+                return [v, *made(v)]
+            runs = (guard.index == PT or bool(v >> guard.index & 1)) != guard.negated
+            return made(v) if runs else [v]
+
+        return rule if inst.guard.index != PT or inst.guard.negated else made
+
+    def _made(self, i: int) -> Callable[[int], list[int]]:
+        inst, written = self.code[i], self._predicates[i]
+
+        def value(v: int, name: str) -> bool:
+            op = inst[name]
+            return (op.value == PT or bool(v >> op.value & 1)) != op.inv
+
+        def made(v: int) -> list[int]:
+            if inst.tells == "combine":
+                firsts, how = [_logic(inst.mods["op1"], value(v, "pa"), value(v, "pb"))], inst.mods["op2"]
+            elif inst.tells in (_INTEGERS, "compare"):
+                how = inst.mods["bool" if "bool" in inst.mods else "op2"]
+                may = dict(zip((True, False), self._outcomes(i), strict=True))
+                firsts = [first for first, side in may.items() if side is not None]
+            elif inst.tells == "unpack" and inst["a"].type == "gpr" and inst["a"].value == RZ:
+                return [v & ~sum(1 << p for p in written)]
+            else:
+                return free(v, written)
+            last = value(v, "ps")
+            return [put(put(v, inst["pq"].value, _logic(how, not first, last)), inst["pd"].value,
+                        _logic(how, first, last)) for first in firsts]
+
+        return made
+
+    def _outcomes(self, i: int) -> Sides:
+        """What the outcome of comparison i implies."""
+        if i not in self._compares:
+            self._compares[i] = _compare(self.code[i], i)
+        return self._compares[i]
+
+    def _constants(self, i: int, guarded: bool) -> Iterator[tuple[int, bool, Facts]]:
+        """(predicate, its value, what is then known of what instruction i wrote) where that is a constant."""
+        inst, guard = self.code[i], self.code[i].guard
+        if inst.tells == "copy" and (not guarded or not guard.uniform) and inst["m"].value == 15:
+            told = self._constant(inst["d"], inst["b"])
+            if told:
+                yield (guard.index, not guard.negated, told) if guarded else (PT, True, told)
+        elif inst.tells == "select" and not guarded:
+            ps = inst["ps"]
+            for value, name in ((True, "a"), (False, "b")):
+                told = self._constant(inst["d"], inst[name])
+                if told and ps.value != PT:
+                    yield ps.value, value != ps.inv, told
+
+    def _constant(self, to: Operand, source: Operand) -> Facts | None:
         """What loading a constant tells."""
-        if inst.tells != "copy" or inst["m"].value != 15:
+        value = _immediate(source)
+        if value is None or to.value == RZ:
             return NOTHING
-        value = _immediate(inst["b"])
-        if value is None or inst["d"].value == RZ:
-            return NOTHING
-        name = "R", inst["d"].value
+        name = "R", to.value
         signed = (value ^ 0x80000000) - 0x80000000
-        return both(comparison(name, None, signed, "s", "EQ"), comparison(name, None, value, "u", "EQ"))
+        bits = {(name, None, "&", mask): bool(value & mask) for mask in self._tested.get(to.value, ())}
+        return both(both(comparison(name, None, signed, "s", "EQ"), comparison(name, None, value, "u", "EQ")), bits)
 
     def _results(self, i: int, known: Known, change: Change) -> dict[int, Sides]:
         """What the predicates an instruction writes imply, its guard aside."""
@@ -153,12 +231,11 @@ class Knowledge:
             first = _combined(inst.mods["op1"], a, b)
             how = inst.mods["op2"]
         elif inst.tells in (_INTEGERS, "compare"):
-            if i not in self._compares:
-                self._compares[i] = _compare(inst, i)
-            first = self._compares[i]
+            first = self._outcomes(i)
             how = inst.mods["bool" if "bool" in inst.mods else "op2"]
         else:
-            return {}
+            moving = {p: tuple(map(change.after, sides)) for p, sides in _bits_told(inst).items()}
+            return {p: moving[p] for p in self._predicates[i] if p in moving}  # type: ignore[misc]
         last = self._operand(inst["ps"], known, change)
         results = {inst["pq"].value: _combined(how, (first[1], first[0]), last),
                    inst["pd"].value: _combined(how, first, last)}
@@ -178,6 +255,73 @@ def _combined(how: str, a: Sides, b: Sides) -> Sides:
     if how == "XOR":
         return either(both(a[0], b[1]), both(a[1], b[0])), either(both(a[0], b[0]), both(a[1], b[1]))
     return both(a[0], b[0]), either(a[1], b[1])
+
+
+def _logic(how: str, a: bool, b: bool) -> bool:
+    return a or b if how == "OR" else a != b if how == "XOR" else a and b
+
+
+def _spread(side: Facts | None, facts: Facts) -> Facts | None:
+    """What follows from some facts where others say that two variables are a constant apart."""
+    out = side
+    for key, value in (side or NOTHING).items():
+        if not isinstance(key, tuple) or len(key) < 3:
+            continue
+        for other, apart in facts.items():
+            if (isinstance(other, tuple) and len(other) == 3 and other[1] is not None and other[2] == key[2]
+                    and apart[0] == apart[1]):
+                for to, source, delta in ((other[0], other[1], apart[0]), (other[1], other[0], -apart[0])):
+                    new = fact.shifted(key, value, source, to, delta) if source in key[:2] else None
+                    out = both(out, dict([new])) if new is not None else out
+    return out
+
+
+def _related(new: Sequence[int], implied: dict[int, Sides]) -> Facts:
+    """Which values predicates cannot have together, for what each of them implies."""
+    possible = ALL
+    for p in new:
+        for q, others in implied.items():
+            for value, side in zip((True, False), implied[p], strict=True):
+                for its, other in zip((True, False), others, strict=True):
+                    if (p != q or value == its) and conflict(side, other):
+                        possible &= ~(having(p, value) & having(q, its))
+    return {PREDICATES: possible} if possible not in (0, ALL) else NOTHING
+
+
+def _tested(code: Sequence[Instruction]) -> dict[int, set[int]]:
+    """By register, the masks of bits that instructions move to predicates."""
+    found: dict[int, set[int]] = {}
+    for inst in code:
+        for true, _ in _bits_told(inst).values():
+            for key in true or ():
+                if key[2] == "&":
+                    found.setdefault(key[0][1], set()).add(key[3])
+    return found
+
+
+def _bits_told(inst: Instruction) -> dict[int, Sides]:
+    """What predicates that an instruction sets to bits of a register imply."""
+    if inst.tells not in ("unpack", "bits"):
+        return {}
+    a = inst["a"]
+    if a.type != "gpr" or a.part or a.inv or a.neg:
+        return {}
+    if inst.tells == "unpack":
+        if a.value == RZ:
+            return {p: (None, NOTHING) for p in range(PT)}
+        return {p: _has(("R", a.value), 1 << p) for p in range(PT)}
+    mask = _immediate(inst["b"])
+    pop = inst.mods.get("pop", "")
+    if inst.mods["op"] != "AND" or not mask or a.value == RZ or pop not in ("Z", "NZ") or inst.mods["x"]:
+        return {}
+    true, false = _has(("R", a.value), mask)
+    return {inst["pd"].value: (true, false) if pop == "NZ" else (false, true)}
+
+
+def _has(u: Variable, mask: int) -> Sides:
+    """What follows from u having a bit of a mask, and none."""
+    some, zero = (u, None, "&", mask), fact.equality(u, None, 0, False)[0]
+    return {some: True, zero: False}, {some: False}
 
 
 def _compare(inst: Instruction, i: int) -> Sides:
@@ -229,12 +373,16 @@ def _immediate(op: Operand) -> int | None:
     return op.value & 0xFFFFFFFF if op.type in ("simm20_split", "simm", "uimm") else None
 
 
-def _copied(inst: Instruction) -> tuple[int | None, int]:
-    """(source register, delta) of an instruction whose result is a register plus a constant."""
+def _copied(inst: Instruction) -> tuple[int | None, int, int]:
+    """(source register, delta, flip) of an instruction whose result is (a register + delta) XOR flip."""
     if inst.tells == "add" and not inst.mods["x"] and not inst.mods["sat"]:
         a, b = inst["a"], inst["b"]
         if b.type in ("simm20_split", "simm") and not (a.neg or b.neg) and a.value != RZ:
-            return a.value, (b.value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+            return a.value, (b.value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000, 0
+    if inst.tells == "bits" and inst.mods["op"] == "XOR" and not inst.mods["x"]:
+        a, flip = inst["a"], _immediate(inst["b"])
+        if flip is not None and not a.inv and a.value != RZ:
+            return a.value, 0, flip
     if inst.tells == "copy" and inst["m"].value == 15 and inst["b"].type == "gpr" and inst["b"].value != RZ:
-        return inst["b"].value, 0
-    return None, 0
+        return inst["b"].value, 0, 0
+    return None, 0, 0

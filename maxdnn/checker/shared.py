@@ -1,7 +1,8 @@
 """Shared memory, along sampled paths through the kernel (every way of a branch taken, loops entered twice): two warps
 that use one word with no BAR.SYNC between, one of them storing or, where the other does not, changing it atomically;
-and lanes of a warp that read what other lanes of it have yet to store. Only accesses whose addresses follow from the
-thread index are judged. A branch on anything else is taken both ways, by all threads alike, where what is known of
+and lanes of a warp that read what other lanes of it have yet to store. A load whose result nobody reads is left out,
+and values that all threads store alike do not disturb each other. Only accesses whose addresses follow from the thread
+index are judged. A branch on anything else is taken both ways, by all threads alike, where what is known of
 predicates allows it. What was not judged is a warning.
 
 A load from an address that is not known, a register plus an offset, is taken to come from that offset on; where nothing
@@ -16,19 +17,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ..cubin import CubinKernel
-from ..isa import Instruction, Table
+from ..isa import RZ, Instruction, Table
 from ..isa.operands import barrier_kind, waits_for_block, waits_for_whole_block
 from ..isa.program import Graph, Node, conditional, tests_flags, tests_predicate
 from ..semantics.machine import WINDOWS
 from .effects import Effects
+from .events import Event, Uniform, event, judged
 from .facts import Facts, both
 from .known import NOTHING_KNOWN, Knowledge, Known
 from .report import ERROR, WARNING, Finding, Place
 from .values import UNKNOWN, V, Values
-from .words import WORDS, Clash, Words
+from .words import WORDS, Clash
 
 _PATHS = 12
 _STEPS = 12000
+_SYSTEM = 0x400  # bytes of shared memory in front of a block's own, from sm_90 on
 _SIZES = {"32": 1, "64": 2, "128": 4}
 _MESSAGES = {
     "shared-race": (ERROR, "another warp stored the word, with no block barrier in between",
@@ -39,6 +42,10 @@ _MESSAGES = {
                      "BAR.SYNC between the two"),
     "shared-late": (ERROR, "the load read the word before this store of another lane of the same warp filled it",
                     "move the store in front of the load"),
+    "shared-unread": (WARNING, "nobody reads what the store puts where another lane of the same warp loaded before it",
+                      "move the store in front of the load if that was meant, or leave it out"),
+    "shared-early": (ERROR, "another lane of the same warp overwrites what was stored here before any lane has read it",
+                     "move the second store behind the loads of what is there"),
 }
 
 
@@ -55,16 +62,26 @@ def shared_findings(kernel: CubinKernel, walk: Walk) -> list[Finding]:
     """Errors and warnings about shared memory."""
     code = walk.graph.code
     accesses = _accesses(code, kernel.table)
+    none = [*_no_memory(kernel, code)]
     writing = [code[i] for i in sorted(accesses) if not _does(code[i], "load")]
     if not writing:
-        return []
+        return none
     block = kernel.reqntid or (None if any(map(_second_dimension, code)) else kernel.maxntid)
     if block is None:
-        return [_not_judged(writing[0], "the kernel does not say its block size")]
+        return [*none, _not_judged(writing[0], "the kernel does not say its block size")]
     partial = [inst for inst in code if barrier_kind(inst) and not waits_for_whole_block(inst)]
     if partial:
-        return [_not_judged(partial[0], "a barrier for part of the block")]
-    return _Paths(walk, block, kernel.table, accesses).find()
+        return [*none, _not_judged(partial[0], "a barrier for part of the block")]
+    return [*none, *_Paths(walk, block, kernel.table, accesses).find()]
+
+
+def _no_memory(kernel: CubinKernel, code: Sequence[Instruction]) -> Iterator[Finding]:
+    """A kernel that uses shared memory and has none of its own."""
+    users = [inst for inst in code if inst.access is not None and inst.access.spaces == {"shared"}]
+    if users and kernel.shared_bytes <= (_SYSTEM if int(kernel.arch[3:5]) >= 90 else 0):
+        yield Finding("no-shared", "shared memory", None, Place.of(users[0]), None, None,
+                      "the kernel has no shared memory but what a launch gives it", "say how much in # SharedSize",
+                      WARNING)
 
 
 def _not_judged(inst: Instruction, why: str) -> Finding:
@@ -125,6 +142,9 @@ class _Paths:
         self.chosen: collections.Counter[tuple[object, object]] = collections.Counter()  # ways where there was a choice
         self.entered: set[Node] = set()
         self.clashes: dict[Clash, None] = {}
+        self.uniform = Uniform(self.code, walk.effects)
+        self.events: list[Event] = []
+        self.trace: list[int] = []
         self.unknown: dict[int, None] = {}
         self.cut: int | None = None  # where a path was given up
 
@@ -132,7 +152,11 @@ class _Paths:
         idle = 0
         for _ in range(_PATHS):
             before = len(self.taken), len(self.clashes)
-            self._follow()
+            self.events, self.trace = [], []
+            ends = self._follow()
+            clashes, undecided = judged(self.events, self.trace, self.walk.effects, ends)
+            self.clashes.update(dict.fromkeys(clashes))
+            self.unknown.update(dict.fromkeys(undecided))
             idle = idle + 1 if before == (len(self.taken), len(self.clashes)) else 0
             if idle == 2:
                 break
@@ -157,28 +181,32 @@ class _Paths:
         elif not complete:
             yield _not_judged(self.code[0], f"more than {_PATHS} paths")
 
-    def _follow(self) -> None:
-        node, steps, known = self.walk.graph.nodes[0], 0, NOTHING_KNOWN
-        values, words = Values(self.block, self.table), Words()
+    def _follow(self) -> bool:
+        """Follow one path; whether it ends where the kernel does."""
+        node, known = self.walk.graph.nodes[0], NOTHING_KNOWN
+        values = Values(self.block, self.table)
+        self.uniform.start()
         while True:
             self.entered.add(node)
             for i in range(node.first, node.last + 1):
                 inst = self.code[i]
+                self.trace.append(i)
                 if waits_for_block(inst):
-                    words.barrier()
+                    self._event("barrier", i)
                 elif i in self.accesses:
-                    known = self._access(i, values, words, known)
+                    known = self._access(i, values, known)
                 elif i in self.relevant:
                     values.step(inst)
+                self.uniform.step(i)
                 before = known
                 known, _ = self.knowledge.step(i, known)
-            steps += node.last + 1 - node.first
-            if steps >= _STEPS:
+            if len(self.trace) >= _STEPS:
                 self.cut = node.last
-                return
+                return False
             way = self._next(node, values, before)
             if way is None:
-                return
+                flow = self.code[node.last].flow
+                return flow is not None and flow.does == "end"
             following, facts = way
             known = Known(both(known.facts, facts) or known.facts, known.implied)
             self.taken[node, following] += 1
@@ -208,7 +236,10 @@ class _Paths:
             values.active = mask
         return way, facts
 
-    def _access(self, i: int, values: Values, words: Words, known: Known) -> Known:
+    def _event(self, does: str, i: int, *what: V) -> None:
+        self.events.append(event(does, i, len(self.trace) - 1, *what))
+
+    def _access(self, i: int, values: Values, known: Known) -> Known:
         """One access; where its guard does not follow from the thread index, by all threads or none: what was chosen
         is known from then on."""
         inst = self.code[i]
@@ -222,19 +253,19 @@ class _Paths:
             known = Known(both(known.facts, facts) or known.facts, known.implied)
             guard = values.active & happens
         values.step(inst, guard)
-        self._judge(i, guard, values, words)
+        self._note(i, guard, values)
         return known
 
-    def _judge(self, i: int, guard: V, values: Values, words: Words) -> None:
+    def _note(self, i: int, guard: V, values: Values) -> None:
         touch = values.touched
         count = None if touch is None else _SIZES.get(touch.kind.lstrip("USF"))
         if touch is None or touch.address is UNKNOWN or count is None:
             if touch is None or touch.does != "load" or touch.space != "shared":
                 self.unknown[i] = None
-                words.unknown_store |= not _does(self.code[i], "load")
+                if not _does(self.code[i], "load"):
+                    self._event("unknown", i)
             elif guard.any():
-                words.load_somewhere(max(self.code[i]["addr"].value, 0) // 4, i)
-                self.unknown.update(dict.fromkeys(words.undecided))
+                self._event("somewhere", i, np.array([max(self.code[i]["addr"].value, 0) // 4]))
             return
         address = touch.address.astype(np.int64)
         if touch.space == "generic":
@@ -243,14 +274,8 @@ class _Paths:
             return
         first = (address & 0xFFFFFF)[guard] // 4
         where = (first[:, None] + np.arange(count)).ravel()
-        threads = np.repeat(values.thread[guard].astype(np.int64), count)
         inside = where < WORDS
-        where, threads = where[inside], threads[inside]
-        if touch.does == "load":
-            clashes = words.load(where, threads, i)
-        elif touch.does == "store":
-            clashes = words.store(where, threads, np.zeros(len(where)) if touch.zero else None, i)
-        else:
-            clashes = words.change(where, threads, i) if touch.does == "atomic" else []
-        self.clashes.update(dict.fromkeys(clashes))
-        self.unknown.update(dict.fromkeys(words.undecided))
+        stored = [self.uniform.value(touch.source + n if touch.source != RZ else RZ) for n in range(count)]
+        if touch.does != "swap":
+            self._event(touch.does, i, where[inside], np.repeat(values.thread[guard].astype(np.int64), count)[inside],
+                        np.tile(np.array(stored, np.int64), len(first))[inside])

@@ -112,11 +112,17 @@ def _stale(code: Sequence[Instruction], effects: Sequence[Effects], i: int) -> I
     for slot, register in effects[i].slots:
         if reuse >> slot & 1:
             writer, reader = next_slot_read(code, effects, i, slot, register)
-            if writer is not None and reader is not None:
+            if writer is not None and reader is not None and not _taken(code, effects, i, reader, slot):
                 yield _one("reuse-stale", f"R{register}", code[reader],
                            f"operand slot {slot} keeps R{register} of {code[i].address:04x}, which "
                            f"{code[writer].address:04x} overwrites before this read",
                            f"drop the reuse flag of R{register} at {code[i].address:04x}", code[i], level=ERROR)
+
+
+def _taken(code: Sequence[Instruction], effects: Sequence[Effects], i: int, reader: int, slot: int) -> bool:
+    """Whether between two reads of a register in an operand slot another register is kept there instead."""
+    return any(code[j].control.reuse >> slot & 1 and any(s == slot for s, _ in effects[j].slots)
+               for j in range(i + 1, reader))
 
 
 def next_slot_read(code: Sequence[Instruction], effects: Sequence[Effects], i: int, slot: int,

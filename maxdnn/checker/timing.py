@@ -21,14 +21,17 @@ HORIZON = 30  # cycles after which distances no longer matter (longest latency 1
 UNYIELDED = {12: 8, 13: 8, 14: 8, 15: 9}
 
 RESULT, OPERANDS = 1, 2  # result not known written, operands not known read
+LIKELY = 4  # result there if its unit works in order, which nobody promises
+LONG = 512  # cycles after which distances no longer matter even to what is under way
 SHORTEST = 13  # cycles after issue before which no tracked result comes [maxas wiki, Jia et al.: MUFU, the fastest]
 _JOINS = 4  # how often a node is joined before intervals that still change are given up
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An instruction under way. `issued` is relative to the state's clock; `flags` of RESULT, OPERANDS;
-    `result_bars`, `operand_bars`: masks of scoreboards that tell of completion; `later`: for each scoreboard that a
+    """An instruction under way. `issued` is relative to the state's clock; `flags` of RESULT, OPERANDS, LIKELY;
+    `result_bars`, `operand_bars`, `unit_bars`: masks of scoreboards that tell of completion, and of its unit being past
+    it; `later`: for each scoreboard that a
     DEPBAR.LE names, the fewest operations of its kind counted on it since (its own not counted); `live`: written
     resources not overwritten since; `only`: facts without which it is not under way."""
 
@@ -36,6 +39,7 @@ class Entry:
     flags: int
     result_bars: int
     operand_bars: int
+    unit_bars: int
     later: tuple[int, ...]
     live: int
     only: Facts = field(default_factory=dict)
@@ -130,8 +134,9 @@ class Timing:
                 known = state.known
             clock = self._issue(i, state, clock)
         for k, e in list(state.items()):
-            if e.flags or e.issued - clock > -HORIZON:
-                state[k] = replace(e, issued=max(e.issued - clock, -HORIZON))
+            far = LONG if e.flags else HORIZON
+            if e.flags or e.issued - clock > -far:
+                state[k] = replace(e, issued=max(e.issued - clock, -far))
             else:
                 del state[k]
         last = node.last
@@ -176,8 +181,8 @@ class Timing:
 
     def apart(self, entry: Entry, i: int, state: State) -> bool:
         """Whether instruction i never runs where the one under way did."""
-        run = self.knowledge.guard(i, state.known)
-        return conflict(run, entry.only) or conflict(state.known.facts, entry.only)
+        run = both(self.knowledge.guard(i, state.known), state.known.facts)
+        return conflict(run, entry.only)
 
     def _wait(self, i: int, state: State, clock: int, first: int) -> None:
         """Apply the waits of instruction i, of a piece of code that begins with instruction `first`."""
@@ -193,19 +198,20 @@ class Timing:
         stall, _, _, write, read, flags = self._plans[i]
         eff = self.effects[i]
         run, skip = self.knowledge.guard(i, state.known), self.knowledge.skipped(i, state.known)
-        if write | read and eff.queue:
+        if write | read and (eff.queue or eff.unit):
             cover(state, self.effects, write | read, write, eff)
         elif eff.order == "bar":
             arrive(state, self.effects)
         if run is None:
             return clock + stall
+        skipped = both(skip, state.known.facts)
         counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
         for k, e in list(state.items()):
             later, live, only = e.later, e.live, e.only
             if e.flags and any(counted) and counts_for(self.effects[k], e, eff, write):
                 later = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True))
             if eff.writes & live:
-                if conflict(skip, e.only) or conflict(skip, state.known.facts):
+                if conflict(skipped, e.only):
                     live &= ~eff.writes
                 elif not live & ~eff.writes and not e.flags & OPERANDS:
                     left = both(only, skip)
@@ -223,7 +229,7 @@ class Timing:
                         state[k] = replace(e, only=only)
             run = change.after(run)
         own = tuple(0 if n else -1 for n in counted)  # -1: complete only with the next one counted
-        entry = Entry(clock, flags, write, read | write if flags & RESULT else read, own, eff.writes, run or NOTHING)
+        entry = Entry(clock, flags, write, read | write if flags & RESULT else read, 0, own, eff.writes, run or NOTHING)
         earlier = state.get(i)
         if earlier is not None and entry.only and (earlier.flags or eff.fixed):
             entry = replace(entry, only=either(earlier.only, entry.only) or NOTHING, flags=flags | earlier.flags)
@@ -260,9 +266,11 @@ def cover(state: State, effects: Sequence[Effects], any_bar: int, write: int, ne
     for k, e in list(state.items()):
         old = effects[k]
         result = write if in_order(old, new) else 0
-        operands = any_bar if old.queue == new.queue else result
-        if e.flags and operands:
-            state[k] = replace(e, result_bars=e.result_bars | result, operand_bars=e.operand_bars | operands)
+        operands = any_bar if old.queue == new.queue != "" else result
+        unit = any_bar if old.unit == new.unit != "" else 0
+        if e.flags and operands | unit:
+            state[k] = replace(e, result_bars=e.result_bars | result, operand_bars=e.operand_bars | operands,
+                               unit_bars=e.unit_bars | unit)
 
 
 def arrive(state: State, effects: Sequence[Effects]) -> None:
@@ -285,7 +293,9 @@ def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> 
             mask |= 1 << bar
         flags = e.flags
         if e.result_bars & mask:
-            flags &= ~(RESULT | OPERANDS)
+            flags &= ~(RESULT | OPERANDS | LIKELY)
+        elif e.unit_bars & mask and flags & RESULT:
+            flags |= LIKELY
         if e.operand_bars & mask:
             flags &= ~OPERANDS
         if flags != e.flags:
@@ -317,6 +327,7 @@ def _worst(x: Entry, y: Entry, only: Facts | None, other: Facts | None, widen: b
         worst, hangs_on = (x, only) if x.flags else (y, other)
         return replace(worst, issued=max(x.issued, y.issued), live=x.live | y.live, only=hangs_on or NOTHING)
     hangs_on = either(only, other, widen)
-    return Entry(max(x.issued, y.issued), x.flags | y.flags, x.result_bars & y.result_bars,
-                 x.operand_bars & y.operand_bars, tuple(map(min, x.later, y.later)), x.live | y.live,
-                 hangs_on or NOTHING)
+    pending = any(e.flags & (RESULT | LIKELY) == RESULT for e in (x, y))
+    return Entry(max(x.issued, y.issued), (x.flags | y.flags) & ~(LIKELY if pending else 0),
+                 x.result_bars & y.result_bars, x.operand_bars & y.operand_bars, x.unit_bars & y.unit_bars,
+                 tuple(map(min, x.later, y.later)), x.live | y.live, hangs_on or NOTHING)

@@ -58,13 +58,13 @@ def _known_only(operation: Callable[..., V]) -> Callable[..., V]:
 @dataclass(frozen=True)
 class Touch:
     """What an instruction did to memory: load, store, atomic or swap (an atomic that code may wait with); the space
-    and the address in it; the kind as semantics have it (`64`, `U32`); whether zero is stored."""
+    and the address in it; the kind as semantics have it (`64`, `U32`); the first register stored."""
 
     does: str
     space: str
     address: V
     kind: str
-    zero: bool = False
+    source: int = RZ
 
 
 class Values:
@@ -160,7 +160,7 @@ class Values:
         self.touched = Touch("load", space, address, kind)
 
     def store(self, space: str, address: V, kind: str, source: int) -> None:
-        self.touched = Touch("store", space, address, kind, source == RZ)
+        self.touched = Touch("store", space, address, kind, source)
 
     def atomic(self, space: str, address: V, op: str, kind: str, _operands: Sequence[V], _dest: int | None) -> None:
         self.touched = Touch("swap" if op in ("CAS", "EXCH") else "atomic", space, address, kind)

@@ -114,7 +114,7 @@ class Instruction:
     @property
     def tells(self) -> str:
         """What is known of its result without running it: "compare integers", "compare" (of anything else), "combine"
-        (predicates), "copy", "add"; or ""."""
+        (predicates), "copy", "add", "select", "bits", "unpack" (to predicates); or ""."""
         return self.row.table.tells.get(self.row.opcode, "")
 
     @property

@@ -125,7 +125,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a plan was chosen by: arguments of `maxdnn.planning.select.choose`, `families` being those of the candidates."""
+    """What a plan was chosen by: arguments of `planning.select.choose`, `families` being those of the candidates."""
 
     algorithm: str
     max_error: float

@@ -222,6 +222,8 @@ class Warp(Access):
                     self.served[register] = old
                 if flags >> slot & 1:
                     kept[slot, register] = self.served.get(register, self.regs[register].copy())
+        for slot, _ in kept:  # what is kept takes the slot from what was
+            self.kept = {place: value for place, value in self.kept.items() if place[0] != slot}
         self.kept.update(kept)
 
     # -- control flow ------------------------------------------------------------------------------------------
@@ -358,14 +360,15 @@ class Block:
     """One block: its warps run in turn from barrier to barrier."""
 
     def __init__(self, kernel: CubinKernel, memory: Memory, shape: tuple[int, int, int], place: tuple[int, int, int],
-                 banks: Mapping[int, bytes], textures: Mapping[int, Texture], mode: str, limit: int) -> None:
+                 banks: Mapping[int, bytes], textures: Mapping[int, Texture], mode: str, limit: int,
+                 backwards: bool = False) -> None:
         self.code, self.memory, self.shape, self.place, self.mode, self.limit = (
             kernel.instructions, memory, shape, place, mode, limit)
         self.threads = shape[0] * shape[1] * shape[2]
         self.banks, self.textures = banks, textures
         self.executed: set[int] = set()
         self.shared = np.zeros(max(kernel.shared_bytes, 4) + 1024, np.uint8)
-        self.warps = [Warp(self, n) for n in range(-(-self.threads // 32))]
+        self.warps = [Warp(self, n) for n in range(-(-self.threads // 32))][::-1 if backwards else 1]
 
     def run(self) -> None:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -378,10 +381,11 @@ class Block:
 
 def launch(kernel: CubinKernel, memory: Memory, grid: tuple[int, int, int], block: tuple[int, int, int],
            params: bytes, *, mode: str, banks: Mapping[int, bytes] | None = None,
-           textures: Mapping[int, Texture] | None = None, limit: int = 200_000) -> set[int]:
+           textures: Mapping[int, Texture] | None = None, limit: int = 200_000,
+           backwards: bool = False) -> set[int]:
     """Run a kernel; gives the indices of the instructions some thread executed. `params`: the parameter block from
-    0x140 on, texture words included; `textures`: handle -> what it fetches. Raises Runaway after `limit` instructions
-    of a warp, or outside memory."""
+    0x140 on, texture words included; `textures`: handle -> what it fetches; `backwards`: the last warp goes first.
+    Raises Runaway after `limit` instructions of a warp, or outside memory."""
     bank = bytearray(0x140) + params
     words = {0: SHARED_WINDOW, 4: LOCAL_WINDOW, 0x20: STACK - 0x100}
     words |= {0x8 + 4 * i: n for i, n in enumerate(block)} | {0x14 + 4 * i: n for i, n in enumerate(grid)}
@@ -392,7 +396,7 @@ def launch(kernel: CubinKernel, memory: Memory, grid: tuple[int, int, int], bloc
     for z in range(grid[2]):
         for y in range(grid[1]):
             for x in range(grid[0]):
-                here = Block(kernel, memory, block, (x, y, z), all_banks, textures or {}, mode, limit)
+                here = Block(kernel, memory, block, (x, y, z), all_banks, textures or {}, mode, limit, backwards)
                 here.run()
                 executed |= here.executed
     return executed

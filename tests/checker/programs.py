@@ -29,7 +29,7 @@ def with_control(kernel: CubinKernel, index: int, **changes: object) -> CubinKer
     return with_controls(kernel, {index: dataclasses.replace(control, **changes)})  # type: ignore[arg-type]
 
 
-def assembled(lines: str, shared: int = 0, threads: int = 64) -> CubinKernel:
+def assembled(lines: str, shared: int = 4096, threads: int = 64) -> CubinKernel:
     """A kernel from lines of the MaxAs dialect (control code, instruction), reuse flags as written."""
     head = f"# Kernel: k\n# Arch: sm_52\n# SharedSize: {shared}\n# Params(1):\n#\t0:0x140:8:0\n#\n# Instructions:\n\n"
     with tempfile.TemporaryDirectory() as folder:

@@ -340,6 +340,8 @@ def stale_flags(kernel: CubinKernel, ways: list[Path]) -> set[tuple[int, int]]:
                         found.add((at, slot))
                     flagged.pop((slot, op.value), None)
                     if op.field.slot is not None:
+                        if inst.control.reuse >> slot & 1:  # it takes the slot from what was kept there
+                            flagged = {k: kept for k, kept in flagged.items() if k[0] != slot}
                         seen[slot, op.value] = (i, False)
             flagged.update(seen)
             written = inst.writes()

@@ -8,7 +8,7 @@ from maxdnn.build.assemble import assemble
 from maxdnn.isa import Instruction
 from tests.corpus import compiler
 
-HEADER = "# Kernel: k\n# Arch: sm_61\n"
+HEADER = "# Kernel: k\n# Arch: sm_61\n# SharedSize: 0\n"
 
 # source text | registers read | registers written | other effects: P<n> read, >P<n> written, CC read, >CC written
 EXPECTED = """

@@ -24,7 +24,8 @@ from tests.maxas import tool
 
 THREADS = 8
 GENERAL, POOLED = [f"R{n}" for n in range(8, 32)], [f"p{n}" for n in range(8)]
-SHARED, GLOBAL, INDEX = ("R32", "R33"), ("R36", "R38"), "R60"  # registers that always hold valid addresses
+# Registers that always hold valid addresses; the second of shared memory lies in the window of the neighbouring lane.
+SHARED, GLOBAL, INDEX = ("R32", "R33"), ("R36", "R38"), "R60"
 _WINDOW = 256  # bytes of shared and of global memory that belong to a thread
 _QUEUE = {"LDS": ("lsu", "shared"), "ATOMS": ("lsu", "shared"), "SHFL": ("lsu", "shared"), "LDG": ("lsu", "global"),
           "LDC": ("lsu", "constant"), "STS": ("lsu", ""), "STG": ("lsu", ""), "RED": ("lsu", ""),
@@ -55,6 +56,7 @@ LOP.AND R35, R9, 0x7c;
 IADD R32, R35, R6;
 LOP.AND R35, R10, 0x7c;
 IADD R33, R35, R6;
+LOP.XOR R33, R33, 0x100;
 IADD R36.CC, R4, 0x40;
 IADD.X R37, R5, RZ;
 IADD R38.CC, R4, 0x60;
@@ -250,13 +252,14 @@ class Author:
         text, writes, reads = rng.choice(forms[only or rng.choice([*forms, "LDS", "LDG"])])
         return self.add(guard + text, writes, reads, barrier=barrier)
 
-    def _store(self, guard: str) -> None:
+    def _store(self, guard: str, only: str = "") -> None:
         rng, a = self.rng, self._any()
         at, base, far, high, size, wide, covered, row = self._place()
-        text, reads = rng.choice([
+        forms = [
             (f"STS [{base}+0x{at:x}], {a}", {base, a}), (f"STS.{32 * size} [R6+0x{row:x}], {wide}", covered),
             (f"STG.E [{far}+0x{at:x}], {a}", {far, high, a}), (f"STG.E.{32 * size} [R4+0x{row:x}], {wide}", covered),
-            (f"RED.E.ADD [{far}+0x{at:x}], {a}", {far, high, a})])
+            (f"RED.E.ADD [{far}+0x{at:x}], {a}", {far, high, a})]
+        text, reads = rng.choice([form for form in forms if form[0].startswith(only)])
         self.add(guard + text, set(), reads)
 
     def _address(self, _: str) -> None:
@@ -267,6 +270,8 @@ class Author:
             self.add(f"LOP.AND {INDEX}, {a}, 0x3c", {INDEX}, {a})
         elif kind == 1 and self._provable(set(), {base}) and self.add(f"LOP.AND R35, {a}, 0x7c", {"R35"}, {a}):
             self.add(f"IADD {base}, R35, R6", {base}, {"R35"})
+            if base == SHARED[1]:
+                self.add(f"LOP.XOR {base}, {base}, 0x{_WINDOW:x}", {base}, {base})
         elif kind == 2 and self._provable(set(), {far, high}) and self.add(f"LOP.AND R35, {a}, 0x7c", {"R35"}, {a}):
             self.add(f"IADD {far}.CC, R35, R4", {far}, {"R35"})
             self.add(f"IADD.X {high}, R5, RZ", {high}, set())
@@ -276,6 +281,28 @@ class Author:
         for kind in ("LDS", "LDG", "LDC", "TLD", "MUFU", "DADD"):
             while not self._load("", barrier=True, only=kind):
                 pass
+
+
+class Exchanging(Author):
+    """Writes little but accesses to a few words of shared memory, the lane's own and its neighbour's."""
+
+    def instruction(self) -> None:
+        rng, (own, other) = self.rng, SHARED
+        if not self.lines:
+            self.add(f"MOV {own}, R6", {own}, set())
+            self.add(f"LOP.XOR {other}, R6, 0x{_WINDOW:x}", {other}, set())
+        guard = rng.choice(["", "", "", f"@{rng.choice(['', '!'])}P{rng.randrange(4)} "])
+        kind = rng.randrange(5)
+        if kind < 2:
+            self._load(guard, only="LDS")
+        elif kind < 4:
+            self._store(guard, only="STS")
+        else:
+            self._alu(guard)
+
+    def _place(self) -> tuple[int, str, str, str, int, str, set[str], int]:
+        at, *others, row = super()._place()
+        return at % 16, *others, row % 16  # type: ignore[return-value]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,10 +350,10 @@ def _opcode(text: str) -> str:
     return text.split()[0].split(".")[0]
 
 
-def program(seed: int) -> Program:
+def program(seed: int, author_of: type[Author] = Author) -> Program:
     """The random program of a seed."""
     rng = random.Random(seed)
-    author, loop = Author(rng), rng.random() < 0.4
+    author, loop = author_of(rng), rng.random() < 0.4
     carried: tuple[Line, ...] = ()
     if loop:
         for last in (False, False, True):
@@ -374,10 +401,11 @@ def outcome(kernel: CubinKernel, mode: str, seed: int) -> bytes:
     return memory.data.tobytes()
 
 
-def different(folder: Path, seeds: list[int], assembler: Path = tool.MAXAS) -> list[int]:
+def different(folder: Path, seeds: list[int], assembler: Path = tool.MAXAS,
+              author_of: type[Author] = Author) -> list[int]:
     """The seeds whose programs leave other memory when scheduled. A program that is not right as written is an error of
     this file."""
-    programs = [program(seed) for seed in seeds]
+    programs = [program(seed, author_of) for seed in seeds]
     plain, scheduled = kernels(folder, programs, False), kernels(folder, programs, True, assembler)
     wrong = []
     for seed, written, made in zip(seeds, plain, scheduled, strict=True):

@@ -48,6 +48,7 @@ LOP3.LUT R60, R8, 0x3c, RZ, 0xc0, !PT;
 LOP3.LUT R35, R9, 0x7c, RZ, 0xc0, !PT;
 IADD3 R32, R35, R6, RZ;
 IADD3 R33, R35, R6, RZ;
+LOP3.LUT R33, R33, 0x100, RZ, 0x3c, !PT;
 IADD3 R36, P4, R4, 0x40, RZ;
 IADD3.X R37, R5, RZ, RZ, P4, !PT;
 IADD3 R38, P4, R4, 0x60, RZ;
@@ -138,6 +139,8 @@ class Author(blocks.Author):
             self.add(f"LOP3.LUT {INDEX}, {a}, 0x3c, RZ, 0xc0, !PT", {INDEX}, {a})
         elif self._provable(set(), {base}) and self.add(f"LOP3.LUT R35, {a}, 0x7c, RZ, 0xc0, !PT", {"R35"}, {a}):
             self.add(f"IADD3 {base}, R35, R6, RZ", {base}, {"R35"})
+            if base == SHARED[1]:
+                self.add(f"LOP3.LUT {base}, {base}, 0x100, RZ, 0x3c, !PT", {base}, {base})
 
     def close(self) -> None:
         for kind in ("LDS", "MUFU", "SHFL"):

@@ -2,11 +2,12 @@
 
 import dataclasses
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.maxas import blocks
+from tests.maxas import blocks, tool
 
 COUNT = int(os.environ.get("MAXDNN_BLOCKS", "20"))
 AT_ONCE = 10
@@ -30,6 +31,24 @@ def test_the_machine_notices_what_the_waits_are_for(tmp_path: Path) -> None:
     differ = [blocks.outcome(a, "late", n) != blocks.outcome(b, "late", n)
               for n, (a, b) in enumerate(zip(right, wrong, strict=True))]
     assert sum(differ) >= 3
+
+
+def test_lanes_that_exchange_words_read_what_their_lines_say(tmp_path: Path) -> None:
+    assert not blocks.different(tmp_path, list(range(COUNT)), author_of=blocks.Exchanging)
+
+
+def test_an_order_of_shared_memory_that_only_follows_addresses_is_noticed(tmp_path: Path) -> None:
+    """A scheduler that lets a store pass a load from another base register makes programs that leave other memory, so
+    the test above holds ours to the order of the source."""
+    folder = shutil.copytree(tool.MAXAS.parent, tmp_path / "tools" / "maxas")
+    shutil.copytree(tool.ROOT / "maxdnn" / "isa", tmp_path / "maxdnn" / "isa")
+    depend = folder / "lib" / "MaxAs" / "Depend.pm"
+    text, rule = depend.read_text(), "my $memory = $both && ("
+    assert text.count(rule) == 1
+    depend.write_text(text.replace(
+        rule, "my ($mine, $theirs) = map { $_->{args}{addr}{value} // '' } $run->[$i], $other;\n"
+              "        my $memory = $both && $mine eq $theirs && ("))
+    assert blocks.different(tmp_path, list(range(AT_ONCE)), folder / tool.MAXAS.name, blocks.Exchanging)
 
 
 def test_the_programs_hold_what_authors_write() -> None:

@@ -135,6 +135,9 @@ CASES: dict[str, tuple[str, int, str]] = {
     "header that makes no sense": (
         "# Kernel: k\n# SharedSize: lots\n" + END, 2,
         "header 'SharedSize: lots': SharedSize wants bytes"),
+    "shared memory that nothing declares": (
+        "# Kernel: k\n--:-:-:-:1 NOP;\n--:1:-:-:2 STS [R0], R1;\n" + END, 3,
+        "STS: kernel 'k' has no shared memory: say how many bytes in '# SharedSize: bytes'"),
     "no kernel name": (END, 1, "the kernel has no name: give one with --kernel NAME, or write a line '# Kernel: NAME'"),
     "no instructions": ("# Kernel: k\n", 1, "kernel 'k' has no instructions"),
     "kernel twice": (_kernel("") + _kernel(""), 7, "kernel 'k' defined twice"),

@@ -51,7 +51,7 @@ def test_text_assembles_to_words_that_the_vendor_reads_as_the_same_text(arch: st
     print(f"seed {SEED}, {SAMPLES} samples per row")
     rows = [row for row in TABLE.rows if _arch(row) == arch]
     wanted, each = _samples(rows, arch)
-    header = f"{BANKS}# Kernel: k\n# Arch: {arch}\n"
+    header = f"{BANKS}# Kernel: k\n# Arch: {arch}\n# SharedSize: 0\n"
     found = tool.words(tmp_path, "".join(f"--:-:-:Y:0 {text};\n" for text in wanted), "-n", "-w", header=header)
     again = _texts([w for w, _ in found], [c >> 17 for _, c in found], arch)
     wrong = [(row.mnemonic, row.form, a, b) for row, a, b in zip(each, wanted, again, strict=True) if a != b]

@@ -71,7 +71,8 @@ def words_of(code: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def words(folder: Path, body: str, *options: object, header: str = "# Kernel: k\n") -> list[tuple[int, int]]:
+def words(folder: Path, body: str, *options: object,
+          header: str = "# Kernel: k\n# SharedSize: 0\n") -> list[tuple[int, int]]:
     """(word, control bits) of a kernel body, the automatic tail left out."""
     count = len(re.findall(r";\s*(?:(?:#|//).*)?$", body, re.MULTILINE))
     return words_of(code_of(assemble(folder, header + body, *options))["k"])[:count]

@@ -5,7 +5,7 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(sum0);
 use MaxAs::Fail qw(fail fail_plain warn_at);
-our @EXPORT_OK = qw(gpr_operands register_count predicates uniforms carry check_controls resources reads_constant is_store);
+our @EXPORT_OK = qw(gpr_operands register_count predicates uniforms carry check_controls check_shared resources reads_constant is_store);
 
 use constant { RZ => 255, URZ => 63, PT => 7, NONE => 7 };
 my $RESERVED = 2;    # registers beyond a kernel's own that newer architectures want counted
@@ -126,6 +126,16 @@ sub check_controls {
         fail($inst->{at}, "$inst->{opcode}: a write barrier on a store, which writes no register and would never release it")
             if $control->{write} != NONE && is_store($inst);
     }
+    return;
+}
+
+# Shared memory that nothing declares is none: what is loaded and stored there goes astray.
+sub check_shared {
+    my ($kernel, @instructions) = @_;
+    return if defined $kernel->{shared};
+    my ($user) = grep { $_->{row}{op} =~ /^(?:LDS|STS|ATOMS|LDGSTS)$/ } @instructions;
+    fail($user->{at}, "$user->{opcode}: kernel '$kernel->{name}' has no shared memory: say how many bytes in '# SharedSize: bytes'"
+        . ' (0 if a launch gives it all)') if $user;
     return;
 }
 

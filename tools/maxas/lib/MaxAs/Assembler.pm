@@ -4,7 +4,7 @@ use strict;
 use warnings;
 use Exporter 'import';
 use File::Basename qw(dirname);
-use MaxAs::Access qw(check_controls resources);
+use MaxAs::Access qw(check_controls check_shared resources);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail fail_plain warn_at);
 use MaxAs::Fragment qw(check_fragments fragments);
@@ -142,6 +142,7 @@ sub _kernel_code {
     @instructions = grep { $_->{type} eq 'instr' } @items;
     encode_all(\@instructions, $env);
     check_controls(@instructions);
+    check_shared($kernel, @instructions) unless $opt{template};    # the cubin that code is put into says it otherwise
     $opt{no_reuse} || $wide ? requested_reuse(\@instructions) : set_reuse(\@items, $kernel->{registers});
     block_reuse(\@items, $kernel->{registers}, $table, !$opt{no_reuse}) if $wide;
     _constants_in_range($kernel, $module, \@instructions) unless $opt{template};
