@@ -117,7 +117,7 @@ def test_stall_counts_stand_still_while_operand_fetch_is_full(reads, still, stal
     assert turn == pytest.approx(max(stall + still, 4 * max(map(int, reads))), rel=0.01)
 
 
-# The last instruction of a loop. Of FFMA it is measured who goes on; of the others it is assumed (ledger, "A short grid").
+# The last instruction of a loop. Who goes on is measured for FFMA and assumed for the others (ledger, "A short grid").
 LAST = {"FFMA": {"d": 10, "a": 4, "b": 9, "c": 11}, "BRA": {}, "BAR.ARV": {"form": "II", "bar": 1, "cnt": 1024}}
 
 
