@@ -5,7 +5,7 @@ import io
 import json
 import os
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -185,16 +185,22 @@ def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "
 def read(source: str | os.PathLike[str] | bytes) -> Cubin:
     """Read a cubin from a path or from bytes. Raises CubinError naming what is wrong with a damaged file, OSError for
     one that cannot be read."""
+    return _parsed(*_content(source), _Reader.cubin)
+
+
+def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
+    """The bytes of a cubin, and what errors call it."""
     if isinstance(source, bytes):
-        return _read(source, "cubin")
+        return source, "cubin"
     if not isinstance(source, (str, os.PathLike)):
         raise CubinError(f"a cubin must be given as bytes or as a path (got {type(source).__name__})")
-    return _read(Path(source).read_bytes(), str(source))
+    return Path(source).read_bytes(), str(source)
 
 
-def _read(data: bytes, where: str) -> Cubin:
+def _parsed(data: bytes, where: str, part: Callable[["_Reader"], Any]) -> Any:
+    """A part of a file. Raises CubinError for a damaged one, whatever it was that met the damage."""
     try:
-        return _Reader(data, where).cubin()
+        return part(_Reader(data, where))
     except CubinError:
         raise
     except (ELFError, ConstructError, struct.error, ArithmeticError, AttributeError, LookupError, TypeError,
@@ -207,8 +213,7 @@ def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
     bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures and
     their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
     Raises CubinError for a damaged file."""
-    data, where = (source, "cubin") if isinstance(source, bytes) else (Path(source).read_bytes(), str(source))
-    return _Reader(data, where).interface()
+    return _parsed(*_content(source), _Reader.interface)
 
 
 @dataclass(frozen=True, slots=True)
