@@ -4,7 +4,8 @@ runtime/convergence.py)."""
 from llvmlite import ir
 
 from ..isa import PT, Instruction
-from ..isa.operands import barrier_kind
+from ..isa.operands import barrier_kind, number_and_count
+from ..isa.program import register_target
 from ..semantics.operands import pred
 from . import layout
 from .irkit import I32, PTR, at, c32, field, get, put
@@ -22,7 +23,7 @@ class ConvergenceLowering(Lowering):
         op, does = inst.opcode, inst.flow.does if inst.flow is not None else ""
         if does in ("jump", "call") and static_target(inst) is not None:
             self._branch(inst)
-        elif does in ("call", "pop"):
+        elif does in ("jump", "call", "pop"):
             self._scatter(inst)
         elif does == "end":
             self._exit(inst)
@@ -109,7 +110,7 @@ class ConvergenceLowering(Lowering):
         lanes = self._taken(inst)
         self._some(lanes, inst)
         op = inst["target"]
-        targets = self.t.add(self.t.reg(op.base), self.t.const("i32", op.value))
+        targets = self.t.add(self.t.reg(op.base), self.t.const("i32", register_target(inst)))
         self.b.call(self.t.declare("rt_scatter", _VOID, [PTR, VI32, I32]), [self.warp, targets, lanes])
         self._settle(inst)
 
@@ -165,8 +166,10 @@ class ConvergenceLowering(Lowering):
     def _barrier(self, inst: Instruction) -> None:
         b, t = self.b, self.t
         self._some(t.mask_bits, inst)
-        number = self._uniform(inst, "bar") if inst.operand("bar") is not None else c32(0)
+        number = self._uniform(inst, "bar")
         count = self._uniform(inst, "cnt") if inst.operand("cnt") is not None else c32(0)
+        if number_and_count(inst):
+            number, count = b.and_(number, c32(0xFFFF)), b.lshr(number, c32(16))
         t.check(b.call(t.declare("rt_check_barrier", I32, [PTR, I32, I32]), [self.ctx, number, count]))
         put(b, self.warp, WARP, "bar_id", number)
         put(b, self.warp, WARP, "bar_count", count)

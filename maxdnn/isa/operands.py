@@ -30,6 +30,12 @@ def barrier_kind(inst: Instruction) -> str:
     return inst.row.text.partition("{")[0].split(".")[1] if flow is not None and flow.does == "barrier" else ""
 
 
+def number_and_count(inst: Instruction) -> bool:
+    """Whether one register holds both, the count of threads in its upper half: as the one field prints twice."""
+    count = inst.operand("cnt")
+    return count is not None and count.type == inst["bar"].type == "gpr" and count.field.spec["lsb"] == inst["bar"].field.spec["lsb"]
+
+
 def waits_for_block(inst: Instruction) -> bool:
     """Whether it lets no thread past until others of the block have arrived."""
     return barrier_kind(inst) in ("SYNC", "RED")
