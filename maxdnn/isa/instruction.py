@@ -195,7 +195,7 @@ class Instruction:
 
     def _predicate_mask(self) -> set[int]:
         mask = self["b"]
-        bits = 0x7F if mask.type in ("gpr", "ugpr", "cbank") and mask.value != RZ else mask.value
+        bits = 0x7F if mask.type in ("gpr", "ugpr", "cbank", "cx") and mask.value != RZ else mask.value
         return {i for i in range(7) if bits >> i & 1}
 
     def _of_flags(self, name: str) -> bool:

@@ -79,8 +79,8 @@ extern "C" __global__ void k(int *out, int number, int count)
 
 CONVERSIONS = """
 __constant__ float few[4] = {1.5f, -2.25f, 3e10f, 1e-40f};
-extern "C" __global__ void k(double *out, float *single, float f, unsigned long long wide, unsigned word, long long minus,
-                             int small)
+extern "C" __global__ void k(double *out, float *single, float f, unsigned long long wide, unsigned word,
+                             long long minus, int small)
 {
     out[0] = f;
     out[1] = few[blockIdx.x + 1];
@@ -134,7 +134,8 @@ def test_a_jump_table_goes_where_its_words_say(arch: str) -> None:
 @pytest.mark.parametrize("values", [1, 3, 1 << 32])
 def test_lanes_that_hold_the_same_find_each_other(arch: str, values: int) -> None:
     x = np.random.default_rng(values).integers(0, values, 2 * LANES, np.uint32)
-    _, out = _run(_kernel(MATCH, arch, "MATCH.ANY", "MATCH.ANY.U64", "MATCH.ALL"), LANES, [x, np.zeros(160, np.uint64)])
+    image = _kernel(MATCH, arch, "MATCH.ANY", "MATCH.ANY.U64", "MATCH.ALL")
+    _, out = _run(image, LANES, [x, np.zeros(160, np.uint64)])
     narrow, wide = x[:LANES], [(int(a), int(b) & 1) for a, b in zip(x[:LANES], x[LANES:], strict=True)]
     for i in range(LANES):
         assert out[i] == sum(1 << j for j in range(LANES) if narrow[j] == narrow[i])
@@ -159,10 +160,11 @@ def test_barriers_are_named_and_counted_by_registers(arch: str) -> None:
 def test_uniform_registers_and_constants_are_converted(arch: str) -> None:
     wide, word, minus, small = 0xFEDCBA9876543210, 0xFFFFFF81, -0x123456789ABCDEF, 0x7FFF8765
     image = _kernel(CONVERSIONS, arch, "F2F.F64.F32", "I2F.U64.RP", "I2F.F64.U64")
-    out, single = _run(image, 1, [np.zeros(7), np.zeros(6, np.float32)], np.float32(-0.1), np.uint64(wide), np.uint32(word),
-                       np.int64(minus), np.int32(small))
+    out, single = _run(image, 1, [np.zeros(7), np.zeros(6, np.float32)], np.float32(-0.1), np.uint64(wide),
+                       np.uint32(word), np.int64(minus), np.int32(small))
     few = np.array([1.5, -2.25, 3e10, 1e-40], np.float32)
-    np.testing.assert_array_equal(out, [np.float64(np.float32(-0.1)), few[1], float(wide), float(minus), word, -0x789B, 0x87])
+    wanted = [np.float64(np.float32(-0.1)), few[1], float(wide), float(minus), word, -0x789B, 0x87]
+    np.testing.assert_array_equal(out, wanted)
     up, down = np.float32(wide), np.float32(wide)
     up = up if int(up) >= wide else np.nextafter(up, np.float32(np.inf))
     down = down if int(down) <= wide else np.nextafter(down, np.float32(0))

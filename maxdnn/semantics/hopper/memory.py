@@ -16,7 +16,7 @@ def _near(m: Machine, op: Operand) -> V:
         if op.part:
             base = m.shl(base, m.const("i32", {"X4": 2, "X8": 3, "X16": 4}[op.part]))
         total = m.add(base, total)
-    if op.ubase != URZ:
+    if op.ubase != URZ and "desc" not in op.field.spec:
         total = m.add(total, m.reg(UNIFORM + op.ubase))
     return total
 
@@ -60,7 +60,7 @@ def load_constant(m: Machine, i: Instruction) -> None:
     if words(i) & {"IL", "IS", "ISL"}:
         m.unsupported("an index that names a bank, too")
         return
-    if op.type == "cx" or ("bank_lsb" not in op.field.spec and "bank" not in op.field.spec):
+    if not {"bank", "bank_lsb"} & op.field.spec.keys():
         m.unsupported(NAMED_BANK)
         return
     if op.ubase != URZ:
