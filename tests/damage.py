@@ -1,5 +1,5 @@
-"""Damages cubins: `spoil` changes bits, bytes, headers, counts, symbols, relocations, attributes or code of a file, cuts
-it, or exchanges sections. The same file for the same arguments."""
+"""Damages cubins: `spoil` changes bits, bytes, headers, counts, symbols, relocations, attributes or code of a file,
+cuts it, or exchanges sections. The same file for the same arguments."""
 
 import random
 import struct
@@ -110,8 +110,8 @@ class _File:
         self.data[start:start + size] = bytes([self.rng.choice([0, 0xFF])]) * size
 
 
-KINDS = ("bits", "header", "sections", "symbols", "relocations", "attributes", "code", "code", "constants", "cut", "swap",
-         "copy", "blank")
+KINDS = ("bits", "header", "sections", "symbols", "relocations", "attributes", "code", "code", "constants", "cut",
+         "swap", "copy", "blank")
 
 
 def spoil(original: bytes, seed: int) -> tuple[bytes, str]:

@@ -1,8 +1,8 @@
 """Runs console commands and calls of the API on damaged files, in forked workers: what they do to their process is part
 of the answer.
 
-An outcome is "0", "1" or "2" (the exit status; of a call 0, or 1 for an error of this library), or what is wrong: a signal,
-a traceback, an error without a line of its own, no end, more memory than the file can ask for."""
+An outcome is "0", "1" or "2" (the exit status; of a call 0, or 1 for an error of this library), or what is wrong: a
+signal, a traceback, an error without a line of its own, no end, more memory than the file can ask for."""
 
 import contextlib
 import io

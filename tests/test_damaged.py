@@ -1,5 +1,5 @@
-"""Damaged cubins of sm_52 and sm_90 through every command that takes one and through the API: an error of this library or
-a result, never a signal, a traceback, no end or the machine's memory.
+"""Damaged cubins of sm_52 and sm_90 through every command that takes one and through the API: an error of this library
+or a result, never a signal, a traceback, no end or the machine's memory.
 
 MAXDNN_DAMAGED sets how many are tried of each architecture (1000 for the full length)."""
 
@@ -16,7 +16,7 @@ from tests import damage, damaged, oracles
 COUNT = int(os.environ.get("MAXDNN_DAMAGED", "13"))
 EACH = 40  # files a worker
 BUDGET = 20_000
-# Shared and local memory, a barrier, a divergent loop, atomics, a call, a switch, constants and variables with addresses.
+# Shared and local memory, a barrier, a divergent loop, atomics, a call, a switch, constants, variables by address.
 SOURCE = r"""
 __constant__ int table[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 __device__ int place[4] = {7, 5, 3, 1}, unset[4];

@@ -1,14 +1,15 @@
 #!/usr/bin/env python
-"""Run the random C programs of tests/corpus/cprogram.py: on the virtual GPU, or translated to PTX on this machine's GPU.
+"""Run the random C programs of tests/corpus/cprogram.py: on the virtual GPU, or translated to PTX on a real one.
 
     python tools/random_programs.py check --count 500 [--arch sm_90]       compiled for it, on the virtual GPU
     python tools/random_programs.py check --count 200 --back               translations, compiled for it by ptxas
     python tools/random_programs.py make --count 300 --out BUNDLE.npz      where g++, NVRTC 12 and this library are
     python tools/random_programs.py run BUNDLE.npz                         where the GPU is: needs NumPy and its driver
 
-`check` compiles every program by g++, for what it means, and by NVRTC for `--arch`, or for sm_52, translates that to PTX
-and compiles it for `--arch` by ptxas (`--back`), and compares every word the programs write. `make` compiles every program by g++, for what it means, and by NVRTC for sm_52, and translates the cubin as the library
-does for a GPU that cannot run it. `run` lets the driver compile the PTX and compares every word the programs write.
+`check` and `make` compile every program by g++, for what it means. `check` compiles it by NVRTC for `--arch`, or for
+sm_52, translates that to PTX and compiles it for `--arch` by ptxas (`--back`), and runs it. `make` compiles it by NVRTC
+for sm_52 and translates the cubin as the library does for a GPU that cannot run it; `run` lets the driver compile the
+PTX and runs it. Every word the programs write is compared.
 """
 
 from __future__ import annotations
