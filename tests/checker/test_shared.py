@@ -83,6 +83,13 @@ def test_a_kernel_of_unknown_block_size_is_not_judged() -> None:
     assert any("block size" in w.message for w in report.warnings)
 
 
+def test_a_block_larger_than_any_gpus_is_not_judged() -> None:
+    """As damaged files declare; laying out its threads would take all memory."""
+    kernel = dataclasses.replace(compiled(LOOP % ""), reqntid=None, maxntid=(64, 1 << 31, 1))
+    assert any("no GPU has blocks" in w.message for w in check_hazards(kernel).warnings)
+    assert kernel.most_threads == 1024
+
+
 def without_barrier(kernel: CubinKernel, i: int) -> CubinKernel:
     """The kernel with one instruction replaced by a NOP of the same control code."""
     address, size = kernel.instructions[i].address, kernel.addressing.word

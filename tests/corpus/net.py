@@ -93,7 +93,7 @@ def compiled_back(seeds: Sequence[int], arch: str = "sm_90") -> tuple[bytes, dic
 
 def on_device(gpu: Any, cubin: bytes, seeds: Sequence[int], shared: Mapping[int, int] | None = None,
               ) -> dict[int, Array | str]:
-    """What every program writes on a device (maxdnn.runtime.devices.protocol); the error's words where it fails. `shared`: the
+    """What every program writes on a device (runtime.devices.protocol); the error's words where it fails. `shared`: the
     shared memory of each program, where `cubin` is of a translation (`compiled_back`)."""
     module = gpu.load(cubin)
     words, out = gpu.alloc(16 * THREADS * BLOCKS), gpu.alloc(4 * WORDS)
