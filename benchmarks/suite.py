@@ -139,7 +139,7 @@ class Suite:
         found = {}
         for family in registry.FAMILIES:
             if problem.kind in family.kinds and family.refuses(problem) is None:
-                for candidate in family.candidates(problem):
+                for candidate in family.candidates(problem, self.device.chip):
                     try:
                         made = choose(problem, self.device.chip, candidate)
                     except maxdnn.ShapeError:

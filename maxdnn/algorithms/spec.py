@@ -7,6 +7,7 @@ import numpy as np
 
 from ..build.interface import KernelSpec
 from ..errors import ShapeError
+from ..planning.cost import Chip
 from ..planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value
 from ..problem.problem import Problem
 
@@ -20,16 +21,16 @@ class Family:
 
     `kernels`: its own; a plan may use those of other families too. `kinds`: of the problems it may serve. `refuses`:
     for a problem of those kinds, what of it is not served, in words; None if all is. `candidates`: a plan, made when
-    called, for each way to serve a problem, by the name a user may ask for; making one may raise ShapeError, for a
-    limit. `contract`: what a launch of one of the kernels does to memory, in NumPy by the kernel's documentation alone,
-    with the scalars of a call: tests hold plans and kernels to it."""
+    called, for each way to serve a problem on a chip, by the name a user may ask for; making one may raise ShapeError,
+    for a limit. `contract`: what a launch of one of the kernels does to memory, in NumPy by the kernel's documentation
+    alone, with the scalars of a call: tests hold plans and kernels to it."""
 
     name: str
     kernels: tuple[KernelSpec, ...]
     contract: Callable[[Launch, Memory, Mapping[str, float]], None]
     kinds: tuple[str, ...] = ()
     refuses: Callable[[Problem], str | None] = lambda problem: None
-    candidates: Callable[[Problem], Candidates] = lambda problem: {}
+    candidates: Callable[[Problem, Chip], Candidates] = lambda problem, chip: {}
 
 
 @dataclass(frozen=True)

@@ -151,14 +151,15 @@ def _plan(args: argparse.Namespace) -> Any:
         raise ShapeError(f"--algorithm must be one of auto, {', '.join(families)} (got {args.algorithm!r})")
     problem = {"forward": forward, "data": data, "filters": filters}[args.direction](layer(args.what),
                                                                                      layout=args.layout)
+    chip = preset(args.machine)
     kernel, some = None if args.kernel == "best" else args.kernel, FAMILIES
     if args.algorithm != "auto":
         some = (families[args.algorithm],)
-        names = list(some[0].candidates(problem)) if some[0].refuses(problem) is None else []
+        names = list(some[0].candidates(problem, chip)) if some[0].refuses(problem) is None else []
         if kernel is not None and names and kernel not in names:
             raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
                              f"(got {kernel!r})")
-    return choose(problem, preset(args.machine), kernel, families=some)
+    return choose(problem, chip, kernel, families=some)
 
 
 def _launch(args: argparse.Namespace, machine: Any,

@@ -7,6 +7,9 @@ MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
 
 SCHEDULERS = 4  # of an SM, each one issue slot a clock
+DRAM_PEAK = 2431 / 1697
+"""The nominal rate of an H200's DRAM (4.8 TB/s at 1.98 GHz) to what streams reach there, `dram_bytes_per_clock`."""
+
 TRANSLATED = 0.73
 """Of the issue slots, what translations of sums of products use: the mean of the paper's ten layers on an H200 (0.67 to
 0.80). The vendor's compiler orders them, and leaves conflicts of register banks."""
@@ -26,6 +29,11 @@ class Chip:
     memory: int = 0
     driver: str = ""
     arch: str = ""
+
+    @property
+    def dram_peak(self) -> float:
+        """Bytes a clock that DRAM takes of writes which many CTAs end with."""
+        return self.dram_bytes_per_clock * DRAM_PEAK
 
 
 @dataclass(frozen=True, slots=True)

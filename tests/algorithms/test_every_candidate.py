@@ -107,7 +107,7 @@ def walk(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
 def names(problem: Problem) -> list[str]:
     """Of all candidates."""
     return [name for family in registry.FAMILIES if problem.kind in family.kinds and family.refuses(problem) is None
-            for name in family.candidates(problem)]
+            for name in family.candidates(problem, preset())]
 
 
 def some(rng: random.Random, every: list[str], most: int) -> list[str]:

@@ -89,7 +89,7 @@ def served(shape, layout, **asked):
     problem = forward(shape, layout=layout, bias=asked["bias"], reads_out=asked["beta"] != 0,
                       activation=asked["activation"])
     return [name for family in registry.FAMILIES if "forward" in family.kinds and family.refuses(problem) is None
-            for name in family.candidates(problem)]
+            for name in family.candidates(problem, preset())]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -142,7 +142,7 @@ CORNERS = {
 def test_corners(name, layout):
     rng = random.Random(name)
     check(CORNERS[name], layout, rng, bias=True, activation="relu")
-    for kernel in implicit_gemm.candidates(forward(CORNERS[name], layout=layout)):
+    for kernel in implicit_gemm.candidates(forward(CORNERS[name], layout=layout), preset()):
         if "_split" not in kernel or kernel.endswith("_split2"):
             check(CORNERS[name], layout, rng, kernel=kernel, bias=True, activation="relu")
 
@@ -219,7 +219,7 @@ def test_filters_of_one_tap_are_matrix_products(layout):
     shape = ConvShape(4, 20, 6, 6, 72, 1, 1)
     for asked in (dict(bias=False, activation=None, beta=0.5), dict(bias=True, activation="relu", beta=0.0)):
         names = list(pointwise.candidates(forward(shape, layout=layout, bias=asked["bias"],
-                                                  activation=asked["activation"])))
+                                                  activation=asked["activation"]), preset()))
         assert all(asked["beta"] or "_split" in name or "sm90" in name for name in names)
         for name in names:
             assert check(shape, layout, rng, kernel=name, **asked).family == "pointwise"

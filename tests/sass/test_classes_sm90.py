@@ -44,7 +44,7 @@ def random_problem(rng: np.random.Generator):
 def test_random_gradients_are_right_and_write_nothing_else(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem, spec = random_problem(rng), KERNELS[seed % len(KERNELS)]
-    names = [name for name in dgrad_strided_sm90.candidates(problem) if name.split("_split")[0] == spec.name]
+    names = [name for name in dgrad_strided_sm90.candidates(problem, preset()) if name.split("_split")[0] == spec.name]
     plan = choose(problem, preset(), str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)
@@ -62,7 +62,7 @@ def test_gradients_of_pixels_with_and_without_taps_against_float64(kernel: str) 
 def test_first_layers_compute_blocks_of_pixels_by_machine_code() -> None:
     for shape in (ConvShape(2, 3, 19, 21, 16, 5, 5, 2, 1), ConvShape(2, 3, 9, 9, 16, 3, 3, 1, 1)):
         problem = data(shape, layout="NCHW")
-        names = [name for name in few_channels.candidates(problem) if "sm90_classes_K64" in name]
+        names = [name for name in few_channels.candidates(problem, preset()) if "sm90_classes_K64" in name]
         assert names[-1] == f"{names[-2]}_split2"
         for name in names[-2:]:
             made = against_float64(shape, "NCHW", "data", random.Random(1), kernel=name)

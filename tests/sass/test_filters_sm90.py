@@ -36,7 +36,7 @@ def random_problem(number: int):
         shape, layout, beta = draw(rng), rng.choice(("CHWN", "NCHW")), rng.choice([0.0, 0.0, -1.5])
         problem = filters(shape, layout=layout, reads_out=beta != 0)
         found = families_of([name for family in (texels, wgrad_nchw) if family.FAMILY.refuses(problem) is None
-                             for name in family.candidates(problem)])
+                             for name in family.candidates(problem, preset())])
         if spec.name in found and shape.flops < 2e7:
             return shape, layout, beta, rng.choice(found[spec.name]), rng
 
@@ -57,7 +57,7 @@ def test_corners(name) -> None:
         if family.FAMILY.refuses(problem):
             assert "padding of filters 17x18 of more than 16" in family.FAMILY.refuses(problem)
             continue
-        names = [x for x in family.candidates(problem) if x.startswith("sm90_")]
+        names = [x for x in family.candidates(problem, preset()) if x.startswith("sm90_")]
         check(CORNERS[name], layout, "filters", rng, kernel=rng.choice(names))
 
 

@@ -38,7 +38,7 @@ def test_random_layers_and_gradients_are_right_and_write_nothing_else(seed: int)
     rng = np.random.default_rng(seed)
     spec = SPECS[seed % len(SPECS)]
     problem = random_problem(rng, spec.layout)
-    names = [name for name in pointwise.candidates(problem) if name.split("_split")[0] == spec.name]
+    names = [name for name in pointwise.candidates(problem, preset()) if name.split("_split")[0] == spec.name]
     plan = choose(problem, preset(), names[0] if seed % 3 else str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host())

@@ -30,4 +30,5 @@ def contract(launch, memory, scalars):
     memory["y"][:] = np.float32(scalars["factor"]) * seen(memory, launch.values["x"])
 
 
-FAMILY = Family("scale", (SCALE,), contract, ("scale",), candidates=lambda asked: {SCALE.name: lambda: _plan(asked)})
+FAMILY = Family("scale", (SCALE,), contract, ("scale",),
+                candidates=lambda asked, chip: {SCALE.name: lambda: _plan(asked)})

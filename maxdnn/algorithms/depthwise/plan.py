@@ -10,7 +10,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape
@@ -88,7 +88,7 @@ def refuses(problem: Problem) -> str | None:
     return few(problem) or refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     """The unrolled kernels that serve all of it, else the one with loops, which is slower everywhere."""
     found = [spec for spec in KERNELS
              if all(spec.serves(x, problem.layout == "CHWN") for x in correlations(problem))]

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ...build.interface import KernelSpec
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value, make
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape
@@ -67,7 +67,7 @@ def refuses(problem: Problem) -> str | None:
     return few(problem) or refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     rounds = -(-_items(s) // THREADS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
@@ -45,17 +45,18 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     """Blocks of as many pixels as the channels leave room for."""
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     for block in ((s.str_h * i, s.str_w * j) for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)):
         if 1 < block[0] * block[1] <= MOST // s.C:
             inner = _inner(problem, block, "data")
-            serving = {} if refuses_classes(inner) else dict(dgrad_strided.candidates(inner))
+            serving = {} if refuses_classes(inner) else dict(dgrad_strided.candidates(inner, chip))
             if not dgrad_strided_sm90.refuses(inner):
-                serving |= dgrad_strided_sm90.candidates(inner)
-            for name, make_inner in (serving or implicit_gemm.candidates(_inner(problem, block, "forward"))).items():
+                serving |= dgrad_strided_sm90.candidates(inner, chip)
+            serving = serving or dict(implicit_gemm.candidates(_inner(problem, block, "forward"), chip))
+            for name, make_inner in serving.items():
                 if "_split" not in name or (name.startswith("sm90_") and name.endswith("_split2")):
                     found[f"blocks_{block[0]}x{block[1]}_{name}"] = partial(_plan, problem, block, make_inner)
     return found

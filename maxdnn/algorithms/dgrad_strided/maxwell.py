@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import SCHEDULERS, Work
+from ...planning.cost import SCHEDULERS, Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import (
@@ -61,7 +61,7 @@ KERNELS = (_kernel((64, 64), (537, 618), 645, (800, 1400)),
            _kernel((128, 128), (527, 605), 611, (1049, 2400)))
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     s = correlations(problem)[0]
     eights = s.C // s.groups // EIGHT
     return {split_name(spec, splits): partial(_plan, problem, spec, splits)

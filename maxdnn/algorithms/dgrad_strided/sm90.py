@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Problem
 from ..common.correlation import EIGHT, Correlation, correlations, maps_of
@@ -48,7 +49,7 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     s = correlations(problem)[0]
     eights = s.C // s.groups // EIGHT
     found: dict[str, Callable[[], Plan]] = {}

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ...build.interface import KernelSpec
-from ...planning.cost import SCHEDULERS, Work
+from ...planning.cost import SCHEDULERS, Chip, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ProductShape
@@ -25,7 +25,6 @@ MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of C in 32 bits
 _VECTORS = 4  # flag of the kernels: rows of C begin at multiples of 16 bytes
 _TRANSLATED_RESIDENT = {64: 6, 128: 2}  # blocks: ptxas 12.9 takes 142 registers for sm_90, so a scheduler holds 3 warps
 _WARPS = 16  # of an SM at a time: the kernels have 128 registers
-_SMS, _DRAM = 132, 2431  # of an H200, whose tails are cut: multiprocessors, bytes of memory a clock
 _SECOND_LAUNCH = 15000  # clocks on an H200: a call of two launches takes the host 7.8 us more than one of one
 _TRANSLATED_RUN = {128: 1600, 64: 800}
 # by tile: slots of a warp of a translation for each further run, timed on an H200 beside the same sums in slices
@@ -146,15 +145,15 @@ class Tail:
     share: int
 
 
-def _tail(spec: ProductKernel, s: ProductShape) -> Tail | None:
+def _tail(spec: ProductKernel, s: ProductShape, chip: Chip) -> Tail | None:
     """The parts that end first, for the rows of tiles behind the last whole wave of blocks of one matrix; None if all
     waves are whole, if there is but one, or if a row is longer than one."""
     across, rows = -(-s.N // spec.tile), -(-s.M // spec.rows)
-    groups, slots = -(-s.K // GROUP), _SMS * (spec.warps * 32 // spec.threads)
+    groups, slots = -(-s.K // GROUP), chip.sms * (spec.warps * 32 // spec.threads)
     tail = -(-(across * rows % slots) // across)
     if s.batch > 1 or not tail or across * rows <= slots or across > slots:
         return None
-    wave = slots / _SMS * spec.threads / 32 / SCHEDULERS * spec.slots[0] * groups  # clocks
+    wave = slots / chip.sms * spec.threads / 32 / SCHEDULERS * spec.slots[0] * groups  # clocks
     tiles, begun = tail * across, (rows - tail) * across % slots
 
     def ends(one: Tail) -> float:
@@ -163,7 +162,7 @@ def _tail(spec: ProductKernel, s: ProductShape) -> Tail | None:
         for length, count in ((one.first, tiles), (one.share, tiles * (one.parts - 1))):
             for _ in range(count):
                 heapq.heapreplace(free, free[0] + length / groups + _PART_CLOCKS / wave)
-        return max(free) + FLOAT_BYTES * (2 * one.parts + 1) * tiles * spec.tile**2 / _DRAM / wave
+        return max(free) + FLOAT_BYTES * (2 * one.parts + 1) * tiles * spec.tile**2 / chip.dram_peak / wave
 
     return min(_tails(tail, groups), key=ends, default=None)
 
@@ -177,16 +176,16 @@ def _tails(rows: int, groups: int) -> Iterator[Tail]:
                 yield Tail(rows, parts, first, share)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     for spec in (*KERNELS, *NATIVE):
         if spec.layout == problem.layout:
             for splits in spec.splits(problem.shape.K):
-                found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+                found[split_name(spec, splits)] = partial(_plan, problem, chip, spec, splits)
             if spec.tile == 128 and spec.arch:
-                tail = _tail(spec, _stacked(problem))
+                tail = _tail(spec, _stacked(problem), chip)
                 if tail is not None:
-                    found[f"{spec.name}_tail{tail.parts}"] = partial(_plan, problem, spec, 1, tail)
+                    found[f"{spec.name}_tail{tail.parts}"] = partial(_plan, problem, chip, spec, 1, tail)
     return found
 
 
@@ -198,7 +197,7 @@ def _stacked(problem: Problem) -> ProductShape:
     return s
 
 
-def _plan(problem: Problem, spec: ProductKernel, splits: int, tail: Tail | None = None) -> Plan:
+def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: Tail | None = None) -> Plan:
     s: ProductShape = problem.shape
     a, b, out = (problem.operand(role) for role in ("a", "b", "out"))
     shape = _stacked(problem)
@@ -212,27 +211,27 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int, tail: Tail | None 
     vectors = out.alignment >= Alignment.VECTOR and s.N % TEXEL_FLOATS == 0
     result, ending = Matrices("out", s.N, m * s.N), fused(problem, 0)
     if tail is not None:
-        return _plan_with_tail(problem, spec, tail, matrices_a, matrices_b, vectors, regions, before)
+        return _plan_with_tail(problem, chip, spec, tail, matrices_a, matrices_b, vectors, regions, before)
     if splits == 1:
         launches = multiply(spec, shape, matrices_a, matrices_b, result, vectors=vectors, ending=ending)
         return make(problem, "product", spec, (*before, *launches), regions)
     regions["parts"] = FLOAT_BYTES * splits * size
     launches = multiply(spec, shape, matrices_a, matrices_b, Matrices("parts", s.N, m * s.N), splits=splits,
                         vectors=s.N % TEXEL_FLOATS == 0)
-    adding = _behind(reduce("parts", "out", splits, size, (size, 1, 1), 1, ending), regions["parts"])
+    adding = _behind(reduce("parts", "out", splits, size, (size, 1, 1), 1, ending), regions["parts"], chip)
     why = (f"the sums of {s.K} products are split {splits} ways: {-(-m // spec.rows) * -(-s.N // spec.tile) * batch} "
            "tiles do not fill the chip; the parts are added in a fixed order")
     return make(problem, "product", spec, (*before, *launches, adding), regions, (why,))
 
 
-def _behind(adding: Launch, nbytes: int) -> Launch:
+def _behind(adding: Launch, nbytes: int, chip: Chip) -> Launch:
     """The sum of parts of so many bytes, with what an H200 takes until it has begun: they are written by many blocks at
     a time, when these end."""
-    return replace(adding, work=replace(adding.work, translated_ends=_SECOND_LAUNCH + nbytes / _DRAM))
+    return replace(adding, work=replace(adding.work, translated_ends=_SECOND_LAUNCH + nbytes / chip.dram_peak))
 
 
-def _plan_with_tail(problem: Problem, spec: ProductKernel, tail: Tail, a: Matrices, b: Matrices, vectors: bool,
-                    regions: dict[str, int], before: list[Launch]) -> Plan:
+def _plan_with_tail(problem: Problem, chip: Chip, spec: ProductKernel, tail: Tail, a: Matrices, b: Matrices,
+                    vectors: bool, regions: dict[str, int], before: list[Launch]) -> Plan:
     shape = _stacked(problem)
     first = (-(-shape.M // spec.tile) - tail.rows) * spec.tile * shape.N
     size = shape.M * shape.N - first
@@ -243,7 +242,7 @@ def _plan_with_tail(problem: Problem, spec: ProductKernel, tail: Tail, a: Matric
     launches = multiply(spec, shape, a, b, Matrices("out", shape.N, shape.M * shape.N), vectors=vectors,
                         ending=fused(problem, 0), tail=tail)
     adding = _behind(reduce("parts", Part("out", FLOAT_BYTES * first), tail.parts, size, (size, 1, 1), 1,
-                            fused(problem, 0)), regions["parts"])
+                            fused(problem, 0)), regions["parts"], chip)
     why = (f"the sums of the last {tail.rows} rows of tiles, which do not fill the chip, are split {tail.parts} ways; "
            "the parts are added in a fixed order")
     return make(problem, "product", spec, (*before, *launches, adding), regions, (why,))

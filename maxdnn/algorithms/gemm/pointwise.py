@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...errors import ShapeError
+from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Plan, make
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
@@ -31,7 +32,7 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     shape, layout = _product(problem)
     plain = not problem.activation and "bias" not in problem.roles

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from ...errors import ShapeError
+from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, as_they_lie, correlations, maps_of, refuses_classes, turned
@@ -61,7 +62,7 @@ def _most_taps(problem: Problem) -> int:
     return max(max(x.R, x.S) for x in correlations(problem))
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     steps = _steps(problem)
     for spec in KERNELS:

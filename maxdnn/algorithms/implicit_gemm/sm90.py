@@ -34,7 +34,6 @@ _RECORD = np.dtype([("map", "<u4"), ("filter", "<u4"), ("tap", "<u4"), ("nothing
 _ELEMENTS = np.dtype([("places", "<u4", (GROUP, 2)), ("filter", "<u4"), ("nothing", "<u4")])
 _HAD = 0x80000000  # in place of a tap: the record before has this element
 _REACH = 2**32  # bytes: maps and filters are counted in 32 bits
-_SMS = 132  # of the chips there are: what tails are cut for
 _MOST_PARTS = 16
 _TURN = 8000  # clocks at the ends of a wave of blocks, which all begin and store at once: timed on an H200
 _ALONE = 0.86  # slots that a scheduler with one warp issues in a clock, likewise
@@ -101,7 +100,7 @@ def refuses(problem: Problem) -> str | None:
     return next((f"{o.role} that are not C-contiguous" for o in problem.operands if o.strides and o is not maps), None)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     found = {}
     s = correlations(problem)[0]
     for spec in KERNELS:
@@ -111,7 +110,7 @@ def candidates(problem: Problem) -> Candidates:
         for parts in SPLITS[1:] if s.groups == 1 else ():
             if _divides(s, parts):
                 found[split_name(spec, parts)] = partial(_plan, problem, spec, Tail(s.N, parts))
-        tail = _tail(s, spec)
+        tail = _tail(s, spec, chip)
         if tail.images and problem.layout == "NCHW":
             found[f"{spec.name}_tail"] = partial(_plan, problem, spec, tail)
     return found
@@ -133,9 +132,9 @@ def _divides(s: Correlation, parts: int) -> bool:
     return -(-_iterations(s) // parts) * (parts - 1) < _iterations(s)
 
 
-def _tail(s: Correlation, spec: NativeKernel) -> Tail:
+def _tail(s: Correlation, spec: NativeKernel, chip: Chip) -> Tail:
     """The images behind the last whole wave of blocks, in as many parts as make them fill waves best."""
-    slots, pixels = _SMS * spec.resident, s.P * s.Q
+    slots, pixels = chip.sms * spec.resident, s.P * s.Q
     filters = -(-s.K // s.groups // spec.tile[1])
     waves = -(-s.N * pixels // TILE) * filters // slots
     images = s.N - waves * slots // filters * TILE // pixels

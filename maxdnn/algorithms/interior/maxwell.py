@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, as_they_lie, correlations, maps_of, turned
@@ -42,7 +42,7 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     return {spec.name: partial(_plan, problem, spec) for spec in KERNELS}
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
@@ -40,7 +40,6 @@ _MOST_ELEMENTS = 1024  # of a pixel: shared memory
 _REACH = 2**32  # bytes: maps and filters are counted in 32 bits
 _VECTORS = 4  # flag of the kernels
 _PART = 0x10000  # of the third word of a pixel
-_SMS = 132  # of the chips there are: what tails are cut for
 _MOST_PARTS = 16
 
 _DOC = """Forward convolution of one output pixel for 128 images a block: see taps.inc. Grid: x = tiles of filters,
@@ -94,22 +93,22 @@ class Tail:
     parts: int = 1
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     found = {}
     every = correlations(problem)
     s = every[0]
     for spec in KERNELS:
         if spec.elements == bool(s.C // s.groups % GROUP):
             found[spec.name] = partial(_plan, problem, spec, Tail())
-            tail = _tail(s, spec)
+            tail = _tail(s, spec, chip)
             if len(every) == 1 and tail.parts > 1:
                 found[split_name(spec, tail.parts)] = partial(_plan, problem, spec, tail)
     return found
 
 
-def _tail(s: Correlation, spec: NativeKernel) -> Tail:
+def _tail(s: Correlation, spec: NativeKernel, chip: Chip) -> Tail:
     """The pixels behind the last whole wave of blocks, in as many parts as make them fill waves best."""
-    (tile_n, tile_k), slots = spec.tile, _SMS * spec.resident
+    (tile_n, tile_k), slots = spec.tile, chip.sms * spec.resident
     blocks = -(-s.N // tile_n) * -(-s.K // s.groups // tile_k)
     pixels = -(-(s.P * s.Q * blocks % slots) // blocks)
     rows, columns = inside(s)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value, make
 from ...problem.problem import Problem
 from ..spec import Candidates, Family, Memory, fused, refuses_strided, seen
@@ -20,7 +20,7 @@ SUM = KernelSpec("ssum", "sum.sass", """Sums of runs of floats, of some of the r
 y = parts.""")
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     return {SUM.name: lambda: _plan(problem)}
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape
@@ -85,7 +85,7 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     return {spec.name: partial(_plan, problem, spec) for spec in KERNELS}
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
@@ -29,7 +29,6 @@ MAX_ELEMENTS = 2**32 - 1  # the kernels count elements of an array in 32 bits
 MAX_SIDE = 65535  # of maps and of what taps reach: the kernels multiply 16 bits
 MAX_BLOCKS = 32768  # the kernel's division by a multiplication is exact up to here
 VECTORS = 4  # flag of the kernels: rows of the result begin at multiples of 16 bytes
-_SMS = 132  # of the chips that have machine code
 _ALONE = 1400  # clocks of an iteration of a block that has an SM for itself, as of products, timed on an H200
 _PACE = 0.95  # slots that a scheduler of a filled SM issues in a clock, as of convolutions, timed on an H200
 _LATENCY = 4000  # clocks of a block alone that are no issue slot: divisions, first fetches, last stores
@@ -78,7 +77,7 @@ NATIVE = tuple(native_kernel("filters", *row, _DOC) for row in (
 """For compute capability 9.0 alone: operands by address instead of textures."""
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     """Of the kernels whose results lie as the filters do, and of those for few channels or filters."""
     groups, s = _terms(problem).groups, problem.shape
     found: dict[str, Callable[[], Plan]] = {}
@@ -86,17 +85,17 @@ def candidates(problem: Problem) -> Candidates:
         turned = spec.layout != problem.layout
         if turned and (spec in KERNELS or spec.tile[0] == spec.tile[1] or problem.reads_out):
             continue
-        for splits in splits_of(spec, s, groups):
+        for splits in splits_of(spec, s, groups, chip):
             found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 
-def splits_of(spec: FiltersKernel, s: ConvShape, groups: int) -> Iterator[int]:
+def splits_of(spec: FiltersKernel, s: ConvShape, groups: int, chip: Chip) -> Iterator[int]:
     """Those of which the estimate takes one; with machine code those, too, that make whole waves of blocks."""
     wanted = set(SPLITS)
     if spec.resident:
         tiles = -(-s.patch // spec.tile[0]) * -(-(s.K // s.groups) // spec.tile[1]) * s.groups
-        waves = (_SMS * spec.resident * count // tiles for count in range(1, 5))
+        waves = (chip.sms * spec.resident * count // tiles for count in range(1, 5))
         wanted.update(splits for splits in waves if 0 < splits <= SPLITS[-1])
     for splits in sorted(wanted):
         share = -(-groups // splits)

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape
@@ -41,12 +42,12 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     s: ConvShape = problem.shape
     groups = -(-s.N * s.P * s.Q // GROUP)
     return {split_name(spec, splits): partial(_plan, problem, spec, splits)
             for spec in (PLAIN if s.padding == (0, 0) else BORDERED)
-            if spec.layout == problem.layout or not problem.reads_out for splits in splits_of(spec, s, groups)}
+            if spec.layout == problem.layout or not problem.reads_out for splits in splits_of(spec, s, groups, chip)}
 
 
 def _plan(problem: Problem, spec: FiltersKernel, splits: int) -> Plan:

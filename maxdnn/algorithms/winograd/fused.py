@@ -14,7 +14,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import LAYOUTS, Alignment, Problem
 from ..common.correlation import correlations, maps_of
@@ -73,7 +73,7 @@ def refuses(problem: Problem) -> str | None:
     return f"{s.C} channels, more than the {POINTS.most} summed at once" if POINTS.most < s.C else None
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     return {"winograd_2x2_3x3_fused": partial(_plan, problem)}
 
 

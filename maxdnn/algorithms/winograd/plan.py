@@ -14,7 +14,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import SCHEDULERS, Work
+from ...planning.cost import SCHEDULERS, Chip, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import LAYOUTS, Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
@@ -100,7 +100,7 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...errors import ShapeError
+from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, make
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
@@ -33,7 +34,7 @@ def refuses(problem: Problem) -> str | None:
     return refuses_strided(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     for points, backward in _WAYS:
