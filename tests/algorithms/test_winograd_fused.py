@@ -187,7 +187,7 @@ def test_what_it_does_not_serve(kind):
         assert winograd_fused.FAMILY.refuses(kind(shape)) == words
 
 
-H200 = Chip("an H200", 132, 2431.5, native=False, arch="sm_90")
+H200 = Chip("an H200", 132, 2431.5, runs_maxwell=False, arch="sm_90")
 
 
 @EITHER

@@ -368,7 +368,8 @@ def test_a_first_layer_of_many_images_goes_where_it_is_fast():
     a translation, whose copies are cheap, more."""
     layer = next(x.shape for x in LAYERS if x.network == "alexnet" and x.name == "conv1")
     assert choose(forward(layer), preset(), algorithm="direct").family == "pixels"
-    assert choose(forward(layer), Chip("translated", 132, 2400.0, native=False), algorithm="direct").family == "direct"
+    translating = Chip("translated", 132, 2400.0, runs_maxwell=False)
+    assert choose(forward(layer), translating, algorithm="direct").family == "direct"
 
 
 def test_what_refused_candidates_raised_keeps_nothing_of_the_callers_alive():

@@ -75,7 +75,7 @@ def test_strides_take_machine_code_where_it_runs_and_nowhere_else() -> None:
     assert plan.spec in KERNELS and plan.spec.name in plan.explain() and len(plan.passes) == 1
     assert not choose(problem, preset()).archs
     with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
-        choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), plan.spec.name)
+        choose(problem, Chip("another", 108, 1000.0, runs_maxwell=False, arch="sm_52"), plan.spec.name)
 
 
 def test_what_is_not_served_is_said() -> None:

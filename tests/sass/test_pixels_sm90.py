@@ -9,8 +9,8 @@ import pytest
 
 from maxdnn import ConvShape
 from maxdnn.algorithms.implicit_gemm import sm90 as implicit_gemm_sm90
-from maxdnn.algorithms.implicit_gemm.sm90 import KERNELS, OF_MATRICES, Waves
-from maxdnn.planning.cost import Chip, preset
+from maxdnn.algorithms.implicit_gemm.sm90 import KERNELS, OF_MATRICES
+from maxdnn.planning.cost import Chip, Cost, Work, preset
 from maxdnn.planning.select import choose
 from maxdnn.problem.operands import view
 from maxdnn.problem.problem import data, forward
@@ -109,10 +109,10 @@ def test_small_grids_are_split_and_so_are_the_last_images_of_large_ones() -> Non
 
 def test_a_begun_wave_takes_as_long_as_a_full_one() -> None:
     """392 blocks, of which two fit each of 132 SMs, took an H200 two waves, not one and a half."""
-    chip = Chip("ten", 10, 1e9, native=False, arch="sm_90")
+    chip = Chip("ten", 10, 1e9, runs_maxwell=False, arch="sm_90")
 
     def clocks(blocks: int) -> float:
-        return Waves(blocks, 400.0, 110.0, 1.0, resident=2, lengths=(400.0,) * blocks).clocks(chip)
+        return Work(blocks, 1.0, Cost(400.0, 110.0, 2), lengths=(400.0,) * blocks).clocks(chip)
     assert [clocks(n) for n in (1, 10, 11, 20, 21, 30, 40, 41)] == [110, 110, 200, 200, 400, 400, 400, 600]
 
 

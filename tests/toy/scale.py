@@ -6,7 +6,7 @@ import numpy as np
 
 from maxdnn.algorithms.spec import Family, seen
 from maxdnn.build.interface import KernelSpec
-from maxdnn.planning.cost import Work
+from maxdnn.planning.cost import Cost, Work
 from maxdnn.planning.plan import Launch, make
 from maxdnn.problem.problem import Operand, Problem
 
@@ -20,9 +20,9 @@ def problem(count):
 
 def _plan(asked):
     count = asked.shape
-    work = Work(-(-count // 128), 4 * 13, 1000, 8 * count)
+    work = Work(-(-count // 128), 8 * count, Cost(4 * 13, 1000))
     values = {"y": "y", "x": "x", "factor": "factor", "count": count}
-    launch = Launch(SCALE, (work.blocks, 1, 1), values, work, "one element a thread", ("y",))
+    launch = Launch(SCALE, (work.ctas, 1, 1), values, work, "one element a thread", ("y",))
     return make(asked, "scale", SCALE, [launch], {})
 
 

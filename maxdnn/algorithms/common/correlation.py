@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, Steps
@@ -23,6 +23,7 @@ CLASSES_BYTES = 65536
 CLASS_WORDS, TAP_BYTES = 14, 24
 _MOST = 32768  # the kernel's divisions by a multiplication are exact up to here
 _TURN_SLOTS = 130  # issue slots of a warp, counted in the source
+_TURN_LATENCY = 1500  # clocks of a CTA that waits for DRAM once, with divisions in front; assumed
 
 
 @dataclass(frozen=True)
@@ -236,5 +237,5 @@ def turned(problem: Problem, s: Correlation, rows: int, columns: int, region: Ca
               "src_s": step_w * src_s % 2**32, "src_c": src_c, "src_k": src_k, "src_group": k * src_k,
               "across": int(src_k < src_c)}
     blocks = grid[0] * grid[1] * grid[2]
-    work = Work(blocks, 8 * _TURN_SLOTS, 1500, 4 * rows * row + 4 * c * k * taps * s.groups)
+    work = Work(blocks, FLOAT_BYTES * (rows * row + c * k * taps * s.groups), Cost(8 * _TURN_SLOTS, _TURN_LATENCY))
     return Launch(TURN, grid, values, work, "filters are turned: their channels become rows", (name,))

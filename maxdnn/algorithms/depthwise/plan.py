@@ -10,7 +10,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape
@@ -24,7 +24,7 @@ MOST_CHANNELS = 8
 THREADS = 128
 MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits and a sign
 _IMAGES_FIRST = 4  # flag of the kernels, beside those of the last step
-TRANSLATED = 1.7  # instructions of a translation for sm_90 (ptxas 12.9) for an issue slot: 1.5 to 1.8
+_TRANSLATED = 1.7  # instructions of a translation for sm_90 (ptxas 12.9) for an issue slot: 1.5 to 1.8
 _LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, filter, rows, stores
 
 
@@ -180,7 +180,13 @@ def _work(problem: Problem, spec: GroupKernel, x: Correlation, blocks: int) -> W
     slots = ((tap * x.S + row) * x.R + channel) * c + rest
     once = x.C * x.H * x.W * x.N + x.K * x.patch + x.K * x.P * x.Q * x.N * (1 + problem.reads_out)
     warps = THREADS // 32
-    return Work(blocks, warps * slots, slots + _LATENCY, FLOAT_BYTES * once, warps * TRANSLATED * slots)
+    return Work(blocks, FLOAT_BYTES * once, *costs(warps * slots, slots + _LATENCY))
+
+
+def costs(slots: float, critical_path: float) -> tuple[Cost, Cost]:
+    """Of machine code, and of its translation."""
+    code = Cost(slots, critical_path)
+    return code, code.translated(_TRANSLATED * slots)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

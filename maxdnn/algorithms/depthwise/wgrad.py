@@ -16,7 +16,7 @@ from ...problem.shape import ConvShape
 from ..implicit_gemm.maxwell import magic
 from ..memory_ops.plan import MAX_GRID_YZ, reduce
 from ..spec import SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name, within
-from .plan import MAX_ELEMENTS, THREADS, TRANSLATED, few, filter_strides, strides
+from .plan import MAX_ELEMENTS, THREADS, costs, few, filter_strides, strides
 
 LONGEST = 32768
 """Terms that a thread adds one after the other, if splits allow."""
@@ -139,7 +139,7 @@ def _work(s: ConvShape, spec: GroupFiltersKernel, grid: tuple[int, int, int], ro
     once = tiles * (s.C * s.H * s.W * s.N + s.K * s.P * s.Q * s.N) + s.K * s.patch * grid[1]
     alone = slots + rounds * _ROUND + _LATENCY
     warps = THREADS // 32
-    return Work(grid[0] * grid[1] * grid[2], warps * slots, alone, FLOAT_BYTES * once, warps * TRANSLATED * slots)
+    return Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * once, *costs(warps * slots, alone))
 
 
 def _check_limits(s: ConvShape, splits: int) -> None:

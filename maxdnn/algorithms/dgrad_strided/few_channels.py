@@ -11,7 +11,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
@@ -32,6 +32,9 @@ _BLOCKS = KernelSpec("sblocks", "blocks.sass", """Puts the pixels of blocks wher
 elements of a row, y = fours of rows, z = maps.""")
 _DIVISORS = 32768  # up to here the kernels' divisions by a multiplication are exact
 _THREADS = 128
+_WARPS = _THREADS // 32
+_FILTER_SLOTS, _BLOCK_SLOTS = 70, 180  # issue slots of a warp, counted in the source
+_LATENCY = 1500  # clocks of a CTA that waits for DRAM once, with divisions in front; assumed
 
 
 def refuses(problem: Problem) -> str | None:
@@ -153,7 +156,8 @@ def _filters(problem: Problem, x: Correlation, block: tuple[int, int], row: int)
     for name, divisor in (("taps", taps), ("taps_w", x.S), ("block", area), ("block_w", block[1])):
         values |= {name: divisor, f"{name}_magic": -(-2**31 // divisor)}
     grid = s.K * taps, -(-x.K // _THREADS), 1
-    work = Work(grid[0] * grid[1], 4 * 70, 1500, FLOAT_BYTES * (s.K * taps * x.K + s.K * s.C * s.R * s.S))
+    work = Work(grid[0] * grid[1], FLOAT_BYTES * (s.K * taps * x.K + s.K * s.C * s.R * s.S),
+                Cost(_WARPS * _FILTER_SLOTS, _LATENCY))
     return Launch(_FILTERS, grid, values, work, f"filters for blocks of {block[0]} x {block[1]} pixels are made",
                   ("block_filters",))
 
@@ -170,7 +174,8 @@ def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
         "block_w_magic": -(-2**31 // block[1]), "origin_h": origin[0], "origin_w": origin[1], "rows": x.P,
         "columns": x.Q}
     grid = -(-s.W * images // _THREADS), -(-s.H // 4), maps
-    work = Work(grid[0] * grid[1] * maps, 4 * 180, 1500, FLOAT_BYTES * s.N * s.C * s.H * s.W * (2 + problem.reads_out))
+    work = Work(grid[0] * grid[1] * maps, FLOAT_BYTES * s.N * s.C * s.H * s.W * (2 + problem.reads_out),
+                Cost(_WARPS * _BLOCK_SLOTS, _LATENCY))
     return Launch(_BLOCKS, grid, values, work, "the pixels of blocks go where they belong", ("out",))
 
 

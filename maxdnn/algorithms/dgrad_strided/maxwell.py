@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import SCHEDULERS, Chip, Work
+from ...planning.cost import SCHEDULERS, Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import (
@@ -226,8 +226,9 @@ def _work(spec: ClassKernel, s: Correlation, classes: tuple[PixelClass, ...], gr
     slots, translated = (spec.warps * (per * iterations + rest) / filled[spec.warps] for per, filled in
                          ((loop, _FILLED), (spec.translated, _FILLED_TRANSLATED)))
     alone = spec.warps * (loop * last + rest) / (2 * SCHEDULERS) + LATENCY  # half a block ends while others do
-    return Work(grid[0] * grid[1] * grid[2], slots, alone, FLOAT_BYTES * once, translated,
-                least=spec.alone[0] * longest, translated_least=spec.alone[1] * longest)
+    code = Cost(slots, alone, longest=spec.alone[0] * longest)
+    return Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * once, code,
+                code.translated(translated, longest=spec.alone[1] * longest))
 
 
 def _check_limits(problem: Problem, spec: ClassKernel, splits: int, s: Correlation,

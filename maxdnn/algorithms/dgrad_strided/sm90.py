@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import Chip
+from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Problem
 from ..common.correlation import EIGHT, Correlation, correlations, maps_of
 from ..implicit_gemm.maxwell import ceil_magic, magic
-from ..implicit_gemm.sm90 import FEW, MOST_COLUMNS, MOST_ROWS, TABLE_BYTES, TILE, Strides, Waves, dilation_of, strides
+from ..implicit_gemm.sm90 import FEW, MOST_COLUMNS, MOST_ROWS, TABLE_BYTES, TILE, Strides, dilation_of, strides, waves
 from ..interior.sm90 import NativeKernel
 from ..memory_ops.plan import MAX_GRID_YZ, fill, reduce
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
@@ -163,15 +163,15 @@ def _records(x: Correlation, maps: Strides, bank: Bank) -> np.ndarray:
         (channel * bank.taps + tap) * bank.row * 16, (1 << r | 1 << 16 + col) * any(x.margins), 0 * r], 1)
 
 
-def _work(spec: NativeKernel, every: tuple[Correlation, ...], parts: int, apart: int) -> Waves:
-    """All slots of all warps; gradients, filters and results once. `apart`: see `Waves.of`."""
+def _work(spec: NativeKernel, every: tuple[Correlation, ...], parts: int, apart: int) -> Work:
+    """All slots of all warps; gradients, filters and results once. `apart`: see `waves`."""
     s = every[0]
     k, c = s.K // s.groups, s.C // s.groups
     columns, rounds = -(-k // spec.tile[1]), -(-(c // EIGHT) // parts)
     steps = [max(1, rounds * x.R * x.S) for x in every for _ in range(-(-x.N * x.P * x.Q // TILE) * columns * parts)]
     once = FLOAT_BYTES * (c * s.H * s.W * s.N + sum(x.patch for x in every) * k
                           + parts * s.N * k * s.whole[0] * s.whole[1])
-    return Waves.of(spec, steps, once, apart)
+    return waves(spec, steps, once, apart)
 
 
 def _check_limits(problem: Problem, spec: NativeKernel, parts: int) -> None:

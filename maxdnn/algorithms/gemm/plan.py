@@ -9,11 +9,10 @@ from functools import partial
 import numpy as np
 
 from ...build.interface import KernelSpec
-from ...planning.cost import SCHEDULERS, Chip, Work
+from ...planning.cost import SCHEDULERS, Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ProductShape
-from ..common.schedule import Blocks
 from ..memory_ops.plan import MAX_GRID_YZ, pad, reduce
 from ..spec import ADDS, SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name, within
 
@@ -227,7 +226,8 @@ def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: 
 def _behind(adding: Launch, nbytes: int, chip: Chip) -> Launch:
     """The sum of parts of so many bytes, with what an H200 takes until it has begun: they are written by many blocks at
     a time, when these end."""
-    return replace(adding, work=replace(adding.work, translated_ends=_SECOND_LAUNCH + nbytes / chip.dram_peak))
+    begun = replace(adding.work.code, overhead=_SECOND_LAUNCH + nbytes / chip.dram_peak)
+    return replace(adding, work=replace(adding.work, translation=begun))
 
 
 def _plan_with_tail(problem: Problem, chip: Chip, spec: ProductKernel, tail: Tail, a: Matrices, b: Matrices,
@@ -367,16 +367,16 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
         parts = tail.rows * -(-s.N // spec.tile)
         lengths = [share] * (tiles - parts) + [tail.first] * parts + [tail.share] * (parts * (tail.parts - 1))
         slots = tuple(warps * (loop * groups + rest) for groups in lengths)
-        return Blocks(len(slots), sum(slots) / len(slots), spec.turn, FLOAT_BYTES * once, resident=spec.warps // warps,
-                      warps=warps, lengths=slots)
+        code = Cost(sum(slots) / len(slots), 0, spec.warps // warps, spec.turn)
+        return Work(len(slots), FLOAT_BYTES * once, code, warps=warps, lengths=slots)
     alone = spec.alone * share + (0 if spec.arch else _LATENCY) + waits
-    return Work(tiles * splits, warps * (loop * share + rest + between), alone, FLOAT_BYTES * once,
-                translated=None if spec.arch else warps * (spec.translated * share + rest + between
-                                                           + _TRANSLATED_RUN[spec.tile] * (runs - 1)),
-                resident=spec.warps // warps, warps=warps if spec.arch else SCHEDULERS,
-                translated_resident=0 if spec.arch else _TRANSLATED_RESIDENT[spec.tile],
-                turn=spec.turn,
-                ends=max(0, _TURN[64] - spec.turn) if spec.arch else 0)
+    code = Cost(warps * (loop * share + rest + between), alone, spec.warps // warps)
+    if spec.arch:
+        code = replace(code, wave_ends=spec.turn, overhead=max(0, _TURN[64] - spec.turn))
+        return Work(tiles * splits, FLOAT_BYTES * once, code, warps=warps)
+    translated = warps * (spec.translated * share + rest + between + _TRANSLATED_RUN[spec.tile] * (runs - 1))
+    translation = code.translated(translated, ctas_per_sm=_TRANSLATED_RESIDENT[spec.tile], wave_ends=spec.turn)
+    return Work(tiles * splits, FLOAT_BYTES * once, code, translation)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

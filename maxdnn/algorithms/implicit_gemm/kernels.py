@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ...planning.cost import SCHEDULERS, Work
+from ...planning.cost import SCHEDULERS, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch
 from ..common.correlation import Correlation
 from ..spec import LATENCY, Memory, TileKernel, finish, seen
@@ -211,8 +211,9 @@ def work(s: Correlation, spec: PixelKernel, maps: Maps, grid: tuple[int, int, in
         translated *= _SCATTERED
     once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * pixels * s.K
     alone = _ALONE[spec.warps] * loops + rest + _ENDS
-    return Work(grid[0] * grid[1] * grid[2], spec.warps * slots, alone, FLOAT_BYTES * once, spec.warps * translated,
-                spec.resident, spec.warps, spec.translated_resident, LATENCY)
+    code = Cost(spec.warps * slots, alone, spec.resident, LATENCY)
+    translation = code.translated(spec.warps * translated, ctas_per_sm=spec.translated_resident)
+    return Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * once, code, translation, spec.warps)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

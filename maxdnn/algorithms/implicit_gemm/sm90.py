@@ -4,17 +4,17 @@ test in the kernel. Where tiles do not fill the chip, or its last wave, sums are
 order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from ...planning.cost import SCHEDULERS, Chip, Work
+from ...planning.cost import SCHEDULERS, Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
 from ..interior.maxwell import bank
-from ..interior.sm90 import GROUP, Blocks, NativeKernel
+from ..interior.sm90 import GROUP, NativeKernel
 from ..memory_ops.plan import MAX_GRID_YZ, pad, reduce, transpose
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
 from ..spec import SPLITS, Candidates, Family, Memory, finish, fused, seen, split_name, within
@@ -56,25 +56,15 @@ KERNELS = (_kernel(128, 1111, 900), _kernel(96, 863, 730), _kernel(64, 1133, 990
            _kernel(96, 884, 750, "_elements"), _kernel(64, 1168, 1020, "_elements"), *OF_MATRICES)
 
 
-@dataclass(frozen=True, slots=True)
-class Waves(Blocks):
-    """Up to as many blocks as the chip holds are spread over all SMs; further ones begin where blocks end, which two of
-    an SM do at once. So a wave that is begun takes as long as a full one, however few its blocks are."""
-
-    @classmethod
-    def of(cls, spec: NativeKernel, steps: Sequence[float], nbytes: int, apart: int = 1) -> "Waves":
-        """Blocks of so many iterations of a kernel each, the longest first. `apart`: floats from one that is stored to
-        the next, up to the eight of a sector."""
-        (loop, ends), warps, turn = spec.slots, spec.threads // 32, _TURN * min(apart, 8)
-        lengths = tuple(warps * (loop * each + ends) / spec.pace + turn * SCHEDULERS / spec.resident for each in steps)
-        alone = (loop * steps[0] + ends) / _ALONE + turn
-        return cls(len(lengths), sum(lengths) / len(lengths), alone, nbytes, resident=spec.resident, warps=warps,
-                   ends=_LAUNCH, lengths=lengths)
-
-    def clocks(self, chip: Chip) -> float:
-        if len(self.lengths) > chip.sms * self.resident:
-            return self.ends + Blocks.clocks(replace(self, alone=0.0), chip)
-        return Work.clocks(self, chip)
+def waves(spec: NativeKernel, steps: Sequence[float], nbytes: int, apart: int = 1) -> Work:
+    """CTAs of so many iterations of a kernel each, the longest first. Up to as many as the chip holds are spread over
+    all SMs; further ones begin where CTAs end, which two of an SM do at once. So a tail wave takes as long as a full
+    one, however few its CTAs are. `apart`: floats from one that is stored to the next, up to the eight of a sector."""
+    (loop, ends), warps, turn = spec.slots, spec.threads // 32, _TURN * min(apart, 8)
+    lengths = tuple(warps * (loop * each + ends) / spec.pace + turn * SCHEDULERS / spec.resident for each in steps)
+    path = (loop * steps[0] + ends) / _ALONE + turn
+    code = Cost(sum(lengths) / len(lengths), path, spec.resident, _LAUNCH)
+    return Work(len(lengths), nbytes, code, warps=warps, lengths=lengths)
 
 
 @dataclass(frozen=True)
@@ -293,7 +283,7 @@ def _work(s: Correlation, spec: NativeKernel, tail: Tail, tiles: int, whole: int
     k = s.K // s.groups
     once = FLOAT_BYTES * (s.C // s.groups * s.H * s.W * s.N + s.patch * k
                           + k * s.P * s.Q * (s.N + (tail.parts - 1) * tail.images))
-    return Waves.of(spec, (records,) * (whole * tiles) + (records / tail.parts,) * (rest * tail.parts * tiles), once)
+    return waves(spec, (records,) * (whole * tiles) + (records / tail.parts,) * (rest * tail.parts * tiles), once)
 
 
 def _check_limits(problem: Problem, s: Correlation, tail: Tail) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from ...errors import ShapeError
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, as_they_lie, correlations, maps_of, turned
@@ -162,7 +162,8 @@ def _work(s: Correlation, spec: TileKernel, grid: tuple[int, int, int], steps: f
     slots, k = loop * steps + rest, s.K // s.groups
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * s.P * s.Q * s.N
     translated = slots + (spec.translated - loop) * steps
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + LATENCY, FLOAT_BYTES * once, 2 * translated)
+    code = Cost(2 * slots, slots + LATENCY)
+    return Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * once, code, code.translated(2 * translated))
 
 
 def _check_limits(s: Correlation, spec: TileKernel) -> None:

@@ -9,11 +9,10 @@ from functools import partial
 import numpy as np
 
 from ...errors import ShapeError
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.schedule import Blocks
 from ..memory_ops.plan import MAX_GRID_YZ, reduce, transpose
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
 from ..spec import (
@@ -257,8 +256,8 @@ def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps:
     warps, k = spec.threads // 32, s.K // s.groups
     lengths = warps * (loop * np.repeat(steps, grid[0] * grid[1]) + rest) / spec.pace
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * len(steps) * s.N
-    return Blocks(len(lengths), float(lengths.mean()), LATENCY, FLOAT_BYTES * once, resident=spec.resident, warps=warps,
-                  lengths=tuple(lengths.tolist()))
+    code = Cost(float(lengths.mean()), 0, spec.resident, LATENCY)
+    return Work(len(lengths), FLOAT_BYTES * once, code, warps=warps, lengths=tuple(lengths.tolist()))
 
 
 def _check_limits(s: Correlation, spec: NativeKernel) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value, make
 from ...problem.problem import Problem
 from ..spec import Candidates, Family, Memory, fused, refuses_strided, seen
@@ -14,7 +14,8 @@ from .plan import MAX_GRID_YZ, reduce
 
 RUN = 4096  # terms, where they lie together
 _PARTS = 64  # at most
-_SLOTS = 40  # issue slots of a warp for 512 terms of a block
+_ENDS, _SLOTS = 80, 40  # issue slots of a warp, and for 512 terms of a CTA; counted in the source
+_LATENCY, _ROUND = 1500, 600  # clocks of a CTA alone, and for 512 terms, which it waits for; assumed
 
 SUM = KernelSpec("ssum", "sum.sass", """Sums of runs of floats, of some of the runs in each block. Grid: x = sums,
 y = parts.""")
@@ -39,7 +40,8 @@ def _plan(problem: Problem) -> Plan:
     values: dict[str, Value] = {"out": "parts", "src": "gradients", "sums": k, "row": row, "runs": runs, "step": step,
                                 "length": length, "last": last}
     share = -(-runs // parts) * -(-length // 512)
-    work = Work(k * parts, 4 * (80 + _SLOTS * share), 1500 + 600 * share, FLOAT_BYTES * k * problem.shape.terms)
+    work = Work(k * parts, FLOAT_BYTES * k * problem.shape.terms,
+                Cost(4 * (_ENDS + _SLOTS * share), _LATENCY + _ROUND * share))
     adding = Launch(SUM, (k, parts, 1), values, work, "a part of each sum", ("parts",), flops=problem.shape.flops)
     launches = adding, reduce("parts", "out", parts, k, (k, 1, 1), 1, fused(problem, 0))
     return make(problem, "sums", SUM, launches, {"parts": FLOAT_BYTES * parts * k})

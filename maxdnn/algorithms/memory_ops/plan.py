@@ -5,16 +5,18 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ...build.interface import KernelSpec
-from ...planning.cost import Work
+from ...planning.cost import Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Value
 from ..spec import Family, Memory, finish, seen
 
 MAX_GRID_YZ = 65535  # CUDA C Programming Guide, technical specifications
 PAD_PIXELS = 4  # of a block: one a warp
 TRANSPOSE_TILE = 32  # rows and columns of a block
-_PAD_SLOTS, _TRANSPOSE_SLOTS = 50, 60  # issue slots of a warp for 128 values, counted in the sources
+# Issue slots of a warp, counted in the sources: for 128 values; of zeroes for 128 threads; of sums, and for each part.
+_PAD_SLOTS, _TRANSPOSE_SLOTS, _FILL_SLOTS, _REDUCE_SLOTS, _PART_SLOTS = 50, 60, 22, 90, 5
+_REDUCE_LATENCY, _PART_LATENCY = 1500, 100  # clocks of a CTA that adds parts, and for each of them; assumed
 _SHORT = 200_000  # elements, whose blocks do not fill a chip
-_LATENCY = 1000  # clocks of a block that waits for DRAM once, with launch and stores
+_LATENCY = 1000  # clocks of a CTA that waits for DRAM once, with launch and stores; assumed
 
 PAD = KernelSpec(
     name="spad",
@@ -53,8 +55,8 @@ def pad(dst: str, src: str | Part, size: tuple[int, int, int, int], padded: tupl
     values: dict[str, Value] = {"dst": dst, "src": src, "c": c, "h": h, "w": w, "n": n, "hp": hp, "wp": wp,
                                            "ns": ns, "pad_h": padding[0], "pad_w": padding[1]}
     grid = (-(-wp // PAD_PIXELS), hp, min(c, MAX_GRID_YZ))
-    work = Work(grid[0] * hp * c, PAD_PIXELS * _PAD_SLOTS * -(-ns // 128), _LATENCY,
-                4 * c * (h * w * n + hp * wp * ns))
+    work = Work(grid[0] * hp * c, FLOAT_BYTES * c * (h * w * n + hp * wp * ns),
+                Cost(PAD_PIXELS * _PAD_SLOTS * -(-ns // 128), _LATENCY))
     return Launch(PAD, grid, values, work, doing, (dst,))
 
 
@@ -62,7 +64,7 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
     """Copy a matrix of rows x cols to cols x rows."""
     tile_rows, tile_cols = -(-rows // TRANSPOSE_TILE), -(-cols // TRANSPOSE_TILE)
     grid = (tile_rows, min(tile_cols, MAX_GRID_YZ), 1)
-    work = Work(tile_rows * tile_cols, 8 * _TRANSPOSE_SLOTS, _LATENCY, 8 * rows * cols)
+    work = Work(tile_rows * tile_cols, 2 * FLOAT_BYTES * rows * cols, Cost(8 * _TRANSPOSE_SLOTS, _LATENCY))
     return Launch(TRANSPOSE, grid, {"dst": dst, "src": src, "rows": rows, "cols": cols}, work, doing, (dst,))
 
 
@@ -76,8 +78,8 @@ def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, 
               "step": size, **ending}
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
-    slots = 4 * (90 + 5 * count)
-    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, slots, 1500 + 100 * count, nbytes),
+    cost = Cost(4 * (_REDUCE_SLOTS + _PART_SLOTS * count), _REDUCE_LATENCY + _PART_LATENCY * count)
+    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, nbytes, cost),
                   f"{count} parts of each sum are added", (out.name if isinstance(out, Part) else out,))
 
 
@@ -85,8 +87,8 @@ def fill(dst: str | Part, count: int, doing: str) -> Launch:
     """Set `count` elements to zero."""
     blocks = -(-count // 512)
     values: dict[str, Value] = {"dst": dst, "count": count}
-    return Launch(FILL, (blocks, 1, 1), values, Work(blocks, 4 * 22, _LATENCY, FLOAT_BYTES * count), doing,
-                  (dst.name if isinstance(dst, Part) else dst,))
+    work = Work(blocks, FLOAT_BYTES * count, Cost(4 * _FILL_SLOTS, _LATENCY))
+    return Launch(FILL, (blocks, 1, 1), values, work, doing, (dst.name if isinstance(dst, Part) else dst,))
 
 
 def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Mapping[str, Value],

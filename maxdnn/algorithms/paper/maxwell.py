@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape
@@ -207,7 +207,8 @@ def _work(s: ConvShape, spec: ConvKernel, grid: tuple[int, int, int], elements: 
     slots = loop * elements // TILE_ELEMENTS + rest
     once = s.C // s.groups * s.H * s.W * s.N + elements * s.K // s.groups + s.K // s.groups * s.P * s.Q * s.N
     translated = slots + (spec.translated - loop) * elements // TILE_ELEMENTS
-    return Work(grid[0] * grid[1] * grid[2], 2 * slots, slots + LATENCY, FLOAT_BYTES * once, 2 * translated)
+    code = Cost(2 * slots, slots + LATENCY)
+    return Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * once, code, code.translated(2 * translated))
 
 
 def offset_table(s: ConvShape, first: int, last: int, extra: bool = False) -> np.ndarray:

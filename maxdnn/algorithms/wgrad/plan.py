@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
@@ -256,15 +256,16 @@ def _work(s: ConvShape, terms: _Terms, spec: FiltersKernel, grid: tuple[int, int
         return native_work(spec, share, blocks, between, nbytes)
     loop, rest = spec.slots
     slots, translated = loop * share + between + rest, spec.translated * share + between + rest
-    return Work(blocks, 2 * slots, slots + _LATENCY, nbytes, 2 * translated)
+    code = Cost(2 * slots, slots + _LATENCY)
+    return Work(blocks, nbytes, code, code.translated(2 * translated))
 
 
 def native_work(spec: FiltersKernel, share: int, blocks: int, between: float, nbytes: float) -> Work:
     """Of machine code, whose blocks come in waves; `between`: a warp's slots beside those of so many iterations."""
     loop, rest = spec.slots
     warps, slots = spec.threads // 32, loop * share + between + rest
-    return Work(blocks, warps * slots / _PACE, _ALONE * share + between + rest, nbytes, resident=spec.resident,
-                warps=warps, ends=_LATENCY)
+    code = Cost(warps * slots / _PACE, _ALONE * share + between + rest, spec.resident, _LATENCY)
+    return Work(blocks, nbytes, code, warps=warps)
 
 
 def result_limits(s: ConvShape, splits: int) -> tuple[tuple[str, int, int, str], ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import Chip, Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import LAYOUTS, Alignment, Problem
 from ..common.correlation import correlations, maps_of
@@ -145,8 +145,9 @@ def _work(spec: FusedKernel, blocks: int, channels: int, nbytes: int) -> Work:
     groups = -(-channels // GROUP)
     warps = spec.threads // 32
     slots, translated = (warps * (groups * x + rest + _ENDS) for x in (loop, spec.translated))
-    return Work(blocks, slots / _FILLED[spec.layout], groups * _ALONE + _LATENCY, nbytes, translated, _RESIDENT, warps,
-                translated_alone=groups * _TRANSLATED_ALONE + _TRANSLATED_LATENCY)
+    code = Cost(slots / _FILLED[spec.layout], groups * _ALONE + _LATENCY, _RESIDENT)
+    translation = code.translated(translated, critical_path=groups * _TRANSLATED_ALONE + _TRANSLATED_LATENCY)
+    return Work(blocks, nbytes, code, translation, warps)
 
 
 def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

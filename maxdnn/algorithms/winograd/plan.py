@@ -14,7 +14,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
-from ...planning.cost import SCHEDULERS, Chip, Work
+from ...planning.cost import SCHEDULERS, Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value, make
 from ...problem.problem import LAYOUTS, Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
@@ -276,7 +276,7 @@ def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value]
               textures: Mapping[str, str | Part] | None = None) -> Launch:
     """A launch of a transform for x inner and y outer indices."""
     grid = -(-x // spec.units), y, 1
-    work = Work(grid[0] * y, spec.slots, spec.slots / SCHEDULERS + _LATENCY, nbytes)
+    work = Work(grid[0] * y, nbytes, Cost(spec.slots, spec.slots / SCHEDULERS + _LATENCY))
     return Launch(spec, grid, values, work, doing, (writes,), textures or {})
 
 
