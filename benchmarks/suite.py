@@ -138,7 +138,7 @@ class Suite:
         """Seconds of every candidate within its limits."""
         found = {}
         for family in registry.FAMILIES:
-            if problem.kind in family.kinds and family.refuses(problem) is None:
+            if problem.kind in family.kinds and family.unsupported_reason(problem) is None:
                 for candidate in family.candidates(problem, self.device.chip):
                     try:
                         made = choose(problem, self.device.chip, candidate)

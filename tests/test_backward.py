@@ -67,7 +67,7 @@ def check(shape, layout, kind, rng, *, kernel=None, alpha=1.0, beta=0.0):
 def served(shape, layout, kind, beta=0.0):
     """Names of all candidates."""
     problem = {"data": data, "filters": filters}[kind](shape, layout=layout, reads_out=beta != 0)
-    return [name for family in registry.FAMILIES if kind in family.kinds and family.refuses(problem) is None
+    return [name for family in registry.FAMILIES if kind in family.kinds and family.unsupported_reason(problem) is None
             for name in family.candidates(problem, preset())]
 
 

@@ -155,7 +155,7 @@ def _plan(args: argparse.Namespace) -> Any:
     kernel, some = None if args.kernel == "best" else args.kernel, FAMILIES
     if args.algorithm != "auto":
         some = (families[args.algorithm],)
-        names = list(some[0].candidates(problem, chip)) if some[0].refuses(problem) is None else []
+        names = list(some[0].candidates(problem, chip)) if some[0].unsupported_reason(problem) is None else []
         if kernel is not None and names and kernel not in names:
             raise ShapeError(f"--kernel must be one of {', '.join(names)} for --algorithm {args.algorithm} "
                              f"(got {kernel!r})")

@@ -163,8 +163,8 @@ def _candidates(problem: Problem, chip: Chip, algorithm: str,
         kinds = sorted({kind for f in families for kind in f.kinds})
         raise ShapeError(f"the kind of a problem must be one of {', '.join(kinds)} (got {problem.kind!r})")
     if algorithm != "auto":
-        serving = [f for f in serving if f.name.startswith("winograd") == (algorithm == "winograd")]
-    refusals = {f.name: f.refuses(problem) for f in serving}
+        serving = [f for f in serving if f.algorithm == algorithm]
+    refusals = {f.name: f.unsupported_reason(problem) for f in serving}
     if None not in refusals.values():
         raise ShapeError("not served: " + "; ".join(f"{what} by {name}" for name, what in refusals.items()))
     for family in serving:

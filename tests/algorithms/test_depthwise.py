@@ -98,7 +98,7 @@ def test_random_gradients_of_filters():
                             beta=rng.choice([0.0, 0.0, -1.5]))
 
 
-@pytest.mark.parametrize("spec", depthwise_wgrad.KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", depthwise_wgrad.WGRAD_KERNELS, ids=lambda spec: spec.name)
 def test_gradients_of_filters_of_every_kernel_and_as_they_promise(spec):
     for number, splits in enumerate((1, 2, 3)):
         rng = random.Random(f"{spec.name} {number}")
@@ -203,7 +203,7 @@ def test_depthwise_layers_are_one_launch_without_workspace(layout, c, k, groups,
 def test_what_other_families_are_better_at_is_refused():
     for groups, c, why in ((1, 3, "a single group"), (2, 64, "groups of more than 8 channels")):
         problem = forward(ConvShape(1, c, 8, 8, 64, 3, 3, groups=groups))
-        assert depthwise.refuses(problem) == why
+        assert depthwise.unsupported_reason(problem) == why
         with pytest.raises(ShapeError, match="kernel must be one of"):
             choose(problem, preset(), "sdepthwise_any")
 

@@ -103,7 +103,7 @@ def _first(kernels: Sequence[Key], wanted: Iterable[Problem], last: bool = False
     names = {name: (source, name) for source, name in kernels}
     for problem, family in itertools.product(wanted, registry.FAMILIES):
         open_ = {k.name for k in family.kernels if names.get(k.name, ("",)) not in [*found, ("",)]}
-        if not open_ or problem.kind not in family.kinds or family.refuses(problem) is not None:
+        if not open_ or problem.kind not in family.kinds or family.unsupported_reason(problem) is not None:
             continue
         candidates = family.candidates(problem, preset()).items()
         for candidate, make in reversed(candidates) if last else candidates:

@@ -36,7 +36,7 @@ def random_problem(rng: np.random.Generator):
                           tuple(dilation), group)
         problem = data(shape, layout=str(rng.choice(["NCHW", "NCHW", "CHWN"])), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=("out", "gradients")[:2 * int(rng.integers(0, 2))])
-        if dgrad_strided_sm90.refuses(problem) is None:
+        if dgrad_strided_sm90.unsupported_reason(problem) is None:
             return problem
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_served_is_said() -> None:
             (ConvShape(2, 8, 6, 6, 8, 3, 3), "NCHW", "a gradient without strides, which pixels_sm90 serves"),
             (ConvShape(16, 8, 6, 6, 8, 3, 3, 2), "CHWN", "layout CHWN of more than 8 images"),
             (ConvShape(2, 8, 1, 2, 8, 1, 1, stride=2, padding=1), "NCHW", "images that no tap reaches")):
-        assert dgrad_strided_sm90.refuses(data(shape, layout=layout)) == what
+        assert dgrad_strided_sm90.unsupported_reason(data(shape, layout=layout)) == what
 
 
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:

@@ -44,7 +44,7 @@ def served(rng: np.random.Generator, elements: bool, unaligned: tuple[str, ...] 
                        reads_out=bool(rng.integers(0, 3) == 0), unaligned=unaligned, **ending)
         s = problem.shape
         channels = (s.C if kind is forward else s.K) // s.groups
-        if implicit_gemm_sm90.refuses(problem) is None and elements == bool(channels % 8):
+        if implicit_gemm_sm90.unsupported_reason(problem) is None and elements == bool(channels % 8):
             return problem
 
 
@@ -55,7 +55,7 @@ def served_of_one_tap(rng: np.random.Generator):
         shape = ConvShape(s.N, s.C, s.H, s.W, s.K, 1, 1, s.stride, int(rng.integers(0, 2)), 1, s.groups)
         problem = forward(shape, layout="NCHW", bias=bool(rng.integers(0, 2)), activation=rng.choice([None, "relu"]),
                           reads_out=bool(rng.integers(0, 3) == 0), unaligned=("out", "images"))
-        if implicit_gemm_sm90.refuses(problem) is None:
+        if implicit_gemm_sm90.unsupported_reason(problem) is None:
             return problem
 
 
@@ -83,7 +83,7 @@ def test_views_of_images_are_read_where_they_lie() -> None:
     images, filters = lies.transpose(0, 3, 1, 2), rng.uniform(-1, 1, (40, 16, 3, 3)).astype(np.float32)
     problem = forward(ConvShape(2, 16, 9, 10, 40, 3, 3, 1, 1), layout="NCHW")
     steps = tuple(step // 4 for step in images.strides)
-    plan = choose(problem.walking("images", steps), preset(), "sm90_pixels_K64_J128")
+    plan = choose(problem.with_strides("images", steps), preset(), "sm90_pixels_K64_J128")
     out = np.full(problem.shapes["out"], np.nan, np.float32)
     views = {"images": images, "filters": filters, "out": out}
     engine.run(plan, {role: view(role, array, rank=None, strided=True) for role, array in views.items()},

@@ -11,7 +11,8 @@ import pytest
 
 from maxdnn import ConvShape, cubin
 from maxdnn.algorithms.gemm import plan as family
-from maxdnn.algorithms.gemm.plan import NATIVE, ProductKernel
+from maxdnn.algorithms.gemm.maxwell import LAYOUTS, ProductKernel
+from maxdnn.algorithms.gemm.sm90 import NATIVE
 from maxdnn.build.cubins import cubin as built
 from maxdnn.checker import check_cubin
 from maxdnn.errors import ShapeError
@@ -60,7 +61,7 @@ def test_random_products_are_right_and_write_nothing_else(seed: int) -> None:
 def test_tails_of_tiles_in_parts_are_right_and_write_nothing_else(seed: int) -> None:
     chip = replace(H200, sms=1)  # so that few tiles make a wave
     rng = np.random.default_rng(seed)
-    layout = family.LAYOUTS[seed % 4]
+    layout = LAYOUTS[seed % 4]
     ta, tb = (letter == "t" for letter in layout)
     m, n, k = int(rng.integers(257, 380)), int(rng.integers(25, 32)) * 4 - seed // 2 % 2, int(rng.integers(20, 90))
     a = rng.uniform(-1, 1, (k, m) if ta else (m, k)).astype(np.float32)

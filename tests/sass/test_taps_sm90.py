@@ -43,7 +43,7 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
         ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
         problem = kind(shape, layout=rng.choice(["CHWN", "CHWN", "NCHW"]), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=unaligned, **ending)
-        if interior_sm90.refuses(problem) is None:
+        if interior_sm90.unsupported_reason(problem) is None:
             return problem
 
 

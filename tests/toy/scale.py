@@ -1,4 +1,4 @@
-"""y = factor x. What a family needs: a kernel, the problems it serves, its plans, its contract."""
+"""y = factor x. What a family needs: a kernel, the problems it serves, its plans, its reference."""
 
 from pathlib import Path
 
@@ -26,9 +26,9 @@ def _plan(asked):
     return make(asked, "scale", SCALE, [launch], {})
 
 
-def contract(launch, memory, scalars):
+def reference(launch, memory, scalars):
     memory["y"][:] = np.float32(scalars["factor"]) * seen(memory, launch.values["x"])
 
 
-FAMILY = Family("scale", (SCALE,), contract, ("scale",),
+FAMILY = Family("scale", (SCALE,), reference, ("scale",),
                 candidates=lambda asked, chip: {SCALE.name: lambda: _plan(asked)})

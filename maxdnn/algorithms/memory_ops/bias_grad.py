@@ -9,8 +9,10 @@ from ...errors import ShapeError
 from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value, make
 from ...problem.problem import Problem
-from ..spec import Candidates, Family, Memory, fused, refuses_strided, seen
-from .plan import MAX_GRID_YZ, reduce
+from ..common.epilogue import epilogue
+from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ
+from ..spec import Candidates, Family, Memory, seen, strided_reason
+from .plan import reduce
 
 RUN = 4096  # terms, where they lie together
 _PARTS = 64  # at most
@@ -34,8 +36,8 @@ def _plan(problem: Problem) -> Plan:
     else:
         runs, k, length = shape[0], shape[1], shape[2] * shape[3]
         step, row, last = k * length, length, length
-    if k * problem.shape.terms > 2**32 - 1:
-        raise ShapeError(f"gradients must have at most {2**32 - 1} elements (got {k * problem.shape.terms})")
+    if k * problem.shape.terms > MAX_ELEMENTS:
+        raise ShapeError(f"gradients must have at most {MAX_ELEMENTS} elements (got {k * problem.shape.terms})")
     parts = min(runs, _PARTS)
     values: dict[str, Value] = {"out": "parts", "src": "gradients", "sums": k, "row": row, "runs": runs, "step": step,
                                 "length": length, "last": last}
@@ -43,11 +45,11 @@ def _plan(problem: Problem) -> Plan:
     work = Work(k * parts, FLOAT_BYTES * k * problem.shape.terms,
                 Cost(4 * (_ENDS + _SLOTS * share), _LATENCY + _ROUND * share))
     adding = Launch(SUM, (k, parts, 1), values, work, "a part of each sum", ("parts",), flops=problem.shape.flops)
-    launches = adding, reduce("parts", "out", parts, k, (k, 1, 1), 1, fused(problem, 0))
+    launches = adding, reduce("parts", "out", parts, k, (k, 1, 1), 1, epilogue(problem))
     return make(problem, "sums", SUM, launches, {"parts": FLOAT_BYTES * parts * k})
 
 
-def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the kernel of this family promises."""
     v = launch.numbers
     (sums, parts, _), src = launch.grid, seen(memory, launch.values["src"])
@@ -59,4 +61,4 @@ def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> No
         out[run % parts] += src[np.arange(sums)[:, None] * v["row"] + run * v["step"] + terms].sum(1, dtype=float)
 
 
-FAMILY = Family("sums", (SUM,), contract, ("bias",), refuses_strided, candidates)
+FAMILY = Family("sums", (SUM,), reference, ("bias",), strided_reason, candidates)
