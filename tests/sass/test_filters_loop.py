@@ -25,7 +25,7 @@ def loop(spec):
 
 def slots(spec, shape):
     """Of the first block's warps for a layer, split or not."""
-    layout = "CHWN" if spec is wgrad.FILTERS_K else "NCHW"
+    layout = "CHWN" if spec is wgrad.KERNELS[0] else "NCHW"
     made = plan(shape, layout=layout, kernel=spec.name, kind="filters")
     return {issue_slots(path(built(spec), trace)) for trace in trace_block(made, spec).warps}
 

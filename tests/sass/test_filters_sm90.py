@@ -35,8 +35,9 @@ def random_problem(number: int):
     while True:
         shape, layout, beta = draw(rng), rng.choice(("CHWN", "NCHW")), rng.choice([0.0, 0.0, -1.5])
         problem = filters(shape, layout=layout, reads_out=beta != 0)
-        found = families_of([name for family in (texels, wgrad_nchw) if family.FAMILY.refuses(problem) is None
-                             for name in family.candidates(problem)])
+        found = families_of([name for family in (texels, wgrad_nchw)
+                             if family.FAMILY.unsupported_reason(problem) is None
+                             for name in family.candidates(problem, preset())])
         if spec.name in found and shape.flops < 2e7:
             return shape, layout, beta, rng.choice(found[spec.name]), rng
 
@@ -54,10 +55,10 @@ def test_corners(name) -> None:
     rng = random.Random(name)
     for layout, family in (("CHWN", texels), ("NCHW", wgrad_nchw)):
         problem = filters(CORNERS[name], layout=layout)
-        if family.FAMILY.refuses(problem):
-            assert "padding of filters 17x18 of more than 16" in family.FAMILY.refuses(problem)
+        if family.FAMILY.unsupported_reason(problem):
+            assert "padding of filters 17x18 of more than 16" in family.FAMILY.unsupported_reason(problem)
             continue
-        names = [x for x in family.candidates(problem) if x.startswith("sm90_")]
+        names = [x for x in family.candidates(problem, preset()) if x.startswith("sm90_")]
         check(CORNERS[name], layout, "filters", rng, kernel=rng.choice(names))
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from maxdnn.algorithms.gemm.plan import GROUP, KERNELS
+from maxdnn.algorithms.gemm.maxwell import GROUP, KERNELS
 from maxdnn.build.cubins import asset
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from maxdnn.algorithms.gemm import plan as family
+from maxdnn.algorithms.gemm.maxwell import LAYOUTS
 from maxdnn.algorithms.winograd.toomcook import in_parts
 from maxdnn.build.cubins import asset, cubin
 from maxdnn.emulator import VirtualGpu
@@ -88,7 +89,7 @@ def test_errors_shrink_as_is_documented(spec):
     assert rms(spec, 256) < in_parts(512, 256) * whole and rms(spec, 64) < in_parts(512, 64) * whole
 
 
-@pytest.mark.parametrize("layout", family.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_slices_are_such_parts(layout):
     one, two, four = (next(x for x in family.NATIVE if (x.tile, x.slices, x.layout) == (64, slices, layout))
                       for slices in (1, 2, 4))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.algorithms.winograd.plan import KERNELS, OF_GRADIENTS
+from maxdnn.algorithms.winograd.maxwell import KERNELS, OF_GRADIENTS
 from maxdnn.algorithms.winograd.toomcook import TABLE, matrices
 from maxdnn.build.cubins import asset
 from maxdnn.cli import main

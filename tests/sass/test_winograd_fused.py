@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.algorithms.winograd.fused import GROUP, HALVES, KERNELS
+from maxdnn.algorithms.winograd.fused import FUSED as KERNELS
+from maxdnn.algorithms.winograd.fused import GROUP, HALVES
 from maxdnn.build.cubins import asset
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import plan

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..gemm.plan import GROUP
+from ..gemm.maxwell import GROUP
 
 FEW_CHANNELS = 32
 FEWER = 128  # see needs_slices
