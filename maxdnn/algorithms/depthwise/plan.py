@@ -53,23 +53,24 @@ class GroupKernel(KernelSpec):
 
 _DOC = """Convolution in groups of few channels. Grid: x = ceil(count / 128)."""
 
+_SASS = "maxwell/depthwise_{}.sass"
 KERNELS = (
-    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 2, 1), False, (0, 0, 359, 235)),
-    GroupKernel("sdepthwise_3x3_s1_row", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 1, 1), True, (0, 0, 205, 174)),
-    GroupKernel("sdepthwise_3x3_s1_row2", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 1, 2), True, (0, 0, 340, 229)),
-    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 2, 1), False, (0, 0, 542, 238)),
-    GroupKernel("sdepthwise_3x3_s2_row", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 1, 1), True, (0, 0, 281, 174)),
-    GroupKernel("sdepthwise_3x3_s2_row2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 1, 2), True, (0, 0, 442, 229)),
-    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 2, 1), False, (0, 0, 773, 241)),
-    GroupKernel("sdepthwise_5x5_s1_row", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 1, 1), True, (0, 0, 437, 180)),
-    GroupKernel("sdepthwise_5x5_s1_row2", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 1, 2), True, (0, 0, 718, 235)),
-    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 2, 1), False, (0, 0, 663, 202)),
-    GroupKernel("sdepthwise_5x5_s2_row", "depthwise_5x5.sass", _DOC, (5, 5), 2, (7, 1, 1), True, (0, 0, 527, 180)),
-    GroupKernel("sdepthwise_5x5_s2_row2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 1, 2), True, (0, 0, 565, 193)),
-    GroupKernel("sdepthwise_7x7_s1", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 2, 1), False, (0, 0, 934, 205)),
-    GroupKernel("sdepthwise_7x7_s1_row", "depthwise_7x7.sass", _DOC, (7, 7), 1, (7, 1, 1), True, (0, 0, 765, 186)),
-    GroupKernel("sdepthwise_7x7_s1_row2", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 1, 2), True, (0, 0, 869, 199)),
-    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, (4, 1, 1), False, (38, 12, 8, 150)),
+    GroupKernel("sdepthwise_3x3_s1", _SASS.format("3x3"), _DOC, (3, 3), 1, (7, 2, 1), False, (0, 0, 359, 235)),
+    GroupKernel("sdepthwise_3x3_s1_row", _SASS.format("3x3"), _DOC, (3, 3), 1, (7, 1, 1), True, (0, 0, 205, 174)),
+    GroupKernel("sdepthwise_3x3_s1_row2", _SASS.format("3x3"), _DOC, (3, 3), 1, (7, 1, 2), True, (0, 0, 340, 229)),
+    GroupKernel("sdepthwise_3x3_s2", _SASS.format("3x3"), _DOC, (3, 3), 2, (7, 2, 1), False, (0, 0, 542, 238)),
+    GroupKernel("sdepthwise_3x3_s2_row", _SASS.format("3x3"), _DOC, (3, 3), 2, (7, 1, 1), True, (0, 0, 281, 174)),
+    GroupKernel("sdepthwise_3x3_s2_row2", _SASS.format("3x3"), _DOC, (3, 3), 2, (7, 1, 2), True, (0, 0, 442, 229)),
+    GroupKernel("sdepthwise_5x5_s1", _SASS.format("5x5"), _DOC, (5, 5), 1, (7, 2, 1), False, (0, 0, 773, 241)),
+    GroupKernel("sdepthwise_5x5_s1_row", _SASS.format("5x5"), _DOC, (5, 5), 1, (7, 1, 1), True, (0, 0, 437, 180)),
+    GroupKernel("sdepthwise_5x5_s1_row2", _SASS.format("5x5"), _DOC, (5, 5), 1, (7, 1, 2), True, (0, 0, 718, 235)),
+    GroupKernel("sdepthwise_5x5_s2", _SASS.format("5x5"), _DOC, (5, 5), 2, (4, 2, 1), False, (0, 0, 663, 202)),
+    GroupKernel("sdepthwise_5x5_s2_row", _SASS.format("5x5"), _DOC, (5, 5), 2, (7, 1, 1), True, (0, 0, 527, 180)),
+    GroupKernel("sdepthwise_5x5_s2_row2", _SASS.format("5x5"), _DOC, (5, 5), 2, (4, 1, 2), True, (0, 0, 565, 193)),
+    GroupKernel("sdepthwise_7x7_s1", _SASS.format("7x7"), _DOC, (7, 7), 1, (4, 2, 1), False, (0, 0, 934, 205)),
+    GroupKernel("sdepthwise_7x7_s1_row", _SASS.format("7x7"), _DOC, (7, 7), 1, (7, 1, 1), True, (0, 0, 765, 186)),
+    GroupKernel("sdepthwise_7x7_s1_row2", _SASS.format("7x7"), _DOC, (7, 7), 1, (4, 1, 2), True, (0, 0, 869, 199)),
+    GroupKernel("sdepthwise_any", _SASS.format("any"), _DOC, None, 0, (4, 1, 1), False, (38, 12, 8, 150)),
 )
 
 

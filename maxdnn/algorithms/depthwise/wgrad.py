@@ -49,8 +49,8 @@ class GroupFiltersKernel(KernelSpec):
 _DOC = """Gradient of filters in groups of few channels, or parts of its sums: see depthwise_filters.inc. Grid: x =
 filters, y = splits, z = channels of a group * tiles of a filter."""
 
-KERNELS = tuple(GroupFiltersKernel(f"sdepthwise_filters_{name}", f"depthwise_filters_{name[:3]}.sass", _DOC, tile,
-                                   stride, name.endswith("row"), slots) for name, tile, stride, slots in (
+KERNELS = tuple(GroupFiltersKernel(f"sdepthwise_filters_{name}", f"maxwell/depthwise_filters_{name[:3]}.sass", _DOC,
+                                   tile, stride, name.endswith("row"), slots) for name, tile, stride, slots in (
     ("3x3_s1", (3, 3), 1, (215, 246)),
     ("3x3_s1_row", (3, 3), 1, (189, 246)),
     ("3x3_s2", (3, 3), 2, (261, 246)),

@@ -26,10 +26,11 @@ from . import sm90 as dgrad_strided_sm90
 MOST = 128
 """Pixels of a block times channels."""
 
-_FILTERS = KernelSpec("sblock_filters", "blocks.sass", """Filters for blocks of pixels. Grid: x = filters * taps,
-y = tiles of 128 columns.""")
-_BLOCKS = KernelSpec("sblocks", "blocks.sass", """Puts the pixels of blocks where they belong. Grid: x = tiles of 128
-elements of a row, y = fours of rows, z = maps.""")
+_FILTERS = KernelSpec("sblock_filters", "maxwell/blocks.sass", """Filters for blocks of pixels. Grid: x = filters *
+taps, y = tiles of 128 columns.""")
+_BLOCKS = KernelSpec("sblocks", "maxwell/blocks.sass",
+                     """Puts the pixels of blocks where they belong. Grid: x = tiles of
+128 elements of a row, y = fours of rows, z = maps.""")
 _DIVISORS = 32768  # up to here the kernels' divisions by a multiplication are exact
 _THREADS = 128
 

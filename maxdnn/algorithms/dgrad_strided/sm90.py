@@ -27,7 +27,7 @@ _REACH = 2**32  # bytes: maps and filters are counted in 32 bits
 _DOC = """Convolution of 128 pixels of a class a block, or a part of each sum: see pixels.inc. Grid: x = tiles of
 filters, y = tiles of all classes, part by part if sums are split (at most 65535)."""
 
-KERNELS = tuple(NativeKernel(f"sm90_classes_K{filters}_J{TILE}", "hopper/classes.sass", _DOC, (TILE, filters),
+KERNELS = tuple(NativeKernel(f"sm90_classes_K{filters}_J{TILE}", "sm90/classes.sass", _DOC, (TILE, filters),
                              (loop, rest), loop, False, 4 if filters == 64 else 2, 0.93 if filters == 96 else 0.96)
                 for filters, loop, rest in ((128, 1111, 1000), (96, 863, 830), (64, 1133, 1090)))
 

@@ -89,7 +89,7 @@ def _kernel(tile: int, layout: str, slots: tuple[int, int], between: tuple[int, 
     each of 32 values of k."""
     (loop, rest), turned = slots, (layout[0] == "n") + (layout[1] == "t")
     stores = (6 if tile == 64 else 3) * turned
-    return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", _DOC, tile, layout,
+    return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"maxwell/product_{tile}x{tile}.sass", _DOC, tile, layout,
                          (loop, rest + turning * turned), (between[0] + stores, between[1] + stores),
                          *(((7000, 6150), 1049, 576) if tile == 128 else ((4250, 3500), 768, 597)), turn=_TURN[tile])
 
@@ -114,7 +114,7 @@ def _native(high: int, tile: int, slices: int, layout: str) -> ProductKernel:
     else:
         slots, alone, warps, pace = (568 + 6 * a + 12 * b, 560 + 22 * a + 35 * b), 810, 12, 0.8
     return ProductKernel(f"sm90_product_{source}" + f"x{slices}" * (slices > 1) + f"_{layout}",
-                         f"hopper/product_{source}.sass", _DOC, tile, layout, slots, (0, 0), (0, 0), alone, slots[0],
+                         f"sm90/product_{source}.sass", _DOC, tile, layout, slots, (0, 0), (0, 0), alone, slots[0],
                          warps, slices, pace, 0 if high == tile else high, turn)
 
 

@@ -45,7 +45,7 @@ y = tiles of pixels (at most 65535)."""
 
 
 def _kernel(filters: int, loop: int, rest: int, kind: str = "") -> NativeKernel:
-    return NativeKernel(f"sm90_pixels_K{filters}_J{TILE}{kind}", "hopper/pixels.sass", _DOC, (TILE, filters),
+    return NativeKernel(f"sm90_pixels_K{filters}_J{TILE}{kind}", "sm90/pixels.sass", _DOC, (TILE, filters),
                         (loop, rest), loop, kind == "_elements", 4 if filters == 64 else 2,
                         0.93 if filters == 96 else 0.96)
 

@@ -16,7 +16,8 @@ RUN = 4096  # terms, where they lie together
 _PARTS = 64  # at most
 _SLOTS = 40  # issue slots of a warp for 512 terms of a block
 
-SUM = KernelSpec("ssum", "sum.sass", """Sums of runs of floats, of some of the runs in each block. Grid: x = sums,
+SUM = KernelSpec("ssum", "maxwell/sum.sass",
+                 """Sums of runs of floats, of some of the runs in each block. Grid: x = sums,
 y = parts.""")
 
 

@@ -59,14 +59,14 @@ class FiltersKernel(TileKernel):
 
 
 def _kernel(inner: str) -> FiltersKernel:
-    return FiltersKernel(f"sconv_filters_64x64_{inner}", "conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600,
+    return FiltersKernel(f"sconv_filters_64x64_{inner}", "maxwell/conv_filters_64x64.sass", _DOC, (64, 64), (521, 535), 600,
                          inner, 28)
 
 
 def native_kernel(name: str, tile: tuple[int, int], inner: str, slots: tuple[int, int], between: int,
                   doc: str) -> FiltersKernel:
-    """In hopper/<name>.sass."""
-    return FiltersKernel(f"sm90_{name}_{tile[0]}x{tile[1]}_{inner}", f"hopper/{name}.sass", doc, tile, slots, slots[0],
+    """In sm90/<name>.sass."""
+    return FiltersKernel(f"sm90_{name}_{tile[0]}x{tile[1]}_{inner}", f"sm90/{name}.sass", doc, tile, slots, slots[0],
                          inner, between, 2 if tile == (128, 128) else 4)
 
 

@@ -53,7 +53,7 @@ def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKern
     name = f"swinograd_{step}_{m}x{m}_{r}x{r}" + f"_{layout}" * bool(layout)
     source = "maps" if step == "gradients" else step
     doc = f"Transform of a Winograd convolution: see winograd_{source}.inc."
-    return TransformKernel(name, f"winograd_{source}.sass", doc, points, step, layout, slots)
+    return TransformKernel(name, f"maxwell/winograd_{source}.sass", doc, points, step, layout, slots)
 
 
 _SLOTS = {  # issue slots of a block: maps and results in C,H,W,N and in N,C,H,W, filters
