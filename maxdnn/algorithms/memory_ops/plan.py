@@ -43,7 +43,8 @@ TURN_TILE = 32  # filters and channels of a block
 FILL = KernelSpec("sfill", "maxwell/fill.sass", """Zeroes. Grid: x = ceil(count / 512).""")
 
 
-REDUCE = KernelSpec("sreduce", "maxwell/reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
+REDUCE = KernelSpec("sreduce", "maxwell/reduce.sass",
+                    """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
 y = filters, z = images (1 if O has them innermost).""")
 
 
