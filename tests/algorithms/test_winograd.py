@@ -70,7 +70,7 @@ def test_the_matrices_convolve_exactly(points):
 
 
 def test_the_sources_have_the_matrices_of_the_table():
-    assert (asset("sass") / "winograd_matrices.inc").read_text() == generated() + "\n"
+    assert (asset("sass") / "maxwell/winograd_matrices.inc").read_text() == generated() + "\n"
 
 
 def test_no_coefficient_of_maps_and_results_is_rounded():

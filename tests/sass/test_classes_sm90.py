@@ -88,4 +88,4 @@ def test_what_is_not_served_is_said() -> None:
 
 
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
-    check_code("hopper/classes", KERNELS)
+    check_code("sm90/classes", KERNELS)

@@ -117,4 +117,4 @@ def test_a_begun_wave_takes_as_long_as_a_full_one() -> None:
 
 
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
-    check_code("hopper/pixels", KERNELS)
+    check_code("sm90/pixels", KERNELS)

@@ -119,7 +119,7 @@ def test_a_warp_takes_the_issue_slots_between_runs_that_plans_are_ranked_by(spec
     """As many as the comment budgets, too."""
     one, two, four = (slots_of(spec, run) for run in (0, 16, 8))
     assert (two - one, four - two) == (spec.between[0], 2 * spec.between[1])
-    text = (asset("sass") / "product_runs.inc").read_text()
+    text = (asset("sass") / "maxwell/product_runs.inc").read_text()
     figures = re.search(r"second run (\d+) and (\d+), .*\n# included, for each one more (\d+) and (\d+), .* operand "
                         r"(\d+) and (\d+) more", text)
     second, more, turned = (int(x) for x in figures.groups()[spec.tile == 64::2])

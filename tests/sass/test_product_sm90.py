@@ -32,7 +32,7 @@ from .native import ANOTHER, H200
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "20"))  # every kernel once
 GUARD = np.float32(-7.25)
 SEEN_TO_RUN = {"ldg_uniform__Ra32", "uiadd3__URURUR_URURUR"}  # on an H200, in no compiled code here
-SOURCES = ("hopper/product_128x128", "hopper/product_64x64", "hopper/product_32x64")
+SOURCES = ("sm90/product_128x128", "sm90/product_64x64", "sm90/product_32x64")
 
 
 def _random(seed: int):

@@ -20,7 +20,7 @@ from maxdnn.runtime.devices import find
 from .native import H200, check_code, check_taken_there_alone, run
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
-SOURCE = "hopper/taps"
+SOURCE = "sm90/taps"
 
 
 def random_layer(rng: np.random.Generator, groups: bool) -> ConvShape:

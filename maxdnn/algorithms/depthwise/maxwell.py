@@ -39,7 +39,7 @@ class GroupKernel(KernelSpec):
 
 _DOC = """Convolution in groups of few channels. Grid: x = ceil(count / 128)."""
 
-KERNELS = (*(GroupKernel(f"sdepthwise_{name}", f"depthwise_{name[:3]}.sass", _DOC, (int(name[0]),) * 2, int(name[5]),
+KERNELS = (*(GroupKernel(f"sdepthwise_{name}", f"maxwell/depthwise_{name[:3]}.sass", _DOC, (int(name[0]),) * 2, int(name[5]),
                           tile, "row" in name, (0, 0, *slots)) for name, tile, slots in (
     ("3x3_s1", (7, 2, 1), (359, 235)),
     ("3x3_s1_row", (7, 1, 1), (205, 174)),
@@ -56,7 +56,7 @@ KERNELS = (*(GroupKernel(f"sdepthwise_{name}", f"depthwise_{name[:3]}.sass", _DO
     ("7x7_s1", (4, 2, 1), (934, 205)),
     ("7x7_s1_row", (7, 1, 1), (765, 186)),
     ("7x7_s1_row2", (4, 1, 2), (869, 199)),
-)), GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, (4, 1, 1), False, (38, 12, 8, 150)))
+)), GroupKernel("sdepthwise_any", "maxwell/depthwise_any.sass", _DOC, None, 0, (4, 1, 1), False, (38, 12, 8, 150)))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class GroupFiltersKernel(KernelSpec):
 _WGRAD_DOC = """Gradient of filters in groups of few channels, or parts of its sums: see depthwise_filters.inc. Grid:
 x = filters, y = splits, z = channels of a group * tiles of a filter."""
 
-WGRAD_KERNELS = tuple(GroupFiltersKernel(f"sdepthwise_filters_{name}", f"depthwise_filters_{name[:3]}.sass",
+WGRAD_KERNELS = tuple(GroupFiltersKernel(f"sdepthwise_filters_{name}", f"maxwell/depthwise_filters_{name[:3]}.sass",
                                          _WGRAD_DOC, tile, stride, name.endswith("row"), slots)
                       for name, tile, stride, slots in (
     ("3x3_s1", (3, 3), 1, (215, 246)),

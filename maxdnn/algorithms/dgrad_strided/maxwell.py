@@ -50,7 +50,8 @@ class ClassKernel(TileKernel):
 
 def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: int, alone: tuple[int, int]) -> ClassKernel:
     j, k = tile
-    return ClassKernel(f"sconv_classes_K{k}_J{j}", f"classes_{j}x{k}.sass", f"""Convolution of pixels in classes, {j}
+    return ClassKernel(f"sconv_classes_K{k}_J{j}", f"maxwell/classes_{j}x{k}.sass",
+                       f"""Convolution of pixels in classes, {j}
 pixels of one class and {k} filters a block, or a part of each sum; see classes.inc. Grid: x = tiles of all classes,
 y = groups * ceil(k / {k}), z = splits.""", tile, slots, translated, alone)
 

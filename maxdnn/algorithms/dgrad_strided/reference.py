@@ -19,9 +19,9 @@ WORDS, RECORD_WORDS = 16, 4
 OUTSIDE = 0x80000000
 """In place of a tap: it lies outside of the maps from every pixel."""
 
-FILTERS = KernelSpec("sblock_filters", "blocks.sass", """Filters for blocks of pixels. Grid: x = filters * taps,
+FILTERS = KernelSpec("sblock_filters", "maxwell/blocks.sass", """Filters for blocks of pixels. Grid: x = filters * taps,
 y = tiles of 128 columns.""")
-BLOCKS = KernelSpec("sblocks", "blocks.sass", """Puts the pixels of blocks where they belong. Grid: x = tiles of 128
+BLOCKS = KernelSpec("sblocks", "maxwell/blocks.sass", """Puts the pixels of blocks where they belong. Grid: x = tiles of 128
 elements of a row, y = fours of rows, z = maps.""")
 
 

@@ -34,7 +34,7 @@ from .reference import OUTSIDE, RECORD_WORDS, WORDS, reference_sm90
 _DOC = """Convolution of 128 pixels of a class a block, or a part of each sum: see pixels.inc. Grid: x = tiles of
 filters, y = tiles of all classes, part by part if sums are split (at most 65535)."""
 
-KERNELS = tuple(implicit_gemm_kernel(f"sm90_classes_K{filters}_J{TILE}", "hopper/classes.sass", _DOC, filters,
+KERNELS = tuple(implicit_gemm_kernel(f"sm90_classes_K{filters}_J{TILE}", "sm90/classes.sass", _DOC, filters,
                                      (loop, rest))
                 for filters, loop, rest in ((128, 1111, 1000), (96, 863, 830), (64, 1133, 1090)))
 

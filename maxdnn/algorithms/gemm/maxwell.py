@@ -75,7 +75,7 @@ def _kernel(tile: int, layout: str, slots: tuple[int, int], between: tuple[int, 
     for each of 32 values of k."""
     (loop, rest), transposed = slots, (layout[0] == "n") + (layout[1] == "t")
     stores = (6 if tile == 64 else 3) * transposed
-    return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"product_{tile}x{tile}.sass", DOC, tile, layout,
+    return ProductKernel(f"sproduct_{tile}x{tile}_{layout}", f"maxwell/product_{tile}x{tile}.sass", DOC, tile, layout,
                          (loop, rest + transposing * transposed), (between[0] + stores, between[1] + stores),
                          *(((7000, 6150), 1049, 576) if tile == 128 else ((4250, 3500), 768, 597)),
                          wave_ends=WAVE_ENDS[tile])

@@ -20,7 +20,7 @@ def _native(high: int, tile: int, slices: int, layout: str) -> ProductKernel:
     else:
         slots, alone, warps, pace = (568 + 6 * a + 12 * b, 560 + 22 * a + 35 * b), 810, 12, 0.8
     return ProductKernel(f"sm90_product_{source}" + f"x{slices}" * (slices > 1) + f"_{layout}",
-                         f"hopper/product_{source}.sass", DOC, tile, layout, slots, (0, 0), (0, 0), alone, slots[0],
+                         f"sm90/product_{source}.sass", DOC, tile, layout, slots, (0, 0), (0, 0), alone, slots[0],
                          warps, slices, pace, 0 if high == tile else high, wave_ends)
 
 

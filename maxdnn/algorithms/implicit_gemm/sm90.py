@@ -38,7 +38,7 @@ y = tiles of pixels (at most 65535)."""
 
 
 def _kernel(filters: int, loop: int, rest: int, kind: str = "") -> NativeKernel:
-    return implicit_gemm_kernel(f"sm90_pixels_K{filters}_J{TILE}{kind}", "hopper/pixels.sass", _DOC, filters,
+    return implicit_gemm_kernel(f"sm90_pixels_K{filters}_J{TILE}{kind}", "sm90/pixels.sass", _DOC, filters,
                                 (loop, rest), kind == "_elements")
 
 

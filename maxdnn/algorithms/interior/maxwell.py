@@ -21,7 +21,8 @@ from ..spec import LATENCY, Candidates, Family, TileKernel
 from .plan import RECORD, border_reason, inside, inside_note, tap_lists
 from .reference import reference
 
-TAPS_64X64 = TileKernel("sconv_taps_K64_N64", "conv_taps_64x64.sass", """Forward convolution of one output pixel for 64
+TAPS_64X64 = TileKernel("sconv_taps_K64_N64", "maxwell/conv_taps_64x64.sass",
+                        """Forward convolution of one output pixel for 64
 images and 64 filters a block. Grid: x = Q, y = P (at most 65535), z = filter tiles * image tiles, image tile fastest
 (at most 65535).""", (64, 64), (521, 527), 612)
 

@@ -39,7 +39,7 @@ y = tiles of images, z = pixels (both at most 65535)."""
 
 
 def _kernel(name: str, filters: int, loop: int, elements: bool) -> NativeKernel:
-    return NativeKernel(f"sm90_{name}_K{filters}_N128", "hopper/taps.sass", _DOC, (128, filters), (loop, 700), loop,
+    return NativeKernel(f"sm90_{name}_K{filters}_N128", "sm90/taps.sass", _DOC, (128, filters), (loop, 700), loop,
                         elements, 4 if filters == 64 else 2, 0.93 if filters == 96 else 0.95)
 
 

@@ -19,7 +19,8 @@ _PARTS = 64  # at most
 _ENDS, _SLOTS = 80, 40  # issue slots of a warp, and for 512 terms of a CTA; counted in the source
 _LATENCY, _ROUND = 1500, 600  # clocks of a CTA alone, and for 512 terms, which it waits for; assumed
 
-SUM = KernelSpec("ssum", "sum.sass", """Sums of runs of floats, of some of the runs in each block. Grid: x = sums,
+SUM = KernelSpec("ssum", "maxwell/sum.sass",
+                 """Sums of runs of floats, of some of the runs in each block. Grid: x = sums,
 y = parts.""")
 
 

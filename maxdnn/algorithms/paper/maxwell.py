@@ -44,10 +44,10 @@ Grid: x = Q, y = P (at most 65535), z = filter tiles * image tiles, image tile f
 blockIdx.z = filter_tile * image_tiles + image_tile (at most 65535). Block: (64, 1, 1)."""
 
 
-CONV_64X64 = ConvKernel("sconv_fprop_K64_N64", "conv_fprop_64x64.sass", _CONV_DOC, (64, 64), (520, 347), 596)
-CONV_128X32 = ConvKernel("sconv_fprop_K32_N128", "conv_fprop_128x32.sass", _CONV_DOC, (128, 32), (521, 356),
+CONV_64X64 = ConvKernel("sconv_fprop_K64_N64", "maxwell/conv_fprop_64x64.sass", _CONV_DOC, (64, 64), (520, 347), 596)
+CONV_128X32 = ConvKernel("sconv_fprop_K32_N128", "maxwell/conv_fprop_128x32.sass", _CONV_DOC, (128, 32), (521, 356),
                          618)
-CONV_PAPER = ConvKernel("sconv_fprop_paper", "conv_fprop_paper.sass", _CONV_DOC, (64, 64), (521, 343), 596,
+CONV_PAPER = ConvKernel("sconv_fprop_paper", "maxwell/conv_fprop_paper.sass", _CONV_DOC, (64, 64), (521, 343), 596,
                         extra_iteration=True)
 """The 64 x 64 kernel with the loop of the paper; what timings are compared with the paper's by. See its source."""
 

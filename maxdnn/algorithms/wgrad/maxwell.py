@@ -33,7 +33,7 @@ class FiltersKernel(TileKernel):
 
 
 def _kernel(inner: str) -> FiltersKernel:
-    return FiltersKernel(f"sconv_filters_64x64_{inner}", "conv_filters_64x64.sass", DOC, (64, 64), (521, 535), 600,
+    return FiltersKernel(f"sconv_filters_64x64_{inner}", "maxwell/conv_filters_64x64.sass", DOC, (64, 64), (521, 535), 600,
                          inner, 28)
 
 

@@ -12,8 +12,8 @@ LATENCY = 4000
 
 def native_kernel(name: str, tile: tuple[int, int], inner: str, slots: tuple[int, int], between: int,
                   doc: str) -> FiltersKernel:
-    """In hopper/<name>.sass."""
-    return FiltersKernel(f"sm90_{name}_{tile[0]}x{tile[1]}_{inner}", f"hopper/{name}.sass", doc, tile, slots, slots[0],
+    """In sm90/<name>.sass."""
+    return FiltersKernel(f"sm90_{name}_{tile[0]}x{tile[1]}_{inner}", f"sm90/{name}.sass", doc, tile, slots, slots[0],
                          inner, between, 2 if tile == (128, 128) else 4)
 
 

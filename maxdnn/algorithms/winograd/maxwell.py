@@ -29,7 +29,7 @@ def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKern
     name = f"swinograd_{step}_{m}x{m}_{r}x{r}" + f"_{layout}" * bool(layout)
     source = "maps" if step == "gradients" else step
     doc = f"Transform of a Winograd convolution: see winograd_{source}.inc."
-    return TransformKernel(name, f"winograd_{source}.sass", doc, points, step, layout, slots)
+    return TransformKernel(name, f"maxwell/winograd_{source}.sass", doc, points, step, layout, slots)
 
 
 _SLOTS = {  # issue slots of a block: maps and results in C,H,W,N and in N,C,H,W, filters
@@ -78,7 +78,7 @@ class FusedKernel(KernelSpec):
 
 
 def _fused(layout: str, slots: tuple[int, int], translated: int) -> FusedKernel:
-    return FusedKernel(f"swinograd_fused_2x2_3x3_{layout}", "winograd_fused.sass", f"""Winograd convolution of {TILES}
+    return FusedKernel(f"swinograd_fused_2x2_3x3_{layout}", "maxwell/winograd_fused.sass", f"""Winograd convolution of {TILES}
 tiles of 2 x 2 results and {FILTERS} filters a block; see winograd_fused.inc. Grid:
 x = ceil(tiles / {TILES}) * ceil(k / {FILTERS}).""", layout, slots, translated)
 
