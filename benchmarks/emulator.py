@@ -64,7 +64,7 @@ STARTS = """
 import sys, time, pathlib, numpy as np
 data = pathlib.Path(sys.argv[1]).read_bytes()
 start = time.perf_counter()
-from maxdnn.emu import VirtualGpu
+from maxdnn.emulator import VirtualGpu
 gpu = VirtualGpu()
 buffer = gpu.alloc(4096)
 gpu.load(data).function("long_kernel").launch((1, 1, 1), (64, 1, 1), [buffer])

@@ -263,7 +263,7 @@ FORK = """
 import os, threading
 import numpy as np
 import maxdnn
-from maxdnn.devices import find
+from maxdnn.runtime.devices import find
 ones = np.ones((2, 4, 4, 4), np.float32), np.ones((2, 3, 3, 4), np.float32)
 maxdnn.conv_fprop(*ones, padding=1)
 (lane,) = find.host().kept["engine"]._workspaces.values()

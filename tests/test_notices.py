@@ -10,14 +10,14 @@ from maxdnn import notices
 
 COMPILE = """
 import numba
-from maxdnn.sim import jit
+from maxdnn.simulator import jit
 
 class Made:  # stands in for a function that is compiled when it is told to
     def compile(self, signature): pass
     def disable_compile(self): pass
 
 numba.njit = lambda *given, **settings: given[0] if given else lambda function: Made()
-import maxdnn.sim.compiled
+import maxdnn.simulator.compiled
 """
 
 

@@ -262,18 +262,19 @@ def test_an_entry_of_another_problem_under_this_ones_name_is_ignored(place):
 
 WRITER = """
 import sys
-from maxdnn import ConvShape, tuned
-from maxdnn.chips import preset
-from maxdnn.problem import forward
+from maxdnn import ConvShape
+from maxdnn.planning import records
+from maxdnn.planning.cost import preset
+from maxdnn.problem.problem import forward
 number = int(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(25):
     own, shared = forward(ConvShape(1 + n, 1 + number, 5, 5, 8, 3, 3)), forward(ConvShape(1 + n, 99, 5, 5, 8, 3, 3))
     for problem in (own, shared):
-        assert tuned.remember(tuned.measured(preset(), problem, {f"k{number}": 1e-6, "k": 2e-6}, simulated=True,
-                                             left_out=0))
-    assert all(r.results[1] == ("k", 2e-6) for r in tuned.records())
+        assert records.remember(records.measured(preset(), problem, {f"k{number}": 1e-6, "k": 2e-6}, simulated=True,
+                                                 left_out=0))
+    assert all(r.results[1] == ("k", 2e-6) for r in records.records())
 """
 
 

@@ -82,7 +82,7 @@ def test_two_threads_may_use_the_emulator_for_the_first_time_together():
         import threading
         import numpy as np
         import maxdnn
-        from maxdnn.emu import VirtualGpu
+        from maxdnn.emulator import VirtualGpu
         ones = np.ones((3, 4, 4, 8), np.float32), np.ones((3, 2, 2, 5), np.float32)
         results = []
         def work(): results.append(maxdnn.conv_fprop(*ones, device=VirtualGpu()))

@@ -169,7 +169,7 @@ FORKS = textwrap.dedent("""
     import multiprocessing, os, signal, sys, threading, time
     import numpy as np
     import maxdnn
-    from maxdnn.emu import VirtualGpu
+    from maxdnn.emulator import VirtualGpu
     data, over = open(sys.argv[1], "rb").read(), False
     images, filters = np.ones((3, 6, 6, 8), np.float32), np.ones((3, 2, 2, 5), np.float32)
 

@@ -20,7 +20,7 @@ from maxdnn.runtime import cache
 
 PROGRAM = textwrap.dedent("""
     import numpy as np
-    from maxdnn.emu import VirtualGpu
+    from maxdnn.emulator import VirtualGpu
     gpu = VirtualGpu(workers=1)
     x = gpu.alloc(4 * 37)
     gpu.load(open({cubin!r}, "rb").read()).function("square").launch((1, 1, 1), (37, 1, 1), [x])
@@ -159,7 +159,7 @@ def test_what_is_no_file_of_ours_is_damaged_and_never_waited_for(place, odd, mon
     path.unlink()
     monkeypatch.chdir(place)
     odd(path)
-    program = ("import signal; signal.alarm(60)\nfrom maxdnn import cache\n"
+    program = ("import signal; signal.alarm(60)\nfrom maxdnn.runtime import cache\n"
                "print(list(cache.contents('.o')), cache.load(b'key', '.o'),"
                "      cache.cached(b'key', '.o', lambda: b'new'), cache.load(b'key', '.o'))")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
