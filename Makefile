@@ -4,7 +4,7 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: table quick test test-torch test-gpu lint verify wheel clean
+.PHONY: table quick test test-all test-long test-torch test-gpu lint verify wheel clean
 .DELETE_ON_ERROR:
 
 table: $(VENV)/.with-plot  ## the paper's table and figures, every output element checked
@@ -14,9 +14,14 @@ quick: $(VENV)/.with-plot  ## the same from the timing model alone
 	$(BIN)/python benchmarks/alexnet_overfeat.py --quick
 
 # All three always run and each can fail the target; the tests come last, so that their summary ends the output.
-test: $(VENV)/.with-test  ## linter, type checker, all tests
+test: $(VENV)/.with-test  ## linter, type checker, all tests but the long ones
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy || status=1; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup || status=1; exit $$status
+
+test-all: test test-long test-torch  ## everything that needs no GPU
+
+test-long: $(VENV)/.with-test  ## the tests that `make test` leaves out because they take long
+	$(BIN)/python -m pytest -m long -n $(WORKERS) --dist loadgroup
 
 test-torch: $(VENV)/.with-test $(VENV)/.with-torch  ## maxdnn.torch on the virtual GPU; installs PyTorch
 	$(BIN)/python -m pytest -m torch -n $(WORKERS) tests/pytorch

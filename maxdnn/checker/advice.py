@@ -7,7 +7,7 @@ from ..isa import TABLE, Instruction
 from ..isa.program import Node
 from .effects import Effects
 from .hazards import uses
-from .report import Finding, Place
+from .report import ADVICE, Finding, Place
 from .rules import required_cycles
 from .static import FLOW_STALL, needs_stall, next_slot_read
 from .timing import OPERANDS, RESULT, VISIBLE, State, Timing, in_order
@@ -22,7 +22,7 @@ def advice(timing: Timing) -> list[Finding]:
 
 
 def _finding(kind: str, resource: str, inst: Instruction, message: str, fix: str) -> Finding:
-    return Finding(kind, resource, None, Place.of(inst), None, None, message, fix)
+    return Finding(kind, resource, None, Place.of(inst), None, None, message, fix, ADVICE)
 
 
 # -- stalls -------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _shared_barriers(timing: Timing) -> Iterator[Finding]:
     for (i, bar), k in sorted(seen.items()):
         yield Finding("barrier-shared", f"barrier {bar}", Place.of(timing.code[k]), Place.of(timing.code[i]), None,
                       None, "set while still pending: whoever waits for one waits for both",
-                      "use another barrier if one is free")
+                      "use another barrier if one is free", ADVICE)
 
 
 def _pending(timing: Timing, before: State) -> int:

@@ -198,7 +198,8 @@ def test_a_source_may_have_any_name_whatever_the_locale(tree, tmp_path):
         (folder / "a.sass").write_text('# Kernel: a\n<INCLUDE file="b.inc"/>\n' + BODY)
         (folder / "b.inc").write_text(moving(1))
         assert cubin.read(tree.get(str(folder / "a"))).kernels
-    code = ("import sys; from pathlib import Path; from maxdnn.build import cubins; cubins.BINARIES = Path(sys.argv[2])\n"
+    code = ("import sys; from pathlib import Path; from maxdnn.build import cubins\n"
+            "cubins.BINARIES = Path(sys.argv[2])\n"
             "cubins.cubin(sys.argv[1], 'sm_52')")
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([sys.executable, "-c", code, folder / "a", tmp_path / "other"], env=env, check=True)

@@ -55,6 +55,7 @@ def test_a_bank_conflict_goes_with_the_reuse_flag_it_names() -> None:
 """)
     (piece,) = advice(kernel, "bank-conflict")
     assert (piece.resource, piece.fix) == ("R4, R8", "set the reuse flag of R4 (slot 0) at 0018")
+    assert str(piece).startswith("advice: bank-conflict")
     assert advice(with_control(kernel, 2, reuse=1), "bank-conflict") == []
 
 
