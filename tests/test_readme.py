@@ -76,7 +76,8 @@ def build(name: str) -> argparse.ArgumentParser:
 
 def is_file(path: str) -> bool:
     """Whether there is such a file or folder; one named alone may be anywhere."""
-    return any(ROOT.glob(path)) or any(any((ROOT / folder).rglob(path)) for folder in ("maxdnn", "sass", "tests", "benchmarks"))
+    folders = ("maxdnn", "sass", "tests", "benchmarks")
+    return any(ROOT.glob(path)) or any(any((ROOT / folder).rglob(path)) for folder in folders)
 
 
 MADE = ("sass/name.sass", "make_arrays.py", "launch.py")  # files that a reader makes
