@@ -26,19 +26,70 @@ def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stri
                     stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
                     deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
                     max_workspace_bytes: int | None = None) -> Any:
-    """Gradient of a layer with respect to its images, out = alpha x (gradients through the filters) + beta x out: what
-    `conv_fprop` would multiply an image element by, summed over all outputs times their `gradients`.
+    """Gradient of a layer with respect to its images (dgrad) in float32.
 
-    gradients: (K, P, Q, N), as the layer's output, filters: (C/groups, R, S, K), size: (H, W) of the images, which P
-    and Q do not tell where the stride is more than 1; returns (C, H, W, N). With layout="NCHW": (N, K, P, Q),
-    (K, C/groups, R, S) and (N, C, H, W). The other arguments say what the layer is, or where and how to compute, as for
-    `conv_fprop`; `plan`: of `maxdnn.plan(.., kind="data")`. The same bits in every run, with deterministic=False too.
-    Images of few channels may be computed by blocks of pixels: a NaN or an infinity among the gradients may then be met
-    by all pixels of the blocks that it reaches.
+    out = alpha * sum over all outputs of gradients * filters + beta * out.
 
-    Peak extra memory beside the result, and what is done where there is none: as for `conv_fprop`. Raises ShapeError,
-    DeviceError and OutOfMemoryError as it does, before anything runs; also for a size that the gradients and filters do
-    not come from."""
+    Parameters
+    ----------
+    gradients : array of float32
+        (K, P, Q, N), or (N, K, P, Q) with layout="NCHW", as the layer's output. C-contiguous.
+    filters : array of float32
+        (C/groups, R, S, K), or (K, C/groups, R, S). C-contiguous.
+    size : (int, int)
+        (H, W) of the images, which P and Q do not tell where the stride is more than 1.
+    stride, padding, dilation : int or (int, int)
+        Of the layer, as for `conv_fprop`.
+    groups : int
+        Of the layer, as for `conv_fprop`.
+    alpha : float
+        Factor of the sums, rounded to float32.
+    beta : float
+        Factor of what `out` held; at 0 its content does not matter.
+    out : array of float32, optional
+        To be filled, in the shape of the result. C-contiguous, no overlap with an input. Needed for a beta other
+        than 0.
+    device : Device, optional
+        Where NumPy arrays run: the virtual GTX 980 if None. Arrays on a GPU run there.
+    stream : stream, optional
+        Of the library of the arrays, or a handle: work is put there, after what the arrays' own streams still do.
+        The call does not wait for the result.
+    layout : {"CHWN", "NCHW"}
+        Order of the axes of all arrays.
+    plan : Plan, optional
+        Of `maxdnn.plan(.., kind="data")`, in place of the layer's arguments.
+    deterministic : bool
+        No effect: every run gives the same bits.
+    algorithm : {"auto", "direct", "winograd"}
+        "winograd" transforms tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs of its
+        tile. "auto" takes what is estimated, or was measured, to be faster.
+    max_error : float
+        No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for arrays
+        uniform in [-1, 1].
+    max_workspace_bytes : int, optional
+        Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
+        of images.
+
+    Returns
+    -------
+    array of float32
+        `out`, or a new array: (C, H, W, N), or (N, C, H, W).
+
+    Raises
+    ------
+    ShapeError
+        Arrays or numbers fit no kernel, not each other, or not the given plan, or no layer has these sizes. Raised
+        before anything runs, as the others.
+    DeviceError
+        There is no such device.
+    OutOfMemoryError
+        There is no memory for the result, or for the workspace of any plan.
+
+    Notes
+    -----
+    With few channels a tile holds windows of pixels: a NaN or an infinity may then reach all pixels of its window.
+    Workspace as for `conv_fprop`.
+    """
     given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
     said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
                  algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
@@ -52,15 +103,65 @@ def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, st
                        stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
                        deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
                        max_workspace_bytes: int | None = None) -> Any:
-    """Gradient of a layer with respect to its filters, out = alpha x (images under the gradients) + beta x out: what
-    `conv_fprop` would multiply a filter element by, summed over all outputs times their `gradients`.
+    """Gradient of a layer with respect to its filters (wgrad) in float32.
 
-    images: (C, H, W, N), gradients: (K, P, Q, N), as the layer's output, size: (R, S) of the filters; returns
-    (C/groups, R, S, K). With layout="NCHW": (N, C, H, W), (N, K, P, Q) and (K, C/groups, R, S). The other arguments as
-    for `conv_bprop_data`; `plan`: of `maxdnn.plan(.., kind="filters")`. The sums run over all images and pixels; they
-    are cut into parts, which are added in a fixed order: the same bits in every run, with deterministic=False too.
+    out = alpha * sum over all outputs of gradients * images + beta * out.
 
-    Peak extra memory beside the result, and errors: as for `conv_bprop_data`."""
+    Parameters
+    ----------
+    images : array of float32
+        (C, H, W, N), or (N, C, H, W) with layout="NCHW". C-contiguous.
+    gradients : array of float32
+        (K, P, Q, N), or (N, K, P, Q), as the layer's output. C-contiguous.
+    size : (int, int)
+        (R, S) of the filters.
+    stride, padding, dilation : int or (int, int)
+        Of the layer, as for `conv_fprop`.
+    groups : int
+        Of the layer, as for `conv_fprop`.
+    alpha : float
+        Factor of the sums, rounded to float32.
+    beta : float
+        Factor of what `out` held; at 0 its content does not matter.
+    out : array of float32, optional
+        To be filled, in the shape of the result. C-contiguous, no overlap with an input. Needed for a beta other
+        than 0.
+    device : Device, optional
+        Where NumPy arrays run: the virtual GTX 980 if None. Arrays on a GPU run there.
+    stream : stream, optional
+        Of the library of the arrays, or a handle: work is put there, after what the arrays' own streams still do.
+        The call does not wait for the result.
+    layout : {"CHWN", "NCHW"}
+        Order of the axes of all arrays.
+    plan : Plan, optional
+        Of `maxdnn.plan(.., kind="filters")`, in place of the layer's arguments.
+    deterministic : bool
+        No effect: partial sums are added in a fixed order, so every run gives the same bits.
+    algorithm : {"auto", "direct", "winograd"}
+        "winograd" transforms tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs of its
+        tile. "auto" takes what is estimated, or was measured, to be faster.
+    max_error : float
+        No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for arrays
+        uniform in [-1, 1].
+    max_workspace_bytes : int, optional
+        Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
+        of images.
+
+    Returns
+    -------
+    array of float32
+        `out`, or a new array: (C/groups, R, S, K), or (K, C/groups, R, S).
+
+    Raises
+    ------
+    ShapeError
+        Arrays or numbers fit no kernel, not each other, or not the given plan, or no layer has these sizes. Raised
+        before anything runs, as the others.
+    DeviceError
+        There is no such device.
+    OutOfMemoryError
+        There is no memory for the result, or for the workspace of any plan.
+    """
     given = {"images": view("images", images), "gradients": view("gradients", gradients)}
     said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
                  algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
@@ -70,9 +171,44 @@ def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, st
 
 def conv_bprop_bias(gradients: Any, *, alpha: float = 1.0, beta: float = 0.0, out: Any = None,
                     device: Device | None = None, stream: Any = None, layout: str = "CHWN") -> Any:
-    """Gradient of a layer with respect to its bias: out = alpha x (sum of the gradients over images and pixels) +
-    beta x out. gradients: (K, P, Q, N), or (N, K, P, Q) with layout="NCHW"; returns (K,). In parts that are added in a
-    fixed order: the same bits in every run. The other arguments, and errors, as for `conv_bprop_data`."""
+    """Gradient of a layer with respect to its bias in float32.
+
+    out = alpha * (sum of the gradients over images and pixels) + beta * out.
+
+    Parameters
+    ----------
+    gradients : array of float32
+        (K, P, Q, N), or (N, K, P, Q) with layout="NCHW". C-contiguous.
+    alpha : float
+        Factor of the sums, rounded to float32.
+    beta : float
+        Factor of what `out` held; at 0 its content does not matter.
+    out : array of float32, optional
+        To be filled, in the shape of the result. C-contiguous, no overlap with an input. Needed for a beta other
+        than 0.
+    device : Device, optional
+        Where NumPy arrays run: the virtual GTX 980 if None. Arrays on a GPU run there.
+    stream : stream, optional
+        Of the library of the arrays, or a handle: work is put there, after what the arrays' own streams still do.
+        The call does not wait for the result.
+    layout : {"CHWN", "NCHW"}
+        Order of the axes of all arrays.
+
+    Returns
+    -------
+    array of float32
+        `out`, or a new array: (K,). Partial sums are added in a fixed order: the same bits in every run.
+
+    Raises
+    ------
+    ShapeError
+        Arrays or numbers fit no kernel, not each other, or not the given plan. Raised before anything runs, as the
+        others.
+    DeviceError
+        There is no such device.
+    OutOfMemoryError
+        There is no memory for the result, or for the workspace of any plan.
+    """
     given = {"gradients": view("gradients", gradients)}
     check_layout(layout)
     return _run("bias", given, {"layout": layout}, None, alpha, beta, out, device, stream, None)

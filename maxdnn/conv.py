@@ -27,41 +27,82 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
                layout: str = "CHWN", plan: Plan | None = None, dilation: int | tuple[int, int] = 1,
                groups: int = 1, bias: Any = None, activation: str | None = None, beta: float = 0.0,
                algorithm: str = "auto", max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None) -> Any:
-    """Forward convolution (cross-correlation, as networks use it) in float32, out = activation(alpha x images * filters
-    + bias + beta x out), in this order: the sum of the products, each added with one rounding (of a split reduction
-    the sums of its parts, then these in a fixed order); times alpha plus bias with one rounding; plus beta times what
-    `out` held with one rounding; then the activation. The same bits in every run of a plan.
+    """Forward convolution in float32 (cross-correlation, as networks use it).
 
-    images: (C, H, W, N), filters: (C/groups, R, S, K), returns out: (K, P, Q, N), where P = (H + 2 padding - (R - 1)
-    dilation - 1) // stride + 1 and Q likewise; with layout="NCHW" (N, C, H, W), (K, C/groups, R, S) and (N, K, P, Q).
-    All float32 and C-contiguous, but that images may be any view without negative strides, such as some channels, rows
-    or images of larger ones, if it begins where a texture may and no plan is given: it is read where it lies.
-    `stride`, `padding` (zeros), `dilation` (map pixels from one filter tap to the next): one integer or (rows,
-    columns). `groups`: channels and filters fall into that many runs; filters of a run see its channels only. `alpha`,
-    `beta`: any float, infinities and NaN too, rounded to float32; with beta 0 what `out` held does not matter. `bias`:
-    (K,) float32. `activation`: None or "relu", which makes negative results 0 and leaves NaN.
+    out = activation(alpha * (images * filters) + bias + beta * out).
 
-    NumPy arrays run on the virtual GPU, or on `device`; arrays with `__cuda_array_interface__` on the GPU they are on,
-    in the order of `stream`, after what the arrays' own streams still do, without waiting for the result. `out`: an
-    array to fill, which must not overlap an input, needed for a beta other than 0; else a new one of the library of
-    `images`. `plan`: of `maxdnn.plan`, instead of stride, padding, dilation, groups, layout, activation and what
-    follows. `filters` may come from `maxdnn.prepare_filters`, with its plan or none.
+    Parameters
+    ----------
+    images : array of float32
+        (C, H, W, N), or (N, C, H, W) with layout="NCHW". C-contiguous; without a plan also any view without negative
+        strides that begins where a texture may: it is read where it lies.
+    filters : array of float32 or PreparedFilters
+        (C/groups, R, S, K), or (K, C/groups, R, S). C-contiguous, or what `prepare_filters` returned.
+    stride, padding, dilation : int or (int, int)
+        Steps of the filter, zeros on either side, map pixels from one filter tap to the next; for both axes or
+        (rows, columns).
+    alpha : float
+        Factor of the sums, rounded to float32; infinities and NaN too.
+    out : array of float32, optional
+        To be filled: (K, P, Q, N), or (N, K, P, Q). C-contiguous, no overlap with an input. Needed for a beta other
+        than 0.
+    device : Device, optional
+        Where NumPy arrays run: the virtual GTX 980 if None. Arrays on a GPU run there.
+    stream : stream, optional
+        Of the library of the arrays, or a handle: work is put there, after what the arrays' own streams still do.
+        The call does not wait for the result.
+    layout : {"CHWN", "NCHW"}
+        Order of the axes of all arrays.
+    plan : Plan, optional
+        Of `maxdnn.plan`, in place of stride, padding, dilation, groups, layout, activation and the choice of an
+        algorithm.
+    groups : int
+        Channels and filters fall into so many runs; filters of a run see its channels only.
+    bias : array of float32, optional
+        (K,).
+    activation : {None, "relu"}
+        "relu" makes negative results 0 and leaves NaN.
+    beta : float
+        Factor of what `out` held; at 0 its content does not matter.
+    algorithm : {"auto", "direct", "winograd"}
+        "winograd" transforms tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs of its
+        tile. "auto" takes what is estimated, or was measured, to be faster.
+    max_error : float
+        No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for arrays
+        uniform in [-1, 1].
+    max_workspace_bytes : int, optional
+        Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
+        of images.
 
-    `algorithm`: "direct", "winograd" (the sum is then that of transformed tiles, transformed back, so a NaN, an
-    infinity or a value beyond float32 may be lost to all outputs of the tiles it is in), or "auto" for the faster.
-    `max_error`: none is taken whose documented error, relative to the sum of an output's |terms| for arrays uniform in
-    [-1, 1], is larger. `max_workspace_bytes`: of extra memory, a quarter of the device's if None; a Winograd layer that
-    needs more is cut into runs of images.
+    Returns
+    -------
+    array of float32
+        `out`, or a new array of the library of `images` on its device: (K, P, Q, N), or (N, K, P, Q), with P = (H +
+        2 padding - (R - 1) dilation - 1) // stride + 1, and Q likewise.
 
-    Peak extra memory beside the result: the plan's `workspace_bytes`. It is kept with the device, for each stream, and
-    reused by later calls. Where there is no memory for it, what is kept and idle is let go, and if that is not enough
-    the best plan that fits runs, for as long as memory is that short; its results may differ in their last bits. A plan
-    that was given is not replaced. On a real GPU the arrays of NumPy are copied there, on the virtual one they are used
-    where they are.
+    Raises
+    ------
+    ShapeError
+        Arrays or numbers fit no kernel, not each other, or not the given plan. Raised before anything runs, as the
+        others.
+    DeviceError
+        There is no such device.
+    OutOfMemoryError
+        There is no memory for the result, or for the workspace of any plan.
 
-    Raises ShapeError for arrays or numbers that fit no kernel or not each other, or not the given plan (one that was
-    made for arrays at aligned addresses asks for them), DeviceError if there is no such device, OutOfMemoryError if
-    there is no memory for the result or for any plan's workspace; in all cases before anything runs."""
+    Notes
+    -----
+    Rounding: each product is added with one rounding; partial sums of split-K are added in a fixed order; times
+    alpha plus bias with one rounding; plus beta * out with another; then the activation. A plan gives the same bits
+    in every run.
+
+    Memory: `plan.workspace_bytes` beside the result, kept for each stream and reused. Where there is none, what is
+    idle is let go; then the best plan that fits runs, whose results may differ in their last bits. A plan that was
+    given is not replaced. NumPy arrays are used in place on the virtual GPU and copied to a real one.
+
+    Source: A. Lavin, "maxDNN: An Efficient Convolution Kernel for Deep Learning with Maxwell GPUs" (2015); A. Lavin
+    and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
+    """
     given = {"images": view("images", images, strided=plan is None)}
     prepared = filters if isinstance(filters, PreparedFilters) else None
     if prepared is None:

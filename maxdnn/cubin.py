@@ -194,8 +194,25 @@ def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "
 
 
 def read(source: str | os.PathLike[str] | bytes) -> Cubin:
-    """Read a cubin from a path or from bytes. Raises CubinError naming what is wrong with a damaged file, OSError for
-    one that cannot be read."""
+    """Read a cubin.
+
+    Parameters
+    ----------
+    source : str, os.PathLike or bytes
+        A path, or the cubin itself.
+
+    Returns
+    -------
+    Cubin
+        Kernels, constants, globals and what a loader needs.
+
+    Raises
+    ------
+    CubinError
+        The file is damaged or no cubin; says what is wrong.
+    OSError
+        The file cannot be read.
+    """
     return _parsed(*_content(source), _Reader.cubin)
 
 

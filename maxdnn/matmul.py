@@ -23,19 +23,50 @@ _PLACES = 512  # bytes: of them every alignment that a device may ask for is a p
 
 def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0,
            beta: float = 0.0, out: Any = None, device: Device | None = None, stream: Any = None) -> Any:
-    """Matrix product in float32: out = alpha x op(a) op(b) + beta x out.
+    """Matrix products in float32: out = alpha * op(a) op(b) + beta * out.
 
-    a: (.., M, K), or (.., K, M) with transpose_a; b: (.., K, N), or (.., N, K) with transpose_b; returns out:
-    (.., M, N). Axes in front count matrices and broadcast as NumPy's: those of a and b are equal, or one of them is 1
-    or not there, whose matrix then serves every one of the other. All float32; `out` C-contiguous, a and b too or so
-    with their last two axes swapped, as a.T is: they are read as they lie. One launch or two for each matrix where axes
-    that both have lie outside of axes that one has, else for all together. Each sum adds its products one after the
-    other, from the end of K in groups of eight, each with one rounding, or, when the grid would be small, in parts that
-    are added in a fixed order.
-    `alpha`, `beta`: any float, rounded to float32; `out` is read only if beta is not 0, and must then be given.
+    Parameters
+    ----------
+    a : array of float32
+        (.., M, K), or (.., K, M) with transpose_a. C-contiguous, or so with the last two axes swapped, as a.T is: it
+        is read as it lies.
+    b : array of float32
+        (.., K, N), or (.., N, K) with transpose_b; likewise. Axes in front of the last two broadcast as NumPy's.
+    transpose_a, transpose_b : bool
+        Whether the operand is given transposed.
+    alpha : float
+        Factor of the product, rounded to float32.
+    beta : float
+        Factor of what `out` held; at 0 its content does not matter.
+    out : array of float32, optional
+        To be filled: (.., M, N). C-contiguous, no overlap with an input. Needed for a beta other than 0.
+    device : Device, optional
+        Where NumPy arrays run: the virtual GTX 980 if None. Arrays on a GPU run there.
+    stream : stream, optional
+        Of the library of the arrays, or a handle: work is put there, after what the arrays' own streams still do.
+        The call does not wait for the result.
 
-    Arrays, `device`, `stream`, `out` and errors as for `conv_fprop`. Peak extra memory beside the result: copies of
-    operands whose rows do not begin at multiples of 16 bytes, and the parts of split sums."""
+    Returns
+    -------
+    array of float32
+        `out`, or a new array of the library of `a`: (.., M, N).
+
+    Raises
+    ------
+    ShapeError
+        Arrays or numbers fit no kernel, not each other. Raised before anything runs, as the others.
+    DeviceError
+        There is no such device.
+    OutOfMemoryError
+        There is no memory for the result, or for the workspace of any plan.
+
+    Notes
+    -----
+    One launch or two for each matrix where axes that both operands have lie outside of axes that one has, else for
+    all together. A sum adds its products from the end of K in groups of eight, each with one rounding; where the
+    grid would be small (split-K), partial sums are added in a fixed order. Extra memory: copies of operands whose
+    rows do not begin at multiples of 16 bytes, and partial sums.
+    """
     tensors = None
     if device is None and {type(a).__module__, type(b).__module__, type(out).__module__} == {"torch"}:
         scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}

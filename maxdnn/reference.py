@@ -10,9 +10,26 @@ from .problem.shape import ConvShape
 
 def reference_rows(images: np.ndarray, filters: np.ndarray, shape: ConvShape,
                    alpha: float = 1.0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each output row p: (outputs, magnitudes). images: (C, H, W, N), filters: (C/groups, R, S, K), any real dtype.
-    outputs: (K, Q, N) float64. magnitudes: same shape, float32, sum of |alpha x image x filter|: what a rounding error
-    is measured against, so single precision is plenty."""
+    """Rows of `conv_reference`, one at a time.
+
+    Parameters
+    ----------
+    images : numpy.ndarray
+        (C, H, W, N), any real dtype.
+    filters : numpy.ndarray
+        (C/groups, R, S, K), any real dtype.
+    shape : ConvShape
+        The layer.
+    alpha : float
+        Factor of the sums.
+
+    Yields
+    ------
+    outputs : numpy.ndarray of float64
+        (K, Q, N) of output row p.
+    magnitudes : numpy.ndarray of float32
+        (K, Q, N): the sum of |alpha * image * filter|, which a rounding error is measured against.
+    """
     groups, C, K = shape.groups, shape.C // shape.groups, shape.K // shape.groups
     banks = []  # of each group K/groups x patch, and the factors of its magnitudes
     for group in range(groups):
@@ -31,8 +48,33 @@ def reference_rows(images: np.ndarray, filters: np.ndarray, shape: ConvShape,
 def conv_reference(images: np.ndarray, filters: np.ndarray, *, stride: int | tuple[int, int] = 1,
                    padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
                    alpha: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """All rows of `reference_rows`: (outputs float64, magnitudes float32), both (K, P, Q, N). Raises ShapeError for
-    sizes that make no layer."""
+    """Convolution in float64 on the host, with the sum of |terms| of each output.
+
+    Parameters
+    ----------
+    images : numpy.ndarray
+        (C, H, W, N), any real dtype.
+    filters : numpy.ndarray
+        (C/groups, R, S, K), any real dtype.
+    stride, padding, dilation : int or (int, int)
+        As for `conv_fprop`.
+    groups : int
+        As for `conv_fprop`.
+    alpha : float
+        Factor of the sums.
+
+    Returns
+    -------
+    outputs : numpy.ndarray of float64
+        (K, P, Q, N).
+    magnitudes : numpy.ndarray of float32
+        (K, P, Q, N): the sum of |alpha * image * filter|.
+
+    Raises
+    ------
+    ShapeError
+        The sizes make no layer.
+    """
     C, H, W, N = images.shape
     _, R, S, K = filters.shape
     shape = ConvShape(N, C, H, W, K, R, S, stride, padding, dilation, groups)
@@ -41,8 +83,22 @@ def conv_reference(images: np.ndarray, filters: np.ndarray, *, stride: int | tup
 
 
 def relative_error(out: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> float:
-    """The largest |out - expected| / magnitude over all elements; an element without any non-zero term must be zero,
-    else infinity. NaN, if any element of `out` is NaN."""
+    """The largest |out - expected| / magnitude over all elements.
+
+    Parameters
+    ----------
+    out : numpy.ndarray
+        What is judged.
+    expected : numpy.ndarray
+        What it should be, in the same shape.
+    magnitude : numpy.ndarray
+        Sums of |terms|, in the same shape.
+
+    Returns
+    -------
+    float
+        Infinity if an element without any term other than 0 is not 0; NaN if any element of `out` is NaN.
+    """
     error = np.abs(out - expected)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where((error == 0) & (magnitude == 0), 0.0, error / magnitude)

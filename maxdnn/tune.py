@@ -64,20 +64,58 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
          layout: str = "CHWN", bias: bool = False, activation: str | None = None, adds_out: bool = False,
          max_error: float = MAX_ERROR, prepared_filters: bool = False, seconds: float | None = None,
          again: bool = False, progress: Progress | None = None) -> list[Tuning]:
-    """Measure every candidate for some problems on a device and remember which is the fastest; calls without a plan or
-    a kernel's name, and `maxdnn.plan`, take it from then on, in other processes too.
+    """Measure every candidate for some problems and remember which is the fastest.
 
-    `what`: a ConvShape (with `layout`, `bias`, `activation`, `adds_out` as for `maxdnn.plan`), a Problem, an
-    iterable of them, or a PyTorch module, whose convolutions are found by running it on `example` once (N,C,H,W).
-    `kind`: of shapes and models, "forward", "data" or "filters" (the gradients), or several of them. `max_error`,
-    `prepared_filters`: as for `maxdnn.plan`. `device`: where to measure; if None the GPU of `example`, else the
-    first GPU, else the virtual GTX 980, whose figures are simulated. `seconds`: how long for each problem (5;
-    simulated 60): candidates come in the order of their estimates, and those that time does not reach are left out.
-    `again`: measure what is remembered already, too. `progress(done, of)` is called now and then.
+    Calls without a plan, and `maxdnn.plan`, take it from then on, in other processes too.
 
-    What is remembered belongs to the GPU's name and driver, the version of the library and the problem without its last
-    step (bias, activation, beta). It lies in the cache (MAXDNN_CACHE); MAXDNN_TUNED=0 makes every choice by estimate.
-    Raises ShapeError for what is none of these or not served, DeviceError for a device that is none."""
+    Parameters
+    ----------
+    what : ConvShape, Problem, iterable of them, or torch.nn.Module
+        What to tune. The convolutions of a module are found by running it on `example` once (N,C,H,W).
+    example : torch.Tensor, optional
+        An input of the module.
+    device : Device, optional
+        Where to measure. If None the GPU of `example`, else the first GPU, else the virtual GTX 980 (simulated
+        seconds).
+    kind : str or iterable of str
+        Passes of shapes and modules: "forward", "data", "filters".
+    layout : {"CHWN", "NCHW"}
+        Of shapes, as for `maxdnn.plan`.
+    bias : bool
+        Of shapes, as for `maxdnn.plan`.
+    activation : {None, "relu"}
+        Of shapes and modules, as for `maxdnn.plan`.
+    adds_out : bool
+        As for `maxdnn.plan`.
+    max_error : float
+        As for `maxdnn.plan`.
+    prepared_filters : bool
+        As for `maxdnn.plan`.
+    seconds : float, optional
+        For each problem: 5, simulated 60, if None. Candidates come in the order of their estimates; those that time
+        does not reach are left out.
+    again : bool
+        Measure what is remembered already, too.
+    progress : callable, optional
+        progress(done, of) is called now and then.
+
+    Returns
+    -------
+    list of Tuning
+        What was found, for each problem.
+
+    Raises
+    ------
+    ShapeError
+        `what` is none of these, or nothing serves a problem.
+    DeviceError
+        The device is none, or runs no candidate.
+
+    Notes
+    -----
+    What is remembered belongs to the GPU's name and driver, the version of the library and the problem without bias,
+    activation and beta. It lies in the cache (MAXDNN_CACHE). MAXDNN_TUNED=0 makes every choice by estimate.
+    """
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         raise ShapeError(f"seconds must be a positive number (got {shown(seconds)})")
     if device is not None and not isinstance(device, Device):

@@ -45,7 +45,8 @@ def test_the_vendors_programs_it_counts_are_those_there_are():
     assert f"references for {len(cases.ALL)} programs" in README
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "sass" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "sass" / "README.md", *sorted((ROOT / "docs").glob("*.md")),
+             *sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
@@ -75,7 +76,8 @@ def build(name: str) -> argparse.ArgumentParser:
 
 def is_file(path: str) -> bool:
     """Whether there is such a file or folder; one named alone may be anywhere."""
-    return any(ROOT.glob(path)) or any(any((ROOT / folder).rglob(path)) for folder in ("maxdnn", "sass", "tests"))
+    folders = ("maxdnn", "sass", "tests", "benchmarks")
+    return any(ROOT.glob(path)) or any(any((ROOT / folder).rglob(path)) for folder in folders)
 
 
 MADE = ("sass/name.sass", "make_arrays.py", "launch.py")  # files that a reader makes

@@ -24,8 +24,31 @@ __all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
 
 
 def check_hazards(kernel: CubinKernel) -> Report:
-    """Check every instruction of a kernel that its paths reach. Raises DecodeError at a word that is no instruction,
-    CubinError for anything but a kernel that `maxdnn.cubin.read` gave."""
+    """Check the control codes and the shared memory of a kernel, on all paths that its predicates leave open.
+
+    Parameters
+    ----------
+    kernel : CubinKernel
+        Such as `maxdnn.cubin.read(path).kernel()`.
+
+    Returns
+    -------
+    Report
+        Errors (an execution reads a wrong value), warnings (undecided or not followed) and advice, each with its
+        place.
+
+    Raises
+    ------
+    CubinError
+        The argument is no kernel of `maxdnn.cubin.read`.
+    DecodeError
+        A word is no instruction.
+
+    Notes
+    -----
+    Source: latencies mined from code of the vendor's compiler (maxdnn/checker/latencies.json, `latencies` of
+    maxdnn/isa/hopper.json). Shared memory is followed along sampled paths.
+    """
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
     if kernel.table.divergence == "barriers":
@@ -64,6 +87,25 @@ def _not_followed(graph: Graph) -> list[Finding]:
 
 
 def check_cubin(source: str | Path | bytes) -> tuple[Report, ...]:
-    """The reports of all kernels of a cubin, in file order. Raises CubinError for what is no cubin, DecodeError at a
-    word that is no instruction, OSError for a file that cannot be read."""
+    """Check all kernels of a cubin.
+
+    Parameters
+    ----------
+    source : str, Path or bytes
+        A path, or the cubin itself.
+
+    Returns
+    -------
+    tuple of Report
+        In the order of the file.
+
+    Raises
+    ------
+    CubinError
+        This is no cubin.
+    DecodeError
+        A word is no instruction.
+    OSError
+        The file cannot be read.
+    """
     return tuple(check_hazards(kernel) for kernel in cubin.read(source).kernels.values())

@@ -32,15 +32,30 @@ _PATCHED = (".nv.constant3", ".nv.constant4", ".nv.global.init")  # sections tha
 class VirtualGpu:
     """A Maxwell GPU run by this computer's CPU.
 
-    preset: the chip, gm107, gm200, gm204, gm20b or gp104: `arch` is its architecture; computing is the same on all.
-    instruction_budget: instructions one warp may execute before a launch is taken for an endless loop.
-    workers: threads that run blocks; all cores this process may use if None.
-    race: report shared-memory races. undefined: report reads of registers that were never written.
-    output: gets the text of every printf of device code; written to this process's standard output if None.
-    heap_bytes: what malloc of device code can give in all.
-    memory_bytes: what all allocations together can have, host arrays that are used in place and globals of loaded
-    modules among them; beyond that there is an OutOfMemoryError, as on a card. None: as much as the host has.
-    Raises LaunchError for a value that is none of these.
+    Parameters
+    ----------
+    preset : {"gm204", "gm107", "gm200", "gm20b", "gp104"}
+        The chip; `arch` is its architecture. Computing is the same on all.
+    instruction_budget : int
+        Instructions that one warp may execute before a launch is taken for an endless loop.
+    workers : int, optional
+        Threads that run CTAs; all cores that this process may use if None.
+    race : bool
+        Report races of shared memory.
+    undefined : bool
+        Report reads of registers that were never written.
+    output : callable, optional
+        Gets the text of every printf of device code; this process's standard output if None.
+    heap_bytes : int
+        Bytes that malloc of device code can give in all.
+    memory_bytes : int, optional
+        Bytes that all allocations together can have, host arrays used in place and globals of loaded modules among
+        them. As much as the host has if None.
+
+    Raises
+    ------
+    LaunchError
+        A value is none of these.
     """
 
     def __init__(self, preset: str = "gm204", *, instruction_budget: int = DEFAULT_BUDGET, workers: int | None = None,

@@ -136,11 +136,29 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A problem made ready; good for any number of calls. `family` made it, `spec` is the kernel that does the
-    arithmetic. `launches` run in order. `workspace`: regions by name. `notes`: what else the user may want to know.
-    `error`: the largest that is documented for arrays uniform in [-1, 1], of the sum of an output's |terms|.
-    `chosen`: why it was taken of all candidates, in words. `terms`: by what another may take its place; None where it
-    was asked for by its name."""
+    """A problem made ready; good for any number of calls.
+
+    Attributes
+    ----------
+    problem : Problem
+        What is computed.
+    family : str
+        What made the plan.
+    spec : KernelSpec
+        The kernel that does the arithmetic.
+    launches : tuple of Launch
+        In the order in which they run.
+    workspace : mapping of str to Region
+        Regions by name.
+    notes : tuple of str
+        What else the user may want to know.
+    error : float
+        The largest documented, relative to the sum of an output's |terms|, for arrays uniform in [-1, 1].
+    chosen : str
+        Why it was taken of all candidates.
+    terms : Terms or None
+        By what another may take its place; None where it was asked for by name.
+    """
 
     problem: Problem
     family: str
@@ -159,10 +177,12 @@ class Plan:
 
     @property
     def shape(self) -> Any:
+        """Sizes of the problem: a ConvShape, ProductShape or SumShape."""
         return self.problem.shape
 
     @property
     def layout(self) -> str:
+        """"CHWN" or "NCHW"."""
         return self.problem.layout
 
     @property
@@ -197,7 +217,13 @@ class Plan:
         return tuple(role for role in self.problem.roles if role in found)
 
     def array_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """What the operands must look like, by role."""
+        """Shapes of the operands.
+
+        Returns
+        -------
+        mapping of str to tuple of int
+            By role: "images", "filters", "gradients", "bias", "out".
+        """
         return self._array_shapes
 
     @functools.cached_property
@@ -205,7 +231,18 @@ class Plan:
         return self.problem.shapes
 
     def clocks(self, chip: Chip) -> float:
-        """The estimate that plans are ranked by."""
+        """Estimate that plans are ranked by.
+
+        Parameters
+        ----------
+        chip : Chip
+            The chip that it would run on.
+
+        Returns
+        -------
+        float
+            Clocks of the SMs for a call.
+        """
         return sum(x.work.clocks(chip) for x in self.launches)
 
     @functools.cached_property
@@ -237,8 +274,13 @@ class Plan:
                     self.notes, self.error)
 
     def explain(self) -> str:
-        """What a call does and what it costs, in words: the launches in order, equal ones in one line with their
-        number, then the notes, and why this plan was chosen."""
+        """What a call does and what it costs, in words.
+
+        Returns
+        -------
+        str
+            The launches in order, equal ones in one line, then the notes, and why this plan was chosen.
+        """
         lines = [self.problem.describe()]
         same: dict[tuple[str, str], list[Launch]] = {}
         for launch in self.launches:

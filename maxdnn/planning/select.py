@@ -111,19 +111,57 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
          adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False, algorithm: str = "auto",
          max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None,
          prepared_filters: bool = False, tuned: bool = True) -> Plan:
-    """Plan a layer for arrays of `layout` "CHWN" (images C,H,W,N, filters C/groups,R,S,K, out K,P,Q,N) or "NCHW"
-    (N,C,H,W, K,C/groups,R,S, N,K,P,Q). `kernel`: name of the candidate; else the one that `maxdnn.tune` measured to
-    be the fastest on `device` (the virtual GTX 980 if None), or that is estimated to be, always so without `tuned`.
-    `copy_images`, `copy_filters`: make the plan for arrays that may begin at any float; it then copies those that a
-    kernel reads as textures. `bias`, `activation`, `adds_out`: for calls with a bias, with an activation (None or
-    "relu"), with a beta other than 0. `kind`: "forward", or "data" or "filters" for the gradients with respect to
-    images and filters, which take gradients like the layer's output (and `copy_gradients` for those that may begin
-    anywhere), no bias and no activation. `algorithm`: "direct", "winograd", or "auto" for the faster. `max_error`:
-    takes none whose documented error, relative to the sum of an output's |terms|, is larger. `max_workspace_bytes`:
-    of extra memory (a quarter of the device's if None); a Winograd layer that needs more is cut into runs of
-    images. `prepared_filters`: for calls with filters that `prepare_filters` made ready, so that the time of that
-    does not count. Raises ShapeError if the layer is beyond what textures, grids or 32-bit counts reach, or if
-    nothing serves it within the error and the workspace."""
+    """Plan a layer: choose what a call will launch.
+
+    Parameters
+    ----------
+    shape : ConvShape
+        The layer.
+    layout : {"CHWN", "NCHW"}
+        Images (C, H, W, N), filters (C/groups, R, S, K), out (K, P, Q, N), or (N, C, H, W), (K, C/groups, R, S), (N,
+        K, P, Q).
+    kernel : str, optional
+        Name of the candidate. If None the one that `maxdnn.tune` measured to be the fastest, or that is estimated to
+        be.
+    copy_images, copy_filters : bool
+        For arrays that may begin at any float: the plan copies those that a kernel reads as textures.
+    device : Device, optional
+        The device to plan for: the virtual GTX 980 if None.
+    bias : bool
+        For calls with a bias (forward alone).
+    activation : {None, "relu"}
+        For calls with an activation (forward alone).
+    adds_out : bool
+        For calls with a beta other than 0.
+    kind : {"forward", "data", "filters"}
+        The pass: fprop, dgrad, wgrad.
+    copy_gradients : bool
+        As `copy_images`, of dgrad and wgrad.
+    algorithm : {"auto", "direct", "winograd"}
+        "winograd" transforms tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs of its
+        tile. "auto" takes what is estimated, or was measured, to be faster.
+    max_error : float
+        No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for arrays
+        uniform in [-1, 1].
+    max_workspace_bytes : int, optional
+        Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
+        of images.
+    prepared_filters : bool
+        For calls with filters of `prepare_filters`: the time of that does not count.
+    tuned : bool
+        Whether measurements of `maxdnn.tune` go before the estimate.
+
+    Returns
+    -------
+    Plan
+        Good for any number of calls.
+
+    Raises
+    ------
+    ShapeError
+        An argument is none of these, the layer is beyond what textures, grids or 32-bit counts reach, or nothing
+        serves it within error and workspace.
+    """
     if kernel is not None and not isinstance(kernel, str):
         raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
     for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters), ("bias", bias),

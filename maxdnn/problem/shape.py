@@ -61,10 +61,28 @@ class Steps:
 
 @dataclass(frozen=True)
 class ConvShape(Steps, Useful):
-    """One layer: N images of C x H x W, K filters of C/groups x R x S. `stride`, `padding` (zeros on both sides) and
-    `dilation` (map pixels from one filter tap to the next) are one int for both axes or a pair (rows, columns), kept as
-    pairs. `groups`: the channels and the filters fall into that many runs, and each run of filters sees its run of
-    channels only. Raises ShapeError for a size that makes no layer."""
+    """One layer: N images of C x H x W, K filters of C/groups x R x S.
+
+    Parameters
+    ----------
+    N, C, H, W : int
+        Images, channels, rows and columns of a map.
+    K, R, S : int
+        Filters, rows and columns of a filter.
+    stride : int or (int, int)
+        Map pixels from one output to the next, for both axes or (rows, columns); kept as a pair, as the next two.
+    padding : int or (int, int)
+        Zeros on either side.
+    dilation : int or (int, int)
+        Map pixels from one filter tap to the next.
+    groups : int
+        Channels and filters fall into so many runs; filters of a run see its channels only.
+
+    Raises
+    ------
+    ShapeError
+        The sizes make no layer.
+    """
 
     N: int
     C: int

@@ -16,14 +16,22 @@ from .devices.protocol import Device
 
 @dataclass(frozen=True, eq=False)
 class PreparedFilters:
-    """Of `prepare_filters`. `plan`: the only one they fit. `arrays`: what is kept, by the plan's names."""
+    """Filters of `prepare_filters`, accepted by `conv_fprop` in place of filters.
+
+    Attributes
+    ----------
+    plan : Plan
+        The only plan they fit.
+    arrays : dict of str to array
+        What is kept, by the plan's names.
+    """
 
     plan: Plan
     arrays: dict[str, Any]
 
     @property
     def nbytes(self) -> int:
-        """Memory that is kept."""
+        """Bytes of memory that are kept."""
         return sum(self.views[name].nbytes for name in self.arrays)
 
     @property
@@ -33,10 +41,34 @@ class PreparedFilters:
 
 
 def prepare_filters(filters: Any, plan: Plan, *, device: Device | None = None, stream: Any = None) -> PreparedFilters:
-    """Do once what `plan` does to the filters alone, transforms and changes of layout; the result is accepted by
-    `conv_fprop` in place of filters, with this plan. Where the plan reads filters as they lie the array itself is kept,
-    and must not change meanwhile. `filters`, `device` and `stream` as for `conv_fprop`; a later call in another stream
-    must come after this one is done. Raises ShapeError for filters that are not the plan's."""
+    """Do once what a plan does to the filters alone: transforms and changes of layout.
+
+    Parameters
+    ----------
+    filters : array of float32
+        (C/groups, R, S, K), or (K, C/groups, R, S) in a plan for "NCHW". Where the plan reads filters as they lie
+        the array itself is kept and must not change meanwhile.
+    plan : Plan
+        Of `maxdnn.plan`.
+    device : Device, optional
+        Where NumPy arrays run: the virtual GTX 980 if None.
+    stream : stream, optional
+        As for `conv_fprop`. A later call in another stream must come after this one is done.
+
+    Returns
+    -------
+    PreparedFilters
+        For calls with this plan.
+
+    Raises
+    ------
+    ShapeError
+        The plan is none of a convolution, or the filters are not the plan's.
+    DeviceError
+        There is no such device.
+    OutOfMemoryError
+        There is no memory for the result or the workspace.
+    """
     if not isinstance(plan, Plan) or "filters" not in plan.problem.roles or "filters" in plan.written:
         raise ShapeError(f"plan must be that of a convolution, from maxdnn.plan (got {type(plan).__name__})")
     given = {"filters": view("filters", filters)}

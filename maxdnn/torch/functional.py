@@ -16,28 +16,52 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
            algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
     """torch.nn.functional.conv2d in float32 by this library's kernels.
 
-    input: (N, C, H, W) or (C, H, W); weight: (K, C/groups, R, S); bias: (K,) or None; returns (N, K, P, Q) or
-    (K, P, Q), contiguous. `stride`, `padding`, `dilation`: one integer or (rows, columns); padding also "valid" (none)
-    or "same" (P x Q is H x W; stride 1 only). N may be 0.
+    Parameters
+    ----------
+    input : torch.Tensor of float32
+        (N, C, H, W) or (C, H, W); N may be 0. Other memory formats (channels_last) are copied first.
+    weight : torch.Tensor of float32
+        (K, C/groups, R, S).
+    bias : torch.Tensor of float32, optional
+        (K,).
+    stride : int or (int, int)
+        Steps of the filter, for both axes or (rows, columns).
+    padding : int, (int, int), "valid" or "same"
+        Zeros on either side. "valid": none. "same": P x Q is H x W (stride 1 only); where the sides are unequal the
+        map is copied, padded by a row or column at its end, and so is its gradient.
+    dilation : int or (int, int)
+        Map pixels from one filter tap to the next.
+    groups : int
+        Channels and filters fall into so many runs; filters of a run see its channels only.
+    algorithm : {"auto", "direct", "winograd"}
+        "winograd" transforms tiles: an infinity or NaN in one pixel becomes NaN in all outputs of its tiles, and a
+        value beyond float32 on the way may be lost likewise. "direct" has them in the outputs they belong to, as
+        PyTorch does, in derivatives too. "winograd" is asked of the output alone; derivatives are by the faster.
+        "auto" takes the faster.
+    max_error : float
+        No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for tensors
+        uniform in [-1, 1].
 
-    `algorithm`: "auto" takes the faster of two. "winograd" transforms tiles of the input, sums, and transforms back: an
-    infinity or a NaN in one pixel becomes NaN in all outputs of the tiles it is in, and a value beyond float32 on the
-    way may be lost likewise. "direct" has them in the outputs that they belong to, as PyTorch's own operator does, in
-    derivatives too; ask for it where infinities mean something (masks, detection of overflow). "winograd" is asked of
-    the output alone: derivatives are by the faster. `max_error`: none is taken whose documented error, relative to the
-    sum of an output's |terms| for tensors uniform in [-1, 1], is larger.
+    Returns
+    -------
+    torch.Tensor of float32
+        (N, K, P, Q) or (K, P, Q), contiguous; differentiable any number of times.
 
-    Workspace comes from PyTorch's allocator. Where there is none, the best way that fits is taken, for as long as
-    memory is that short (docs/pytorch.md).
+    Raises
+    ------
+    ShapeError
+        This is no convolution, a dtype is not float32, an autocast to another dtype is on, or the algorithm does not
+        serve the layer within the error.
+    OutOfMemoryError
+        There is no memory for any workspace; it is a torch.OutOfMemoryError too.
 
-    Differentiable any number of times; torch.compile and torch.export take it as one operator. CUDA tensors run on the
-    current stream of their device, without waiting; CPU tensors on the virtual GPU, with a warning the first time.
-    Inputs of other memory formats (channels_last) are copied first; so are a map and its gradient for a "same" padding
-    of unequal sides, which pads the map by a row or column at its end.
-
-    Raises ShapeError for what fits no convolution, dtypes other than float32, layers that the algorithm does not serve
-    within the error, and inside an autocast to another dtype (torch.nn.functional.conv2d would compute in that one);
-    OutOfMemoryError, which is torch.OutOfMemoryError too, where there is no memory for any workspace."""
+    Notes
+    -----
+    torch.compile and torch.export take it as one operator. CUDA tensors run on the current stream of their device,
+    without waiting; CPU tensors on the virtual GPU, with a warning the first time. Workspace comes from PyTorch's
+    allocator. Where there is none, the best plan that fits runs, for as long as memory is that short
+    (docs/pytorch.md).
+    """
     out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
     if out is not None:
         return out

@@ -16,17 +16,33 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Conv2d(nn.Conv2d):
-    """torch.nn.Conv2d whose float32 calls run by this library's kernels; other dtypes, and calls inside an autocast to
-    one, are left to PyTorch's own operator. Arguments, parameters and state as there; every padding mode.
+    """torch.nn.Conv2d whose float32 calls run by this library's kernels.
 
-    `frozen`: a promise that weights change by ways only that PyTorch counts (optimizers, load_state_dict, writes in
-    place under no_grad), not through `.data` or the replay of a CUDA graph, and not at all while a graph that was
-    captured with the layer is in use. Calls that need no derivative then keep what is made of the filters alone, their
-    transforms and changes of layout, until the weights change; it costs memory for each shape of the input, which is
-    let go where memory is short.
+    Other dtypes, and calls inside an autocast to one, are left to PyTorch's operator. Parameters and state as there;
+    every padding mode.
 
-    `algorithm`, `max_error`: as for `conv2d`; "auto" may turn an infinity or a NaN of the input into NaN in whole tiles
-    of the output, "direct" does not. Arguments by name alone, and attributes that may be set at any time."""
+    Parameters
+    ----------
+    *args, **options
+        As for torch.nn.Conv2d.
+    algorithm : {"auto", "direct", "winograd"}
+        As for `conv2d`; an attribute that may be set at any time.
+    max_error : float
+        As for `conv2d`; an attribute that may be set at any time.
+
+    Attributes
+    ----------
+    frozen : bool
+        A promise that weights change only in ways that PyTorch counts (optimizers, load_state_dict, writes in place
+        under no_grad), not through `.data` or the replay of a CUDA graph, and not while a graph captured with the
+        layer is in use. Calls that need no derivative then keep what is made of the filters alone until the weights
+        change. It costs memory for each shape of the input, which is let go where memory is short.
+
+    Raises
+    ------
+    ShapeError
+        `algorithm` or `max_error` is none.
+    """
 
     frozen = False
     algorithm = "auto"
@@ -38,6 +54,18 @@ class Conv2d(nn.Conv2d):
         self.algorithm, self.max_error = algorithm, max_error
 
     def forward(self, input: Tensor) -> Tensor:
+        """Convolve, as torch.nn.Conv2d does.
+
+        Parameters
+        ----------
+        input : torch.Tensor
+            (N, C, H, W) or (C, H, W).
+
+        Returns
+        -------
+        torch.Tensor
+            (N, K, P, Q) or (K, P, Q).
+        """
         own = self._parameters  # to find them as attributes takes as long as half a launch
         if "weight" in own and "bias" in own:
             return self._conv_forward(input, own["weight"], own["bias"])
@@ -67,7 +95,15 @@ class Conv2d(nn.Conv2d):
 
 @dataclass(frozen=True)
 class Replaced:
-    """What `replace` did: the names of the layers swapped, and why which others were left."""
+    """What `replace` did.
+
+    Attributes
+    ----------
+    swapped : tuple of str
+        Names of the layers that were swapped.
+    left : mapping of str to str
+        Why which others were left.
+    """
 
     swapped: tuple[str, ...]
     left: Mapping[str, str]
@@ -80,10 +116,32 @@ class Replaced:
 
 def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False,
             algorithm: str = "auto", max_error: float = MAX_ERROR) -> Model:
-    """Make every torch.nn.Conv2d of a model that can be served a `Conv2d`, in place: parameters, hooks and names stay.
-    Returns the model. `report` gets a `Replaced`; without one, layers that are left are named in a warning. `frozen`,
-    `algorithm`, `max_error`: of every `Conv2d` in the model, see there; frozen filters are for inference, and
-    algorithm="direct" is for models in which infinities or NaN must stay in the outputs they belong to."""
+    """Make every torch.nn.Conv2d of a model that can be served a `Conv2d`, in place.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Parameters, hooks and names stay.
+    report : callable, optional
+        Gets a `Replaced`. Without one, layers that are left are named in a warning.
+    frozen : bool
+        Of every `Conv2d` in the model, for inference.
+    algorithm : {"auto", "direct", "winograd"}
+        Of every `Conv2d` in the model; "direct" for models in which infinities or NaN must stay in the outputs they
+        belong to.
+    max_error : float
+        Of every `Conv2d` in the model.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model.
+
+    Raises
+    ------
+    ShapeError
+        `algorithm` or `max_error` is none.
+    """
     check_wanted(algorithm, max_error, None)
     swapped, left = [], {}
     for name, module in model.named_modules():
