@@ -221,7 +221,7 @@ def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: 
     found = {name: seconds for name, seconds in record.results if name in made}
     if problem.most_workspace is None or not found:
         return found
-    whole = dict(_candidates(replace(problem, most_workspace=chip.memory // 4 or None), terms.algorithm,
+    whole = dict(_candidates(replace(problem, most_workspace=chip.memory // 4 or None), chip, terms.algorithm,
                              terms.families))
     for name in found:
         other = whole[name]()

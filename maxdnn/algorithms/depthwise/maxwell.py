@@ -39,8 +39,8 @@ class GroupKernel(KernelSpec):
 
 _DOC = """Convolution in groups of few channels. Grid: x = ceil(count / 128)."""
 
-KERNELS = (*(GroupKernel(f"sdepthwise_{name}", f"maxwell/depthwise_{name[:3]}.sass", _DOC, (int(name[0]),) * 2, int(name[5]),
-                          tile, "row" in name, (0, 0, *slots)) for name, tile, slots in (
+KERNELS = (*(GroupKernel(f"sdepthwise_{name}", f"maxwell/depthwise_{name[:3]}.sass", _DOC, (int(name[0]),) * 2,
+                          int(name[5]), tile, "row" in name, (0, 0, *slots)) for name, tile, slots in (
     ("3x3_s1", (7, 2, 1), (359, 235)),
     ("3x3_s1_row", (7, 1, 1), (205, 174)),
     ("3x3_s1_row2", (7, 1, 2), (340, 229)),

@@ -21,8 +21,8 @@ OUTSIDE = 0x80000000
 
 FILTERS = KernelSpec("sblock_filters", "maxwell/blocks.sass", """Filters for blocks of pixels. Grid: x = filters * taps,
 y = tiles of 128 columns.""")
-BLOCKS = KernelSpec("sblocks", "maxwell/blocks.sass", """Puts the pixels of blocks where they belong. Grid: x = tiles of 128
-elements of a row, y = fours of rows, z = maps.""")
+BLOCKS = KernelSpec("sblocks", "maxwell/blocks.sass", """Puts the pixels of blocks where they belong. Grid: x = tiles of
+128 elements of a row, y = fours of rows, z = maps.""")
 
 
 def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:

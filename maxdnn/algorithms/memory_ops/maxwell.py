@@ -22,11 +22,12 @@ C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N.
 y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
 )
 
-TURN = KernelSpec("sturn", "maxwell/turn.sass", """Filters with channels and filters exchanged and any of their taps in any
-order, zero where a row or column does not exist. Grid: x = taps, y = tiles of 32 filters, z = tiles of 32 channels.""")
+TURN = KernelSpec("sturn", "maxwell/turn.sass", """Filters with channels and filters exchanged and any of their taps in
+any order, zero where a row or column does not exist. Grid:
+x = taps, y = tiles of 32 filters, z = tiles of 32 channels.""")
 TURN_TILE = 32  # filters and channels of a block
 
 FILL = KernelSpec("sfill", "maxwell/fill.sass", """Zeroes. Grid: x = ceil(count / 512).""")
 
-REDUCE = KernelSpec("sreduce", "maxwell/reduce.sass", """Sum of the parts of a split reduction. Grid: x = ceil(length / 128),
-y = filters, z = images (1 if O has them innermost).""")
+REDUCE = KernelSpec("sreduce", "maxwell/reduce.sass", """Sum of the partial sums of split-K. Grid:
+x = ceil(length / 128), y = filters, z = images (1 if O has them innermost).""")

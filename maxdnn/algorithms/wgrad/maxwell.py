@@ -33,8 +33,8 @@ class FiltersKernel(TileKernel):
 
 
 def _kernel(inner: str) -> FiltersKernel:
-    return FiltersKernel(f"sconv_filters_64x64_{inner}", "maxwell/conv_filters_64x64.sass", DOC, (64, 64), (521, 535), 600,
-                         inner, 28)
+    return FiltersKernel(f"sconv_filters_64x64_{inner}", "maxwell/conv_filters_64x64.sass", DOC, (64, 64), (521, 535),
+                         600, inner, 28)
 
 
 FILTERS_K, FILTERS_E = (_kernel(inner) for inner in "ke")

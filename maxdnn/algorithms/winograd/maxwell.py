@@ -78,8 +78,8 @@ class FusedKernel(KernelSpec):
 
 
 def _fused(layout: str, slots: tuple[int, int], translated: int) -> FusedKernel:
-    return FusedKernel(f"swinograd_fused_2x2_3x3_{layout}", "maxwell/winograd_fused.sass", f"""Winograd convolution of {TILES}
-tiles of 2 x 2 results and {FILTERS} filters a block; see winograd_fused.inc. Grid:
+    return FusedKernel(f"swinograd_fused_2x2_3x3_{layout}", "maxwell/winograd_fused.sass", f"""Winograd convolution of
+{TILES} tiles of 2 x 2 results and {FILTERS} filters a block; see winograd_fused.inc. Grid:
 x = ceil(tiles / {TILES}) * ceil(k / {FILTERS}).""", layout, slots, translated)
 
 
