@@ -104,8 +104,8 @@ def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: tuple[int
     j, k = tile
     name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * kcrs + "_taps" * (tests == "each")
     return PixelKernel(name, f"maxwell/pixels_{j}x{k}.sass", f"""Forward convolution, {j} pixels x {k} filters a
-CTA, or a part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""", tile, slots,
-                       *translated, kcrs, tests)
+CTA, or a part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""",
+                       tile, slots, *translated, kcrs, tests)
 
 
 PIXELS_64X64 = _kernel((64, 64), (527, 641), (647, 141))
