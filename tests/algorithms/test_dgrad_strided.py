@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, conv_bprop_data, plan
-from maxdnn.algorithms.common.correlation import phases_reason, pixel_classes
+from maxdnn.algorithms.common.correlation import phases_of, phases_reason
 from maxdnn.algorithms.dgrad_strided import maxwell as dgrad_strided
 from maxdnn.algorithms.implicit_gemm import maxwell as implicit_gemm
 from maxdnn.planning.cost import preset
@@ -78,7 +78,7 @@ def test_every_pixel_is_in_one_class_with_the_taps_that_reach_it(name):
         if 0 <= h < s.H and 0 <= w < s.W:
             taps[h, w] += 1
     found = np.full((s.H, s.W), -1)
-    every = pixel_classes(data(s))
+    every = phases_of(data(s))
     for x in every:
         rows, columns = (first + every_one * (span.first + np.arange(span.count)) for first, every_one, span in
                          zip(x.s.first, x.s.every, (x.rows, x.columns), strict=True))
@@ -92,7 +92,7 @@ def test_strides_are_one_launch():
     s = ConvShape(2, 16, 8, 8, 16, 3, 3, 2, 1)
     made = plan(s, layout="NCHW", kind="data", kernel="sconv_classes_K64_J64")
     assert [launch.spec.name for launch in made.launches] == ["sturn", "sconv_classes_K64_J64"]
-    assert "over the taps of 9 classes of pixels" in made.explain() and "of the taps lie on gradients" in made.explain()
+    assert "over the taps of 9 phases of pixels" in made.explain() and "of the taps lie on gradients" in made.explain()
     assert plan(s, layout="NCHW", kind="data").family == "classes"
     others = (s, "strides of a gradient, which classes serves in one launch"), (replace(s, K=12), None)
     assert all(implicit_gemm.unsupported_reason(data(shape, layout="NCHW")) == what for shape, what in others)
@@ -116,7 +116,7 @@ def test_pixels_that_no_tap_reaches_are_zero(kernel, beta):
 def test_what_is_not_served_is_said():
     for shape, layout, what in (
             (ConvShape(2, 8, 6, 6, 12, 3, 3), "CHWN", "groups of 12 filters, no multiple of 8"),
-            (ConvShape(2, 8, 40, 40, 8, 17, 17, padding=8), "NCHW", "pixels of more classes than fit 65536 bytes"),
+            (ConvShape(2, 8, 40, 40, 8, 17, 17, padding=8), "NCHW", "pixels of more phases than fit 65536 bytes"),
             (ConvShape(2, 8, 1, 1, 8, 1, 1, stride=2, padding=1), "CHWN", "images that no tap reaches")):
         assert phases_reason(data(shape, layout=layout)) == what
 

@@ -14,18 +14,18 @@ from .layout import Layout, maps
 from .limits import CONSTANT_BYTES
 
 EIGHT = 8
-"""Channels of a tap that an iteration over classes of pixels consumes."""
+"""Channels of a tap that an iteration over phases of pixels consumes."""
 
-CLASS_WORDS, TAP_BYTES = 14, 24
+PHASE_WORDS, TAP_BYTES = 14, 24
 
 
 @dataclass(frozen=True)
 class Correlation(Steps):
-    """out[k, p, q, n] = sum over c, r, s of maps[c, p stride - padding + r dilation, .., n] x bank[c, r, s, k], zeros
-    where the maps end. Like a ConvShape, but that P and Q are given, that padding may be negative, and that there may
-    be no taps (R = S = 0). `first`, `every`, `whole`: its pixels are those of an output of `whole` rows and columns
-    from `first` on, `every` so many. `taps`: the layer's tap that comes first, and the step to the
-    next, along both axes."""
+    """out[k, p, q, n] = sum over c, r, s of maps[c, p stride - padding + r dilation, .., n] x filters[c, r, s, k],
+    zeros where the maps end. Like a ConvShape, but that P and Q are given, that padding may be negative, and that
+    there may be no taps (R = S = 0). `first`, `every`, `whole`: its pixels are those of an output of `whole` rows and
+    columns from `first` on, `every` so many. `taps`: the layer's tap that comes first, and the step to the next, along
+    both axes."""
 
     N: int
     C: int
@@ -100,8 +100,8 @@ def correlations(problem: Problem) -> tuple[Correlation, ...]:
         return (Correlation(s.N, s.C, s.H, s.W, s.K, s.R, s.S, s.P, s.Q, (s.str_h, s.str_w), (s.pad_h, s.pad_w),
                             (s.dil_h, s.dil_w), s.groups, (0, 0), (1, 1), (s.P, s.Q)),)
     found = []
-    for row in _classes(s.H, s.R, s.str_h, s.pad_h, s.dil_h):
-        for column in _classes(s.W, s.S, s.str_w, s.pad_w, s.dil_w):
+    for row in _residues(s.H, s.R, s.str_h, s.pad_h, s.dil_h):
+        for column in _residues(s.W, s.S, s.str_w, s.pad_w, s.dil_w):
             taps = (row.taps, column.taps) if row.taps and column.taps else (0, 0)
             found.append(Correlation(
                 s.N, s.K, s.P, s.Q, s.C, *taps, row.count, column.count, (1, 1), (row.padding, column.padding),
@@ -111,7 +111,7 @@ def correlations(problem: Problem) -> tuple[Correlation, ...]:
 
 
 @dataclass(frozen=True)
-class _Class:
+class _Residue:
     """The rows (or columns) of the maps from `first` on that the same taps of the filters reach, rotated."""
 
     first: int
@@ -123,17 +123,17 @@ class _Class:
     step: int
 
 
-def _classes(size: int, taps: int, stride: int, padding: int, dilation: int) -> list[_Class]:
+def _residues(size: int, taps: int, stride: int, padding: int, dilation: int) -> list[_Residue]:
     found = []
     for first in range(min(stride, size)):
         # Row h of the map met tap r in output row (h + padding - r dilation) / stride, if that is a whole number.
         reach = [r for r in range(taps) if (first + padding - r * dilation) % stride == 0]
         count = -(-(size - first) // stride)
         if not reach:
-            found.append(_Class(first, count, 0, 0, 1, 0, 0))
+            found.append(_Residue(first, count, 0, 0, 1, 0, 0))
             continue
         apart = reach[1] - reach[0] if len(reach) > 1 else 1
-        found.append(_Class(first, count, len(reach), (reach[-1] * dilation - first - padding) // stride,
+        found.append(_Residue(first, count, len(reach), (reach[-1] * dilation - first - padding) // stride,
                             max(1, apart * dilation // stride), reach[-1], -apart))
     return found
 
@@ -149,7 +149,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class PixelClass:
+class Phase:
     """Pixels that the same taps reach: rows and columns of one of a problem's correlations."""
 
     s: Correlation
@@ -183,31 +183,31 @@ def _spans(pixels: int, stride: int, padding: int, dilation: int, taps: int, siz
 
 
 @lru_cache(maxsize=64)
-def pixel_classes(problem: Problem) -> tuple[PixelClass, ...]:
+def phases_of(problem: Problem) -> tuple[Phase, ...]:
     """Those with the most taps first, so that the last blocks to begin are short."""
-    found = [PixelClass(s, rows, columns) for s in correlations(problem)
+    found = [Phase(s, rows, columns) for s in correlations(problem)
              for rows in _spans(s.P, s.str_h, s.pad_h, s.dil_h, s.R, s.H)
              for columns in _spans(s.Q, s.str_w, s.pad_w, s.dil_w, s.S, s.W)]
     return tuple(sorted(found, key=lambda x: (-x.taps, -x.pixels)))
 
 
 def phases_reason(problem: Problem) -> str | None:
-    """What of a problem no launch over classes of pixels serves (classes.py)."""
+    """What of a problem no launch over all phases serves (dgrad_strided)."""
     s = correlations(problem)[0]
     if s.C // s.groups % EIGHT:
         return f"groups of {s.C // s.groups} filters, no multiple of {EIGHT}"
     refused = strided_reason(problem)
-    if refused is None and not any(x.taps for x in pixel_classes(problem)):
+    if refused is None and not any(x.taps for x in phases_of(problem)):
         return "images that no tap reaches"
-    if refused is None and class_bytes(pixel_classes(problem)) > CONSTANT_BYTES:
-        return f"pixels of more classes than fit {CONSTANT_BYTES} bytes"
+    if refused is None and phase_bytes(phases_of(problem)) > CONSTANT_BYTES:
+        return f"pixels of more phases than fit {CONSTANT_BYTES} bytes"
     return refused
 
 
-def class_bytes(classes: tuple[PixelClass, ...]) -> int:
-    return tap_lists_at(len(classes)) + TAP_BYTES * sum(x.taps for x in classes)
+def phase_bytes(phases: tuple[Phase, ...]) -> int:
+    return tap_lists_at(len(phases)) + TAP_BYTES * sum(x.taps for x in phases)
 
 
-def tap_lists_at(classes: int) -> int:
-    """Where the lists of taps begin: behind the classes and a last word."""
-    return -(-FLOAT_BYTES * (CLASS_WORDS * classes + 1) // 8) * 8
+def tap_lists_at(phases: int) -> int:
+    """Where the lists of taps begin: behind the phases and a last word."""
+    return -(-FLOAT_BYTES * (PHASE_WORDS * phases + 1) // 8) * 8

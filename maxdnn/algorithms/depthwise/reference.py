@@ -29,7 +29,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
     n, k, p, q = (x[(n < v["n"]) & (p < v["p"]) & (q < v["q"])] for x in (n, k, p, q))
     group = quotient(v, "group", k)
     starts = signed(launch, "map_start", "start_h", "start_w", "filter_group", "filter_row", "filter_tap")
-    maps, bank = seen(memory, launch.values["images"]), seen(memory, launch.values["filters"])
+    maps, packed = seen(memory, launch.values["images"]), seen(memory, launch.values["filters"])
     base = (starts["map_start"] + n * v["map_image"] + group * v["map_group"] + p * v["map_row"]
             + q * v["map_column"])
     sums = np.zeros(len(p))
@@ -39,7 +39,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         w = q * v["stride_w"] + starts["start_w"] + s * v["dilation_w"]
         inside = (h >= 0) & (h < v["h"]) & (w >= 0) & (w < v["w"])
         at = base + c * v["map_channel"] + r * v["tap_row"] + s * v["tap_column"]
-        taps = bank[v["filter_start"] + k * v["filter_k"] + group * starts["filter_group"] + c * v["filter_channel"]
+        taps = packed[v["filter_start"] + k * v["filter_k"] + group * starts["filter_group"] + c * v["filter_channel"]
                     + r * starts["filter_row"] + s * starts["filter_tap"]].astype(float)
         sums[inside] += maps[at[inside]].astype(float) * taps[inside]
     where = n * v["out_image"] + k * v["out_k"] + p * v["out_row"] + q * v["out_column"]

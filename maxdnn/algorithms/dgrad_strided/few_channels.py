@@ -102,13 +102,13 @@ def _plan(problem: Problem, block: tuple[int, int], make_inner: Callable[[], Pla
     inner = make_inner()
     x: Correlation = inner.shape
     _check_limits(s, x, block, problem.layout)
-    bank = inner.problem.operand("filters")
+    filters = inner.problem.operand("filters")
     straight = problem.layout == "CHWN" or inner.problem.kind == "data"
     names: dict[str, str | float] = {"images": "gradients", "filters": "block_filters", "out": "blocks", "alpha": 1.0}
     regions = {name: region.nbytes for name, region in inner.workspace.items()}
-    regions["block_filters"] = FLOAT_BYTES * bank.extent
+    regions["block_filters"] = FLOAT_BYTES * filters.extent
     regions["blocks"] = FLOAT_BYTES * s.N * x.K * x.P * x.Q
-    launches = (_filters(problem, x, block, bank.shape[3] if straight else 0),
+    launches = (_filters(problem, x, block, filters.shape[3] if straight else 0),
                 *(_renamed(launch, names) for launch in inner.launches), _blocks(problem, x, block))
     notes = [f"blocks of {block[0]} x {block[1]} pixels from windows of {x.R} x {x.S} gradients: "
              f"{s.R * s.S / (s.str_h * s.str_w * x.R * x.S):.1%} of their taps are the layer's", *inner.notes]

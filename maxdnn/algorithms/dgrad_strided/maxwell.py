@@ -1,6 +1,6 @@
-"""Gradients of images over classes of pixels: those of a class lie at equal distances, and the same taps of each lie on
-gradients. One launch computes all classes, each by its own taps: what strides leave out and what padding adds is no
-work, and small classes fill the chip together. For any number of images, in either layout, where the gradients lie."""
+"""Strided dgrad by residue phases: the pixels of a phase lie at equal distances, and the same taps of each lie on
+gradients. One launch computes all phases, each by its own taps: what strides leave out and what padding adds is no
+work, and small phases fill the chip together. For any number of images, in either layout, where the gradients lie."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -11,16 +11,16 @@ from ...planning.cost import SCHEDULERS, Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan
 from ...problem.problem import Problem
 from ..common.correlation import (
-    CLASS_WORDS,
     EIGHT,
+    PHASE_WORDS,
     TAP_BYTES,
     Correlation,
-    PixelClass,
-    class_bytes,
+    Phase,
     correlations,
     maps_of,
+    phase_bytes,
+    phases_of,
     phases_reason,
-    pixel_classes,
     tap_lists_at,
 )
 from ..common.fastdiv import magic, short_magic
@@ -37,7 +37,7 @@ _FILLED_TRANSLATED = {1: 0.93, 2: 1.0, 8: 1.1}  # likewise, of those that transl
 
 
 @dataclass(frozen=True)
-class ClassKernel(TileKernel):
+class PhaseKernel(TileKernel):
     """`alone`: clocks of an iteration of a block that has an SM for itself, simulated on gm204, and of its translation,
     measured on an H200."""
 
@@ -48,11 +48,11 @@ class ClassKernel(TileKernel):
         return self.threads // 32
 
 
-def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: int, alone: tuple[int, int]) -> ClassKernel:
+def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: int, alone: tuple[int, int]) -> PhaseKernel:
     j, k = tile
-    return ClassKernel(f"sconv_classes_K{k}_J{j}", f"maxwell/classes_{j}x{k}.sass",
-                       f"""Convolution of pixels in classes, {j}
-pixels of one class and {k} filters a block, or a part of each sum; see classes.inc. Grid: x = tiles of all classes,
+    return PhaseKernel(f"sconv_classes_K{k}_J{j}", f"maxwell/classes_{j}x{k}.sass",
+                       f"""Convolution of pixels in phases, {j}
+pixels of one phase and {k} filters a block, or a part of each sum; see classes.inc. Grid: x = tiles of all phases,
 y = groups * ceil(k / {k}), z = splits.""", tile, slots, translated, alone)
 
 
@@ -68,8 +68,8 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             for spec in KERNELS for splits in PHASE_SPLITS if splits <= eights}
 
 
-def _plan(problem: Problem, spec: ClassKernel, splits: int) -> Plan:
-    draft, phases, s = Draft(problem), pixel_classes(problem), correlations(problem)[0]
+def _plan(problem: Problem, spec: PhaseKernel, splits: int) -> Plan:
+    draft, phases, s = Draft(problem), phases_of(problem), correlations(problem)[0]
     _check_limits(problem, spec, splits, s, phases)
     filters = phase_filters(draft)
     sums = PhaseSums.of(draft, s, splits)
@@ -82,7 +82,7 @@ def _plan(problem: Problem, spec: ClassKernel, splits: int) -> Plan:
     return draft.plan("classes", spec)
 
 
-def _launch(problem: Problem, spec: ClassKernel, s: Correlation, phases: tuple[PixelClass, ...],
+def _launch(problem: Problem, spec: PhaseKernel, s: Correlation, phases: tuple[Phase, ...],
             filters: PhaseFilters, splits: int, sums: PhaseSums) -> Launch:
     (tile_j, tile_k), k, c, chwn = spec.tile, s.K // s.groups, s.C // s.groups, problem.layout == "CHWN"
     eights, group_tiles, filter_row = c // EIGHT, -(-k // tile_k), filters.taps * filters.row
@@ -102,15 +102,15 @@ def _launch(problem: Problem, spec: ClassKernel, s: Correlation, phases: tuple[P
     doing = f"{tile_j} pixels x {tile_k} filters" + " of a group" * (s.groups > 1) + " each, over the taps of "
     doing += f"{len(phases)} phases of pixels" + ", a part of each sum" * (splits > 1)
     content = _table(spec, s.N, chwn, phases, maps, filters, splits)
-    grid = int(content[CLASS_WORDS * len(phases)]), s.groups * group_tiles, splits
+    grid = int(content[PHASE_WORDS * len(phases)]), s.groups * group_tiles, splits
     useful = sum(x.pixels * (c * x.s.R * x.s.S + 1) for x in phases)
     return Launch(spec, grid, values, _work(spec, s, phases, grid), doing, (sums.place,), {},
                   {"table": content.tobytes()}, 2 * s.N * s.K * useful)
 
 
-def _table(spec: ClassKernel, n: int, chwn: bool, phases: tuple[PixelClass, ...], maps: Layout, filters: PhaseFilters,
+def _table(spec: PhaseKernel, n: int, chwn: bool, phases: tuple[Phase, ...], maps: Layout, filters: PhaseFilters,
            splits: int) -> np.ndarray:
-    words = np.zeros(class_bytes(phases) // FLOAT_BYTES, np.int64)
+    words = np.zeros(phase_bytes(phases) // FLOAT_BYTES, np.int64)
     at, tile = tap_lists_at(len(phases)), 0
     for number, x in enumerate(phases):
         s, (d0, d1), pixels = x.s, (n, x.columns.count) if chwn else (x.columns.count, x.rows.count), n * x.pixels
@@ -121,7 +121,7 @@ def _table(spec: ClassKernel, n: int, chwn: bool, phases: tuple[PixelClass, ...]
         filter_at = [filters.tap(s, r, column) * filters.row for r, column in taps]
         limit = pixels + spec.tile[0]
         out = (s.first[0] + x.rows.first * s.every[0]) * s.whole[1] + s.first[1] + x.columns.first * s.every[1]
-        words[CLASS_WORDS * number:][:CLASS_WORDS - 1] = (
+        words[PHASE_WORDS * number:][:PHASE_WORDS - 1] = (
             tile, pixels, d0, *magic(d0, limit), d1, *magic(d1, limit), map_at[0] if taps else 0,
             out * (n if chwn else 1), filter_at[0] if taps else 0, len(taps), at)
         further = EIGHT * splits * maps["C"], EIGHT * splits * filters.taps * filters.row
@@ -134,15 +134,15 @@ def _table(spec: ClassKernel, n: int, chwn: bool, phases: tuple[PixelClass, ...]
             words[(at + TAP_BYTES * i) // FLOAT_BYTES + 4] = at + TAP_BYTES * there
         at += TAP_BYTES * len(taps)
         tile += -(-pixels // spec.tile[0])
-    words[CLASS_WORDS * len(phases)] = tile
+    words[PHASE_WORDS * len(phases)] = tile
     return (words % 2**32).astype(np.uint32)
 
 
-def _work(spec: ClassKernel, s: Correlation, classes: tuple[PixelClass, ...], grid: tuple[int, int, int]) -> Work:
-    """All slots of all warps of all classes; gradients, filters and results once. The longest block begins first."""
+def _work(spec: PhaseKernel, s: Correlation, phases: tuple[Phase, ...], grid: tuple[int, int, int]) -> Work:
+    """All slots of all warps of all phases; gradients, filters and results once. The longest CTA begins first."""
     loop, rest = spec.slots
     rounds = -(-(s.C // s.groups // EIGHT) // grid[2])
-    tiles = [(-(-s.N * x.pixels // spec.tile[0]), max(1, x.taps * rounds)) for x in classes]
+    tiles = [(-(-s.N * x.pixels // spec.tile[0]), max(1, x.taps * rounds)) for x in phases]
     iterations, longest, last = sum(count * each for count, each in tiles) / grid[0], tiles[0][1], tiles[-1][1]
     once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * s.K * s.N * s.outputs
     slots, translated = (spec.warps * (per * iterations + rest) / filled[spec.warps] for per, filled in
@@ -153,8 +153,8 @@ def _work(spec: ClassKernel, s: Correlation, classes: tuple[PixelClass, ...], gr
                 code.translated(translated, longest=spec.alone[1] * longest))
 
 
-def _check_limits(problem: Problem, spec: ClassKernel, splits: int, s: Correlation,
-                  classes: tuple[PixelClass, ...]) -> None:
+def _check_limits(problem: Problem, spec: PhaseKernel, splits: int, s: Correlation,
+                  phases: tuple[Phase, ...]) -> None:
     whole = s.outputs
     layer, channel = problem.shape, s.H * s.W * (s.N if problem.layout == "CHWN" else 1)
     within(problem.shape, (
@@ -163,7 +163,7 @@ def _check_limits(problem: Problem, spec: ClassKernel, splits: int, s: Correlati
         ("a channel", channel, MAX_ELEMENTS // (FLOAT_BYTES * EIGHT), "elements"),
         ("images C x H x W x N", s.K * whole * s.N, MAX_ELEMENTS, "elements"),
         (f"{splits} parts of the images", splits * s.K * whole * s.N, MAX_ELEMENTS, "elements"),
-        ("pixels N x H x W", s.N * whole, 2**31 - len(classes) * spec.tile[0], "pixels"),
+        ("pixels N x H x W", s.N * whole, 2**31 - len(phases) * spec.tile[0], "pixels"),
         ("channels C", s.K, MAX_GRID_YZ // 2, "channels, blocks along y of a grid"),
         ("images N", s.N, MAX_GRID_YZ, "images, blocks along z of a grid"),
     ))

@@ -11,7 +11,7 @@ from ..common.packing import as_they_lie, packed
 from ..common.workspace import Draft
 from ..memory_ops.plan import fill, reduce
 
-Phase = TypeVar("Phase")
+Some = TypeVar("Some")
 FILTER_ROW = 32
 """Of a row of filters: a multiple of so many floats."""
 
@@ -63,7 +63,7 @@ class PhaseSums(NamedTuple):
             return cls(draft, 1, size, "out", epilogue(draft.problem))
         return cls(draft, parts, size, draft.region("parts", parts * size), PARTIAL)
 
-    def reached(self, phases: tuple[Phase, ...], taps: Sequence[bool]) -> tuple[Phase, ...]:
+    def reached(self, phases: tuple[Some, ...], taps: Sequence[bool]) -> tuple[Some, ...]:
         """The phases that a launch computes: those with taps, where the others are cleared."""
         if all(taps) or (self.parts == 1 and self.draft.problem.reads_out):
             return phases

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...planning.plan import FLOAT_BYTES, Launch
-from ..common.correlation import CLASS_WORDS, EIGHT
+from ..common.correlation import EIGHT, PHASE_WORDS
 from ..common.epilogue import ADDS, finish
 from ..common.fastdiv import digits, tap_inside
 from ..common.limits import TEXEL_BYTES, TEXEL_FLOATS
@@ -34,13 +34,13 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
     groups = rows // v["group_tiles"]
     assert v["group_tiles"] == -(-v["k"] // tile_k) and rows == groups * v["group_tiles"]
     words = np.frombuffer(launch.tables["table"], np.uint32).astype(np.int64)
-    maps, bank = (seen(memory, launch.values[name]) for name in ("maps", "filters"))
+    maps, packed = (seen(memory, launch.values[name]) for name in ("maps", "filters"))
     k, eight, at, first = np.arange(v["k"]), np.arange(EIGHT), 0, 0
     steps = np.array([0, *(v[f"channel{i}"] // FLOAT_BYTES for i in range(1, EIGHT))])
     assert v["filter_more"] == TEXEL_BYTES * v["filter_row"] * EIGHT // 2
     while first < tiles:
         (_, count, d0, d0_magic, d0_shift, d1, d1_magic, d1_shift, map_start, out_start, filter_start, taps,
-         entry) = words[at:at + CLASS_WORDS - 1].tolist()
+         entry) = words[at:at + PHASE_WORDS - 1].tolist()
         assert words[at] == first
         j = np.arange(count)
         divisors = {"d0": d0, "d0_magic": d0_magic, "d0_shift": d0_shift,
@@ -55,14 +55,14 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
             record = entry
             for _ in range(taps * (v["rounds"] - (z > v["last_split"]))):
                 values = maps[base + steps[:, None]].astype(float)
-                weights = bank[TEXEL_FLOATS * (row + eight[:, None] * v["filter_row"]) + k].astype(float)
+                weights = packed[TEXEL_FLOATS * (row + eight[:, None] * v["filter_row"]) + k].astype(float)
                 sums += weights.T @ values
                 steps_by = words[record // FLOAT_BYTES:][:4].astype(np.uint32).view(np.int64)
                 base, row = base + steps_by[0] // FLOAT_BYTES, row + steps_by[1] // TEXEL_BYTES
                 record = int(words[record // FLOAT_BYTES + 4])
             filters = group * v["k"] + k[:, None]
             finish(launch, memory, scalars, filters * v["out_k"] + place + z * v["out_split"], sums, filters)
-        at, first = at + CLASS_WORDS, first + -(-count // tile_j)
+        at, first = at + PHASE_WORDS, first + -(-count // tile_j)
     assert words[at] == first == tiles
 
 

@@ -29,7 +29,7 @@ MOST_TAPS = 16
 """Rows and columns of a filter that the test of taps reaches."""
 
 PIXELS_FIRST, TESTS = 4, 8
-"""Flags of the kernel, beside those of the last step."""
+"""Flags of the kernel, beside those of the epilogue."""
 
 # Read off simulations on gm204 of layers whose maps lie in L2; they do not follow from the kernels alone. With them the
 # estimates for the paper's ten layers at N = 1, 4 and 16, in both layouts, are 0.86 to 1.03 of the simulated calls.

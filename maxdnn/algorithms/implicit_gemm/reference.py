@@ -39,7 +39,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
     h = (i[2] if v["flags"] & PIXELS_FIRST else i[1]) * v["stride_h"] + starts["start_h"]
     w = (i[1] if v["flags"] & PIXELS_FIRST else i[0]) * v["stride_w"] + starts["start_w"]
     maps = seen(memory, launch.textures["tex_I"])
-    bank = seen(memory, launch.textures["tex_F"])
+    packed = seen(memory, launch.textures["tex_F"])
     k = np.arange(v["k"])
     for group in range(groups):
         for z in range(v["splits"]):
@@ -54,7 +54,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
                     values = np.where(ok, maps[np.where(ok, at, 0)], 0).astype(float)
                     where = (first + e + TEXEL_FLOATS * v["filter_row"] * k if spec.kcrs else
                              first + TEXEL_FLOATS * e * v["filter_row"] + k)
-                    weights = np.where(where < len(bank), bank[np.minimum(where, len(bank) - 1)], 0).astype(float)
+                    weights = np.where(where < len(packed), packed[np.minimum(where, len(packed) - 1)], 0).astype(float)
                     if values.any():
                         sums += np.outer(weights, values)
             filters = group * v["k"] + k[:, None]

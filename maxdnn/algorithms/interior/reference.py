@@ -22,7 +22,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
     assert isinstance(launch.spec, TileKernel)
     (columns, rows, _), n, k = launch.grid, np.arange(v["n"]), np.arange(v["k"])
     words = np.frombuffer(launch.tables["table"], np.int32).reshape(-1, 2).astype(np.int64)
-    maps, bank = (seen(memory, launch.textures[name]).reshape(-1, TEXEL_FLOATS) for name in ("tex_I", "tex_F"))
+    maps, packed = (seen(memory, launch.textures[name]).reshape(-1, TEXEL_FLOATS) for name in ("tex_I", "tex_F"))
     start = signed(launch, "map_start")["map_start"]
 
     def fetched(texels: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -37,7 +37,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
             for map_at, filter_at in words[(begin + first * size) // RECORD:][:count * size // RECORD].tolist():
                 at = start + p * v["map_row"] + q * v["map_col"] + map_at + step * v["map_channel"]
                 values = fetched(maps, at + np.arange(v["map_texels"]))[:, :v["n"]]
-                weights = fetched(bank, v["filter_start"] + filter_at + step * v["filter_channel"]
+                weights = fetched(packed, v["filter_start"] + filter_at + step * v["filter_channel"]
                                   + np.arange(v["filter_texels"]))[:, :v["k"]]
                 sums += weights.T @ values
             where = k[:, None] * v["out_k"] + p * v["out_row"] + q * v["out_col"] + n

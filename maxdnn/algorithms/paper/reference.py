@@ -25,11 +25,11 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         n, k = np.arange(images) + images * tile_n, np.arange(filters) + filters * tile_k
         n4, k4 = n[::4] // 4, k[::4] // 4
         maps = _fetched(memory, launch.textures["texI"], rows + table[:, None] + n4).reshape(p, q, -1, images)
-        bank = _fetched(memory, launch.textures["texF"],
+        packed = _fetched(memory, launch.textures["texF"],
                         v["filter_offset"] + elements[:, None] * v["filter_texels"] + k4).reshape(-1, filters)
-        maps, bank = maps[..., n < v["n"]].astype(float), bank[:, k < v["k"]].astype(float)
+        maps, packed = maps[..., n < v["n"]].astype(float), packed[:, k < v["k"]].astype(float)
         n, k = n[n < v["n"]], k[k < v["k"]]
-        sums = scalars["alpha"] * np.einsum("pqen,ek->kpqn", maps, bank)
+        sums = scalars["alpha"] * np.einsum("pqen,ek->kpqn", maps, packed)
         where = (k[:, None, None, None] * v["out_plane"] + np.arange(p)[:, None, None] * v["out_row"]
                  + np.arange(q)[:, None] * v["n"] + n)
         out[where] = sums + (out[where] if v["accumulate"] else 0)

@@ -30,8 +30,8 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     groups, s = _terms(problem).groups, problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     for spec in (*KERNELS, *NATIVE):
-        turned = spec.layout != problem.layout
-        if turned and (spec in KERNELS or spec.tile[0] == spec.tile[1] or problem.reads_out):
+        transposed = spec.layout != problem.layout
+        if transposed and (spec in KERNELS or spec.tile[0] == spec.tile[1] or problem.reads_out):
             continue
         for splits in wgrad_splits(spec, s, groups, chip):
             found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)

@@ -1,9 +1,9 @@
 """Winograd convolution F(2x2, 3x3) in one kernel: tiles are transformed on their way to shared memory, products and
-their transform back follow in the same block, so no planes of maps or results are moved. For layers with few channels,
-where moving them costs more than F(4x4, 3x3) saves (winograd.py). Filters are transformed beforehand, by the kernel of
+their transform back follow in the same CTA, so no planes of maps or results are moved. For layers with few channels,
+where moving them costs more than F(4x4, 3x3) saves (plan.py). Filters are transformed beforehand, by the kernel of
 that family.
 
-Both layouts, any sizes, padding implicit, the fused last step. What is lost with a NaN, an infinity or sums beyond
+Both layouts, any sizes, padding implicit, the epilogue. What is lost with a NaN, an infinity or sums beyond
 float32: as there."""
 
 from collections.abc import Mapping

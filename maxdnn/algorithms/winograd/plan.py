@@ -1,6 +1,6 @@
 """Winograd convolution: tiles of m x m outputs from a x a inputs, a = m + r - 1, by a x a multiplications instead of
 m x m x r x r for each channel and filter. Maps and filters are transformed to a x a planes, the planes multiplied as
-matrices (product.py), and the results transformed back, with the fused last step. Matrices: toomcook.py.
+matrices (gemm), and the results transformed back, with the epilogue. Matrices: toomcook.py.
 
 Both layouts, any sizes, padding implicit; layers whose planes would take too much memory are cut into runs of images.
 A tile that holds a NaN, an infinity or sums beyond float32 may be lost as a whole, for all filters; nothing outside of

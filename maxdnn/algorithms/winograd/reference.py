@@ -91,7 +91,7 @@ def _out(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Me
 
 def transformed_back(launch: Launch, memory: Memory, scalars: Mapping[str, float], points: Points, layout: str,
                      sums: np.ndarray) -> None:
-    """The last step, of filters x tiles x elements of a tile."""
+    """The epilogue, of filters x tiles x elements of a tile."""
     a, m, v = points.inputs, points.outputs, launch.numbers
     image, row, column = _digits(v, layout)
     found = twice(matrices(points).A, sums.reshape(len(sums), -1, a, a))
