@@ -1,5 +1,7 @@
 """ELF cubins of Maxwell, Pascal, Ampere, Ada and Hopper to kernels: code, resources, parameters, constants, symbols.
-Source of the layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
+
+Source of the layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write.
+"""
 
 import io
 import json
@@ -53,9 +55,12 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A value the loader must write at byte `offset` of `section`: `kind` 2 or 4 = 64-bit address of a global, 6 =
+    """A relocation.
+
+    A value the loader must write at byte `offset` of `section`: `kind` 2 or 4 = 64-bit address of a global, 6 =
     texture handle word, others as named in RELOCATIONS. `addend` is added to it; None: what stands there already.
-    `external`: the file does not hold the symbol."""
+    `external`: the file does not hold the symbol.
+    """
 
     section: str
     offset: int
@@ -71,8 +76,11 @@ class Relocation:
 
 @dataclass(frozen=True)
 class CubinKernel:
-    """One kernel. Sizes in bytes; `constants` maps constant bank to its initial bytes (bank 0: zeros up to the
-    end of parameters and texture words)."""
+    """One kernel.
+
+    Sizes in bytes; `constants` maps constant bank to its initial bytes (bank 0: zeros up to the end of parameters and
+    texture words).
+    """
 
     name: str
     arch: str
@@ -102,6 +110,7 @@ class CubinKernel:
 
     @property
     def param_bytes(self) -> int:
+        """Bytes of all parameters, gaps included."""
         return max((p.offset + p.size for p in self.params), default=0)
 
     @cached_property
@@ -116,6 +125,7 @@ class CubinKernel:
 
     @property
     def addressing(self) -> Addressing:
+        """Where parameters and shared memory begin on this instruction set."""
         return self.table.addressing
 
     @property
@@ -165,9 +175,11 @@ def external_functions(cubin: Cubin) -> tuple[str, ...]:
 
 def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "the virtual GPU",
                    addresses: Collection[str] = (".nv.constant4",)) -> None:
-    """Refuse a cubin with a place that nobody would fill in. `provided`: external functions that `who` has;
-    `addresses`: sections in which it writes the addresses of variables. Raises CubinError naming the function or
-    relocation."""
+    """Refuse a cubin with a place that nobody would fill in.
+
+    `provided`: external functions that `who` has; `addresses`: sections in which it writes the addresses of variables.
+    Raises CubinError naming the function or relocation.
+    """
     missing = sorted(set(external_functions(cubin)) - set(provided))
     if missing:
         has = f"; {who} has {', '.join(sorted(provided))}" if provided else ""
@@ -222,10 +234,13 @@ def _read(data: bytes, where: str) -> Cubin:
 
 
 def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
-    """What the header of the source declared, per kernel, as the assembler wrote it into the cubin (a path, or its
+    """Read the interfaces of kernels.
+
+    What the header of the source declared, per kernel, as the assembler wrote it into the cubin (a path, or its
     bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures and
     their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
-    Raises CubinError for a damaged file."""
+    Raises CubinError for a damaged file.
+    """
     data, where = (source, "cubin") if isinstance(source, bytes) else (read_bytes(source), str(source))
     return _Reader(data, where).interface()
 
