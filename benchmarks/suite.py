@@ -138,8 +138,8 @@ class Suite:
         """Seconds of every candidate within its limits."""
         found = {}
         for family in registry.FAMILIES:
-            if problem.kind in family.kinds and family.refuses(problem) is None:
-                for candidate in family.candidates(problem):
+            if problem.kind in family.kinds and family.unsupported_reason(problem) is None:
+                for candidate in family.candidates(problem, self.device.chip):
                     try:
                         made = choose(problem, self.device.chip, candidate)
                     except maxdnn.ShapeError:

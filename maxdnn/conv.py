@@ -141,7 +141,7 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
     asked = plan
     if plan is None:
         named = replace(problem(shape, unaligned=unaligned(given, target)), most_workspace=max_workspace_bytes)
-        named = named.walking("images", given["images"].strides)
+        named = named.with_strides("images", given["images"].strides)
         plan = choose(named, chip_of(target), algorithm=algorithm, max_error=max_error)
     if out is None:
         out = shortage.empty_like(images, wanted["out"], target)

@@ -5,9 +5,10 @@ Source of the layout: the ELF sections, attributes and relocations that ptxas 12
 
 import io
 import json
+import math
 import os
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -74,6 +75,9 @@ class Relocation:
         return f"relocation {kind} against {self.symbol or 'a section'} at {self.section} + 0x{self.offset:x}"
 
 
+MAX_THREADS = 1024  # of a CTA (CUDA C Programming Guide, technical specifications per compute capability)
+
+
 @dataclass(frozen=True)
 class CubinKernel:
     """One kernel.
@@ -102,6 +106,11 @@ class CubinKernel:
     def texture_channels(self, number: int) -> int:
         """Floats in a texel of texture `number`: 4 unless the source declared another number."""
         return self.channels[number] if number < len(self.channels) else 4
+
+    @property
+    def most_threads(self) -> int:
+        """Of a CTA: what the file says, but no more than any GPU takes."""
+        return min(math.prod(self.maxntid or (MAX_THREADS,)), MAX_THREADS)
 
     @property
     def crs_stack_bytes(self) -> int:
@@ -216,16 +225,22 @@ def read(source: str | os.PathLike[str] | bytes) -> Cubin:
     OSError
         The file cannot be read.
     """
+    return _parsed(*_content(source), _Reader.cubin)
+
+
+def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
+    """The bytes of a cubin, and what errors call it."""
     if isinstance(source, bytes):
-        return _read(source, "cubin")
+        return source, "cubin"
     if not isinstance(source, (str, os.PathLike)):
         raise CubinError(f"a cubin must be given as bytes or as a path (got {type(source).__name__})")
-    return _read(read_bytes(source), str(source))
+    return read_bytes(source), str(source)
 
 
-def _read(data: bytes, where: str) -> Cubin:
+def _parsed(data: bytes, where: str, part: Callable[["_Reader"], Any]) -> Any:
+    """A part of a file. Raises CubinError for a damaged one, whatever it was that met the damage."""
     try:
-        return _Reader(data, where).cubin()
+        return part(_Reader(data, where))
     except CubinError:
         raise
     except (ELFError, ConstructError, struct.error, ArithmeticError, AttributeError, LookupError, TypeError,
@@ -241,8 +256,7 @@ def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
     their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
     Raises CubinError for a damaged file.
     """
-    data, where = (source, "cubin") if isinstance(source, bytes) else (read_bytes(source), str(source))
-    return _Reader(data, where).interface()
+    return _parsed(*_content(source), _Reader.interface)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from maxdnn import ConvShape, ShapeError, conv_bprop_bias, conv_bprop_data, conv
 from maxdnn.algorithms import registry
 from maxdnn.emulator import VirtualGpu
 from maxdnn.layers import LAYERS
+from maxdnn.planning.cost import preset
 from maxdnn.problem.problem import data, filters
 from tests.algorithms.test_families import LAYOUTS, draw
 from tests.contract import run_plan
@@ -66,8 +67,8 @@ def check(shape, layout, kind, rng, *, kernel=None, alpha=1.0, beta=0.0):
 def served(shape, layout, kind, beta=0.0):
     """Names of all candidates."""
     problem = {"data": data, "filters": filters}[kind](shape, layout=layout, reads_out=beta != 0)
-    return [name for family in registry.FAMILIES if kind in family.kinds and family.refuses(problem) is None
-            for name in family.candidates(problem)]
+    return [name for family in registry.FAMILIES if kind in family.kinds and family.unsupported_reason(problem) is None
+            for name in family.candidates(problem, preset())]
 
 
 def families_of(names):

@@ -63,7 +63,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code = oracles.compile_cuda(SOURCE)
     (folder / "good.cubin").write_bytes(code)
     (folder / "half.cubin").write_bytes(code[:len(code) // 2])
-    (folder / "pad.cubin").write_bytes(cubin("pad", "sm_61"))
+    (folder / "pad.cubin").write_bytes(cubin("maxwell/pad", "sm_61"))
     (folder / "text.cubin").write_text("no cubin")
     (folder / "empty.cubin").write_bytes(b"")
     (folder / "good.sass").write_text(SASS)

@@ -183,7 +183,7 @@ def test_a_matrix_that_serves_every_other_is_read_where_it_is():
 def test_more_matrices_than_a_grid_has_blocks_take_several_launches(monkeypatch):
     monkeypatch.setattr(family, "MAX_GRID_YZ", 3)
     problem = product((7, 8, 8), (7, 8, 8))
-    plan = family.candidates(problem)["sproduct_64x64_nn"]()
+    plan = family.candidates(problem, preset())["sproduct_64x64_nn"]()
     assert [launch.grid[2] for launch in plan.launches] == [3, 3, 1]
     rng = np.random.default_rng(SEED)
     a, b = array(rng, (7, 8, 8)), array(rng, (7, 8, 8))

@@ -85,7 +85,7 @@ def installed(wheel, tmp_path_factory):
 
 def test_the_source_distribution_holds_what_building_and_testing_need(sdist):
     for path in ("setup.py", "pyproject.toml", "Makefile", "LICENSE", "README.md", ".ci/run", "tools/maxas/maxas.pl",
-                 "sass/conv_fprop_64x64.sass", "maxdnn/isa/maxwell.json", "maxdnn/isa/hopper.json",
+                 "sass/maxwell/conv_fprop_64x64.sass", "maxdnn/isa/maxwell.json", "maxdnn/isa/hopper.json",
                  "tests/test_conv.py", "tests/contract.py"):
         assert (sdist / path).is_file(), path
     assert not list(sdist.rglob("*.cubin"))
@@ -94,11 +94,11 @@ def test_the_source_distribution_holds_what_building_and_testing_need(sdist):
 def test_the_wheel_holds_every_cubin_the_assembler_and_the_sources(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     kernels = sorted(p.relative_to(ROOT / "sass").with_suffix("").as_posix()
-                     for pattern in ("*.sass", "probes/*.sass", "hopper/*.sass") for p in (ROOT / "sass").glob(pattern))
+                     for p in (ROOT / "sass").rglob("*.sass"))
     built = sorted(n for n in names if n.startswith("maxdnn/kernels_bin/"))
     assert built == sorted(f"maxdnn/kernels_bin/{kernel}{suffix}" for kernel in kernels
                            for suffix in (".cubin", ".json"))
-    for path in ("maxdnn/tools/maxas/maxas.pl", "maxdnn/sass/conv_fprop_64x64.sass"):
+    for path in ("maxdnn/tools/maxas/maxas.pl", "maxdnn/sass/maxwell/conv_fprop_64x64.sass"):
         assert path in names
     ours = [p.relative_to(ROOT) for p in (ROOT / "maxdnn").rglob("*")
             if p.suffix in (".py", ".json", ".html", ".css", ".js") and "kernels_bin" not in p.parts]

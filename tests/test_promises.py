@@ -35,8 +35,8 @@ from maxdnn.runtime.devices.protocol import Texture
 from maxdnn.simulator import launchfile, timing
 from maxdnn.simulator.workload import Builder, build
 
-PAD = cubins.cubin("pad", "sm_52")
-CONV = cubins.cubin("conv_fprop_64x64", "sm_52")
+PAD = cubins.cubin("maxwell/pad", "sm_52")
+CONV = cubins.cubin("maxwell/conv_fprop_64x64", "sm_52")
 KERNEL = read(PAD).kernel()
 DAMAGED = PAD.replace(KERNEL.code[8:16], bytes(8), 1)  # the first instruction is none any more
 GPU = VirtualGpu(workers=1)
@@ -54,12 +54,12 @@ def described(**changes: Any) -> Any:
 PROMISES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     # sources and cubins
     (lambda: cubins.cubin("nope", "sm_52"), AssemblyError, "no kernel source 'nope' in .*; there are: .*pad"),
-    (lambda: cubins.cubin("pad", "sm_70"), AssemblyError, r"arch must be one of sm_50, .* \(got 'sm_70'\)"),
+    (lambda: cubins.cubin("maxwell/pad", "sm_70"), AssemblyError, r"arch must be one of sm_50, .* \(got 'sm_70'\)"),
     (lambda: cubins.cubin("/no/such/source", "sm_52"), AssemblyError, r"source\.sass: cannot read"),
     (lambda: assemble.interface(NOWHERE), AssemblyError, r"cannot read(.|\n)*\ncommand: .*\nexit status: 1"),
     (lambda: assemble.files(NOWHERE), AssemblyError, "cannot read"),
     (lambda: assemble.source_lines(NOWHERE), AssemblyError, "cannot read"),
-    (lambda: KernelSpec("nope", "pad.sass", "").threads, AssemblyError, "has no kernel 'nope'; it has: spad"),
+    (lambda: KernelSpec("nope", "maxwell/pad.sass", "").threads, AssemblyError, "has no kernel 'nope'; it has: spad"),
     (lambda: KernelSpec("spad", "nope.sass", "").params, AssemblyError, "no kernel source 'nope'"),
     (lambda: read(3), CubinError, r"given as bytes or as a path \(got int\)"),  # type: ignore[arg-type]
     (lambda: read(NOWHERE), OSError, "No such file"),

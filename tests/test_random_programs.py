@@ -1,12 +1,15 @@
 """Random C programs mean on the virtual GPU what they mean to the host's compiler.
 
-MAXDNN_PROGRAMS sets how many are tried: run 2000 after a change to decoding, semantics, lowering or the runtime."""
+MAXDNN_PROGRAMS sets how many are tried: run 2000 after a change to decoding, semantics, lowering or the runtime. Of
+those for sm_90 and of translations that the vendor compiles for it there is a sample here; `tools/random_programs.py
+check` runs any number."""
 
 import os
 import re
 
 import pytest
 
+from maxdnn.cubin import read
 from maxdnn.emulator import VirtualGpu
 from tests.corpus import net
 from tests.corpus.cprogram import program
@@ -19,6 +22,23 @@ def test_a_random_program_gives_what_the_hosts_compiler_makes_of_it(first: int) 
     seeds = range(first, min(first + net.BATCH, COUNT))
     found = net.on_device(VirtualGpu(), net.compiled(seeds), seeds)
     wrong = net.differences(found, net.expected(seeds))
+    assert not wrong, "\n".join(f"program {seed}: {what}" for seed, what in wrong.items())
+
+
+SM_90 = (33, 35, 40, 51, 60, 80, 81, 97)
+BACK = (3, 21, 64, 85)
+
+
+def test_a_random_program_for_sm_90_gives_what_the_hosts_compiler_makes_of_it() -> None:
+    found = net.on_device(VirtualGpu(), net.compiled(SM_90, "sm_90"), SM_90)
+    wrong = net.differences(found, net.expected(SM_90))
+    assert not wrong, "\n".join(f"program {seed}: {what}" for seed, what in wrong.items())
+
+
+def test_a_translation_compiled_for_sm_90_gives_the_same() -> None:
+    cubin, shared = net.compiled_back(BACK, "sm_90")
+    assert read(cubin).arch == "sm_90"
+    wrong = net.differences(net.on_device(VirtualGpu(), cubin, BACK, shared), net.expected(BACK))
     assert not wrong, "\n".join(f"program {seed}: {what}" for seed, what in wrong.items())
 
 

@@ -40,8 +40,8 @@ PTX_TARGET = "sm_90"
 PAPER = "sconv_fprop_paper"  # kernel with the paper's loop
 CHIPS: Mapping[str, Callable[[], Chip]] = {
     "gm204": preset,
-    "h200": lambda: Chip("NVIDIA H200", 132, 1697.0, native=False, memory=140 << 30, driver="any", arch="sm_90"),
-    "made-up": lambda: Chip("made-up", 108, 1100.0, native=False, memory=40 << 30, driver="any", arch="sm_90"),
+    "h200": lambda: Chip("NVIDIA H200", 132, 1697.0, runs_maxwell=False, memory=140 << 30, driver="any", arch="sm_90"),
+    "made-up": lambda: Chip("made-up", 108, 1100.0, runs_maxwell=False, memory=40 << 30, driver="any", arch="sm_90"),
 }
 
 

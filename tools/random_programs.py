@@ -1,11 +1,15 @@
 #!/usr/bin/env python
-"""Run the random C programs of tests/corpus/cprogram.py, translated to PTX, on the GPU of this machine.
+"""Run the random C programs of tests/corpus/cprogram.py: on the virtual GPU, or translated to PTX on a real one.
 
+    python tools/random_programs.py check --count 500 [--arch sm_90]       compiled for it, on the virtual GPU
+    python tools/random_programs.py check --count 200 --back               translations, compiled for it by ptxas
     python tools/random_programs.py make --count 300 --out BUNDLE.npz      where g++, NVRTC 12 and this library are
     python tools/random_programs.py run BUNDLE.npz                         where the GPU is: needs NumPy and its driver
 
-`make` compiles every program by g++, for what it means, and by NVRTC for sm_52, and translates the cubin as the library
-does for a GPU that cannot run it. `run` lets the driver compile the PTX and compares every word the programs write.
+`check` and `make` compile every program by g++, for what it means. `check` compiles it by NVRTC for `--arch`, or for
+sm_52, translates that to PTX and compiles it for `--arch` by ptxas (`--back`), and runs it. `make` compiles it by NVRTC
+for sm_52 and translates the cubin as the library does for a GPU that cannot run it; `run` lets the driver compile the
+PTX and runs it. Every word the programs write is compared.
 """
 
 from __future__ import annotations
@@ -23,6 +27,24 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from tests.corpus import net
 from tests.corpus.cprogram import BLOCKS, THREADS
+
+
+def check(args: argparse.Namespace) -> int:
+    from maxdnn.emulator import VirtualGpu
+
+    started, wrong = time.perf_counter(), 0
+    end = args.first + args.count
+    for first in range(args.first, end, net.BATCH):
+        seeds = range(first, min(first + net.BATCH, end))
+        cubin, shared = net.compiled_back(seeds, args.arch) if args.back else (net.compiled(seeds, args.arch), None)
+        differences = net.differences(net.on_device(VirtualGpu(), cubin, seeds, shared), net.expected(seeds))
+        for seed, what in differences.items():
+            print(f"program {seed}: {what}")
+        wrong += len(differences)
+        print(f"programs {args.first} to {seeds[-1]}: {wrong} different", flush=True)
+    print(f"{args.count} programs for {args.arch}{', translated from sm_52' if args.back else ''}: {wrong} different, "
+          f"in {time.perf_counter() - started:.0f} s")
+    return int(wrong > 0)
 
 
 def make(args: argparse.Namespace) -> int:
@@ -83,6 +105,12 @@ def run(args: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    checker = commands.add_parser("check", help="run programs on the virtual GPU")
+    checker.add_argument("--count", type=int, default=500, help="how many programs (default 500)")
+    checker.add_argument("--first", type=int, default=0, help="number of the first one")
+    checker.add_argument("--arch", default="sm_90", help="architecture to compile for (default sm_90)")
+    checker.add_argument("--back", action="store_true", help="of the translation of the code for sm_52")
+    checker.set_defaults(function=check)
     maker = commands.add_parser("make", help="write a bundle of translated programs, inputs and results")
     maker.add_argument("--count", type=int, default=300, help="how many programs (default 300)")
     maker.add_argument("--first", type=int, default=0, help="number of the first one")

@@ -16,7 +16,7 @@ from .interior import maxwell as interior
 from .interior import sm90 as interior_sm90
 from .memory_ops import bias_grad
 from .memory_ops import plan as memory_ops
-from .paper import maxwell as paper
+from .paper import plan as paper
 from .spec import Family
 from .wgrad import plan as wgrad
 from .wgrad import sm90_nchw as wgrad_nchw

@@ -28,7 +28,7 @@ from ..runtime.files import read_regular, write_whole
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
 HOPPER = "sm_90"
-HOPPER_FOLDER = "hopper"  # of the sources for it, inside sass/
+HOPPER_FOLDER = "sm90"  # of the sources for it, inside sass/
 PACKAGE = Path(__file__).parents[1]
 BINARIES = PACKAGE / "kernels_bin"
 RULES = ("checker", "isa", "semantics", "cubin.py", "errors.py", "runtime/files.py")
@@ -46,10 +46,9 @@ def asset(folder: str) -> Path:
 
 
 def sources() -> list[str]:
-    """The kernel sources by name without suffix, those in folders with the folder ("probes/delay")."""
+    """The kernel sources by folder and name without suffix ("maxwell/pad")."""
     sass = asset("sass")
-    return sorted(path.relative_to(sass).with_suffix("").as_posix()
-                  for pattern in ("*.sass", "probes/*.sass", f"{HOPPER_FOLDER}/*.sass") for path in sass.glob(pattern))
+    return sorted(path.relative_to(sass).with_suffix("").as_posix() for path in sass.rglob("*.sass"))
 
 
 def architectures(source: str) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def effects(inst: Instruction) -> Effects:
     for op in inst.operands:
         if op.type in ("addr", "gpr_plus_simm", "cbank_indexed"):
             roles["addr"] = roles.get("addr", 0) | registers(op)
-        elif op.type in ("gpr", "implied_next_gpr", "ugpr"):
+        elif op.type in ("gpr", "implied_next_gpr", "ugpr", "cx"):
             mask = registers(op)
             if "r" in op.field.access:
                 role = _role(inst, op)

@@ -45,7 +45,7 @@ def reads(inst: Instruction) -> Iterator[tuple[Key, str, int]]:
             yield ("UP" if op.type == "upred" else "P", op.value), "pred", 0
         elif op.type == "literal" and "r" in op.field.access:
             yield from ((key, "pred", 0) for key in _packed(inst))
-        elif op.type == "addr" or (op.type == "ugpr" and "r" in op.field.access):
+        elif op.type in ("addr", "cx", "cbank_indexed") or (op.type == "ugpr" and "r" in op.field.access):
             yield from ((("U", r), "source", 0) for r in op.uniforms())
         if op.type != "ugpr" and "r" in op.field.access:
             for n, register in enumerate(op.registers()):

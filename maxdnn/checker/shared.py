@@ -11,12 +11,13 @@ kernel asks where that lies among such addresses: nothing else can make one. Exc
 threads wait for each other without a barrier: what is read or stored beside them is not held against them."""
 
 import collections
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ..cubin import CubinKernel
+from ..cubin import MAX_THREADS, CubinKernel
 from ..isa import RZ, Instruction, Table
 from ..isa.operands import barrier_kind, waits_for_block, waits_for_whole_block
 from ..isa.program import Graph, Node, conditional, tests_flags, tests_predicate
@@ -69,6 +70,8 @@ def shared_findings(kernel: CubinKernel, walk: Walk) -> list[Finding]:
     block = kernel.reqntid or (None if any(map(_second_dimension, code)) else kernel.maxntid)
     if block is None:
         return [*none, _not_judged(writing[0], "the kernel does not say its block size")]
+    if not 0 < math.prod(block) <= MAX_THREADS:
+        return [*none, _not_judged(writing[0], f"no GPU has blocks of {block} threads")]
     partial = [inst for inst in code if barrier_kind(inst) and not waits_for_whole_block(inst)]
     if partial:
         return [*none, _not_judged(partial[0], "a barrier for part of the block")]

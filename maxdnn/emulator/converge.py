@@ -4,8 +4,10 @@ runtime/convergence.py)."""
 from llvmlite import ir
 
 from ..isa import PT, Instruction
-from ..isa.operands import barrier_kind
-from ..semantics.operands import pred
+from ..isa.operands import barrier_kind, number_and_count
+from ..isa.program import register_target
+from ..semantics.machine import UNIFORM
+from ..semantics.operands import pred, raw
 from . import layout
 from .irkit import I32, PTR, at, c32, field, get, put
 from .layout import BAR_ARRIVE, BAR_SYNC, VECTOR_BYTES, WARP
@@ -22,7 +24,7 @@ class ConvergenceLowering(Lowering):
         op, does = inst.opcode, inst.flow.does if inst.flow is not None else ""
         if does in ("jump", "call") and static_target(inst) is not None:
             self._branch(inst)
-        elif does in ("call", "pop"):
+        elif does in ("jump", "call", "pop"):
             self._scatter(inst)
         elif does == "end":
             self._exit(inst)
@@ -109,7 +111,8 @@ class ConvergenceLowering(Lowering):
         lanes = self._taken(inst)
         self._some(lanes, inst)
         op = inst["target"]
-        targets = self.t.add(self.t.reg(op.base), self.t.const("i32", op.value))
+        base = self.t.reg(UNIFORM + op.ubase if "ureg" in op.field.spec else op.base)
+        targets = self.t.add(base, self.t.const("i32", register_target(inst)))
         self.b.call(self.t.declare("rt_scatter", _VOID, [PTR, VI32, I32]), [self.warp, targets, lanes])
         self._settle(inst)
 
@@ -149,6 +152,9 @@ class ConvergenceLowering(Lowering):
             number = inst["bar"].value
             b.store(b.and_(self._waited(number), t.broadcast(b.not_(lanes))), self._row(number), align=64)
         else:
+            if inst.operand("bar") is not None or inst["b" if inst.operand("b") else "d"].type == "convergence":
+                t.unsupported("a copy of a convergence barrier")
+                return
             d, source = inst.operand("d"), inst.operand("src")
             label = source.label if source is not None else ""
             if not label.startswith("B") or not label[1:].isdigit():
@@ -156,7 +162,7 @@ class ConvergenceLowering(Lowering):
                 return
             number = int(label[1:])
             if d is None:
-                self._set_masks(number, lanes, t.reg(inst["b"].value))
+                self._set_masks(number, lanes, raw(t, inst["b"]))
                 return
             t.set_reg(d.value, self._waited(number))
             if "CLEAR" in inst.text():
@@ -165,8 +171,13 @@ class ConvergenceLowering(Lowering):
     def _barrier(self, inst: Instruction) -> None:
         b, t = self.b, self.t
         self._some(t.mask_bits, inst)
-        number = self._uniform(inst, "bar") if inst.operand("bar") is not None else c32(0)
+        if barrier_kind(inst) == "SCAN":
+            self._unsupported(inst)
+            return
+        number = self._uniform(inst, "bar")
         count = self._uniform(inst, "cnt") if inst.operand("cnt") is not None else c32(0)
+        if number_and_count(inst):
+            number, count = b.and_(number, c32(0xFFFF)), b.lshr(number, c32(16))
         t.check(b.call(t.declare("rt_check_barrier", I32, [PTR, I32, I32]), [self.ctx, number, count]))
         put(b, self.warp, WARP, "bar_id", number)
         put(b, self.warp, WARP, "bar_count", count)

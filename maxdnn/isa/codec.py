@@ -69,8 +69,10 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
     s = field.spec
     match field.type:
         case "rel_target" | "rel_register" if "scale" in s:
-            distance = _signed(_raw(s, word), s["width"]) * s["scale"]
-            base = {"base": _bits(word, s["reg"], 8)} if field.type == "rel_register" else {}
+            raw = _raw(s, word)
+            distance = (raw if "unsigned" in s else _signed(raw, s["width"])) * s["scale"]
+            base = {"base": _bits(word, s["reg"], 8)} if "reg" in s else {}
+            base |= {"ubase": _bits(word, s["ureg"], 6)} if "ureg" in s else {}
             return {"value": (0 if "absolute" in s else address + 16) + distance, **base}
         case "simm20_split":
             return {"value": _signed(_bits(word, s["lsb"], 19) | _bits(word, s["sign_bit"], 1) << 19, 20)}
@@ -84,12 +86,16 @@ def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
             return {"value": _signed(_bits(word, s["lsb"], s["width"]), s["width"])}
         case "cbank":
             return {"value": _bits(word, s["lsb"], s["width"]) * s["scale"], "bank": _bits(word, s["bank_lsb"], 5)}
+        case "cx":
+            return {"value": _bits(word, s["lsb"], s["width"]) * s["scale"], "ubase": _bits(word, s["ureg"], 6)}
         case "cbank36":
             return {"value": _bits(word, s["lsb"], s["width"]), "bank": _bits(word, s["bank"], 5)}
         case "cbank_indexed":
             off = s["off"]
-            return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]), "base": _bits(word, s["reg"], 8),
-                    "bank": _bits(word, s["bank"]["lsb"], s["bank"]["w"])}
+            return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]),
+                    "base": _bits(word, s["reg"], 8) if "reg" in s else RZ,
+                    "ubase": _bits(word, s["ureg"], 6) if "ureg" in s else URZ,
+                    "bank": _bits(word, s["bank"]["lsb"], s["bank"]["w"]) if "bank" in s else 0}
         case "addr" if "ureg" in s or "reg" not in s or "off" not in s or "scale" in s:
             off = s.get("off", {"lsb": 0, "w": 0})
             return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]),
@@ -200,7 +206,8 @@ def _put_value(op: Operand, address: int) -> int:
     v = op.value
     match op.type:
         case "rel_target" | "rel_register" if "scale" in s:
-            base = _put(op.base, s["reg"], 8) if op.type == "rel_register" else 0
+            base = _put(op.base, s["reg"], 8) if "reg" in s else 0
+            base |= _put(op.ubase, s["ureg"], 6) if "ureg" in s else 0
             return _put_raw(s, (v - (0 if "absolute" in s else address + 16)) // s["scale"]) | base
         case "simm20_split":
             return _put(v, s["lsb"], 19) | _put(v >> 19, s["sign_bit"], 1)
@@ -212,12 +219,15 @@ def _put_value(op: Operand, address: int) -> int:
             return _put_half(v >> 16, s["hi"]) | _put_half(v, s["lo"])
         case "cbank":
             return _put(v // s["scale"], s["lsb"], s["width"]) | _put(op.bank, s["bank_lsb"], 5)
+        case "cx":
+            return _put(v // s["scale"], s["lsb"], s["width"]) | _put(op.ubase, s["ureg"], 6)
         case "cbank36":
             return _put(v, s["lsb"], s["width"]) | _put(op.bank, s["bank"], 5)
         case "cbank_indexed":
-            off, bank = s["off"], s["bank"]
-            return (_put(v, off["lsb"], off["w"]) | _put(op.base, s["reg"], 8)
-                    | _put(op.bank, bank["lsb"], bank["w"]))
+            word = _put(v, s["off"]["lsb"], s["off"]["w"])
+            word |= _put(op.base, s["reg"], 8) if "reg" in s else 0
+            word |= _put(op.ubase, s["ureg"], 6) if "ureg" in s else 0
+            return word | (_put(op.bank, s["bank"]["lsb"], s["bank"]["w"]) if "bank" in s else 0)
         case "addr":
             off = s.get("off", {"lsb": 0, "w": 0})
             base = _put(op.base, s["reg"], 8) if "reg" in s else 0

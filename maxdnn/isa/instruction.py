@@ -64,9 +64,13 @@ class Operand:
         return range(0) if first == RZ else range(first, first + self.regs)
 
 
+    def _names_pair(self) -> bool:
+        """Whether its uniform register is the first of two: one that names a bank or an address of code."""
+        return self.type in ("cx", "rel_register") or (self.type == "cbank_indexed" and "bank" not in self.field.spec)
+
     def uniforms(self) -> range:
         """The uniform registers named by this operand, URZ giving none: of an address of 64 bits a pair."""
-        first, count = self.ubase, 2 if {"desc", "suffix"} & self.field.spec.keys() else 1
+        first, count = self.ubase, 2 if {"desc", "suffix"} & self.field.spec.keys() or self._names_pair() else 1
         if self.type == "ugpr":
             first, count = self.value, self.regs
         return range(0) if first == URZ else range(first, min(first + count, URZ))
@@ -191,7 +195,7 @@ class Instruction:
 
     def _predicate_mask(self) -> set[int]:
         mask = self["b"]
-        bits = 0x7F if mask.type in ("gpr", "ugpr", "cbank") and mask.value != RZ else mask.value
+        bits = 0x7F if mask.type in ("gpr", "ugpr", "cbank", "cx") and mask.value != RZ else mask.value
         return {i for i in range(7) if bits >> i & 1}
 
     def _of_flags(self, name: str) -> bool:

@@ -25,14 +25,22 @@ def queue_and_order(inst: Instruction) -> tuple[str, str]:
 
 
 def barrier_kind(inst: Instruction) -> str:
-    """What a barrier of the block does: SYNC waits, RED waits and counts, ARV only arrives; "" for no barrier."""
+    """What a barrier of the block does: SYNC waits, RED waits and counts, SCAN waits
+    and numbers, ARV only arrives; "" for no barrier."""
     flow = inst.flow
     return inst.row.text.partition("{")[0].split(".")[1] if flow is not None and flow.does == "barrier" else ""
 
 
+def number_and_count(inst: Instruction) -> bool:
+    """Whether one register holds both, the count of threads in its upper half: as the one field prints twice."""
+    count = inst.operand("cnt")
+    bar = inst["bar"]
+    return count is not None and count.type == bar.type == "gpr" and count.field.spec["lsb"] == bar.field.spec["lsb"]
+
+
 def waits_for_block(inst: Instruction) -> bool:
     """Whether it lets no thread past until others of the block have arrived."""
-    return barrier_kind(inst) in ("SYNC", "RED")
+    return barrier_kind(inst) in ("SYNC", "RED", "SCAN")
 
 
 def waits_for_whole_block(inst: Instruction) -> bool:

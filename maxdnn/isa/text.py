@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .table import CC_TRUE, PT, RZ, TABLE, URZ
 
@@ -104,6 +105,8 @@ def _register(inst: Instruction, op: Operand) -> str:
     reuse, part = ".reuse" if kept else "", (f".{op.part}" if op.part else "") + op.field.spec.get("suffix", "")
     if inst.row.table.word_bits == 64:
         return _signs(_reg(op.value) + part, op) + (".CC" if op.cc else "") + reuse
+    if op.field.slot is None:
+        return _signs(_reg(op.value) + part, op)
     return _signs(_reg(op.value), op) + reuse + part
 
 
@@ -113,7 +116,17 @@ def _constant(op: Operand) -> str:
         return f"c[0x{op.bank:x}][{op.field.spec['zero']}]"
     blank = " " if op.field.part or "suffix" in op.field.spec else ""
     body = f"c[0x{op.bank:x}]{blank}[{_signed16(op.value)}]"
+    if op.type == "cx":
+        body = f"cx[{_ureg(op.ubase)}]{blank}[{_hex(op.value)}]"
     return _signs(body + (f".{op.part}" if op.part else ""), op) + op.field.spec.get("suffix", "")
+
+
+def _uniform_constant(op: Operand) -> str:
+    """A constant at a uniform register, or one of a register in a bank that a uniform register names."""
+    base, bank = _ureg(op.ubase), f"c[0x{op.bank:x}]"
+    if "bank" not in op.field.spec:
+        base, bank = _reg(op.base), f"cx[{base}]"
+    return f"{bank}[{base}+{_hex(op.value)}]" if op.value else f"{bank}[{base}]"
 
 
 def _integer(inst: Instruction, op: Operand) -> int:
@@ -141,7 +154,7 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
             return ("!" if op.inv else "") + ("UPT" if op.value == PT else f"UP{op.value}")
         case "convergence":
             return f"B{op.value}"
-        case "f16" if inst.mods.get("mod_bf16_v2") == "BF16_V2":
+        case "f16" if _brain(inst, spec):
             return _single(op.value << 16)
         case "f16":
             return _float(struct.unpack("<e", struct.pack("<H", op.value))[0])
@@ -150,15 +163,18 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
         case "f64_high":
             return _suffixes(_double(op.value << 32), op)
         case "rel_register":
-            return _reg(op.base) if "quiet" in spec and not op.value else f"{_reg(op.base)} {_hex(op.value)}"
+            base = _ureg(op.ubase) if "ureg" in spec else _reg(op.base)
+            return base if "quiet" in spec and not op.value else f"{base} {_hex(op.value)}"
         case "implied_next_gpr":
             return _reg(op.value)
         case "pred":
             return ("!" if op.inv else "") + ("PT" if op.value == PT else f"P{op.value}")
-        case "cbank":
+        case "cbank" | "cx":
             return _constant(op)
         case "cbank36":
             return f"c[0x{op.bank:x}][{_signed16(op.value)}]"
+        case "cbank_indexed" if "ureg" in spec:
+            return _uniform_constant(op)
         case "cbank_indexed":
             if op.base == RZ and op.value:
                 return f"c[0x{op.bank:x}][{_hex(op.value)}]"
@@ -168,7 +184,7 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
         case "gpr_plus_simm":
             return f"{_reg(op.base)} {_hex(op.value)}" if op.value else _reg(op.base)
         case "f32_top20_split" | "f32":
-            return _suffixes(_single(op.value), op)
+            return _suffixes(_single(op.value), op) + (f".{op.part}" if op.part else "")
         case "f64_top20_split":
             return _suffixes(_double(op.value), op)
         case "f16_pair_split":
@@ -191,11 +207,17 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
             return op.label
 
 
+def _brain(inst: Instruction, spec: Mapping[str, Any]) -> bool:
+    """Whether 16 bits are the upper half of a single."""
+    said = spec.get("brain", "mod_bf16_v2")  # yes, or the modifier that says so
+    return said is True or "BF16" in inst.mods.get(said, "").rpartition(".")[2]
+
+
 def _alias(inst: Instruction) -> str:
     """What IMAD is called where a source is nothing, one or a power of two: `.MOV`, `.IADD`, `.SHL` or nothing."""
     a, b, c = (op for op in inst.operands if "r" in op.field.access and op.type not in ("pred", "upred"))
     zero = [op.type == "gpr" and op.value == RZ for op in (a, b, c)]
-    if b.type == "ugpr" or c.type == "ugpr":
+    if {b.type, c.type} & {"ugpr", "cx"}:
         return ""
     if b.type in ("simm", "uimm"):
         if b.value == 0 or zero[0] or (b.value == 1 and zero[2]):

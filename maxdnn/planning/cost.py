@@ -1,12 +1,17 @@
 """What choosing a plan needs to know of a GPU, and the estimate all families share."""
 
-from dataclasses import dataclass
+import heapq
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
 
 SCHEDULERS = 4  # of an SM, each one issue slot a clock
+DRAM_PEAK = 2431 / 1697
+"""The nominal rate of an H200's DRAM (4.8 TB/s at 1.98 GHz) to what streams reach there, `dram_bytes_per_clock`."""
+
 TRANSLATED = 0.73
 """Of the issue slots, what translations of sums of products use: the mean of the paper's ten layers on an H200 (0.67 to
 0.80). The vendor's compiler orders them, and leaves conflicts of register banks."""
@@ -14,7 +19,8 @@ TRANSLATED = 0.73
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """`dram_bytes_per_clock`: of an SM clock. `native`: whether it runs the cubins untranslated. `memory`: bytes of
+    """`dram_bytes_per_clock`: of an SM clock. `runs_maxwell`: whether it runs
+    machine code of Maxwell; else translations of it. `memory`: bytes of
     DRAM, 0 if not known. `driver`: of a real GPU, with its capability: what measurements on it are remembered under
     beside its name; "" for a simulated chip. `arch`: whose machine code it runs, beside what is translated; "" for a
     simulated chip."""
@@ -22,60 +28,81 @@ class Chip:
     name: str
     sms: int
     dram_bytes_per_clock: float
-    native: bool = True
+    runs_maxwell: bool = True
     memory: int = 0
     driver: str = ""
     arch: str = ""
 
+    @property
+    def dram_peak(self) -> float:
+        """Bytes a clock that DRAM takes of writes which many CTAs end with."""
+        return self.dram_bytes_per_clock * DRAM_PEAK
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the CTAs of a launch cost in one instruction set.
+
+    `slots`: issue slots of a CTA, all its warps together (their mean where CTAs differ). `critical_path`: clocks of a
+    CTA that has an SM for itself. `ctas_per_sm`: how many an SM holds at a time, where whole waves must be told from a
+    tail wave; 0 where CTAs are short. `overhead`: clocks of the launch that issue nothing. `longest`: clocks that the
+    longest of CTAs of different lengths takes by itself. `wave_ends`: clocks of prologues and epilogues in every wave
+    in which an SM issues next to nothing, where all CTAs of a wave begin and end together; a tail wave behind whole
+    ones takes as long as they do then, since the SM that ends first takes all the CTAs it has room for."""
+
+    slots: float
+    critical_path: float
+    ctas_per_sm: int = 0
+    overhead: float = 0
+    longest: float = 0
+    wave_ends: float = 0
+
+    def translated(self, slots: float, **others: Any) -> "Cost":
+        """The same of a translation of so many instructions; `others`: fields that differ, too."""
+        return replace(self, slots=slots / TRANSLATED, **others)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a launch asks of any chip. `slots`: issue slots of a block, all its warps together. `alone`: clocks of one
-    block that has an SM for itself. `nbytes`: read from and written to DRAM, each byte once. `translated`: issue slots
-    of a translation, if they are known to be others; None, too, for what is not translated. `resident`: blocks of an SM
-    at a time, where a block is so large a part of the work that whole waves of them must be told from begun ones;
-    `warps` of such a block. `ends`: clocks of the launch that issue nothing. `translated_resident`, `translated_ends`,
-    `translated_alone`: those of a translation, if they are others. `least`: clocks that the longest of blocks of
-    different lengths takes by itself; `translated_least`: of a translation. `turn`: clocks of an H200 at the ends of
-    each wave in which an SM issues next to nothing, where all of its blocks begin and end together; a begun wave behind
-    whole ones takes as long as they do then, since the SM that ends first takes all the blocks it has room for."""
+    """What a launch asks of any chip. `nbytes`: read from and written to DRAM, each byte once. `translation`: of a
+    kernel that is translated where its machine code does not run; None if that costs the same. `warps`: of a CTA.
+    `lengths`: slots of each CTA, in the order they start, where they differ."""
 
-    blocks: int
-    slots: float
-    alone: float
+    ctas: int
     nbytes: float
-    translated: float | None = None
-    resident: int = 0
+    code: Cost
+    translation: Cost | None = None
     warps: int = SCHEDULERS
-    translated_resident: int = 0
-    ends: float = 0
-    translated_ends: float = 0
-    least: float = 0
-    translated_least: float = 0
-    translated_alone: float = 0
-    turn: float = 0
+    lengths: tuple[float, ...] = ()
 
     def clocks(self, chip: Chip) -> float:
-        """The estimate: all issue slots spread evenly over the schedulers of all SMs, or all bytes at the rate of DRAM,
-        whichever takes longer, and the time of one block for what does not overlap at the start and the end. With
-        `resident`, the slots of whole waves, and for a begun one those of the fullest scheduler of the fullest SM, or
-        one block's time."""
-        slots = self.slots if chip.native or self.translated is None else self.translated / TRANSLATED
-        ends = self.ends if chip.native else self.translated_ends or self.ends
-        alone = self.alone if chip.native else self.translated_alone or self.alone
-        if self.resident:
-            resident = self.resident if chip.native else self.translated_resident or self.resident
-            waves, rest = divmod(self.blocks, chip.sms * resident)
-            turn = 0 if chip.native else self.turn
-            if turn and waves and rest:
-                waves, rest = waves + 1, 0
-            warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
-            fullest = max(alone, warps * slots / self.warps) if rest else 0
-            issue = waves * resident * slots / SCHEDULERS + fullest + turn * (waves + (rest > 0))
-            return ends + max(issue, self.nbytes / chip.dram_bytes_per_clock)
-        issue = self.blocks * slots / (SCHEDULERS * chip.sms)
-        least = self.least if chip.native else self.translated_least
-        return ends + alone + max(issue, least, self.nbytes / chip.dram_bytes_per_clock)
+        """The estimate: all issue slots spread over the schedulers of all SMs, or all bytes at the rate of DRAM,
+        whichever takes longer, and what does not overlap at the start and the end."""
+        cost = self.code if chip.runs_maxwell or self.translation is None else self.translation
+        memory, slots_of_chip = self.nbytes / chip.dram_bytes_per_clock, chip.sms * cost.ctas_per_sm
+        if self.lengths and (not cost.critical_path or len(self.lengths) > slots_of_chip):
+            return cost.overhead + max(self._scheduled(cost, slots_of_chip), memory)
+        if cost.ctas_per_sm:
+            return cost.overhead + max(self._waves(cost, chip), memory)
+        issue = self.ctas * cost.slots / (SCHEDULERS * chip.sms)
+        return cost.overhead + cost.critical_path + max(issue, cost.longest, memory)
+
+    def _scheduled(self, cost: Cost, slots_of_chip: int) -> float:
+        """Each CTA begins where one ends, and has its share of an SM's schedulers."""
+        free = [0.0] * slots_of_chip
+        for length in self.lengths:
+            heapq.heapreplace(free, free[0] + length * cost.ctas_per_sm / SCHEDULERS)
+        return max(free)
+
+    def _waves(self, cost: Cost, chip: Chip) -> float:
+        """Slots of whole waves, and for a tail wave those of the fullest scheduler of the fullest SM, or the critical
+        path of a CTA."""
+        waves, rest = divmod(self.ctas, chip.sms * cost.ctas_per_sm)
+        if cost.wave_ends and waves and rest:
+            waves, rest = waves + 1, 0
+        warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
+        tail = max(cost.critical_path, warps * cost.slots / self.warps) if rest else 0
+        return waves * cost.ctas_per_sm * cost.slots / SCHEDULERS + tail + cost.wave_ends * (waves + (rest > 0))
 
 
 @cache

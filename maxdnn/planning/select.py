@@ -80,7 +80,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
     refused: ShapeError | None = None
     of_the_chip = tuple(f for f in families or registry.FAMILIES
                         if not f.kernels or any(k.arch in (None, chip.arch) for k in f.kernels))
-    for name, make in _candidates(problem, algorithm, of_the_chip):
+    for name, make in _candidates(problem, chip, algorithm, of_the_chip):
         try:
             one = make()
         except ShapeError as e:
@@ -208,7 +208,7 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
     if kernel is not None:
         if problem.most_workspace is None and chip.memory:
             problem = replace(problem, most_workspace=chip.memory // 4)
-        candidates = dict(_candidates(problem, algorithm, families))
+        candidates = dict(_candidates(problem, chip, algorithm, families))
         if kernel not in candidates:
             raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {kernel!r})")
         plan: Plan = candidates[kernel]()
@@ -233,7 +233,7 @@ def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: 
     found = {name: seconds for name, seconds in record.results if name in made}
     if problem.most_workspace is None or not found:
         return found
-    whole = dict(_candidates(replace(problem, most_workspace=chip.memory // 4 or None), terms.algorithm,
+    whole = dict(_candidates(replace(problem, most_workspace=chip.memory // 4 or None), chip, terms.algorithm,
                              terms.families))
     for name in found:
         other = whole[name]()
@@ -247,18 +247,19 @@ def _runs(plan: Plan, chip: Chip) -> bool:
     return all(arch == chip.arch for arch in plan.archs)
 
 
-def _candidates(problem: Problem, algorithm: str, families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:
+def _candidates(problem: Problem, chip: Chip, algorithm: str,
+                families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:
     """All candidates of all families of an algorithm. Raises ShapeError if there are none."""
     serving = [f for f in families if problem.kind in f.kinds]
     if not serving:
         kinds = sorted({kind for f in families for kind in f.kinds})
         raise ShapeError(f"the kind of a problem must be one of {', '.join(kinds)} (got {problem.kind!r})")
     if algorithm != "auto":
-        serving = [f for f in serving if f.name.startswith("winograd") == (algorithm == "winograd")]
-    refusals = {f.name: f.refuses(problem) for f in serving}
+        serving = [f for f in serving if f.algorithm == algorithm]
+    refusals = {f.name: f.unsupported_reason(problem) for f in serving}
     if None not in refusals.values():
         raise ShapeError("not served: " + "; ".join(f"{what} by {name}" for name, what in refusals.items()))
     for family in serving:
         if refusals[family.name] is None:
-            found: Candidates = family.candidates(problem)
+            found: Candidates = family.candidates(problem, chip)
             yield from found.items()

@@ -72,7 +72,7 @@ class Problem:
     def operand(self, role: str) -> Operand:
         return next(o for o in self.operands if o.role == role)
 
-    def walking(self, role: str, strides: tuple[int, ...] | None) -> "Problem":
+    def with_strides(self, role: str, strides: tuple[int, ...] | None) -> "Problem":
         """The same for an operand with strides."""
         if strides is None:
             return self

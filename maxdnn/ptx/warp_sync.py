@@ -142,7 +142,7 @@ class _Times:
     def __init__(self, kernel: CubinKernel, stretches: Mapping[Position, Stretch],
                  following: Mapping[Position, list[Position]]) -> None:
         self._stretches, self._following = stretches, following
-        most = kernel.maxntid[0] * kernel.maxntid[1] * kernel.maxntid[2] if kernel.maxntid else 1024
+        most = kernel.most_threads
         self._machine = KnownBits(kernel.reqntid, most)
         self._needed_at = self._needed()
         self._effort = 0

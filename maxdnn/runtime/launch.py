@@ -13,7 +13,6 @@ from ..errors import LaunchError
 # Compute capability 5.x and 6.x (CUDA C Programming Guide, technical specifications per compute capability).
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
-MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 * 1024
 MAX_LOCAL_BYTES = 512 * 1024  # per thread
 
@@ -24,7 +23,7 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
         if not _three(dims) or not all(1 <= d <= limit for d, limit in zip(dims, limits, strict=True)):
             raise LaunchError(f"{kernel.name}: {what} must be three numbers from 1 to {limits} (got {dims!r})")
     threads = block[0] * block[1] * block[2]
-    limit = MAX_THREADS if kernel.maxntid is None else int(np.prod(kernel.maxntid))
+    limit = kernel.most_threads
     if threads > limit:
         raise LaunchError(f"{kernel.name}: block must have at most {limit} threads (got {tuple(block)}: {threads})")
     if kernel.reqntid is not None and tuple(block) != kernel.reqntid:

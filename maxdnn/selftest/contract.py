@@ -20,10 +20,10 @@ def run_plan(plan: Plan, given: Mapping[str, np.ndarray], **scalars: Any) -> dic
     shapes = plan.array_shapes()
     for role, shape in shapes.items():
         memory[role] = given[role].ravel().copy() if role in given else np.full(int(np.prod(shape)), POISON)
-    contracts = {spec.name: family.contract for family in registry.FAMILIES for spec in family.kernels}
+    references = {spec.name: family.reference for family in registry.FAMILIES for spec in family.kernels}
     for number, launch in enumerate(plan.launches):
         for name, region in plan.workspace.items():
             if region.first == number:
                 memory[name][:] = POISON
-        contracts[launch.spec.name](launch, memory, scalars)
+        references[launch.spec.name](launch, memory, scalars)
     return {role: memory[role].reshape(shape) for role, shape in shapes.items()}

@@ -139,6 +139,7 @@ CLOCKS = {
     "reuse_4_warps_stall_8": "the same, 4 warps a scheduler, stall 8",
     "reuse_three_registers": "96 FFMA of one warp, an operand of which is one of three flagged registers in turn",
     "reuse_one_beside_two": "96 FFMA of 2 warps a scheduler: one flags the same two operands, one two of each in turn",
+    "branch_3_warps": "12 times 8 FFMA and a branch: 3 warps a scheduler, stall 5 (turn_stall at a branch)",
     "mufu_rate": "8 MUFU a warp, one warp a scheduler",
     "dfma_rate": "4 DFMA a warp, one warp a scheduler",
     "i2f_rate": "8 I2F a warp, one warp a scheduler",

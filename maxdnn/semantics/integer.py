@@ -329,8 +329,12 @@ def dot_of_bytes(m: Machine, i: Instruction, type_a: str, type_b: str) -> None:
 
 @semantics("IDP.2A")
 def idp2a(m: Machine, i: Instruction) -> None:
-    first = 2 if i.mods["h"] == "HI" else 0
-    _dot(m, i, (i.mods["s1"], i.mods["s2"]), (range(2), range(first, first + 2)))
+    dot_of_halves(m, i, (i.mods["s1"], i.mods["s2"]), i.mods["h"] == "HI")
+
+
+def dot_of_halves(m: Machine, i: Instruction, types: tuple[str, str], upper: bool) -> None:
+    """c plus the products of two halves of a and the lower or upper two bytes of b."""
+    _dot(m, i, types, (range(2), range(2, 4) if upper else range(2)))
 
 
 def _dot(m: Machine, i: Instruction, types: tuple[str, str], places: tuple[range, range]) -> None:

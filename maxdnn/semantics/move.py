@@ -126,7 +126,7 @@ def p2r(m: Machine, i: Instruction) -> None:
 @semantics("R2P")
 def r2p(m: Machine, i: Instruction) -> None:
     value, mask = select_part(m, i["a"], raw(m, i["a"])), i32(m, i["b"])
-    known = None if i["b"].type in ("gpr", "ugpr", "cbank") else i["b"].value
+    known = None if i["b"].type in ("gpr", "ugpr", "cbank", "cx") else i["b"].value
     flags = _flags(i, "dst")
     old = [m.flag(n) for n in FLAG_ORDER] if flags else [m.pred(p) for p in range(PT)]
     for at, before in enumerate(old):

@@ -6,6 +6,7 @@ from ..isa import PT, RZ, Instruction, Operand
 from .machine import FLAGS, UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO, Machine, V
 
 CONSTANTS = ("cbank", "cbank36")
+NAMED_BANK = "a bank of constants that a uniform register names"
 
 
 def raw(m: Machine, op: Operand) -> V:
@@ -16,6 +17,9 @@ def raw(m: Machine, op: Operand) -> V:
         return m.constant(op.bank, op.value)
     if op.type == "ugpr":
         return m.reg(UNIFORM + op.value)
+    if op.type == "cx":
+        m.unsupported(NAMED_BANK)
+        return m.const("i32", 0)
     return m.const("i32", op.value)
 
 
@@ -73,6 +77,8 @@ def i64(m: Machine, op: Operand) -> V:
         return m.const("i64", 0) if first == UNIFORM_ZERO else pair(m, m.reg(first), m.reg(first + 1))
     if op.type in CONSTANTS:
         return pair(m, m.constant(op.bank, op.value), m.constant(op.bank, op.value + 4))
+    if op.type == "cx":
+        return m.zext(raw(m, op), "i64")
     if op.type == "gpr":
         return m.const("i64", 0) if op.value == RZ else pair(m, m.reg(op.value), m.reg(op.value + 1))
     return m.sext(m.const("i32", op.value), "i64")

@@ -174,7 +174,7 @@ class _Step:
 def _steps(plan: Plan) -> list[_Step]:
     """The launches of a plan in order. The passes of the kernel that does the arithmetic share the layer's operations
     as they share its issue slots."""
-    slots = [x.work.blocks * x.work.slots for x in plan.passes]
+    slots = [x.work.ctas * x.work.code.slots for x in plan.passes]
     ends = [int(plan.flops * sum(slots[:n + 1]) / sum(slots)) for n in range(len(slots) - 1)] + [plan.flops]
     shares = iter(end - start for start, end in zip([0, *ends], ends, strict=False))
     return [_Step(x, next(shares) if x.spec is plan.spec else 0) for x in plan.launches]

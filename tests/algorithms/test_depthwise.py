@@ -74,7 +74,7 @@ def test_random_gradients_of_images():
         rng = random.Random(f"data {number}")
         shape, layout = draw_back(rng), rng.choice(LAYOUTS)
         beta = rng.choice([0.0, 0.0, -1.5])
-        kernel = rng.choice(list(depthwise.candidates(data(shape, layout=layout))))
+        kernel = rng.choice(list(depthwise.candidates(data(shape, layout=layout), preset())))
         test_backward.check(shape, layout, "data", rng, kernel=kernel, alpha=rng.choice([1.0, -0.75]), beta=beta)
 
 
@@ -92,13 +92,13 @@ def test_random_gradients_of_filters():
     for number in range(3 * PROBLEMS):
         rng = random.Random(f"filters {number}")
         shape, layout = draw(rng, rng.choice(depthwise.KERNELS)), rng.choice(LAYOUTS)
-        names = test_backward.families_of(depthwise_wgrad.candidates(filters(shape, layout=layout)))
+        names = test_backward.families_of(depthwise_wgrad.candidates(filters(shape, layout=layout), preset()))
         kernel = rng.choice(names[rng.choice(list(names))])
         test_backward.check(shape, layout, "filters", rng, kernel=kernel, alpha=rng.choice([1.0, -0.75]),
                             beta=rng.choice([0.0, 0.0, -1.5]))
 
 
-@pytest.mark.parametrize("spec", depthwise_wgrad.KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", depthwise_wgrad.WGRAD_KERNELS, ids=lambda spec: spec.name)
 def test_gradients_of_filters_of_every_kernel_and_as_they_promise(spec):
     for number, splits in enumerate((1, 2, 3)):
         rng = random.Random(f"{spec.name} {number}")
@@ -113,7 +113,7 @@ def test_gradients_of_filters_of_every_kernel_and_as_they_promise(spec):
 def test_infinity_reaches_only_the_gradients_of_filters_it_belongs_to():
     """Rows of the map that no output meets by a tap must not be met as zero times something."""
     shape = ConvShape(1, 2, 10, 4, 2, 3, 3, (2, 1), groups=2)  # row 9 of the map belongs to no output
-    for kernel in depthwise_wgrad.candidates(filters(shape, layout="NCHW")):
+    for kernel in depthwise_wgrad.candidates(filters(shape, layout="NCHW"), preset()):
         made = plan(shape, layout="NCHW", kind="filters", kernel=kernel)
         images, gradients = (np.ones(made.array_shapes()[role], np.float32) for role in ("images", "gradients"))
         images[0, 0, 9], images[0, 1, 8] = np.inf, np.inf
@@ -148,7 +148,7 @@ CORNERS = {
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):
     shape = CORNERS[name]
-    for kernel in depthwise.candidates(forward(shape, layout=layout)):
+    for kernel in depthwise.candidates(forward(shape, layout=layout), preset()):
         check(shape, layout, random.Random(name), kernel=kernel, bias=True, activation="relu", beta=0.5)
 
 
@@ -180,7 +180,7 @@ def test_arrays_may_begin_at_any_float(layout):
 def test_nan_and_infinity_reach_only_the_outputs_they_belong_to():
     for layout, axes in (("CHWN", (0, 1, 2, 3)), ("NCHW", (3, 0, 1, 2))):
         shape = ConvShape(2, 4, 6, 6, 4, 3, 3, 1, 1, groups=4)
-        for kernel in depthwise.candidates(forward(shape, layout=layout)):
+        for kernel in depthwise.candidates(forward(shape, layout=layout), preset()):
             made = plan(shape, layout=layout, kernel=kernel)
             images = np.ones((4, 6, 6, 2), np.float32)
             images[1, 0, 0, 0], images[2, :, :, 1] = np.nan, np.inf
@@ -203,7 +203,7 @@ def test_depthwise_layers_are_one_launch_without_workspace(layout, c, k, groups,
 def test_what_other_families_are_better_at_is_refused():
     for groups, c, why in ((1, 3, "a single group"), (2, 64, "groups of more than 8 channels")):
         problem = forward(ConvShape(1, c, 8, 8, 64, 3, 3, groups=groups))
-        assert depthwise.refuses(problem) == why
+        assert depthwise.unsupported_reason(problem) == why
         with pytest.raises(ShapeError, match="kernel must be one of"):
             choose(problem, preset(), "sdepthwise_any")
 

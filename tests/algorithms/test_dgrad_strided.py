@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, conv_bprop_data, plan
-from maxdnn.algorithms.common.correlation import pixel_classes, refuses_classes
+from maxdnn.algorithms.common.correlation import phases_reason, pixel_classes
 from maxdnn.algorithms.dgrad_strided import maxwell as dgrad_strided
 from maxdnn.algorithms.implicit_gemm import maxwell as implicit_gemm
+from maxdnn.planning.cost import preset
 from maxdnn.problem.problem import data
 from tests.algorithms.test_families import LAYOUTS, draw
 from tests.contract import run_plan
@@ -26,7 +27,7 @@ def served(rng):
         s = draw(rng)
         shape = replace(s, K=8 * s.groups * rng.choice([1, 1, 2, 3, 5]))
         layout = rng.choice(LAYOUTS)
-        if refuses_classes(data(shape, layout=layout)) is None:
+        if phases_reason(data(shape, layout=layout)) is None:
             return shape, layout
 
 
@@ -35,7 +36,8 @@ def test_random_problems(spec):
     for number in range(PROBLEMS // len(dgrad_strided.KERNELS)):
         rng = random.Random(f"{spec.name} {number}")
         shape, layout = served(rng)
-        names = [x for x in dgrad_strided.candidates(data(shape, layout=layout)) if x.split("_split")[0] == spec.name]
+        found = dgrad_strided.candidates(data(shape, layout=layout), preset())
+        names = [x for x in found if x.split("_split")[0] == spec.name]
         check(shape, layout, "data", rng, kernel=rng.choice(names), alpha=rng.choice([1.0, -0.75]),
               beta=rng.choice([0.0, 0.0, 1.5]))
 
@@ -58,7 +60,7 @@ CORNERS = {
 def test_corners(name, layout):
     """By each kernel, whole and split, and by its words alone."""
     rng, shape = random.Random(name), CORNERS[name]
-    for kernel in dgrad_strided.candidates(data(shape, layout=layout)):
+    for kernel in dgrad_strided.candidates(data(shape, layout=layout), preset()):
         if "split" not in kernel or kernel.endswith("split2"):
             made = check(shape, layout, "data", rng, kernel=kernel, beta=rng.choice([0.0, 0.5]))
             assert made.family == "classes"
@@ -93,7 +95,7 @@ def test_strides_are_one_launch():
     assert "over the taps of 9 classes of pixels" in made.explain() and "of the taps lie on gradients" in made.explain()
     assert plan(s, layout="NCHW", kind="data").family == "classes"
     others = (s, "strides of a gradient, which classes serves in one launch"), (replace(s, K=12), None)
-    assert all(implicit_gemm.refuses(data(shape, layout="NCHW")) == what for shape, what in others)
+    assert all(implicit_gemm.unsupported_reason(data(shape, layout="NCHW")) == what for shape, what in others)
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])
@@ -116,7 +118,7 @@ def test_what_is_not_served_is_said():
             (ConvShape(2, 8, 6, 6, 12, 3, 3), "CHWN", "groups of 12 filters, no multiple of 8"),
             (ConvShape(2, 8, 40, 40, 8, 17, 17, padding=8), "NCHW", "pixels of more classes than fit 65536 bytes"),
             (ConvShape(2, 8, 1, 1, 8, 1, 1, stride=2, padding=1), "CHWN", "images that no tap reaches")):
-        assert refuses_classes(data(shape, layout=layout)) == what
+        assert phases_reason(data(shape, layout=layout)) == what
 
 
 def test_gradients_that_begin_at_any_float_are_read_where_they_lie():
@@ -132,7 +134,7 @@ def test_gradients_that_begin_at_any_float_are_read_where_they_lie():
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nan_and_infinity_reach_only_what_they_belong_to(layout):
     s = ConvShape(2, 9, 5, 5, 8, 3, 3, 1, 1)
-    for kernel in dgrad_strided.candidates(data(s, layout=layout)):
+    for kernel in dgrad_strided.candidates(data(s, layout=layout), preset()):
         made = plan(s, layout=layout, kernel=kernel, kind="data")
         arrays = {role: np.ones(size, np.float32) for role, size in made.array_shapes().items()}
         seen = arrays["gradients"] if layout == "CHWN" else arrays["gradients"].transpose(1, 2, 3, 0)

@@ -85,7 +85,7 @@ def draw(rng: random.Random) -> Problem:
         made = forward(shape, layout=layout, unaligned=odd("images", "filters", "out"), bias=rng.random() < 0.4,
                        reads_out=reads, activation=rng.choice([None, None, "relu"]))
         if rng.random() < 0.2:
-            made = made.walking("images", walk(rng, made.operand("images").shape))
+            made = made.with_strides("images", walk(rng, made.operand("images").shape))
     else:
         one, two = ("gradients", "filters") if kind == "data" else ("images", "gradients")
         made = (data if kind == "data" else filters)(shape, layout=layout, unaligned=odd(one, two, "out"),
@@ -106,8 +106,9 @@ def walk(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def names(problem: Problem) -> list[str]:
     """Of all candidates."""
-    return [name for family in registry.FAMILIES if problem.kind in family.kinds and family.refuses(problem) is None
-            for name in family.candidates(problem)]
+    return [name for family in registry.FAMILIES
+            if problem.kind in family.kinds and family.unsupported_reason(problem) is None
+            for name in family.candidates(problem, preset())]
 
 
 def some(rng: random.Random, every: list[str], most: int) -> list[str]:

@@ -9,12 +9,12 @@ import pytest
 
 from maxdnn import ConvShape, ShapeError, conv_fprop
 from maxdnn.algorithms import registry
+from maxdnn.algorithms.common.schedule import FINE_SPLITS, split_name
 from maxdnn.algorithms.gemm import pointwise
 from maxdnn.algorithms.implicit_gemm import kernels as implicit_gemm_kernels
 from maxdnn.algorithms.implicit_gemm import maxwell as implicit_gemm
 from maxdnn.algorithms.implicit_gemm.kernels import PIXELS_64X64
 from maxdnn.algorithms.interior import maxwell as interior
-from maxdnn.algorithms.spec import split_name
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose, plan
 from maxdnn.problem.problem import forward
@@ -88,8 +88,9 @@ def served(shape, layout, **asked):
     """Names of all candidates."""
     problem = forward(shape, layout=layout, bias=asked["bias"], reads_out=asked["beta"] != 0,
                       activation=asked["activation"])
-    return [name for family in registry.FAMILIES if "forward" in family.kinds and family.refuses(problem) is None
-            for name in family.candidates(problem)]
+    return [name for family in registry.FAMILIES
+            if "forward" in family.kinds and family.unsupported_reason(problem) is None
+            for name in family.candidates(problem, preset())]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -112,7 +113,7 @@ def test_random_problems_by_every_pixel_kernel(spec):
     first = implicit_gemm_kernels.KERNELS.index(spec) * count
     for number in range(count):
         rng = random.Random(f"{spec.name} {number}")
-        kernel = split_name(spec, implicit_gemm.SPLITS[(first + number) % len(implicit_gemm.SPLITS)])
+        kernel = split_name(spec, FINE_SPLITS[(first + number) % len(FINE_SPLITS)])
         while True:
             shape, layout, asked = draw(rng), rng.choice(LAYOUTS), options(rng)
             if kernel in served(shape, layout, **asked):
@@ -142,7 +143,7 @@ CORNERS = {
 def test_corners(name, layout):
     rng = random.Random(name)
     check(CORNERS[name], layout, rng, bias=True, activation="relu")
-    for kernel in implicit_gemm.candidates(forward(CORNERS[name], layout=layout)):
+    for kernel in implicit_gemm.candidates(forward(CORNERS[name], layout=layout), preset()):
         if "_split" not in kernel or kernel.endswith("_split2"):
             check(CORNERS[name], layout, rng, kernel=kernel, bias=True, activation="relu")
 
@@ -219,7 +220,7 @@ def test_filters_of_one_tap_are_matrix_products(layout):
     shape = ConvShape(4, 20, 6, 6, 72, 1, 1)
     for asked in (dict(bias=False, activation=None, beta=0.5), dict(bias=True, activation="relu", beta=0.0)):
         names = list(pointwise.candidates(forward(shape, layout=layout, bias=asked["bias"],
-                                                  activation=asked["activation"])))
+                                                  activation=asked["activation"]), preset()))
         assert all(asked["beta"] or "_split" in name or "sm90" in name for name in names)
         for name in names:
             assert check(shape, layout, rng, kernel=name, **asked).family == "pointwise"
@@ -255,12 +256,13 @@ def test_views_are_read_where_they_lie(name, layout):
     assert np.isfinite(want).all()
     found = conv_fprop(images, filters, padding=1, layout=layout)
     assert abs(found - want).max() < 1e-4
-    walking = problem.walking("images", tuple(x // 4 for x in images.strides))
-    assert implicit_gemm.FAMILY.refuses(walking) is None and set(served_by(walking)) - {"pixels_sm90"} == {"pixels"}
+    walking = problem.with_strides("images", tuple(x // 4 for x in images.strides))
+    assert implicit_gemm.FAMILY.unsupported_reason(walking) is None
+    assert set(served_by(walking)) - {"pixels_sm90"} == {"pixels"}
 
 
 def served_by(problem):
-    return [f.name for f in registry.FAMILIES if problem.kind in f.kinds and f.refuses(problem) is None]
+    return [f.name for f in registry.FAMILIES if problem.kind in f.kinds and f.unsupported_reason(problem) is None]
 
 
 def test_views_that_no_kernel_walks_over_are_refused_before_anything_runs():

@@ -70,7 +70,7 @@ def test_the_matrices_convolve_exactly(points):
 
 
 def test_the_sources_have_the_matrices_of_the_table():
-    assert (asset("sass") / "winograd_matrices.inc").read_text() == generated() + "\n"
+    assert (asset("sass") / "maxwell/winograd_matrices.inc").read_text() == generated() + "\n"
 
 
 def test_no_coefficient_of_maps_and_results_is_rounded():
@@ -105,7 +105,7 @@ def test_channels_are_summed_in_parts(r, layout):
     shape = ConvShape(3, 200, 7, 8, 12, r, r, 1, 0 if r == 5 else 1)
     data = np.random.default_rng(1)
     found = set()
-    for name, make in winograd.candidates(forward(shape, layout=layout)).items():
+    for name, make in winograd.candidates(forward(shape, layout=layout), preset()).items():
         made = make()
         if made.archs or "_64" not in name:
             continue
@@ -136,7 +136,7 @@ def test_what_is_documented_follows_from_the_points_and_what_is_summed_at_once()
               *((c, 3, 1) for c in (64, 128, 256, 512)))
     for c, r, padding in layers:
         shape = ConvShape(128, c, 27, 27, 64, r, r, 1, padding)
-        for name, make in winograd.candidates(forward(shape)).items():
+        for name, make in winograd.candidates(forward(shape), preset()).items():
             points, made = points_of(name), make()
             assert made.error == points.errors[padding] * toomcook.in_parts(c, summed_at_once(made)), name
             assert points.measured <= bars[points.outputs, points.taps]
@@ -154,7 +154,7 @@ def test_more_channels_are_never_summed_at_once(layout):
     """Not even where nobody asks for smaller errors."""
     for channels in (32, 33, 64, 512, 513, 1024, 5000):
         for name, make in winograd.candidates(forward(ConvShape(32, channels, 12, 12, 32, 3, 3, 1, 1),
-                                                      layout=layout)).items():
+                                                      layout=layout), preset()).items():
             made = make()
             run = summed_at_once(made)
             assert run <= (80 if "2x2" in name else 512 if made.archs else 320), name
@@ -259,7 +259,7 @@ def test_the_error_that_is_accepted_decides():
     assert "F(4x4, 5x5)" in plan(ConvShape(128, 96, 24, 24, 256, 5, 5)).explain()
     at_border = ConvShape(128, 64, 27, 27, 192, 5, 5, 1, 2)  # where the errors of F(4x4, 5x5) would be too large
     assert "F(3x3, 5x5)" in plan(at_border, max_error=1.0).explain()
-    assert not any("_4x4_" in name for name in winograd.candidates(forward(at_border)))
+    assert not any("_4x4_" in name for name in winograd.candidates(forward(at_border), preset()))
     assert plan(WIDE, algorithm="direct", max_error=1e-6).algorithm == "direct"
     for algorithm in ("auto", "direct", "winograd"):
         with pytest.raises(ShapeError, match=r"max_error must be at least .*\(got 1e-07\)"):
@@ -314,7 +314,7 @@ def test_images_that_begin_anywhere_are_copied(layout):
 def test_maps_beyond_the_reach_of_a_texture_come_in_pieces(monkeypatch, limit, layout):
     monkeypatch.setattr(winograd, "MAX_TEXELS", limit)
     shape = ConvShape(5, 40, 13, 11, 8, 3, 3, 1, 1)
-    made = winograd.candidates(forward(shape, layout=layout))["winograd_4x4_3x3_128"]()
+    made = winograd.candidates(forward(shape, layout=layout), preset())["winograd_4x4_3x3_128"]()
     assert sum(x.spec.step == "maps" for x in made.launches if x.spec in winograd.KERNELS) > 1
     data = np.random.default_rng(5)
     arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}

@@ -184,10 +184,10 @@ def test_what_it_does_not_serve(kind):
                          (ConvShape(2, 4, 8, 8, 4, 3, 3, 2), "stride 2x2"),
                          (ConvShape(2, 4, 8, 8, 4, 3, 3, groups=2), "2 groups"),
                          (ConvShape(2, 81, 8, 8, 81, 3, 3), "81 channels, more than the 80 summed at once")):
-        assert winograd_fused.FAMILY.refuses(kind(shape)) == words
+        assert winograd_fused.FAMILY.unsupported_reason(kind(shape)) == words
 
 
-H200 = Chip("an H200", 132, 2431.5, native=False, arch="sm_90")
+H200 = Chip("an H200", 132, 2431.5, runs_maxwell=False, arch="sm_90")
 
 
 @EITHER

@@ -70,7 +70,7 @@ def tree(tmp_path, monkeypatch):
 
 def test_relabelling_gives_what_assembling_gives(tmp_path):
     """For every architecture; a label of an older one is refused."""
-    source = cubins.asset("sass") / "pad.sass"
+    source = cubins.asset("sass") / "maxwell/pad.sass"
     made = {}
     for arch in cubins.ARCHS:
         assemble.assemble(source, tmp_path / arch, arch=arch)

@@ -18,7 +18,7 @@ SEED = 7
 
 def conv(folder: pathlib.Path) -> cubin.CubinKernel:
     output = folder / "conv.cubin"
-    assemble(SASS / "conv_fprop_64x64.sass", output)
+    assemble(SASS / "maxwell/conv_fprop_64x64.sass", output)
     return cubin.read(output).kernel()
 
 

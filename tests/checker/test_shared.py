@@ -20,7 +20,7 @@ from maxdnn.isa.program import Graph
 from tests import oracles
 
 SASS = pathlib.Path(__file__).resolve().parents[2] / "sass"
-HOPPER_SOURCES = sorted(path.stem for path in (SASS / "hopper").glob("*.sass"))
+HOPPER_SOURCES = sorted(path.stem for path in (SASS / "sm90").glob("*.sass"))
 
 LOOP = r"""
 extern "C" __global__ void __launch_bounds__(256) k(const float* x, float* y, int n) {
@@ -83,6 +83,13 @@ def test_a_kernel_of_unknown_block_size_is_not_judged() -> None:
     assert any("block size" in w.message for w in report.warnings)
 
 
+def test_a_block_larger_than_any_gpus_is_not_judged() -> None:
+    """As damaged files declare; laying out its threads would take all memory."""
+    kernel = dataclasses.replace(compiled(LOOP % ""), reqntid=None, maxntid=(64, 1 << 31, 1))
+    assert any("no GPU has blocks" in w.message for w in check_hazards(kernel).warnings)
+    assert kernel.most_threads == 1024
+
+
 def without_barrier(kernel: CubinKernel, i: int) -> CubinKernel:
     """The kernel with one instruction replaced by a NOP of the same control code."""
     address, size = kernel.instructions[i].address, kernel.addressing.word
@@ -103,7 +110,7 @@ def barriers(kernel: CubinKernel) -> list[int]:
                                              ("pixels_128x32", 1), ("pixels_128x32", 2)])
 def test_the_conv_kernels_need_each_of_their_barriers(name: str, which: int, tmp_path: pathlib.Path) -> None:
     """The third one lies behind a loop that is reached on one of several ways out of another one."""
-    assemble(SASS / f"{name}.sass", tmp_path / "conv.cubin")
+    assemble(SASS / f"maxwell/{name}.sass", tmp_path / "conv.cubin")
     kernel = cubin.read(tmp_path / "conv.cubin").kernel()
     assert races(kernel) == 0 and check_hazards(kernel).clean
     assert races(without_barrier(kernel, barriers(kernel)[which])) > 0
@@ -119,7 +126,7 @@ def judged(kernel: CubinKernel) -> list[Finding]:
 def test_the_kernels_for_hopper_need_each_of_their_barriers(source: str) -> None:
     """A race, or a doubt for the list of elements, which is read at an address that comes with the launch. Of each
     source the first kernel and the last one; the build has found nothing in any."""
-    kernels = list(cubin.read(built(f"hopper/{source}", "sm_90")).kernels.values())
+    kernels = list(cubin.read(built(f"sm90/{source}", "sm_90")).kernels.values())
     for kernel in {each.name: each for each in (kernels[0], kernels[-1])}.values():
         said = [{finding.kind for finding in judged(without_barrier(kernel, i))} for i in barriers(kernel)]
         assert said and all(said), kernel.name

@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,26 @@ def expected(seeds: Sequence[int], flags: Sequence[str] = HOST_FLAGS) -> dict[in
     return found
 
 
-def compiled(seeds: Sequence[int]) -> bytes:
-    """The vendor's cubin of the programs, for sm_52."""
-    return oracles.compile_cuda(source(seeds), "sm_52", CUDA_FLAGS)
+def compiled(seeds: Sequence[int], arch: str = "sm_52") -> bytes:
+    """The vendor's cubin of the programs."""
+    return oracles.compile_cuda(source(seeds), arch, CUDA_FLAGS)
 
 
-def on_device(gpu: Any, cubin: bytes, seeds: Sequence[int]) -> dict[int, Array | str]:
-    """What every program writes on a device (maxdnn.runtime.devices.protocol); the error's words where it fails."""
+def compiled_back(seeds: Sequence[int], arch: str = "sm_90") -> tuple[bytes, dict[int, int]]:
+    """The vendor's cubin for `arch` of our translation of the programs' cubin for sm_52, and the shared memory of each
+    program: kernels of a translation get theirs at the launch, and take their parameters as one block."""
+    from maxdnn.cubin import read  # here: what a bundle is run with needs NumPy alone
+    from maxdnn.ptx.translate import translate
+
+    cubin = read(compiled(seeds))
+    shared = {seed: cubin.kernel(f"net_{seed}").shared_bytes for seed in seeds}
+    return oracles.ptxas(translate(cubin, arch), arch), shared
+
+
+def on_device(gpu: Any, cubin: bytes, seeds: Sequence[int], shared: Mapping[int, int] | None = None,
+              ) -> dict[int, Array | str]:
+    """What every program writes on a device (runtime.devices.protocol); the error's words where it fails. `shared`: the
+    shared memory of each program, where `cubin` is of a translation (`compiled_back`)."""
     module = gpu.load(cubin)
     words, out = gpu.alloc(16 * THREADS * BLOCKS), gpu.alloc(4 * WORDS)
     found: dict[int, Array | str] = {}
@@ -89,8 +102,10 @@ def on_device(gpu: Any, cubin: bytes, seeds: Sequence[int]) -> dict[int, Array |
         gpu.upload(words, inputs(seed))
         gpu.upload(out, first_output())
         result = first_output()
+        args = [words, out] if shared is None else [np.array([words.address, out.address], np.uint64)]
         try:
-            module.function(f"net_{seed}").launch((BLOCKS, 1, 1), (THREADS, 1, 1), [words, out])
+            module.function(f"net_{seed}").launch((BLOCKS, 1, 1), (THREADS, 1, 1), args,
+                                                  shared_bytes=(shared or {}).get(seed, 0))
             gpu.synchronize()
             gpu.download(out, result)
         except Exception as failure:

@@ -40,6 +40,7 @@ from maxdnn.cubin import CubinKernel
 from maxdnn.errors import ShapeError
 from maxdnn.isa import Control, Instruction
 from maxdnn.isa.control import CONTROL_BITS, CONTROL_LSB
+from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import Plan
 from maxdnn.problem.problem import LAYOUTS, Problem, data, filters, forward, product
 from maxdnn.problem.shape import ConvShape
@@ -102,9 +103,9 @@ def _first(kernels: Sequence[Key], wanted: Iterable[Problem], last: bool = False
     names = {name: (source, name) for source, name in kernels}
     for problem, family in itertools.product(wanted, registry.FAMILIES):
         open_ = {k.name for k in family.kernels if names.get(k.name, ("",)) not in [*found, ("",)]}
-        if not open_ or problem.kind not in family.kinds or family.refuses(problem) is not None:
+        if not open_ or problem.kind not in family.kinds or family.unsupported_reason(problem) is not None:
             continue
-        candidates = family.candidates(problem).items()
+        candidates = family.candidates(problem, preset()).items()
         for candidate, make in reversed(candidates) if last else candidates:
             for name in [name for name in open_ if candidate.startswith(name)]:
                 with contextlib.suppress(ShapeError):

@@ -7,6 +7,7 @@ import pytest
 
 from maxdnn import conv_bprop_bias, plan
 from maxdnn.algorithms.dgrad_strided import maxwell as dgrad_strided
+from maxdnn.planning.cost import preset
 from maxdnn.problem.problem import data
 from tests import test_backward as backward
 from tests.algorithms.test_dgrad_strided import served
@@ -48,7 +49,7 @@ def test_random_problems_by_classes_of_pixels(device, spec):  # noqa: F811
     for number in range(EACH):
         rng = random.Random(f"{spec.name} {number}")
         shape, layout = served(rng)
-        names = dgrad_strided.candidates(data(shape, layout=layout))
+        names = dgrad_strided.candidates(data(shape, layout=layout), preset())
         kernel = rng.choice([name for name in names if name.split("_split")[0] == spec.name])
         beta = rng.choice([0.0, 0.0, -1.5])
         check(device, plan(shape, layout=layout, kernel=kernel, kind="data", adds_out=beta != 0), 1.0, beta, number)

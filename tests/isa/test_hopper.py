@@ -26,8 +26,6 @@ OLDER = ("sm_80", "sm_86", "sm_89")
 ARCHS = (*OLDER, "sm_90")
 COMPILED = [(arch, p) for n, arch in enumerate(OLDER) for p in (PROGRAMS if EVERY else PROGRAMS[n::3])]
 COMPILED += [("sm_90", p) for p in PROGRAMS]
-# Mnemonics the table leaves out that compiled code of these programs has: textures.
-LEFT_OUT = {"TLD"}
 
 
 def _vendor(words: list[int], arch: str = "sm_90") -> list[str | None]:
@@ -45,7 +43,7 @@ def _vendor(words: list[int], arch: str = "sm_90") -> list[str | None]:
             for i in bad:
                 words[i] = NOP | IDLE << CONTROL_LSB
     texts = dict(lines)
-    return [None if i in refused else texts[16 * i] for i in range(len(words))]
+    return [None if i in refused else texts.get(16 * i) for i in range(len(words))]  # it prints nothing for a few
 
 
 def _kernels(program: str, arch: str) -> list[cubin.CubinKernel]:
@@ -60,9 +58,6 @@ def test_compiled_code_prints_as_the_vendor_prints_it_and_encodes_to_the_same_bi
     texts = _vendor([w | c.pack() << CONTROL_LSB for _, w, c in every], arch)
     for i, ((_, word, control), text) in enumerate(zip(every, texts, strict=True)):
         assert text is not None
-        if re.sub(r"^@\S+ ", "", text).split(" ")[0].split(".")[0] in LEFT_OUT:
-            assert table.find(word) is None
-            continue
         inst = decode(word, control, table.addressing.address_of(i), table)
         assert inst.text() == text
         assert encode(dataclasses.replace(inst, word=0)) == word, text

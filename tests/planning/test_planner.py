@@ -11,22 +11,20 @@ import pytest
 
 import maxdnn
 from maxdnn.algorithms import registry
-from maxdnn.algorithms.memory_ops.plan import PAD, TRANSPOSE
-from maxdnn.algorithms.paper import maxwell as paper
+from maxdnn.algorithms.memory_ops.maxwell import PAD, TRANSPOSE
+from maxdnn.algorithms.paper import plan as paper
 from maxdnn.algorithms.paper.maxwell import (
     CONV_64X64,
     CONV_128X32,
     CONV_PAPER,
-    MAX_TEXELS,
     OUT_OF_RANGE,
     TABLE_ENTRIES,
-    offset_table,
-    tile_use,
 )
+from maxdnn.algorithms.paper.plan import offset_table, tile_use
 from maxdnn.errors import LaunchError, ShapeError
 from maxdnn.layers import LAYERS
 from maxdnn.planning.cost import Chip, preset
-from maxdnn.planning.plan import make
+from maxdnn.planning.plan import MAX_TEXELS, make
 from maxdnn.planning.select import choose, plan, plans
 from maxdnn.problem.problem import forward
 from maxdnn.problem.shape import ConvShape
@@ -187,7 +185,7 @@ ENDINGS = [(dict(bias=True), "bias"), (dict(activation="relu"), "activation 'rel
 @pytest.mark.parametrize("change, words", ENDINGS)
 def test_what_a_family_refuses_another_serves(change, words):
     asked = forward(AWKWARD, **change)
-    assert paper.FAMILY.refuses(asked) == words
+    assert paper.FAMILY.unsupported_reason(asked) == words
     assert choose(asked, preset()).family == "pixels"
     with pytest.raises(ShapeError, match=f"kernel must be one of .*sconv_pixels.* \\(got '{CONV_64X64.name}'\\)"):
         choose(asked, preset(), CONV_64X64.name)
@@ -196,7 +194,7 @@ def test_what_a_family_refuses_another_serves(change, words):
 @pytest.mark.parametrize("change, words", [(dict(), "arrays that are not C-contiguous"), *ENDINGS])
 def test_what_no_family_serves_is_refused_by_name(change, words):
     asked = forward(AWKWARD, **change)
-    strided = asked.walking("filters", (1, 2, 3, 4))
+    strided = asked.with_strides("filters", (1, 2, 3, 4))
     with pytest.raises(ShapeError) as error:
         choose(strided, preset())
     assert str(error.value) == (f"not served: {words} by direct; N=6, no multiple of 4 by taps; "
@@ -368,7 +366,8 @@ def test_a_first_layer_of_many_images_goes_where_it_is_fast():
     a translation, whose copies are cheap, more."""
     layer = next(x.shape for x in LAYERS if x.network == "alexnet" and x.name == "conv1")
     assert choose(forward(layer), preset(), algorithm="direct").family == "pixels"
-    assert choose(forward(layer), Chip("translated", 132, 2400.0, native=False), algorithm="direct").family == "direct"
+    translating = Chip("translated", 132, 2400.0, runs_maxwell=False)
+    assert choose(forward(layer), translating, algorithm="direct").family == "direct"
 
 
 def test_what_refused_candidates_raised_keeps_nothing_of_the_callers_alive():

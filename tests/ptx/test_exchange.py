@@ -6,7 +6,7 @@ import pytest
 
 from maxdnn import cubin
 from maxdnn.algorithms.registry import kernels
-from maxdnn.algorithms.winograd.plan import TransformKernel
+from maxdnn.algorithms.winograd.maxwell import TransformKernel
 from maxdnn.build.cubins import cubin as built
 from maxdnn.ptx.paths import Paths
 from maxdnn.ptx.warp_sync import Exchange, whole_block

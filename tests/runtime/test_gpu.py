@@ -39,7 +39,7 @@ def test_cubins_run_as_they_are_on_maxwell_and_pascal_and_as_ptx_elsewhere(fake)
     run(fake)
     (image,) = [entry[1] for entry in verbs(driver, "load")]
     if gpu.device(0).native:
-        assert image == cubin("conv_fprop_64x64", "sm_52")
+        assert image == cubin("maxwell/conv_fprop_64x64", "sm_52")
     else:
         assert b".target sm_90" in image and b".entry sconv_fprop_K64_N64" in image
 
@@ -257,7 +257,7 @@ def test_a_gpu_that_is_not_there_is_named(fake):
 
 def test_a_constant_must_be_known_and_fit(fake):
     _, gpu, _ = fake
-    module = gpu.device(0).load(cubin("conv_fprop_64x64", "sm_52"))
+    module = gpu.device(0).load(cubin("maxwell/conv_fprop_64x64", "sm_52"))
     with pytest.raises(DeviceError, match=r"no symbol 'offset'.*offsets"):
         module.set_constant("offset", b"1234")
     with pytest.raises(DeviceError, match="65536 bytes"):

@@ -13,8 +13,8 @@ from maxdnn.problem.operands import view
 from maxdnn.runtime import engine
 from tests.contract import run_plan
 
-H200 = Chip("NVIDIA H200", 132, 2400.0, native=False, arch="sm_90")
-ANOTHER = Chip("another", 108, 1000.0, native=False, arch="sm_52")
+H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
+ANOTHER = Chip("another", 108, 1000.0, runs_maxwell=False, arch="sm_52")
 GUARD = np.float32(-7.25)
 
 

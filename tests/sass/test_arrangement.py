@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maxdnn.algorithms.memory_ops.plan import PAD, TRANSPOSE
+from maxdnn.algorithms.memory_ops.maxwell import PAD, TRANSPOSE
 
 from .on_device import pad, transpose
 

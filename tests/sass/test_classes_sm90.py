@@ -36,7 +36,7 @@ def random_problem(rng: np.random.Generator):
                           tuple(dilation), group)
         problem = data(shape, layout=str(rng.choice(["NCHW", "NCHW", "CHWN"])), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=("out", "gradients")[:2 * int(rng.integers(0, 2))])
-        if dgrad_strided_sm90.refuses(problem) is None:
+        if dgrad_strided_sm90.unsupported_reason(problem) is None:
             return problem
 
 
@@ -44,7 +44,7 @@ def random_problem(rng: np.random.Generator):
 def test_random_gradients_are_right_and_write_nothing_else(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem, spec = random_problem(rng), KERNELS[seed % len(KERNELS)]
-    names = [name for name in dgrad_strided_sm90.candidates(problem) if name.split("_split")[0] == spec.name]
+    names = [name for name in dgrad_strided_sm90.candidates(problem, preset()) if name.split("_split")[0] == spec.name]
     plan = choose(problem, preset(), str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)
@@ -62,7 +62,7 @@ def test_gradients_of_pixels_with_and_without_taps_against_float64(kernel: str) 
 def test_first_layers_compute_blocks_of_pixels_by_machine_code() -> None:
     for shape in (ConvShape(2, 3, 19, 21, 16, 5, 5, 2, 1), ConvShape(2, 3, 9, 9, 16, 3, 3, 1, 1)):
         problem = data(shape, layout="NCHW")
-        names = [name for name in few_channels.candidates(problem) if "sm90_classes_K64" in name]
+        names = [name for name in few_channels.candidates(problem, preset()) if "sm90_classes_K64" in name]
         assert names[-1] == f"{names[-2]}_split2"
         for name in names[-2:]:
             made = against_float64(shape, "NCHW", "data", random.Random(1), kernel=name)
@@ -75,7 +75,7 @@ def test_strides_take_machine_code_where_it_runs_and_nowhere_else() -> None:
     assert plan.spec in KERNELS and plan.spec.name in plan.explain() and len(plan.passes) == 1
     assert not choose(problem, preset()).archs
     with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
-        choose(problem, Chip("another", 108, 1000.0, native=False, arch="sm_52"), plan.spec.name)
+        choose(problem, Chip("another", 108, 1000.0, runs_maxwell=False, arch="sm_52"), plan.spec.name)
 
 
 def test_what_is_not_served_is_said() -> None:
@@ -84,8 +84,8 @@ def test_what_is_not_served_is_said() -> None:
             (ConvShape(2, 8, 6, 6, 8, 3, 3), "NCHW", "a gradient without strides, which pixels_sm90 serves"),
             (ConvShape(16, 8, 6, 6, 8, 3, 3, 2), "CHWN", "layout CHWN of more than 8 images"),
             (ConvShape(2, 8, 1, 2, 8, 1, 1, stride=2, padding=1), "NCHW", "images that no tap reaches")):
-        assert dgrad_strided_sm90.refuses(data(shape, layout=layout)) == what
+        assert dgrad_strided_sm90.unsupported_reason(data(shape, layout=layout)) == what
 
 
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
-    check_code("hopper/classes", KERNELS)
+    check_code("sm90/classes", KERNELS)

@@ -64,7 +64,7 @@ def test_floating_point_takes_98_percent_of_the_issue_slots(spec, loop, share):
 
 def test_the_budget_in_the_source_is_the_budget_of_the_cubin(spec, loop):
     """The comment above the loop counts every instruction of an iteration, and the slots."""
-    source = spec.source if spec is CONV_128X32 else "conv_fprop_64x64.inc"
+    source = spec.source if spec is CONV_128X32 else "maxwell/conv_fprop_64x64.inc"
     text = (asset("sass") / source).read_text()
     budget = text[text.index("#   per iteration"):text.index("LOOP:")]
     if spec is CONV_64X64:

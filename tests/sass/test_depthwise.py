@@ -3,8 +3,8 @@
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.algorithms.depthwise.plan import KERNELS, THREADS
-from maxdnn.algorithms.depthwise.wgrad import KERNELS as FILTERS
+from maxdnn.algorithms.depthwise.maxwell import KERNELS, THREADS
+from maxdnn.algorithms.depthwise.maxwell import WGRAD_KERNELS as FILTERS
 from maxdnn.planning.select import plan
 
 from .machine_code import built, issue_slots, path, trace_block

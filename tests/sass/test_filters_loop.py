@@ -25,7 +25,7 @@ def loop(spec):
 
 def slots(spec, shape):
     """Of the first block's warps for a layer, split or not."""
-    layout = "CHWN" if spec is wgrad.FILTERS_K else "NCHW"
+    layout = "CHWN" if spec is wgrad.KERNELS[0] else "NCHW"
     made = plan(shape, layout=layout, kernel=spec.name, kind="filters")
     return {issue_slots(path(built(spec), trace)) for trace in trace_block(made, spec).warps}
 
@@ -45,7 +45,7 @@ def test_floating_point_takes_97_percent_of_the_issue_slots(loop):
 
 
 def test_the_budget_in_the_source_is_the_budget_of_the_cubin(loop):
-    text = (asset("sass") / "filters.inc").read_text()
+    text = (asset("sass") / "maxwell/filters.inc").read_text()
     budget = text[text.index("#   per iteration"):text.index("LOOP:")]
     mix = {name: int(count) for count, name in re.findall(r"(\d+) ([A-Z]{3,5})\b", budget)}
     assert mix == Counter(inst.opcode for inst in loop)

@@ -35,8 +35,9 @@ def random_problem(number: int):
     while True:
         shape, layout, beta = draw(rng), rng.choice(("CHWN", "NCHW")), rng.choice([0.0, 0.0, -1.5])
         problem = filters(shape, layout=layout, reads_out=beta != 0)
-        found = families_of([name for family in (texels, wgrad_nchw) if family.FAMILY.refuses(problem) is None
-                             for name in family.candidates(problem)])
+        found = families_of([name for family in (texels, wgrad_nchw)
+                             if family.FAMILY.unsupported_reason(problem) is None
+                             for name in family.candidates(problem, preset())])
         if spec.name in found and shape.flops < 2e7:
             return shape, layout, beta, rng.choice(found[spec.name]), rng
 
@@ -54,10 +55,10 @@ def test_corners(name) -> None:
     rng = random.Random(name)
     for layout, family in (("CHWN", texels), ("NCHW", wgrad_nchw)):
         problem = filters(CORNERS[name], layout=layout)
-        if family.FAMILY.refuses(problem):
-            assert "padding of filters 17x18 of more than 16" in family.FAMILY.refuses(problem)
+        if family.FAMILY.unsupported_reason(problem):
+            assert "padding of filters 17x18 of more than 16" in family.FAMILY.unsupported_reason(problem)
             continue
-        names = [x for x in family.candidates(problem) if x.startswith("sm90_")]
+        names = [x for x in family.candidates(problem, preset()) if x.startswith("sm90_")]
         check(CORNERS[name], layout, "filters", rng, kernel=rng.choice(names))
 
 
@@ -102,9 +103,9 @@ def _loop(kernel):
 
 @pytest.mark.parametrize("source", ["filters", "filters_nchw", "filters_borders"])
 def test_the_machine_code_is_checked_and_its_budget_is_that_of_the_source(source) -> None:
-    image = built(f"hopper/{source}", "sm_90")
+    image = built(f"sm90/{source}", "sm_90")
     assert all(report.clean for report in check_cubin(image))
-    text = (asset("sass") / f"hopper/{source.replace('borders', 'nchw')}.inc").read_text()
+    text = (asset("sass") / f"sm90/{source.replace('borders', 'nchw')}.inc").read_text()
     for kernel in cubin.read(image).kernels.values():
         spec = next(spec for spec in NATIVE if spec.name == kernel.name)
         loop, name = _loop(kernel), spec.name.removeprefix("sm90_filters_")
@@ -118,7 +119,7 @@ def test_the_machine_code_is_checked_and_its_budget_is_that_of_the_source(source
 def test_a_special_register_does_not_wait_for_a_load_to_read_its_address() -> None:
     """Without its wait an H200 gave a misaligned address: S2R wrote the register that an LDS in front of it took its
     address from."""
-    image = built("hopper/filters_borders", "sm_90")
+    image = built("sm90/filters_borders", "sm_90")
     kernel = cubin.read(image).kernel("sm90_filters_borders_128x128_e")
     late = max(i for i, inst in enumerate(kernel.instructions) if inst.opcode == "S2R" and inst.control.wait_mask)
     at = image.index(kernel.code) + 16 * late

@@ -1,4 +1,4 @@
-"""The loop generator of sass/loop.inc: no bank conflicts by two counts, and its rows compute outer products."""
+"""The loop generator of sass/maxwell/loop.inc: no bank conflicts by two counts, and its rows compute outer products."""
 
 import os
 
@@ -59,7 +59,7 @@ def built(request, tmp_path_factory):
     tile, folder = request.param, tmp_path_factory.mktemp("loop")
     insert = "'1 9' => '--:-:-:-:1      IADD value0, tid, 0x1', '1 12' => '--:-:-:-:1  @P0 STS [readX], tid'"
     text = source(*tile, insert=insert if tile == (8, 4) else "")
-    return tile, folder, assemble(folder, text, "-I", ROOT / "sass", "-w")
+    return tile, folder, assemble(folder, text, "-I", ROOT / "sass/maxwell", "-w")
 
 
 def rows_of(cubin):

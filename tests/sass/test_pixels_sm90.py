@@ -2,14 +2,15 @@
 nothing written outside, and what the machine code promises."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from maxdnn import ConvShape
 from maxdnn.algorithms.implicit_gemm import sm90 as implicit_gemm_sm90
-from maxdnn.algorithms.implicit_gemm.sm90 import KERNELS, OF_MATRICES, Waves
-from maxdnn.planning.cost import Chip, preset
+from maxdnn.algorithms.implicit_gemm.sm90 import KERNELS, OF_MATRICES
+from maxdnn.planning.cost import Chip, Cost, Work, preset
 from maxdnn.planning.select import choose
 from maxdnn.problem.operands import view
 from maxdnn.problem.problem import data, forward
@@ -43,7 +44,7 @@ def served(rng: np.random.Generator, elements: bool, unaligned: tuple[str, ...] 
                        reads_out=bool(rng.integers(0, 3) == 0), unaligned=unaligned, **ending)
         s = problem.shape
         channels = (s.C if kind is forward else s.K) // s.groups
-        if implicit_gemm_sm90.refuses(problem) is None and elements == bool(channels % 8):
+        if implicit_gemm_sm90.unsupported_reason(problem) is None and elements == bool(channels % 8):
             return problem
 
 
@@ -54,21 +55,21 @@ def served_of_one_tap(rng: np.random.Generator):
         shape = ConvShape(s.N, s.C, s.H, s.W, s.K, 1, 1, s.stride, int(rng.integers(0, 2)), 1, s.groups)
         problem = forward(shape, layout="NCHW", bias=bool(rng.integers(0, 2)), activation=rng.choice([None, "relu"]),
                           reads_out=bool(rng.integers(0, 3) == 0), unaligned=("out", "images"))
-        if implicit_gemm_sm90.refuses(problem) is None:
+        if implicit_gemm_sm90.unsupported_reason(problem) is None:
             return problem
 
 
 @pytest.mark.parametrize("seed", range(PROBLEMS))
-def test_random_layers_are_right_and_write_nothing_else(seed: int, monkeypatch) -> None:
+def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
     """Every other one as if for a chip with one SM, whose waves leave tails."""
     rng = np.random.default_rng(seed)
     spec = KERNELS[seed // 2 % len(KERNELS)]
-    monkeypatch.setattr(implicit_gemm_sm90, "_SMS", 1 + 131 * (seed % 2))
+    chip = replace(H200, sms=1 + 131 * (seed % 2))
     unaligned = ("out", "images", "gradients")[:3 * (seed % 2)]
     problem = served_of_one_tap(rng) if spec in OF_MATRICES else served(rng, spec.elements, unaligned)
-    names = [name for name in implicit_gemm_sm90.candidates(problem)
+    names = [name for name in implicit_gemm_sm90.candidates(problem, chip)
              if name.split("_tail")[0].split("_split")[0] == spec.name]
-    plan = choose(problem, preset(), names[-1] if names[-1].endswith("tail") else str(rng.choice(names)))
+    plan = choose(problem, chip, names[-1] if names[-1].endswith("tail") else str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)
     terms = max(problem.shape.C, problem.shape.K) * problem.shape.R * problem.shape.S
@@ -82,7 +83,7 @@ def test_views_of_images_are_read_where_they_lie() -> None:
     images, filters = lies.transpose(0, 3, 1, 2), rng.uniform(-1, 1, (40, 16, 3, 3)).astype(np.float32)
     problem = forward(ConvShape(2, 16, 9, 10, 40, 3, 3, 1, 1), layout="NCHW")
     steps = tuple(step // 4 for step in images.strides)
-    plan = choose(problem.walking("images", steps), preset(), "sm90_pixels_K64_J128")
+    plan = choose(problem.with_strides("images", steps), preset(), "sm90_pixels_K64_J128")
     out = np.full(problem.shapes["out"], np.nan, np.float32)
     views = {"images": images, "filters": filters, "out": out}
     engine.run(plan, {role: view(role, array, rank=None, strided=True) for role, array in views.items()},
@@ -108,12 +109,12 @@ def test_small_grids_are_split_and_so_are_the_last_images_of_large_ones() -> Non
 
 def test_a_begun_wave_takes_as_long_as_a_full_one() -> None:
     """392 blocks, of which two fit each of 132 SMs, took an H200 two waves, not one and a half."""
-    chip = Chip("ten", 10, 1e9, native=False, arch="sm_90")
+    chip = Chip("ten", 10, 1e9, runs_maxwell=False, arch="sm_90")
 
     def clocks(blocks: int) -> float:
-        return Waves(blocks, 400.0, 110.0, 1.0, resident=2, lengths=(400.0,) * blocks).clocks(chip)
+        return Work(blocks, 1.0, Cost(400.0, 110.0, 2), lengths=(400.0,) * blocks).clocks(chip)
     assert [clocks(n) for n in (1, 10, 11, 20, 21, 30, 40, 41)] == [110, 110, 200, 200, 400, 400, 400, 600]
 
 
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
-    check_code("hopper/pixels", KERNELS)
+    check_code("sm90/pixels", KERNELS)

@@ -8,7 +8,7 @@ import pytest
 
 from maxdnn import ConvShape
 from maxdnn.algorithms.gemm import pointwise
-from maxdnn.algorithms.gemm.plan import NATIVE
+from maxdnn.algorithms.gemm.sm90 import NATIVE
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose
 from maxdnn.problem.problem import data, forward
@@ -29,7 +29,7 @@ def random_problem(rng: np.random.Generator, layout: str):
         c, k = (int(rng.integers(1, most)) for most in (70, 160))
         problem = kind(ConvShape(n, c, h, w, k, 1, 1), layout=str(rng.choice(["NCHW", "CHWN"])),
                        reads_out=bool(rng.integers(0, 3) == 0), **ending)
-        if pointwise.refuses(problem) is None and pointwise._product(problem)[1] == layout:
+        if pointwise.unsupported_reason(problem) is None and pointwise._product(problem)[1] == layout:
             return problem
 
 
@@ -38,7 +38,7 @@ def test_random_layers_and_gradients_are_right_and_write_nothing_else(seed: int)
     rng = np.random.default_rng(seed)
     spec = SPECS[seed % len(SPECS)]
     problem = random_problem(rng, spec.layout)
-    names = [name for name in pointwise.candidates(problem) if name.split("_split")[0] == spec.name]
+    names = [name for name in pointwise.candidates(problem, preset()) if name.split("_split")[0] == spec.name]
     plan = choose(problem, preset(), names[0] if seed % 3 else str(rng.choice(names)))
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host())

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from maxdnn.algorithms.gemm.plan import GROUP, KERNELS
+from maxdnn.algorithms.gemm.maxwell import GROUP, KERNELS
 from maxdnn.build.cubins import asset
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose
@@ -81,7 +81,7 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec):
 
 def test_the_comment_budgets_as_much(spec):
     """Slots of an iteration in either tile, with their share of FFMA; of the rest; of a turned operand."""
-    text = (asset("sass") / "product.inc").read_text()
+    text = (asset("sass") / "maxwell/product.inc").read_text()
     found = re.search(r"# Budget.*: (\d+) an iteration of 512 FFMA in the large tile \((\S+)%\), (\d+) in the "
                       r"small one \((\S+)%\);\n# .* tile (\d+) and (\d+), .* operand (\d+) and (\d+) more", text)
     *loops, rest_of_large, rest_of_small, turn_of_large, turn_of_small = map(float, found.groups())

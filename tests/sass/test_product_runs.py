@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from maxdnn.algorithms.gemm import plan as family
+from maxdnn.algorithms.gemm.maxwell import LAYOUTS
 from maxdnn.algorithms.winograd.toomcook import in_parts
 from maxdnn.build.cubins import asset, cubin
 from maxdnn.emulator import VirtualGpu
@@ -88,7 +89,7 @@ def test_errors_shrink_as_is_documented(spec):
     assert rms(spec, 256) < in_parts(512, 256) * whole and rms(spec, 64) < in_parts(512, 64) * whole
 
 
-@pytest.mark.parametrize("layout", family.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_slices_are_such_parts(layout):
     one, two, four = (next(x for x in family.NATIVE if (x.tile, x.slices, x.layout) == (64, slices, layout))
                       for slices in (1, 2, 4))
@@ -118,7 +119,7 @@ def test_a_warp_takes_the_issue_slots_between_runs_that_plans_are_ranked_by(spec
     """As many as the comment budgets, too."""
     one, two, four = (slots_of(spec, run) for run in (0, 16, 8))
     assert (two - one, four - two) == (spec.between[0], 2 * spec.between[1])
-    text = (asset("sass") / "product_runs.inc").read_text()
+    text = (asset("sass") / "maxwell/product_runs.inc").read_text()
     figures = re.search(r"second run (\d+) and (\d+), .*\n# included, for each one more (\d+) and (\d+), .* operand "
                         r"(\d+) and (\d+) more", text)
     second, more, turned = (int(x) for x in figures.groups()[spec.tile == 64::2])

@@ -4,13 +4,15 @@ outside; and what the machine code promises."""
 import os
 import re
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from maxdnn import ConvShape, cubin
 from maxdnn.algorithms.gemm import plan as family
-from maxdnn.algorithms.gemm.plan import NATIVE, ProductKernel
+from maxdnn.algorithms.gemm.maxwell import LAYOUTS, ProductKernel
+from maxdnn.algorithms.gemm.sm90 import NATIVE
 from maxdnn.build.cubins import cubin as built
 from maxdnn.checker import check_cubin
 from maxdnn.errors import ShapeError
@@ -30,7 +32,7 @@ from .native import ANOTHER, H200
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "20"))  # every kernel once
 GUARD = np.float32(-7.25)
 SEEN_TO_RUN = {"ldg_uniform__Ra32", "uiadd3__URURUR_URURUR"}  # on an H200, in no compiled code here
-SOURCES = ("hopper/product_128x128", "hopper/product_64x64", "hopper/product_32x64")
+SOURCES = ("sm90/product_128x128", "sm90/product_64x64", "sm90/product_32x64")
 
 
 def _random(seed: int):
@@ -56,17 +58,17 @@ def test_random_products_are_right_and_write_nothing_else(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(PROBLEMS // 4))
-def test_tails_of_tiles_in_parts_are_right_and_write_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "_SMS", 1)  # so that few tiles make a wave
+def test_tails_of_tiles_in_parts_are_right_and_write_nothing_else(seed: int) -> None:
+    chip = replace(H200, sms=1)  # so that few tiles make a wave
     rng = np.random.default_rng(seed)
-    layout = family.LAYOUTS[seed % 4]
+    layout = LAYOUTS[seed % 4]
     ta, tb = (letter == "t" for letter in layout)
     m, n, k = int(rng.integers(257, 380)), int(rng.integers(25, 32)) * 4 - seed // 2 % 2, int(rng.integers(20, 90))
     a = rng.uniform(-1, 1, (k, m) if ta else (m, k)).astype(np.float32)
     b = rng.uniform(-1, 1, (n, k) if tb else (k, n)).astype(np.float32)
     problem = product(a.shape, b.shape, transpose_a=ta, transpose_b=tb, reads_out=bool(seed % 3 == 1))
-    (name,) = (x for x in family.candidates(problem) if "_tail" in x)
-    plan = choose(problem, preset(), name)
+    (name,) = (x for x in family.candidates(problem, chip) if "_tail" in x)
+    plan = choose(problem, chip, name)
     assert "the sums of the last 1 rows of tiles, which do not fill the chip, are split" in plan.explain()
     _is_right(plan, a, b, rng)
 

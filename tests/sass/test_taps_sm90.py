@@ -20,7 +20,7 @@ from maxdnn.runtime.devices import find
 from .native import H200, check_code, check_taken_there_alone, run
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
-SOURCE = "hopper/taps"
+SOURCE = "sm90/taps"
 
 
 def random_layer(rng: np.random.Generator, groups: bool) -> ConvShape:
@@ -43,7 +43,7 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
         ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
         problem = kind(shape, layout=rng.choice(["CHWN", "CHWN", "NCHW"]), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=unaligned, **ending)
-        if interior_sm90.refuses(problem) is None:
+        if interior_sm90.unsupported_reason(problem) is None:
             return problem
 
 
@@ -55,8 +55,8 @@ def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
     while spec.elements != bool(problem.shape.C // problem.shape.groups % 8 if problem.kind == "forward"
                                 else problem.shape.K // problem.shape.groups % 8):
         problem = served(rng, not spec.elements, ("out",) * (seed % 2))
-    tails = [name for name in interior_sm90.candidates(problem) if name.startswith(f"{spec.name}_split")]
-    plan = choose(problem, preset(), tails[0] if tails and seed % 3 else spec.name)
+    tails = [name for name in interior_sm90.candidates(problem, H200) if name.startswith(f"{spec.name}_split")]
+    plan = choose(problem, H200, tails[0] if tails and seed % 3 else spec.name)
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host(), gap=32 - seed % 2)
     terms = max(1, problem.shape.C * problem.shape.R * problem.shape.S)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.algorithms.winograd.plan import KERNELS, OF_GRADIENTS
+from maxdnn.algorithms.winograd.maxwell import KERNELS, OF_GRADIENTS
 from maxdnn.algorithms.winograd.toomcook import TABLE, matrices
 from maxdnn.build.cubins import asset
 from maxdnn.cli import main
@@ -79,7 +79,7 @@ def test_the_arithmetic_is_that_of_the_matrices_with_common_parts_once(spec, tra
 
 def budgets(step):
     """Issue slots of a block as the comments of the transforms' sources have them, by row and (outputs, taps)."""
-    text = (asset("sass") / f"winograd_{step}.inc").read_text()
+    text = (asset("sass") / f"maxwell/winograd_{step}.inc").read_text()
     rows = re.findall(r"^#   (\w+) +(F\(.*)$", text.partition("# Budget")[2], re.M)
     return {name: {(int(m), int(r)): int(slots) for m, r, slots in re.findall(r"F\((\d)x\d, (\d)x\d\) (\d+)", row)}
             for name, row in rows}

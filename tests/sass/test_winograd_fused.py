@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from maxdnn import ConvShape
-from maxdnn.algorithms.winograd.fused import GROUP, HALVES, KERNELS
+from maxdnn.algorithms.winograd.fused import FUSED as KERNELS
+from maxdnn.algorithms.winograd.fused import GROUP, HALVES
 from maxdnn.build.cubins import asset
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import plan
@@ -40,7 +41,7 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     """The mean of both kinds, and what the comment budgets."""
     fewer, more = ([issue_slots(path(built(spec), trace)) for trace in traces[groups]] for groups in (4, 5))
     loop = [b - a for a, b in zip(fewer, more, strict=True)]
-    text = (asset("sass") / "winograd_fused.inc").read_text()
+    text = (asset("sass") / "maxwell/winograd_fused.inc").read_text()
     figures = [int(x) for x in re.search(r"warp: (\d+) an .* (\d+) if it loads filters, in the mean (\d+) of 256 FFMA\n"
                                          r"# .* (\d+) in C,H,W,N, (\d+) in N,C,H,W", text).groups()]
     assert loop == [figures[0]] * 4 + [figures[1]] * 4
@@ -61,7 +62,7 @@ def test_a_simulation_agrees_with_the_budget(spec):
 
 def test_halves_take_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     """And that the comment budgets."""
-    text = (asset("sass") / "winograd_fused_halves.inc").read_text()
+    text = (asset("sass") / "maxwell/winograd_fused_halves.inc").read_text()
     between, more = (int(x) for x in re.search(r"warp: (\d+) between the halves, (\d+) more", text).groups())
     loop, again = sorted(loops(built(spec)), key=len)
     assert issue_slots(again[len(loop):]) == between

@@ -170,6 +170,16 @@ def test_the_ledger_says_what_the_model_predicts_of_every_probe_of_reuse_and_con
     assert probes.Clock("bank_conflict").run(stand).data["simulated"] > 3 * 4 * 32, "no operand is served by the cache"
 
 
+def test_the_ledger_says_what_the_probe_of_branches_would_show(monkeypatch):
+    ledger = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
+    (told,) = re.findall(r"^\| `branch_3_warps` \| (\d+) \| (\d+) \|", ledger, re.M)
+    stand, probe = Stand(VirtualGpu()), probes.Clock("branch_3_warps")
+    assert probe.run(stand).data["simulated"] == int(told[0])
+    other = times.machine_of(stand).replace(turn_stall=16)
+    monkeypatch.setattr(times, "machine_of", lambda _: other)
+    assert probe.run(stand).data["simulated"] == int(told[1])
+
+
 def test_a_translation_is_not_asked_for_clocks():
     device = card()
     device.native = False

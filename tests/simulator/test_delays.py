@@ -124,4 +124,4 @@ def test_mutants_go_wrong_only_where_the_checker_reports():
 
 
 def test_the_kernel_read_from_its_cubin_is_the_one_traced():
-    assert read(cubin("conv_fprop_64x64", "sm_52")).kernel().code == conv_block()[1].code
+    assert read(cubin("maxwell/conv_fprop_64x64", "sm_52")).kernel().code == conv_block()[1].code

@@ -117,6 +117,30 @@ def test_stall_counts_stand_still_while_operand_fetch_is_full(reads, still, stal
     assert turn == pytest.approx(max(stall + still, 4 * max(map(int, reads))), rel=0.01)
 
 
+# The last instruction of a loop. Who goes on is measured for FFMA and assumed for the others (ledger, "A short grid").
+LAST = {"FFMA": {"d": 10, "a": 4, "b": 9, "c": 11}, "BRA": {}, "BAR.ARV": {"form": "II", "bar": 1, "cnt": 1024}}
+
+
+@pytest.mark.parametrize("hint", "-Y")
+@pytest.mark.parametrize("last", LAST)
+def test_from_a_stall_of_3_on_the_next_warp_in_turn_goes_on_whatever_the_instruction(last, hint):
+    """Three warps of a scheduler, 60 trips of 8 FFMA and one more instruction. In turn they end within a trip of one
+    another. If the oldest goes on, two share the scheduler, and the third is alone with its stalls in the end."""
+    def ends(stall, **changes):
+        body = [ins("FFMA", d=2 + n % 2, a=4, b=9, c=2 + n % 2) for n in range(8)]
+        code, runs = loop([*body, ins(last, f"--:-:-:{hint}:{stall}", **LAST[last])], 60)
+        result = time(code, runs, warps=12, trace=(0, 3000), changes=changes)
+        exits = sorted(e[0] for e in result.events.tolist() if e[1] == 0 and e[3] == len(code) - 1)
+        return exits, exits[-1] - exits[0]
+    for stall in (3, 5):
+        exits, spread = ends(stall)
+        assert spread < 9
+        oldest, spread = ends(stall, turn_stall=16)
+        assert spread == pytest.approx(60 * (8 + stall), rel=0.02)
+        assert oldest[-1] - exits[-1] == pytest.approx(60 * (stall - 1), abs=5)  # the last warp's stalls, alone
+    assert ends(2) == ends(2, turn_stall=16)
+
+
 # (instruction that reads R8, its address rows)
 LATE = {"LDS": (ins("LDS", "--:-:1:-:1", d=2, addr=8), [lanes([0] * 32)]),
         "MUFU": (ins("MUFU", "--:-:1:-:1", d=2, a=8), [])}

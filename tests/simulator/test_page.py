@@ -393,14 +393,15 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(
 def test_the_source_of_another_kernel_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch,
                                                                  capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("maxdnn.simulator.timing.call", None)
-    assert cli.main(["simulate", "64,16,6,6,64,3,3", "--source", "sass/pad.sass"]) == 1
-    assert "the source must be that of the kernel (sass/pad.sass has" in capsys.readouterr().err
+    assert cli.main(["simulate", "64,16,6,6,64,3,3", "--source", "sass/maxwell/pad.sass"]) == 1
+    assert "the source must be that of the kernel (sass/maxwell/pad.sass has" in capsys.readouterr().err
 
 
 def test_a_source_of_several_kernels_is_told_apart() -> None:
     """Each instruction's place and the kernel's own text say the same mnemonic."""
-    found = _sources.of_cubin(Path("sass/product_64x64.sass"), cubin("product_64x64", "sm_52"), "sproduct_64x64_nn")
-    kernels = read(cubin("product_64x64", "sm_52")).kernels
+    found = _sources.of_cubin(Path("sass/maxwell/product_64x64.sass"), cubin("maxwell/product_64x64", "sm_52"),
+                               "sproduct_64x64_nn")
+    kernels = read(cubin("maxwell/product_64x64", "sm_52")).kernels
     assert set(found) == set(kernels) and len(kernels) == 4
     for name, source in found.items():
         for (_, text), inst in zip(source.lines, kernels[name].instructions, strict=False):

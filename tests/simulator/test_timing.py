@@ -204,14 +204,14 @@ def test_a_compiled_copy_kernel_saturates_dram() -> None:
 
 def test_simulate_prints_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", "64,16,6,6,64,3,3", "--kernel", CONV_64X64.name,
-                     "--source", "sass/conv_fprop_64x64.sass"]) == 0
+                     "--source", "sass/maxwell/conv_fprop_64x64.sass"]) == 0
     out = capsys.readouterr().out
     assert "computational efficiency" in out and "loadM00" in out
 
 
 def test_source_lines_add_up_to_the_slots(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", "64,16,6,6,64,3,3", "--kernel", CONV_64X64.name,
-                     "--source", "sass/conv_fprop_64x64.sass", "--json"]) == 0
+                     "--source", "sass/maxwell/conv_fprop_64x64.sass", "--json"]) == 0
     launch, = json.loads(capsys.readouterr().out)["launches"]
     total = 4 * launch["clocks"] * launch["simulated_sms"] / 100
     lines, slots = launch["source_lines"], launch["slots_percent"]
@@ -227,7 +227,7 @@ def test_source_lines_add_up_to_the_slots(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_source_of_another_kernel_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["simulate", "64,16,6,6,64,3,3", "--source", "sass/pad.sass"]) == 1
+    assert cli.main(["simulate", "64,16,6,6,64,3,3", "--source", "sass/maxwell/pad.sass"]) == 1
     assert "the source must be that of the kernel" in capsys.readouterr().err
 
 

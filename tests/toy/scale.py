@@ -1,4 +1,4 @@
-"""y = factor x. What a family needs: a kernel, the problems it serves, its plans, its contract."""
+"""y = factor x. What a family needs: a kernel, the problems it serves, its plans, its reference."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from maxdnn.algorithms.spec import Family, seen
 from maxdnn.build.interface import KernelSpec
-from maxdnn.planning.cost import Work
+from maxdnn.planning.cost import Cost, Work
 from maxdnn.planning.plan import Launch, make
 from maxdnn.problem.problem import Operand, Problem
 
@@ -20,14 +20,15 @@ def problem(count):
 
 def _plan(asked):
     count = asked.shape
-    work = Work(-(-count // 128), 4 * 13, 1000, 8 * count)
+    work = Work(-(-count // 128), 8 * count, Cost(4 * 13, 1000))
     values = {"y": "y", "x": "x", "factor": "factor", "count": count}
-    launch = Launch(SCALE, (work.blocks, 1, 1), values, work, "one element a thread", ("y",))
+    launch = Launch(SCALE, (work.ctas, 1, 1), values, work, "one element a thread", ("y",))
     return make(asked, "scale", SCALE, [launch], {})
 
 
-def contract(launch, memory, scalars):
+def reference(launch, memory, scalars):
     memory["y"][:] = np.float32(scalars["factor"]) * seen(memory, launch.values["x"])
 
 
-FAMILY = Family("scale", (SCALE,), contract, ("scale",), candidates=lambda asked: {SCALE.name: lambda: _plan(asked)})
+FAMILY = Family("scale", (SCALE,), reference, ("scale",),
+                candidates=lambda asked, chip: {SCALE.name: lambda: _plan(asked)})

@@ -1,28 +1,22 @@
 """What the forward kernels compute, and how a layer and the gradient with respect to its images come down to it: the
-latter is a correlation of the gradients with turned filters, or, with strides, one for every stride-th row and column.
+latter is a correlation of the gradients with rotated filters, or, with strides, one for every stride-th row and column.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...errors import ShapeError
-from ...planning.cost import Work
-from ...planning.plan import FLOAT_BYTES, Launch, Value
+from ...planning.plan import FLOAT_BYTES
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, Steps
-from ..memory_ops.plan import MAX_GRID_YZ, TURN, TURN_TILE
-from ..spec import refuses_strided
+from ..spec import strided_reason
+from .layout import Layout, maps
+from .limits import CONSTANT_BYTES
 
 EIGHT = 8
 """Channels of a tap that an iteration over classes of pixels consumes."""
 
-CLASSES_BYTES = 65536
-"""What constant memory holds of classes and their taps."""
-
 CLASS_WORDS, TAP_BYTES = 14, 24
-_MOST = 32768  # the kernel's divisions by a multiplication are exact up to here
-_TURN_SLOTS = 130  # issue slots of a warp, counted in the source
 
 
 @dataclass(frozen=True)
@@ -74,6 +68,19 @@ class Correlation(Steps):
         """Its first pixel in the whole output."""
         return self.first[0] * self.whole[1] + self.first[1]
 
+    @property
+    def outputs(self) -> int:
+        """Pixels of an image of the whole output."""
+        return self.whole[0] * self.whole[1]
+
+    def images(self, layout: str) -> Layout:
+        """The maps without gaps."""
+        return maps(layout, self.N, self.C, self.H, self.W)
+
+    def results(self, layout: str) -> Layout:
+        """The whole output, whose filters are axis C."""
+        return maps(layout, self.N, self.K, *self.whole)
+
     def __str__(self) -> str:
         return f"N{self.N} C{self.C} {self.H}x{self.W} -> K{self.K} {self.P}x{self.Q}, filter {self.R}x{self.S}"
 
@@ -105,7 +112,7 @@ def correlations(problem: Problem) -> tuple[Correlation, ...]:
 
 @dataclass(frozen=True)
 class _Class:
-    """The rows (or columns) of the maps from `first` on that the same taps of the filters reach, turned."""
+    """The rows (or columns) of the maps from `first` on that the same taps of the filters reach, rotated."""
 
     first: int
     count: int
@@ -184,16 +191,16 @@ def pixel_classes(problem: Problem) -> tuple[PixelClass, ...]:
     return tuple(sorted(found, key=lambda x: (-x.taps, -x.pixels)))
 
 
-def refuses_classes(problem: Problem) -> str | None:
+def phases_reason(problem: Problem) -> str | None:
     """What of a problem no launch over classes of pixels serves (classes.py)."""
     s = correlations(problem)[0]
     if s.C // s.groups % EIGHT:
         return f"groups of {s.C // s.groups} filters, no multiple of {EIGHT}"
-    refused = refuses_strided(problem)
+    refused = strided_reason(problem)
     if refused is None and not any(x.taps for x in pixel_classes(problem)):
         return "images that no tap reaches"
-    if refused is None and class_bytes(pixel_classes(problem)) > CLASSES_BYTES:
-        return f"pixels of more classes than fit {CLASSES_BYTES} bytes"
+    if refused is None and class_bytes(pixel_classes(problem)) > CONSTANT_BYTES:
+        return f"pixels of more classes than fit {CONSTANT_BYTES} bytes"
     return refused
 
 
@@ -204,37 +211,3 @@ def class_bytes(classes: tuple[PixelClass, ...]) -> int:
 def tap_lists_at(classes: int) -> int:
     """Where the lists of taps begin: behind the classes and a last word."""
     return -(-FLOAT_BYTES * (CLASS_WORDS * classes + 1) // 8) * 8
-
-
-def as_they_lie(problem: Problem) -> bool:
-    """Whether filters of one tap need no turning: those of N,C,H,W are K,C."""
-    s: ConvShape = problem.shape
-    return problem.layout == "NCHW" and s.R == s.S == s.groups == 1
-
-
-def turned(problem: Problem, s: Correlation, rows: int, columns: int, region: Callable[[str, int], str]) -> Launch:
-    """Writes the filters of a problem of kind "data" for one of its correlations: `rows` rows (c, r, s), zero from the
-    last on, of groups x columns floats, zero where a group has no such channel. Fills region `turned` of `region`."""
-    layer: ConvShape = problem.shape
-    c, k, row = layer.C // layer.groups, layer.K // layer.groups, s.groups * columns
-    (tap_h, step_h), (tap_w, step_w) = s.taps
-    if problem.layout == "CHWN":
-        src_s, src_r, src_c, src_k = layer.K, layer.S * layer.K, layer.R * layer.S * layer.K, 1
-    else:
-        src_s, src_r, src_c, src_k = 1, layer.S, layer.R * layer.S, c * layer.R * layer.S
-    taps, tiles = s.R * s.S, columns // TURN_TILE
-    filters = -(-rows // taps)
-    for what, count, limit in (("filter taps R x S", taps, _MOST), ("filters / 32", filters // TURN_TILE, MAX_GRID_YZ),
-                               ("channels of all groups / 32", row // TURN_TILE, _MOST)):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} (got {count} for {layer})")
-    name = region(f"turned_{s.first[0]}_{s.first[1]}" if s.every != (1, 1) else "turned", rows * row)
-    grid = taps, -(-filters // TURN_TILE), row // TURN_TILE
-    values: dict[str, Value] = {"dst": name, "src": "filters", "rows": rows, "row": row, "group_tiles": tiles,
-              "group_magic": -(-2**31 // tiles), "taps": taps, "taps_w": s.S, "taps_magic": -(-2**31 // s.S), "c": c,
-              "k": k, "src_start": tap_h * src_r + tap_w * src_s, "src_r": step_h * src_r % 2**32,
-              "src_s": step_w * src_s % 2**32, "src_c": src_c, "src_k": src_k, "src_group": k * src_k,
-              "across": int(src_k < src_c)}
-    blocks = grid[0] * grid[1] * grid[2]
-    work = Work(blocks, 8 * _TURN_SLOTS, 1500, 4 * rows * row + 4 * c * k * taps * s.groups)
-    return Launch(TURN, grid, values, work, "filters are turned: their channels become rows", (name,))

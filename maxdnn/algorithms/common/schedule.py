@@ -1,20 +1,60 @@
-"""The estimate of launches whose blocks differ in length."""
+"""How tiles are spread over the SMs of a chip: whole sums, split-K, or a tail wave whose sums alone are split."""
 
-import heapq
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...planning.cost import SCHEDULERS, Chip, Work
+from ...build.interface import KernelSpec
+
+# In how many parts sums are split, of which the estimate takes one.
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+LONG_SPLITS = (*SPLITS, 96, 128, 192, 256, 384, 512)
+FINE_SPLITS = (*range(1, 17), *range(18, 32, 2), *range(32, 65, 4))
+PHASE_SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+
+LONGEST = 32768
+"""Terms that are added one after the other, if splits allow."""
+
+_MOST_PARTS = 16  # of the sums of a tail wave
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks(Work):
-    """Blocks that differ in length: `lengths`, slots of each in the order they start. `slots` is their mean."""
+def split_name(spec: KernelSpec, splits: int) -> str:
+    """What the candidate is called that splits the reduction of a kernel's tiles."""
+    return spec.name if splits == 1 else f"{spec.name}_split{splits}"
 
-    lengths: tuple[float, ...] = ()
 
-    def clocks(self, chip: Chip) -> float:
-        """Each block begins where one ends, and has its share of an SM's schedulers."""
-        free = [0.0] * (chip.sms * self.resident)
-        for length in self.lengths:
-            heapq.heapreplace(free, free[0] + length * self.resident / SCHEDULERS)
-        return self.alone + max(max(free), self.nbytes / chip.dram_bytes_per_clock)
+def divides(iterations: int, parts: int) -> bool:
+    """Whether equal runs of iterations, but for the last one, leave no part without any."""
+    return -(-iterations // parts) * (parts - 1) < iterations
+
+
+def splits_of(iterations: int, choices: Iterable[int] = SPLITS) -> Iterator[int]:
+    """The splits of so many iterations."""
+    return (n for n in choices if divides(iterations, n))
+
+
+def long_splits(iterations: int, terms: int, choices: Iterable[int] = SPLITS) -> Iterator[int]:
+    """Likewise, where an iteration adds so many terms, without those whose sums are longer than LONGEST."""
+    choices = tuple(choices)
+    for n in splits_of(iterations, choices):
+        if terms * -(-iterations // n) <= LONGEST or not any(n < x <= iterations for x in choices):
+            yield n
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last `items` (images, pixels, rows of tiles), whose sums are computed in `parts`, since their tiles do not
+    fill the last wave."""
+
+    items: int = 0
+    parts: int = 1
+
+
+def tail_parts(ctas: int, slots: int, choices: Iterable[int]) -> int:
+    """In how many parts the sums of so many CTAs fill waves best, on a chip that holds `slots`."""
+    return min((n for n in choices if n <= _MOST_PARTS), key=lambda n: -(-ctas * n // slots) / n + n / 100)
+
+
+def why_tail(what: str, tail: Tail) -> str:
+    """For notes of plans."""
+    return (f"the sums of the last {tail.items} {what}, which do not fill the chip, are split {tail.parts} ways; the "
+            "parts are added in a fixed order")

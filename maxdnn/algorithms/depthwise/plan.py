@@ -3,78 +3,32 @@ limit. A thread computes some outputs of one filter and has every row of the map
 groups, images and filters are one launch, in either layout, where the arrays lie."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
-from ...build.interface import KernelSpec
-from ...errors import ShapeError
-from ...planning.cost import Work
-from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
+from ...planning.cost import Chip, Cost, Work
+from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape
+from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..implicit_gemm.maxwell import magic
-from ..spec import Candidates, Family, Memory, finish, fused, refuses_strided, seen
+from ..common.epilogue import epilogue
+from ..common.fastdiv import divisor
+from ..common.limits import within
+from ..common.workspace import Draft, part
+from ..spec import Candidates, Family, strided_reason
+from .maxwell import IMAGES_FIRST, KERNELS, THREADS, GroupKernel
+from .reference import reference
 
 MOST_CHANNELS = 8
 """Of a group: with more of them a tile of a product does less."""
 
-THREADS = 128
 MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits and a sign
-_IMAGES_FIRST = 4  # flag of the kernels, beside those of the last step
-TRANSLATED = 1.7  # instructions of a translation for sm_90 (ptxas 12.9) for an issue slot: 1.5 to 1.8
-_LATENCY = 2500  # clocks of a block alone that are no issue slot: divisions, filter, rows, stores
-
-
-@dataclass(frozen=True)
-class GroupKernel(KernelSpec):
-    """`filter`: rows and columns of the filters it is for, None for any. `stride`: map elements from one output to the
-    next, in steps of the filter's own taps; 0 for any. `tile`: rows, columns and images of O that a thread computes.
-    `adjacent`: taps of a row, and columns of O, are neighbours in memory. `slots`: issue slots of a warp for a tap, a
-    row and a channel of a filter, and for all the rest."""
-
-    filter: tuple[int, int] | None
-    stride: int
-    tile: tuple[int, int, int]
-    adjacent: bool
-    slots: tuple[int, int, int, int]
-
-    def serves(self, x: Correlation, chwn: bool) -> bool:
-        if self.filter is None:
-            return True
-        if self.tile[2] > x.N:
-            return False
-        steps = x.dil_w * (x.N if chwn else 1), x.every[1] * (x.N if chwn else 1)
-        return (self.filter == (x.R, x.S) and x.stride == (self.stride * x.dil_h, self.stride * x.dil_w)
-                and (steps == (1, 1) or not self.adjacent))
-
-
-_DOC = """Convolution in groups of few channels. Grid: x = ceil(count / 128)."""
-
-KERNELS = (
-    GroupKernel("sdepthwise_3x3_s1", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 2, 1), False, (0, 0, 359, 235)),
-    GroupKernel("sdepthwise_3x3_s1_row", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 1, 1), True, (0, 0, 205, 174)),
-    GroupKernel("sdepthwise_3x3_s1_row2", "depthwise_3x3.sass", _DOC, (3, 3), 1, (7, 1, 2), True, (0, 0, 340, 229)),
-    GroupKernel("sdepthwise_3x3_s2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 2, 1), False, (0, 0, 542, 238)),
-    GroupKernel("sdepthwise_3x3_s2_row", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 1, 1), True, (0, 0, 281, 174)),
-    GroupKernel("sdepthwise_3x3_s2_row2", "depthwise_3x3.sass", _DOC, (3, 3), 2, (7, 1, 2), True, (0, 0, 442, 229)),
-    GroupKernel("sdepthwise_5x5_s1", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 2, 1), False, (0, 0, 773, 241)),
-    GroupKernel("sdepthwise_5x5_s1_row", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 1, 1), True, (0, 0, 437, 180)),
-    GroupKernel("sdepthwise_5x5_s1_row2", "depthwise_5x5.sass", _DOC, (5, 5), 1, (7, 1, 2), True, (0, 0, 718, 235)),
-    GroupKernel("sdepthwise_5x5_s2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 2, 1), False, (0, 0, 663, 202)),
-    GroupKernel("sdepthwise_5x5_s2_row", "depthwise_5x5.sass", _DOC, (5, 5), 2, (7, 1, 1), True, (0, 0, 527, 180)),
-    GroupKernel("sdepthwise_5x5_s2_row2", "depthwise_5x5.sass", _DOC, (5, 5), 2, (4, 1, 2), True, (0, 0, 565, 193)),
-    GroupKernel("sdepthwise_7x7_s1", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 2, 1), False, (0, 0, 934, 205)),
-    GroupKernel("sdepthwise_7x7_s1_row", "depthwise_7x7.sass", _DOC, (7, 7), 1, (7, 1, 1), True, (0, 0, 765, 186)),
-    GroupKernel("sdepthwise_7x7_s1_row2", "depthwise_7x7.sass", _DOC, (7, 7), 1, (4, 1, 2), True, (0, 0, 869, 199)),
-    GroupKernel("sdepthwise_any", "depthwise_any.sass", _DOC, None, 0, (4, 1, 1), False, (38, 12, 8, 150)),
-)
+_TRANSLATED = 1.7  # instructions of a translation for sm_90 (ptxas 12.9) for an issue slot: 1.5 to 1.8
+_LATENCY = 2500  # clocks of a CTA alone that are no issue slot: divisions, filter, rows, stores; assumed
 
 
 def few(problem: Problem) -> str | None:
-    """For `refuses`: what families of groups of few channels leave to others."""
+    """For `unsupported_reason`: what families of groups of few channels leave to others."""
     s: ConvShape = problem.shape
     if s.groups == 1:
         return "a single group"
@@ -84,11 +38,11 @@ def few(problem: Problem) -> str | None:
     return None
 
 
-def refuses(problem: Problem) -> str | None:
-    return few(problem) or refuses_strided(problem)
+def unsupported_reason(problem: Problem) -> str | None:
+    return few(problem) or strided_reason(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     """The unrolled kernels that serve all of it, else the one with loops, which is slower everywhere."""
     found = [spec for spec in KERNELS
              if all(spec.serves(x, problem.layout == "CHWN") for x in correlations(problem))]
@@ -96,76 +50,68 @@ def candidates(problem: Problem) -> Candidates:
 
 
 def _plan(problem: Problem, spec: GroupKernel) -> Plan:
-    parts = correlations(problem)
-    shares = [x.P * x.Q * (x.patch + 1) for x in parts]
-    launches, done = [], 0
-    for i, x in enumerate(parts):
+    draft, phases, done = Draft(problem), correlations(problem), 0
+    shares = [x.P * x.Q * (x.patch + 1) for x in phases]
+    for i, x in enumerate(phases):
         flops = problem.shape.flops * sum(shares[:i + 1]) // sum(shares) - done
-        launches.append(_launch(problem, spec, x, flops))
+        draft.launches.append(_launch(problem, spec, x, flops))
         done += flops
-    return make(problem, "depthwise", spec, launches, {})
+    return draft.plan("depthwise", spec)
 
 
 def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> Launch:
-    chwn, c, (h, w) = problem.layout == "CHWN", x.C // x.groups, x.whole
-    # elements from one image, channel, row, column to the next
-    image, channel, row, column = strides(chwn, x.N, x.C, x.H, x.W)
-    o_image, o_k, o_row, o_column = strides(chwn, x.N, x.K, h, w)
+    chwn, c = problem.layout == "CHWN", x.C // x.groups
+    maps, out = x.images(problem.layout), x.results(problem.layout)
     rows, columns, images = (-(-size // tile) for size, tile in zip((x.P, x.Q, x.N), spec.tile, strict=True))
     sizes = (images, columns, rows, x.K) if chwn else (columns, rows, x.K, images)
     count = images * columns * rows * x.K
-    below = x.H + abs(x.pad_h) + x.str_h * (x.P + spec.tile[0]) + x.dil_h * x.R
-    for what, size, reason in ((f"{maps_of(problem)} C x H x W x N", x.C * x.H * x.W * x.N, "elements"),
-                               ("output K x P x Q x N", x.K * h * w * x.N, "elements"),
-                               ("filters K x C/groups x R x S", problem.shape.K * problem.shape.patch, "elements"),
-                               ("padded map", below * row, "elements"),
-                               ("padded columns W + 2 padding", x.W + abs(x.pad_w) + x.str_w * x.Q, "columns")):
-        if size > MAX_ELEMENTS - THREADS:
-            raise ShapeError(f"{what} must be at most {MAX_ELEMENTS - THREADS} {reason} "
-                             f"(got {size} for {problem.shape})")
-    blocks = -(-count // THREADS)
-    first = FLOAT_BYTES * x.start * o_column
+    _check_limits(problem, spec, x)
+    ctas = -(-count // THREADS)
     values: dict[str, Value] = {
-        **fused(problem, 0), "out": Part("out", first) if first else "out", "images": maps_of(problem),
-        "filters": "filters", "count": count, "group": x.K // x.groups, "channels": c if x.patch else 0,
-        "h": x.H, "w": x.W, "p": x.P, "q": x.Q, "start_h": -x.pad_h, "start_w": -x.pad_w, "stride_h": x.str_h,
-        "stride_w": x.str_w, "dilation_h": x.dil_h, "dilation_w": x.dil_w,
-        "map_start": -(x.pad_h * row + x.pad_w * column), "map_image": image, "n": x.N,
-        "second": images, "map_second": images * image, "out_second": images * o_image, "map_group": c * channel,
-        "map_channel": channel, "map_row": x.str_h * row, "map_column": x.str_w * column,
-        "tap_row": x.dil_h * row, "tap_column": x.dil_w * column, **_filter_steps(problem, x), "out_image": o_image,
-        "out_k": o_k, "out_row": x.steps[0] * o_row, "out_column": x.steps[1] * o_column}
-    values["flags"] += _IMAGES_FIRST * chwn  # type: ignore[operator]
+        **epilogue(problem).values(IMAGES_FIRST * chwn), "out": part("out", x.start * out["W"]),
+        "images": maps_of(problem), "filters": "filters", "count": count, "channels": c if x.patch else 0,
+        "p": x.P, "q": x.Q, "n": x.N, **map_values(x, maps), "second": images, "map_second": images * maps["N"],
+        "out_second": images * out["N"], **_filter_steps(problem, x), "out_image": out["N"], "out_k": out["C"],
+        "out_row": x.steps[0] * out["H"], "out_column": x.steps[1] * out["W"]}
     if spec.filter is None:
         values |= {"r": x.R, "s": x.S}
     for name, size in (*((f"d{i}", sizes[i]) for i in range(3)), ("group", x.K // x.groups)):
-        factor, shift = magic(size, THREADS * blocks)
-        values |= {name: size, f"{name}_magic": factor, f"{name}_shift": shift}
-    values = {name: value % 2**32 if isinstance(value, int) else value for name, value in values.items()}
+        values |= divisor(name, size, THREADS * ctas)
     doing = "{} x {} outputs of {} images a thread, all groups at once".format(*spec.tile)
     if x.every != (1, 1):
         doing += ", of every {}th row and {}th column".format(*x.every)
-    return Launch(spec, (blocks, 1, 1), values, _work(problem, spec, x, blocks), doing, ("out",), flops=flops)
+    return Launch(spec, (ctas, 1, 1), unsigned(values), _work(problem, spec, x, ctas), doing, ("out",), flops=flops)
 
 
-def strides(chwn: bool, n: int, c: int, h: int, w: int) -> tuple[int, int, int, int]:
-    """Elements from one image, channel, row and column of an array to the next."""
-    return (1, h * w * n, w * n, n) if chwn else (c * h * w, h * w, w, 1)
+def unsigned(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Numbers as a kernel's parameters have them."""
+    return {name: value % 2**32 if isinstance(value, int) else value for name, value in values.items()}
 
 
-def filter_strides(problem: Problem) -> tuple[int, int, int, int]:
-    """Elements from one filter, channel, row and column of a layer's filters to the next."""
-    s: ConvShape = problem.shape
-    if problem.layout == "CHWN":
-        return 1, s.R * s.S * s.K, s.S * s.K, s.K
-    return s.patch, s.R * s.S, s.S, 1
+def map_values(x: Correlation | ConvShape, maps: layout.Layout) -> dict[str, Value]:
+    """The parameters of a walk over maps."""
+    return {"h": x.H, "w": x.W, "start_h": -x.pad_h, "start_w": -x.pad_w, "stride_h": x.str_h, "stride_w": x.str_w,
+            "dilation_h": x.dil_h, "dilation_w": x.dil_w, "map_start": -(x.pad_h * maps["H"] + x.pad_w * maps["W"]),
+            "map_image": maps["N"], "map_group": x.C // x.groups * maps["C"], "map_channel": maps["C"],
+            "map_row": x.str_h * maps["H"], "map_column": x.str_w * maps["W"], "tap_row": x.dil_h * maps["H"],
+            "tap_column": x.dil_w * maps["W"]}
+
+
+def _check_limits(problem: Problem, spec: GroupKernel, x: Correlation) -> None:
+    below, most = x.H + abs(x.pad_h) + x.str_h * (x.P + spec.tile[0]) + x.dil_h * x.R, MAX_ELEMENTS - THREADS
+    within(problem.shape, (
+        (f"{maps_of(problem)} C x H x W x N", x.C * x.H * x.W * x.N, most, "elements"),
+        ("output K x P x Q x N", x.K * x.outputs * x.N, most, "elements"),
+        ("filters K x C/groups x R x S", problem.shape.K * problem.shape.patch, most, "elements"),
+        ("padded map", below * x.images(problem.layout)["H"], most, "elements"),
+        ("padded columns W + 2 padding", x.W + abs(x.pad_w) + x.str_w * x.Q, most, "columns")))
 
 
 def _filter_steps(problem: Problem, x: Correlation) -> dict[str, Value]:
     """Where the filters of a correlation lie in those of the layer."""
     s: ConvShape = problem.shape
     c, k = s.C // s.groups, s.K // s.groups
-    of_k, of_c, of_r, of_s = filter_strides(problem)
+    of_k, of_c, of_r, of_s = layout.filters(problem).steps("KCRS")
     (tap_h, step_h), (tap_w, step_w) = x.taps
     steps: dict[str, Value] = {"filter_start": tap_h * of_r + tap_w * of_s, "filter_row": step_h * of_r,
                                "filter_tap": step_w * of_s}
@@ -180,44 +126,13 @@ def _work(problem: Problem, spec: GroupKernel, x: Correlation, blocks: int) -> W
     slots = ((tap * x.S + row) * x.R + channel) * c + rest
     once = x.C * x.H * x.W * x.N + x.K * x.patch + x.K * x.P * x.Q * x.N * (1 + problem.reads_out)
     warps = THREADS // 32
-    return Work(blocks, warps * slots, slots + _LATENCY, FLOAT_BYTES * once, warps * TRANSLATED * slots)
+    return Work(blocks, FLOAT_BYTES * once, *costs(warps * slots, slots + _LATENCY))
 
 
-def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
-    """What the kernels of this family promise."""
-    assert isinstance(launch.spec, GroupKernel)
-    v, (rows, columns, images) = launch.numbers, launch.spec.tile
-    assert launch.grid == (-(-v["count"] // THREADS), 1, 1)
-    j = np.arange(v["count"])
-    quotients = [j // v["d0"], j // v["d0"] // v["d1"], j // v["d0"] // v["d1"] // v["d2"]]
-    i = j % v["d0"], quotients[0] % v["d1"], quotients[1] % v["d2"], quotients[2]
-    for at, (name, value) in enumerate((("d0", j), ("d1", quotients[0]), ("d2", quotients[1]))):
-        assert ((value + 1) * v[f"{name}_magic"] >> 32 + v[f"{name}_shift"] == quotients[at]).all()
-    n, q, p, k = i if v["flags"] & _IMAGES_FIRST else (i[3], i[0], i[1], i[2])
-    n, k, p, q = (x.ravel() for x in np.broadcast_arrays(
-        n[:, None, None, None] + v["second"] * np.arange(images)[:, None, None], k[:, None, None, None],
-        rows * p[:, None, None, None] + np.arange(rows)[:, None],
-        columns * q[:, None, None, None] + np.arange(columns)))
-    n, k, p, q = (x[(n < v["n"]) & (p < v["p"]) & (q < v["q"])] for x in (n, k, p, q))
-    group = k // v["group"]
-    assert ((k + 1) * v["group_magic"] >> 32 + v["group_shift"] == group).all()
-    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("map_start", "start_h", "start_w", "filter_group",
-                                                                 "filter_row", "filter_tap")}
-    maps, bank = seen(memory, launch.values["images"]), seen(memory, launch.values["filters"])
-    base = (signed["map_start"] + n * v["map_image"] + group * v["map_group"] + p * v["map_row"]
-            + q * v["map_column"])
-    sums = np.zeros(len(p))
-    r_size, s_size = launch.spec.filter or (v["r"], v["s"])
-    for c, r, s in np.ndindex(v["channels"], r_size, s_size):
-        h = p * v["stride_h"] + signed["start_h"] + r * v["dilation_h"]
-        w = q * v["stride_w"] + signed["start_w"] + s * v["dilation_w"]
-        inside = (h >= 0) & (h < v["h"]) & (w >= 0) & (w < v["w"])
-        at = base + c * v["map_channel"] + r * v["tap_row"] + s * v["tap_column"]
-        taps = bank[v["filter_start"] + k * v["filter_k"] + group * signed["filter_group"] + c * v["filter_channel"]
-                    + r * signed["filter_row"] + s * signed["filter_tap"]].astype(float)
-        sums[inside] += maps[at[inside]].astype(float) * taps[inside]
-    where = n * v["out_image"] + k * v["out_k"] + p * v["out_row"] + q * v["out_column"]
-    finish(launch, memory, scalars, where, sums, k)
+def costs(slots: float, critical_path: float) -> tuple[Cost, Cost]:
+    """Of machine code, and of its translation."""
+    code = Cost(slots, critical_path)
+    return code, code.translated(_TRANSLATED * slots)
 
 
-FAMILY = Family("depthwise", KERNELS, contract, ("forward", "data"), refuses, candidates)
+FAMILY = Family("depthwise", KERNELS, reference, ("forward", "data"), unsupported_reason, candidates)

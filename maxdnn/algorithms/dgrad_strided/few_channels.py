@@ -7,34 +7,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
-from ...build.interface import KernelSpec
-from ...errors import ShapeError
-from ...planning.cost import Work
+from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
-from ..common.correlation import Correlation, refuses_classes
+from ..common import layout
+from ..common.correlation import Correlation, phases_reason
+from ..common.epilogue import epilogue
+from ..common.fastdiv import MOST_SHORT, divisor, short_magic
+from ..common.limits import MAX_GRID_YZ, within
 from ..implicit_gemm import maxwell as implicit_gemm
-from ..implicit_gemm.maxwell import magic
-from ..memory_ops.plan import MAX_GRID_YZ
-from ..spec import Candidates, Family, Memory, fused, refuses_strided, seen
+from ..spec import Candidates, Family, strided_reason
 from . import maxwell as dgrad_strided
 from . import sm90 as dgrad_strided_sm90
+from .reference import BLOCKS, FILTERS, reference_blocks
 
 MOST = 128
 """Pixels of a block times channels."""
 
-_FILTERS = KernelSpec("sblock_filters", "blocks.sass", """Filters for blocks of pixels. Grid: x = filters * taps,
-y = tiles of 128 columns.""")
-_BLOCKS = KernelSpec("sblocks", "blocks.sass", """Puts the pixels of blocks where they belong. Grid: x = tiles of 128
-elements of a row, y = fours of rows, z = maps.""")
-_DIVISORS = 32768  # up to here the kernels' divisions by a multiplication are exact
 _THREADS = 128
+_WARPS = _THREADS // 32
+_FILTER_SLOTS, _BLOCK_SLOTS = 70, 180  # issue slots of a warp, counted in the source
+_LATENCY = 1500  # clocks of a CTA that waits for DRAM once, with divisions in front; assumed
 
 
-def refuses(problem: Problem) -> str | None:
+def unsupported_reason(problem: Problem) -> str | None:
     s: ConvShape = problem.shape
     if s.groups > 1:
         return f"{s.groups} groups"
@@ -42,20 +39,21 @@ def refuses(problem: Problem) -> str | None:
         return f"dilation {s.dil_h}x{s.dil_w}"
     if 2 * s.C > MOST:
         return f"{s.C} channels"
-    return refuses_strided(problem)
+    return strided_reason(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     """Blocks of as many pixels as the channels leave room for."""
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     for block in ((s.str_h * i, s.str_w * j) for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)):
         if 1 < block[0] * block[1] <= MOST // s.C:
             inner = _inner(problem, block, "data")
-            serving = {} if refuses_classes(inner) else dict(dgrad_strided.candidates(inner))
-            if not dgrad_strided_sm90.refuses(inner):
-                serving |= dgrad_strided_sm90.candidates(inner)
-            for name, make_inner in (serving or implicit_gemm.candidates(_inner(problem, block, "forward"))).items():
+            serving = {} if phases_reason(inner) else dict(dgrad_strided.candidates(inner, chip))
+            if not dgrad_strided_sm90.unsupported_reason(inner):
+                serving |= dgrad_strided_sm90.candidates(inner, chip)
+            serving = serving or dict(implicit_gemm.candidates(_inner(problem, block, "forward"), chip))
+            for name, make_inner in serving.items():
                 if "_split" not in name or (name.startswith("sm90_") and name.endswith("_split2")):
                     found[f"blocks_{block[0]}x{block[1]}_{name}"] = partial(_plan, problem, block, make_inner)
     return found
@@ -135,10 +133,7 @@ def _filters(problem: Problem, x: Correlation, block: tuple[int, int], row: int)
     """`row`: floats of a row of filters C,R,S,K', whose columns from K on stay what they are; 0 for K,C,R,S."""
     s: ConvShape = problem.shape
     taps, area, origin = x.R * x.S, block[0] * block[1], _origins(s, block)
-    if problem.layout == "CHWN":
-        source = {"src_c": s.R * s.S * s.K, "src_r": s.S * s.K, "src_s": s.K, "src_k": 1}
-    else:
-        source = {"src_c": s.R * s.S, "src_r": s.S, "src_s": 1, "src_k": s.C * s.R * s.S}
+    lies = layout.filters(problem)
     if row:
         target = {"dst_k": taps * row, "dst_tap": row, "dst_column": 1}
     else:
@@ -147,70 +142,39 @@ def _filters(problem: Problem, x: Correlation, block: tuple[int, int], row: int)
         "dst": "block_filters", "src": "filters", "columns": x.K,
         "start_h": (s.pad_h - origin[0] + x.pad_h * s.str_h) % 2**32,
         "start_w": (s.pad_w - origin[1] + x.pad_w * s.str_w) % 2**32, "stride_h": s.str_h, "stride_w": s.str_w,
-        "r": s.R, "s": s.S,
-        **source, **target}
-    for name, divisor in (("taps", taps), ("taps_w", x.S), ("block", area), ("block_w", block[1])):
-        values |= {name: divisor, f"{name}_magic": -(-2**31 // divisor)}
+        "r": s.R, "s": s.S, **{f"src_{axis.lower()}": lies[axis] for axis in "CRSK"}, **target}
+    for name, size in (("taps", taps), ("taps_w", x.S), ("block", area), ("block_w", block[1])):
+        values |= {name: size, f"{name}_magic": short_magic(size)}
     grid = s.K * taps, -(-x.K // _THREADS), 1
-    work = Work(grid[0] * grid[1], 4 * 70, 1500, FLOAT_BYTES * (s.K * taps * x.K + s.K * s.C * s.R * s.S))
-    return Launch(_FILTERS, grid, values, work, f"filters for blocks of {block[0]} x {block[1]} pixels are made",
+    work = Work(grid[0] * grid[1], FLOAT_BYTES * (s.K * taps * x.K + s.K * s.C * s.R * s.S),
+                Cost(_WARPS * _FILTER_SLOTS, _LATENCY))
+    return Launch(FILTERS, grid, values, work, f"filters for blocks of {block[0]} x {block[1]} pixels are made",
                   ("block_filters",))
 
 
 def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
     s: ConvShape = problem.shape
     images, maps = (s.N, s.C) if problem.layout == "CHWN" else (1, s.N * s.C)
-    ending, origin = fused(problem, 0), _origins(s, block)
-    factor, shift = magic(images, s.W * images + _THREADS)
+    origin = _origins(s, block)
     values: dict[str, Value] = {
-        "out": "out", "blocks": "blocks", "alpha": ending["alpha"], "beta": ending["beta"], "flags": ending["flags"],
-        "h": s.H, "inner": s.W * images, "images": images, "images_magic": factor, "images_shift": shift,
-        "block_h": block[0], "block_h_magic": -(-2**31 // block[0]), "block_w": block[1],
-        "block_w_magic": -(-2**31 // block[1]), "origin_h": origin[0], "origin_w": origin[1], "rows": x.P,
-        "columns": x.Q}
+        **epilogue(problem).without_bias(), **divisor("images", images, s.W * images + _THREADS), "out": "out",
+        "blocks": "blocks", "h": s.H, "inner": s.W * images, "block_h": block[0],
+        "block_h_magic": short_magic(block[0]), "block_w": block[1], "block_w_magic": short_magic(block[1]),
+        "origin_h": origin[0], "origin_w": origin[1], "rows": x.P, "columns": x.Q}
     grid = -(-s.W * images // _THREADS), -(-s.H // 4), maps
-    work = Work(grid[0] * grid[1] * maps, 4 * 180, 1500, FLOAT_BYTES * s.N * s.C * s.H * s.W * (2 + problem.reads_out))
-    return Launch(_BLOCKS, grid, values, work, "the pixels of blocks go where they belong", ("out",))
+    work = Work(grid[0] * grid[1] * maps, FLOAT_BYTES * s.N * s.C * s.H * s.W * (2 + problem.reads_out),
+                Cost(_WARPS * _BLOCK_SLOTS, _LATENCY))
+    return Launch(BLOCKS, grid, values, work, "the pixels of blocks go where they belong", ("out",))
 
 
-def _check_limits(s: ConvShape, x: Correlation, block: tuple[int, int], layout: str) -> None:
-    for what, count, limit in (("filters x taps of a window", s.K * x.R * x.S, _DIVISORS),
-                               ("rows and columns of images", max(s.H + s.str_h, s.W + s.str_w), _DIVISORS - 1),
-                               ("images x channels" if layout == "NCHW" else "channels",
-                                s.N * s.C if layout == "NCHW" else s.C, MAX_GRID_YZ),
-                               ("images C x H x W x N", s.C * s.H * s.W * s.N, 2**31 - 1)):
-        if count > limit:
-            raise ShapeError(f"{what} must be at most {limit} for blocks of pixels (got {count} for {s})")
+def _check_limits(s: ConvShape, x: Correlation, block: tuple[int, int], order: str) -> None:
+    images = s.N if order == "NCHW" else 1
+    within(s, (
+        ("filters x taps of a window", s.K * x.R * x.S, MOST_SHORT, "for blocks of pixels"),
+        ("rows and columns of images", max(s.H + s.str_h, s.W + s.str_w), MOST_SHORT - 1, "for blocks of pixels"),
+        ("images x channels" if order == "NCHW" else "channels", images * s.C, MAX_GRID_YZ, "for blocks of pixels"),
+        ("images C x H x W x N", s.C * s.H * s.W * s.N, 2**31 - 1, "for blocks of pixels"),
+    ))
 
 
-def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
-    """What the kernels of this family promise."""
-    v = launch.numbers
-    if launch.spec is _FILTERS:
-        lines, columns = np.arange(launch.grid[0])[:, None], np.arange(v["columns"])
-        k, tap, c, place = lines // v["taps"], lines % v["taps"], columns // v["block"], columns % v["block"]
-        start_h, start_w = (v[name] - (v[name] >> 31 << 32) for name in ("start_h", "start_w"))
-        row = place // v["block_w"] + start_h - tap // v["taps_w"] * v["stride_h"]
-        column = place % v["block_w"] + start_w - tap % v["taps_w"] * v["stride_w"]
-        exists = (row >= 0) & (row < v["r"]) & (column >= 0) & (column < v["s"])
-        at = k * v["src_k"] + c * v["src_c"] + row * v["src_r"] + column * v["src_s"]
-        to = k * v["dst_k"] + tap * v["dst_tap"] + columns * v["dst_column"]
-        seen(memory, launch.values["dst"])[to] = np.where(exists, seen(memory, launch.values["src"])[
-            np.where(exists, at, 0)], 0)
-        return
-    maps, h = launch.grid[2], v["h"]
-    blocks = seen(memory, launch.values["blocks"])[:maps * v["block_h"] * v["block_w"] * v["rows"] * v["columns"]
-                                                   * v["images"]].astype(float)
-    shape = maps, v["block_h"], v["block_w"], v["rows"], v["columns"], v["images"]
-    turned = blocks.reshape(shape).transpose(0, 3, 1, 4, 2, 5)
-    whole = turned.reshape(maps, v["rows"] * v["block_h"], -1, v["images"])
-    top, left = v["origin_h"], v["origin_w"]
-    wanted = whole[:, top:top + h, left:left + v["inner"] // v["images"]].ravel()
-    out = seen(memory, launch.values["out"])
-    result = scalars["alpha"] * wanted
-    if v["flags"] & 2:
-        result = result + scalars["beta"] * out[:len(wanted)]
-    out[:len(wanted)] = result
-
-
-FAMILY = Family("blocks", (_FILTERS, _BLOCKS), contract, ("data",), refuses, candidates)
+FAMILY = Family("blocks", (FILTERS, BLOCKS), reference_blocks, ("data",), unsupported_reason, candidates)

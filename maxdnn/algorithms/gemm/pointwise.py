@@ -7,17 +7,24 @@ from dataclasses import replace
 from functools import partial
 
 from ...errors import ShapeError
-from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Plan, make
+from ...planning.cost import Chip
+from ...planning.plan import MAX_TEXELS, Plan
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common.correlation import maps_of
-from ..memory_ops.plan import MAX_GRID_YZ, reduce
-from ..spec import Candidates, Family, fused, refuses_strided, split_name
-from . import plan as gemm
-from .plan import TEXEL_FLOATS, Matrices, ProductKernel, multiply
+from ..common.epilogue import epilogue
+from ..common.limits import MAX_GRID_YZ, TEXEL_FLOATS
+from ..common.schedule import split_name
+from ..common.workspace import Draft
+from ..memory_ops.plan import reduce
+from ..spec import Candidates, Family, strided_reason
+from .maxwell import KERNELS, ProductKernel
+from .plan import Matrices, multiply
+from .reference import reference
+from .sm90 import NATIVE
 
 
-def refuses(problem: Problem) -> str | None:
+def unsupported_reason(problem: Problem) -> str | None:
     s: ConvShape = problem.shape
     if (s.R, s.S) != (1, 1) or s.stride != (1, 1) or s.padding != (0, 0) or s.groups > 1:
         return "other filters than 1 x 1, or stride, padding or groups"
@@ -28,14 +35,14 @@ def refuses(problem: Problem) -> str | None:
         return f"rows of {rows[0]} and {rows[1]} floats, no multiples of {TEXEL_FLOATS}"
     if s.N * max(s.C, s.K) * s.H * s.W > TEXEL_FLOATS * MAX_TEXELS:
         return f"maps of more than {TEXEL_FLOATS * MAX_TEXELS} elements, the reach of a texture"
-    return refuses_strided(problem)
+    return strided_reason(problem)
 
 
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     shape, layout = _product(problem)
     plain = not problem.activation and "bias" not in problem.roles
-    for spec in (*gemm.KERNELS, *gemm.NATIVE):
+    for spec in (*KERNELS, *NATIVE):
         if spec.layout == layout:
             for splits in spec.splits(shape.K):
                 if splits > 1 or plain or spec.arch:  # else only the sum of parts can do more than alpha and beta
@@ -44,7 +51,7 @@ def candidates(problem: Problem) -> Candidates:
 
 
 def _product(problem: Problem) -> tuple[ProductShape, str]:
-    """For each image, or in C,H,W,N for all: the filters, turned or not, by the maps."""
+    """For each image, or in C,H,W,N for all: the filters, transposed or not, by the maps."""
     s: ConvShape = problem.shape
     chwn, forward = problem.layout == "CHWN", problem.kind == "forward"
     m, k = (s.K, s.C) if forward else (s.C, s.K)
@@ -58,21 +65,20 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     if -(-shape.M // spec.rows) > MAX_GRID_YZ:
         raise ShapeError(f"rows of tiles must be at most {MAX_GRID_YZ} (got {shape.M} filters for {s})")
     row, size = shape.N, shape.batch * shape.M * shape.N
-    bank = Matrices("filters", s.K if problem.layout == "CHWN" else s.C, 0, s.K * s.C)
+    filters = Matrices("filters", s.K if problem.layout == "CHWN" else s.C, 0, s.K * s.C)
     maps = Matrices(maps_of(problem), row, shape.K * row, shape.batch * shape.K * row)
-    ending = fused(problem, 0)
-    regions, notes = {}, []
-    place = "out"
+    draft, ending, place = Draft(problem), epilogue(problem), "out"
     if splits > 1:
-        place, regions["parts"] = "parts", FLOAT_BYTES * splits * size
-        notes.append(f"the sums of {shape.K} products are split {splits} ways; the parts are added in a fixed order")
-    launches = multiply(spec, shape, bank, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=True,
+        place = draft.region("parts", splits * size)
+        draft.notes.append(f"the sums of {shape.K} products are split {splits} ways; the parts are added in a fixed "
+                           "order")
+    launches = multiply(spec, shape, filters, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=True,
                         ending=None if splits > 1 else ending)
     # The scaling by alpha counts as one more product, as in every convolution.
-    launches = [replace(x, flops=x.flops + x.flops // shape.K) for x in launches]
+    draft.add(replace(x, flops=x.flops + x.flops // shape.K) for x in launches)
     if splits > 1:
-        launches.append(reduce("parts", "out", splits, size, (row, shape.M, shape.batch), shape.M, ending))
-    return make(problem, "pointwise", spec, launches, regions, notes)
+        draft.launches.append(reduce("parts", "out", splits, size, (row, shape.M, shape.batch), shape.M, ending))
+    return draft.plan("pointwise", spec)
 
 
-FAMILY = Family("pointwise", (), gemm.contract, ("forward", "data"), refuses, candidates)
+FAMILY = Family("pointwise", (), reference, ("forward", "data"), unsupported_reason, candidates)

@@ -1,22 +1,20 @@
-"""The kernels of flattened pixels: their tiles, the table that each reads its iterations from, what a launch of them
-costs and what it does."""
+"""The Maxwell kernels of implicit GEMM: their tiles, the table that each reads its iterations from and what a launch of
+them costs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ...planning.cost import SCHEDULERS, Work
-from ...planning.plan import FLOAT_BYTES, Launch
+from ...planning.cost import SCHEDULERS, Cost, Work
+from ...planning.plan import FLOAT_BYTES
 from ..common.correlation import Correlation
-from ..spec import LATENCY, Memory, TileKernel, finish, seen
+from ..common.layout import Layout
+from ..common.limits import CONSTANT_BYTES, TEXEL_FLOATS
+from ..spec import LATENCY, TileKernel
 
 TILE_ELEMENTS = 8
 """Patch elements that one loop iteration consumes."""
-
-TABLE_BYTES = 65536
-"""What constant memory holds of records."""
 
 BEYOND = 0x40000000
 """Added to every offset of the table and taken from every pixel's base: an offset alone lies beyond every texture."""
@@ -30,7 +28,6 @@ NO_ROW = 0x20000000
 MOST_TAPS = 16
 """Rows and columns of a filter that the test of taps reaches."""
 
-TEXEL_FLOATS = 4
 PIXELS_FIRST, TESTS = 4, 8
 """Flags of the kernel, beside those of the last step."""
 
@@ -38,10 +35,9 @@ PIXELS_FIRST, TESTS = 4, 8
 # estimates for the paper's ten layers at N = 1, 4 and 16, in both layouts, are 0.86 to 1.03 of the simulated calls.
 _ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in: its first texels, its last stores
 _ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block alone on an SM, by warps
-_FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work, by warps
+_FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many CTAs as fit are at work, by warps
 _SCHEDULER_REGISTERS = 16384  # of compute capability 5.2 and 9.0 (CUDA C Programming Guide)
 _SHARED_BYTES = 98304  # of an SM, given to blocks by 256; compute capability 5.2 (the same)
-_FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many blocks as fit are at work; simulated
 # Of translated slots, where images lie innermost and each element has a tap of its own: lanes of a fetch meet the lines
 # of as many taps. Measured, not derived: AlexNet's conv1 in C,H,W,N at N = 128 on an H200.
 _SCATTERED = 1.9
@@ -54,12 +50,12 @@ def _warps(registers: int) -> int:
 
 @dataclass(frozen=True)
 class PixelKernel(TileKernel):
-    """`translated_registers`: of a thread, as ptxas 12.9 makes it of the translation for sm_90. `turned`: reads filters
+    """`translated_registers`: of a thread, as ptxas 12.9 makes it of the translation for sm_90. `kcrs`: reads filters
     K,C,R,S, else C,R,S,K. `tests`: which taps are tested to lie inside the map: "none", "one" for all elements of an
     iteration, "each"."""
 
     translated_registers: int
-    turned: bool = False
+    kcrs: bool = False
     tests: str = "one"
 
     @property
@@ -84,15 +80,15 @@ class PixelKernel(TileKernel):
     @property
     def records(self) -> int:
         """Records that constant memory holds."""
-        return TABLE_BYTES // self.record_bytes
+        return CONSTANT_BYTES // self.record_bytes
 
     @cached_property
-    def resident(self) -> int:
+    def ctas_per_sm(self) -> int:
         """Blocks of an SM at a time, by registers and shared memory."""
         return min(_warps(self.max_registers) // self.warps, _SHARED_BYTES // (-(-self.shared_bytes // 256) * 256))
 
     @property
-    def translated_resident(self) -> int:
+    def translated_ctas_per_sm(self) -> int:
         """Likewise of the translation, for which shared memory is no limit."""
         return _warps(self.translated_registers) // self.warps
 
@@ -102,14 +98,14 @@ class PixelKernel(TileKernel):
         return tested and self.tests == "one"
 
 
-def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: tuple[int, int], *, turned: bool = False,
+def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: tuple[int, int], *, kcrs: bool = False,
             tests: str = "one") -> PixelKernel:
     """`translated`: issue slots of the loop and registers of a thread."""
     j, k = tile
-    name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * turned + "_taps" * (tests == "each")
-    return PixelKernel(name, f"pixels_{j}x{k}.sass", f"""Forward convolution of {j} pixels and {k} filters a block, or a
-part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""", tile, slots,
-                       *translated, turned, tests)
+    name = f"sconv_pixels_K{k}_J{j}" + "_kcrs" * kcrs + "_taps" * (tests == "each")
+    return PixelKernel(name, f"maxwell/pixels_{j}x{k}.sass", f"""Forward convolution, {j} pixels x {k} filters a
+CTA, or a part of each sum; see pixels.inc. Grid: x = ceil(j / {j}), y = groups * ceil(k / {k}), z = splits.""",
+                       tile, slots, *translated, kcrs, tests)
 
 
 PIXELS_64X64 = _kernel((64, 64), (527, 641), (647, 141))
@@ -117,34 +113,28 @@ PIXELS_64X64 = _kernel((64, 64), (527, 641), (647, 141))
 KERNELS = (
     PIXELS_64X64,
     _kernel((64, 64), (534, 652), (666, 160), tests="each"),
-    _kernel((64, 64), (526, 598), (644, 142), turned=True, tests="none"),
-    _kernel((64, 64), (534, 658), (676, 156), turned=True, tests="each"),
+    _kernel((64, 64), (526, 598), (644, 142), kcrs=True, tests="none"),
+    _kernel((64, 64), (534, 658), (676, 156), kcrs=True, tests="each"),
     _kernel((32, 64), (528, 648), (658, 154)),
-    _kernel((32, 64), (527, 611), (665, 152), turned=True, tests="none"),
-    _kernel((32, 64), (535, 671), (695, 162), turned=True, tests="each"),
+    _kernel((32, 64), (527, 611), (665, 152), kcrs=True, tests="none"),
+    _kernel((32, 64), (535, 671), (695, 162), kcrs=True, tests="each"),
     _kernel((64, 32), (534, 665), (683, 162), tests="none"),
     _kernel((128, 32), (534, 669), (675, 152), tests="none"),
     _kernel((128, 128), (523, 632), (612, 127)),
-    _kernel((128, 128), (522, 586), (610, 124), turned=True, tests="none"),
-    _kernel((128, 128), (526, 641), (629, 128), turned=True, tests="each"),
+    _kernel((128, 128), (522, 586), (610, 124), kcrs=True, tests="none"),
+    _kernel((128, 128), (526, 641), (629, 128), kcrs=True, tests="each"),
 )
 
 
 @dataclass(frozen=True)
 class Maps:
-    """How the maps lie where the kernel reads them: elements from one image, channel, row and column to the next, and
-    the element of tap (0, 0) of the first pixel. `tests`: whether taps may lie outside. `copied`: into a zero-padded
-    map of `elements`, of `size` rows and columns, with a `margin` of rows above and of columns left."""
+    """How the maps lie where the kernel reads them. `start`: the element of tap (0, 0) of the first pixel. `tests`:
+    whether taps may lie outside. `copied`: into a zero-padded map, with a `margin` of rows above and columns left."""
 
-    image: int
-    channel: int
-    row: int
-    column: int
+    layout: Layout
     start: int
     tests: bool
     copied: bool
-    elements: int
-    size: tuple[int, int]
     margin: tuple[int, int]
 
 
@@ -181,7 +171,8 @@ def table(s: Correlation, maps: Maps, spec: PixelKernel, row_texels: int) -> np.
         element = np.roll(element, 1 if s.patch % TILE_ELEMENTS else 0, axis=0)
         exists = element < s.patch
         channel, r, col = element // (s.R * s.S), element // s.S % s.R, element % s.S
-    offsets = BEYOND + channel * maps.channel + r * s.dil_h * maps.row + col * s.dil_w * maps.column
+    offsets = BEYOND + (
+        channel * maps.layout["C"] + r * s.dil_h * maps.layout["H"] + col * s.dil_w * maps.layout["W"])
     masks = np.broadcast_to((1 << r | 1 << MOST_TAPS + col) * maps.tests, offsets.shape)
     first_row = ((channel * s.R + r) * s.S + col)[:, :1]
     records = np.zeros((len(offsets), spec.halves), spec.record)
@@ -190,7 +181,7 @@ def table(s: Correlation, maps: Maps, spec: PixelKernel, row_texels: int) -> np.
         records["masks"] = masks.reshape(records["offsets"].shape)
     elif spec.tests == "one":
         records["taps"] = masks[:, :1]
-    records["row"] = first_row // TEXEL_FLOATS if spec.turned else first_row * row_texels
+    records["row"] = first_row // TEXEL_FLOATS if spec.kcrs else first_row * row_texels
     records.flags.writeable = False
     return records
 
@@ -207,59 +198,10 @@ def work(s: Correlation, spec: PixelKernel, maps: Maps, grid: tuple[int, int, in
     loop, rest = spec.slots
     loops /= grid[2]
     slots, translated = ((per * loops + rest + _ENDS) / _FILLED[spec.warps] for per in (loop, spec.translated))
-    if spec.tests == "each" and maps.image == 1:
+    if spec.tests == "each" and maps.layout["N"] == 1:
         translated *= _SCATTERED
     once = s.C * s.H * s.W * s.N + s.patch * s.K + grid[2] * pixels * s.K
     alone = _ALONE[spec.warps] * loops + rest + _ENDS
-    return Work(grid[0] * grid[1] * grid[2], spec.warps * slots, alone, FLOAT_BYTES * once, spec.warps * translated,
-                spec.resident, spec.warps, spec.translated_resident, LATENCY)
-
-
-def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
-    """What the kernels promise."""
-    spec = launch.spec
-    assert isinstance(spec, PixelKernel)
-    v, (tile_j, tile_k) = launch.numbers, spec.tile
-    groups = launch.grid[1] // v["group_tiles"]
-    assert v["group_tiles"] == -(-v["k"] // tile_k)
-    assert launch.grid == (-(-v["j"] // tile_j), groups * v["group_tiles"], v["splits"])
-    records = np.frombuffer(launch.tables["table"], spec.record).reshape(-1, spec.halves)
-    offsets = records["offsets"].reshape(-1, TILE_ELEMENTS).copy()
-    offsets[0, v["tail"] or TILE_ELEMENTS:] = OUT_OF_RANGE
-    masks = (records["masks"] if spec.tests == "each" else np.repeat(records["taps"], TILE_ELEMENTS // spec.halves, 1))
-    masks = masks.reshape(-1, TILE_ELEMENTS)
-    j = np.arange(v["j"])
-    i = j % v["d0"], j // v["d0"] % v["d1"], j // v["d0"] // v["d1"]
-    assert (((j + 1) * v["d0_magic"] >> 32 + v["d0_shift"]) == j // v["d0"]).all()
-    signed = {name: v[name] - (v[name] >> 31 << 32) for name in ("start_h", "start_w")}
-    start = v["map_start"] + sum(i[a] * v[f"map{a}"] for a in range(3))
-    h = (i[2] if v["flags"] & PIXELS_FIRST else i[1]) * v["stride_h"] + signed["start_h"]
-    w = (i[1] if v["flags"] & PIXELS_FIRST else i[0]) * v["stride_w"] + signed["start_w"]
-    maps = seen(memory, launch.textures["tex_I"])
-    bank = seen(memory, launch.textures["tex_F"])
-    k = np.arange(v["k"])
-    for group in range(groups):
-        for z in range(v["splits"]):
-            sums = np.zeros((v["k"], v["j"]))
-            for number in range(z, len(records), v["splits"]):
-                first = TEXEL_FLOATS * (int(records["row"][number, 0]) + group * v["filter_group"])
-                for e, offset in enumerate(offsets[number].tolist()):
-                    at = start + group * v["map_group"] + offset & 2**32 - 1
-                    ok = at < len(maps)
-                    if taps := int(masks[number, e]) * bool(v["flags"] & TESTS):
-                        r, col = (taps & 0xffff).bit_length() - 1, (taps >> MOST_TAPS).bit_length() - 1
-                        row, column = h + r * _dilation(v, "h"), w + col * _dilation(v, "w")
-                        ok &= (row >= 0) & (row < v["h"]) & (column >= 0) & (column < v["w"])
-                    values = np.where(ok, maps[np.where(ok, at, 0)], 0).astype(float)
-                    where = (first + e + TEXEL_FLOATS * v["filter_row"] * k if spec.turned else
-                             first + TEXEL_FLOATS * e * v["filter_row"] + k)
-                    weights = np.where(where < len(bank), bank[np.minimum(where, len(bank) - 1)], 0).astype(float)
-                    if values.any():
-                        sums += np.outer(weights, values)
-            filters = group * v["k"] + k[:, None]
-            finish(launch, memory, scalars, filters * v["out_k"] + sum(i[a] * v[f"out{a}"] for a in range(3))
-                   + z * v["out_split"], sums, filters)
-
-
-def _dilation(v: Mapping[str, int], axis: str) -> int:
-    return v[f"dil_{axis}_round"] // v[f"dil_{axis}_magic"] + 1
+    code = Cost(spec.warps * slots, alone, spec.ctas_per_sm, LATENCY)
+    translation = code.translated(spec.warps * translated, ctas_per_sm=spec.translated_ctas_per_sm)
+    return Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * once, code, translation, spec.warps)

@@ -3,62 +3,43 @@ output pixel and walks over the taps inside the map alone. For C,H,W,N, any numb
 which costs little beside sums of many images."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ...errors import ShapeError
-from ...planning.cost import Work
-from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
+from ...planning.cost import Chip, Cost, Work
+from ...planning.plan import FLOAT_BYTES, Launch, Plan
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.schedule import Blocks
-from ..memory_ops.plan import MAX_GRID_YZ, reduce, transpose
-from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
-from ..spec import (
-    LATENCY,
-    Candidates,
-    Family,
-    Memory,
-    TileKernel,
-    finish,
-    fused,
-    refuses_strided,
-    seen,
-    split_name,
+from ..common.epilogue import VECTORS, epilogue
+from ..common.limits import (
+    CONSTANT_BYTES,
+    MAX_ELEMENTS,
+    MAX_GRID_YZ,
+    REACH,
+    TEXEL_BYTES,
+    TEXEL_FLOATS,
     within,
 )
-from .maxwell import bank, inside
+from ..common.packing import Packed, packed
+from ..common.schedule import Tail, split_name, tail_parts, why_tail
+from ..common.sm90 import GROUP, NativeKernel
+from ..common.workspace import Draft, part
+from ..memory_ops.plan import reduce
+from ..spec import LATENCY, Candidates, Family
+from .plan import RECORD, border_reason, inside, inside_note, tap_lists
+from .reference import PART, reference_sm90
 
-GROUP = 8
-"""Elements (c, r, s) that one loop iteration consumes."""
-
-TABLE_BYTES = 65536
-_PIXEL, _RECORD = 16, 8  # bytes
+_PIXEL = 16  # bytes
 _MOST_ELEMENTS = 1024  # of a pixel: shared memory
-_REACH = 2**32  # bytes: maps and filters are counted in 32 bits
-_VECTORS = 4  # flag of the kernels
-_PART = 0x10000  # of the third word of a pixel
-_SMS = 132  # of the chips there are: what tails are cut for
-_MOST_PARTS = 16
 
 _DOC = """Forward convolution of one output pixel for 128 images a block: see taps.inc. Grid: x = tiles of filters,
 y = tiles of images, z = pixels (both at most 65535)."""
 
 
-@dataclass(frozen=True)
-class NativeKernel(TileKernel):
-    """`elements`: a record of its table is an element (c, r, s), not eight channels of a tap. `resident`: blocks of an
-    SM at a time. `pace`: slots that a scheduler of a filled SM issues in a clock, timed on an H200."""
-
-    elements: bool = False
-    resident: int = 2
-    pace: float = 0.95
-
-
 def _kernel(name: str, filters: int, loop: int, elements: bool) -> NativeKernel:
-    return NativeKernel(f"sm90_{name}_K{filters}_N128", "hopper/taps.sass", _DOC, (128, filters), (loop, 700), loop,
+    return NativeKernel(f"sm90_{name}_K{filters}_N128", "sm90/taps.sass", _DOC, (128, filters), (loop, 700), loop,
                         elements, 4 if filters == 64 else 2, 0.93 if filters == 96 else 0.95)
 
 
@@ -67,7 +48,7 @@ KERNELS = tuple(_kernel(name, filters, loop, name == "elements") for name, filte
     ("elements", 128, 1097), ("elements", 96, 849), ("elements", 64, 1103)))
 
 
-def refuses(problem: Problem) -> str | None:
+def unsupported_reason(problem: Problem) -> str | None:
     every, maps = correlations(problem), maps_of(problem)
     if problem.layout == "NCHW" and problem.reads_out:
         return "beta in layout NCHW"
@@ -80,97 +61,65 @@ def refuses(problem: Problem) -> str | None:
     largest = max(s.patch for s in every)
     if every[0].C // every[0].groups % GROUP and largest > _MOST_ELEMENTS:
         return f"{largest} elements C x R x S of channels that {GROUP} does not divide, more than {_MOST_ELEMENTS}"
-    if not all(taps for s in every for axis in inside(s) for taps in axis):
-        return "pixels without any tap inside the map"
-    return refuses_strided(problem)
+    return border_reason(problem)
 
 
-@dataclass(frozen=True)
-class Tail:
-    """The last `pixels` of an output, row by row, whose sums are computed in `parts`, since there are not enough blocks
-    for the last wave."""
-
-    pixels: int = 0
-    parts: int = 1
-
-
-def candidates(problem: Problem) -> Candidates:
+def candidates(problem: Problem, chip: Chip) -> Candidates:
     found = {}
     every = correlations(problem)
     s = every[0]
     for spec in KERNELS:
         if spec.elements == bool(s.C // s.groups % GROUP):
             found[spec.name] = partial(_plan, problem, spec, Tail())
-            tail = _tail(s, spec)
+            tail = _tail(s, spec, chip)
             if len(every) == 1 and tail.parts > 1:
                 found[split_name(spec, tail.parts)] = partial(_plan, problem, spec, tail)
     return found
 
 
-def _tail(s: Correlation, spec: NativeKernel) -> Tail:
-    """The pixels behind the last whole wave of blocks, in as many parts as make them fill waves best."""
-    (tile_n, tile_k), slots = spec.tile, _SMS * spec.resident
-    blocks = -(-s.N // tile_n) * -(-s.K // s.groups // tile_k)
-    pixels = -(-(s.P * s.Q * blocks % slots) // blocks)
+def _tail(s: Correlation, spec: NativeKernel, chip: Chip) -> Tail:
+    """The pixels behind the last whole wave, in as many parts as make them fill waves best."""
+    (tile_n, tile_k), slots = spec.tile, chip.sms * spec.ctas_per_sm
+    ctas = -(-s.N // tile_n) * -(-s.K // s.groups // tile_k)
+    pixels = -(-(s.P * s.Q * ctas % slots) // ctas)
     rows, columns = inside(s)
     least = min(map(len, rows)) * min(map(len, columns)) * (s.C // s.groups) // GROUP
     if s.groups > 1 or not pixels or least < 2:
         return Tail()
-    parts = min(range(1, min(_MOST_PARTS, least) + 1), key=lambda n: -(-pixels * blocks * n // slots) / n + n / 100)
-    return Tail(pixels, parts)
+    return Tail(pixels, tail_parts(pixels * ctas, slots, range(1, least + 1)))
 
 
 def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
-    regions: dict[str, int] = {}
-    before: list[Launch] = []
-    launches: list[Launch] = []
-    used = taps = 0
-    every = correlations(problem)
-    names = {"maps": maps_of(problem), "out": "out"}
+    draft, every = Draft(problem), correlations(problem)
+    s, maps = every[0], maps_of(problem)
+    names = {"maps": maps, "out": "out"}
     if problem.layout == "NCHW":
-        s = every[0]
-        names = {"maps": "maps_chwn", "out": "out_kpqn"}
-        regions |= {"maps_chwn": FLOAT_BYTES * s.C * s.H * s.W * s.N,
-                    "out_kpqn": FLOAT_BYTES * s.K * s.whole[0] * s.whole[1] * s.N}
-        before.append(transpose("maps_chwn", maps_of(problem), s.N, s.C * s.H * s.W,
-                                f"{maps_of(problem)} change layout: the kernel reads C,H,W,N"))
+        draft.region("maps_chwn", s.C * s.H * s.W * s.N)
+        names = {"maps": "maps_chwn", "out": draft.region("out_kpqn", s.K * s.outputs * s.N)}
+        draft.transposed("maps_chwn", maps, s.N, s.C * s.H * s.W,
+                         f"{maps} change layout: the kernel reads C,H,W,N")
     for s in every:
         _check_limits(s, spec)
-        filters, row_texels = _bank(problem, s, regions, before)
-        if tail.pixels:
-            regions["parts"] = FLOAT_BYTES * tail.parts * s.K * tail.pixels * s.N
+    filters = [packed(draft, s) for s in every]
+    if tail.items:
+        draft.region("parts", tail.parts * s.K * tail.items * s.N)
+    for s, place in zip(every, filters, strict=True):
         for group in range(s.groups):
-            launches += _passes(problem, s, spec, group, names | {"filters": filters}, row_texels, tail)
-        rows, columns = inside(s)
-        used += sum(map(len, rows)) * sum(map(len, columns))
-        taps += s.P * s.Q * s.R * s.S
-    notes = [f"{used / taps:.1%} of the taps lie inside the map; the others cost nothing"] if used < taps else []
-    if tail.pixels:
-        notes.append(f"the sums of the last {tail.pixels} pixels, which do not fill the chip, are split {tail.parts} "
-                     "ways; the parts are added in a fixed order")
-        launches.append(_sum(problem, s, tail, names["out"]))
+            draft.add(_passes(problem, s, spec, group, names, place, tail))
+    draft.notes += inside_note(every)
+    if tail.items:
+        draft.notes.append(why_tail("pixels", tail))
+        draft.launches.append(_sum(problem, s, tail, names["out"]))
     if problem.layout == "NCHW":
-        launches.append(transpose("out", "out_kpqn", s.K * s.whole[0] * s.whole[1], s.N,
-                                  "the output K,P,Q,N changes layout"))
-    return make(problem, "taps_sm90", spec, (*before, *launches), regions, notes)
-
-
-def _bank(problem: Problem, s: Correlation, regions: dict[str, int], before: list[Launch]) -> tuple[str, int]:
-    """Where the filters are read, and the texels of a row of theirs."""
-    if problem.layout == "CHWN" or problem.kind == "data":
-        return bank(problem, s, regions, before)
-    regions["filters_crsk"] = FLOAT_BYTES * s.patch * s.K
-    before.append(transpose("filters_crsk", "filters", s.K, s.patch,
-                            "filters change layout: the kernel reads C,R,S,K"))
-    return "filters_crsk", s.K // TEXEL_FLOATS
+        draft.transposed_back("out_kpqn", s.K * s.outputs, s.N)
+    return draft.plan("taps_sm90", spec)
 
 
 def _sum(problem: Problem, s: Correlation, tail: Tail, out: str) -> Launch:
-    """Of the parts of a tail."""
-    length, plane = tail.pixels * s.N, s.P * s.Q * s.N
-    at = FLOAT_BYTES * (plane - length)
-    return reduce("parts", Part(out, at) if at else out, tail.parts, s.K * length, (length, s.K, 1), s.K,
-                  fused(problem, 0), plane)
+    """Of the parts of a tail wave."""
+    length, plane = tail.items * s.N, s.P * s.Q * s.N
+    return reduce("parts", part(out, plane - length), tail.parts, s.K * length, (length, s.K, 1), s.K,
+                  epilogue(problem), plane)
 
 
 def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> Iterator[tuple[np.ndarray, int]]:
@@ -179,32 +128,25 @@ def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> I
     is a tail."""
     rows, columns = inside(s)
     channels = np.arange(0, s.C // s.groups, 1 if spec.elements else GROUP)
-    begins: dict[tuple[int, ...], int] = {}
-    lists: list[np.ndarray] = []
-    at = 0
-    for taps in dict.fromkeys(columns):
-        begins[taps] = at
-        r, col, c = (x.ravel() for x in np.meshgrid(np.arange(s.R), np.array(taps), channels, indexing="ij"))
-        lists.append(np.stack([((c * s.H + r * s.dil_h) * s.W + col * s.dil_w) * s.N * FLOAT_BYTES,
-                               ((c * s.R + r) * s.S + col) * row_texels * 16], 1))
-        at += _RECORD * len(r)
+    begins, lists = tap_lists(s, channels, 0, (s.H * s.W, s.W, 1), s.N * FLOAT_BYTES, row_texels * TEXEL_BYTES)
+    at = RECORD * len(lists)
     p, q = (x.ravel() for x in np.meshgrid(np.arange(s.P), np.arange(s.Q), indexing="ij"))
     first_row, count_rows = (np.array(x)[p] for x in ([r[0] for r in rows], [len(r) for r in rows]))
     of_row = np.array([len(taps) * len(channels) for taps in columns])[q]
-    begin = np.array([begins[taps] for taps in columns])[q] + _RECORD * first_row * of_row
+    begin = np.array([begins[taps] for taps in columns])[q] + RECORD * first_row * of_row
     pixels = np.stack([((p * s.str_h - s.pad_h) * s.W + q * s.str_w - s.pad_w) * s.N * FLOAT_BYTES,
                        (p * s.steps[0] * s.whole[1] + q * s.steps[1]) * s.N, begin, count_rows * of_row], 1)
-    whole = len(pixels) - tail.pixels
+    whole = len(pixels) - tail.items
     parts = _parts(s, spec, pixels[whole:], tail)
     pixels = np.concatenate([pixels[:whole][np.argsort(-pixels[:whole, 3], kind="stable")], parts])
-    most = (TABLE_BYTES - at) // _PIXEL
-    if most < min(len(pixels), 256) or (most < len(pixels) and tail.pixels):
-        raise ShapeError(f"the lists of taps must leave room for pixels in {TABLE_BYTES} bytes (got {at} for {s})")
+    most = (CONSTANT_BYTES - at) // _PIXEL
+    if most < min(len(pixels), 256) or (most < len(pixels) and tail.items):
+        raise ShapeError(f"the lists of taps must leave room for pixels in {CONSTANT_BYTES} bytes (got {at} for {s})")
     for head in np.array_split(pixels, -(-len(pixels) // most)):
         size = _PIXEL * len(head)
         table = np.zeros((size + at) // 4, np.int64)
         table[:head.size] = (head + np.array([0, 0, size, 0])).ravel()
-        table[size // 4:] = np.concatenate(lists).ravel()
+        table[size // 4:] = lists.ravel()
         yield (table % 2**32).astype(np.uint32), len(head)
 
 
@@ -212,34 +154,29 @@ def _parts(s: Correlation, spec: NativeKernel, pixels: np.ndarray, tail: Tail) -
     """The words of pixels, part by part, each a run of the records in whole iterations."""
     size = GROUP if spec.elements else 1
     words = []
-    for part in range(tail.parts if len(pixels) else 0):
+    for number in range(tail.parts if len(pixels) else 0):
         groups = -(-pixels[:, 3] // size)
-        first, last = (size * (groups * x // tail.parts) for x in (part, part + 1))
-        place = (part * s.K * len(pixels) + np.arange(len(pixels))) * s.N
-        words.append(np.stack([pixels[:, 0], place, pixels[:, 2] + _RECORD * first + _PART,
+        first, last = (size * (groups * x // tail.parts) for x in (number, number + 1))
+        place = (number * s.K * len(pixels) + np.arange(len(pixels))) * s.N
+        words.append(np.stack([pixels[:, 0], place, pixels[:, 2] + RECORD * first + PART,
                                np.minimum(last, pixels[:, 3]) - first], 1))
     return np.concatenate(words) if words else pixels
 
 
 def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, names: Mapping[str, str],
-            row_texels: int, tail: Tail) -> Iterator[Launch]:
+            filters: Packed, tail: Tail) -> Iterator[Launch]:
     (tile_n, tile_k), k, c = spec.tile, s.K // s.groups, s.C // s.groups
-    whole = s.whole[0] * s.whole[1]
+    whole, row_texels = s.outputs, filters.texels
     vectors = names["out"] != "out" or problem.operand("out").alignment >= Alignment.VECTOR
 
-    def part(name: str, floats: int) -> str | Part:
-        return Part(name, FLOAT_BYTES * floats) if floats else name
-    ending = fused(problem, group * k)
-    flags = ending["flags"]
-    assert isinstance(flags, int)
-    values: dict[str, Value] = ending | {
-        "flags": flags | _VECTORS * vectors, "maps": part(names["maps"], group * c * s.H * s.W * s.N),
-        "filters": part(names["filters"], group * (row_texels // s.groups) * TEXEL_FLOATS),
-        "out": part(names["out"], (group * k * whole + s.start) * s.N), "parts": "parts" if tail.pixels else 0,
+    values = epilogue(problem, group * k).values(VECTORS * vectors) | {
+        "maps": part(names["maps"], group * c * s.H * s.W * s.N),
+        "filters": part(filters.place, group * (row_texels // s.groups) * TEXEL_FLOATS),
+        "out": part(names["out"], (group * k * whole + s.start) * s.N), "parts": "parts" if tail.items else 0,
         "k": k, "n": s.N,
         "map_channel": 0 if spec.elements else s.H * s.W * s.N * FLOAT_BYTES, "map_texels": s.N // TEXEL_FLOATS,
-        "filter_channel": 0 if spec.elements else s.R * s.S * row_texels * 16,
-        "filter_texels": -(-k // TEXEL_FLOATS), "out_row": whole * s.N, "part_row": tail.pixels * s.N}
+        "filter_channel": 0 if spec.elements else s.R * s.S * row_texels * TEXEL_BYTES,
+        "filter_texels": -(-k // TEXEL_FLOATS), "out_row": whole * s.N, "part_row": tail.items * s.N}
     doing = f"one output pixel and {tile_n} images x {tile_k} filters each, over the taps inside the map"
     if s.groups > 1:
         doing += f", a launch for each of {s.groups} groups"
@@ -247,10 +184,10 @@ def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, na
     for table, count in every:
         grid = -(-k // tile_k), -(-s.N // tile_n), count
         steps = -(-table[3:4 * count:4].astype(np.int64) // (GROUP if spec.elements else 1))
-        pixels = count - tail.pixels * (tail.parts - 1)
+        pixels = count - tail.items * (tail.parts - 1)
         flops = 2 * s.N * pixels * k * (c * s.R * s.S + 1)
         yield Launch(spec, grid, values, _work(s, spec, grid, steps, c), doing,
-                     (names["out"], *["parts"][:tail.pixels]), {}, {"table": table.tobytes()}, flops)
+                     (names["out"], *["parts"][:tail.items]), {}, {"table": table.tobytes()}, flops)
 
 
 def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps: np.ndarray, channels: int) -> Work:
@@ -258,38 +195,18 @@ def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps:
     warps, k = spec.threads // 32, s.K // s.groups
     lengths = warps * (loop * np.repeat(steps, grid[0] * grid[1]) + rest) / spec.pace
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * len(steps) * s.N
-    return Blocks(len(lengths), float(lengths.mean()), LATENCY, FLOAT_BYTES * once, resident=spec.resident, warps=warps,
-                  lengths=tuple(lengths.tolist()))
+    code = Cost(float(lengths.mean()), 0, spec.ctas_per_sm, LATENCY)
+    return Work(len(lengths), FLOAT_BYTES * once, code, warps=warps, lengths=tuple(lengths.tolist()))
 
 
 def _check_limits(s: Correlation, spec: NativeKernel) -> None:
     k = s.K // s.groups
     within(s, (
-        ("maps C x H x W x N", s.C // s.groups * s.H * s.W * s.N, _REACH // FLOAT_BYTES, "elements of a group"),
-        ("filters C x R x S x K", s.patch * s.groups * -(-k // 4) * 4, _REACH // FLOAT_BYTES, "elements"),
-        ("output K x P x Q x N", s.K * s.whole[0] * s.whole[1] * s.N, MAX_ELEMENTS, "elements"),
+        ("maps C x H x W x N", s.C // s.groups * s.H * s.W * s.N, REACH // FLOAT_BYTES, "elements of a group"),
+        ("filters C x R x S x K", s.patch * s.groups * -(-k // 4) * 4, REACH // FLOAT_BYTES, "elements"),
+        ("output K x P x Q x N", s.K * s.outputs * s.N, MAX_ELEMENTS, "elements"),
         (f"image tiles N/{spec.tile[0]}", -(-s.N // spec.tile[0]), MAX_GRID_YZ, "blocks along y of the grid"),
     ))
 
 
-def contract(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
-    """What the kernels of this family promise."""
-    v, spec = launch.numbers, launch.spec
-    assert isinstance(spec, NativeKernel)
-    words = np.frombuffer(launch.tables["table"], np.uint32).astype(np.int64)
-    maps, filters = (seen(memory, launch.values[name]) for name in ("maps", "filters"))
-    n, k, step = np.arange(v["n"]), np.arange(v["k"]), np.arange(1 if spec.elements else GROUP)
-    for pixel in range(launch.grid[2]):
-        map_at, out_at, begin, count = words[4 * pixel:4 * pixel + 4]
-        part, begin = divmod(int(begin), _PART)
-        records = words[begin // 4:begin // 4 + 2 * count].reshape(-1, 2)
-        a = (map_at + records[:, :1] + step * v["map_channel"]).ravel() % 2**32 // FLOAT_BYTES
-        b = (records[:, 1:] + step * v["filter_channel"]).ravel() // FLOAT_BYTES
-        sums = filters[b[:, None] + k].astype(float).T @ maps[a[:, None] + n].astype(float)
-        if part:
-            seen(memory, launch.values["parts"])[out_at + k[:, None] * v["part_row"] + n] = sums
-        else:
-            finish(launch, memory, scalars, out_at + k[:, None] * v["out_row"] + n, sums, k[:, None])
-
-
-FAMILY = Family("taps_sm90", KERNELS, contract, ("forward", "data"), refuses, candidates)
+FAMILY = Family("taps_sm90", KERNELS, reference_sm90, ("forward", "data"), unsupported_reason, candidates)

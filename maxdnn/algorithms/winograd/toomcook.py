@@ -6,14 +6,14 @@ coefficients of the product of all (x - point) but the i-th, the last row those 
 points, divided by what the others are worth there, and A' the result. In two dimensions all three apply along rows and
 along columns.
 
-As a program it prints what the kernels are generated from, sass/winograd_matrices.inc."""
+As a program it prints what the kernels are generated from, sass/maxwell/winograd_matrices.inc."""
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..gemm.plan import GROUP
+from ..gemm.maxwell import GROUP
 
 FEW_CHANNELS = 32
 FEWER = 128  # see needs_slices
@@ -149,7 +149,7 @@ def _with_roots(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
 
 
 def generated() -> str:
-    """What sass/winograd_matrices.inc must hold."""
+    """What sass/maxwell/winograd_matrices.inc must hold."""
     lines = ["# Printed by `python -m maxdnn.algorithms.winograd.toomcook`, which holds the interpolation points: "
              "do not edit.", "# Takes: nothing", "<CODE>", "    our %WINOGRAD = ("]
     for points in (*TABLE, *GRADIENTS):

@@ -77,11 +77,14 @@ def _same_nan(m: Machine, op: Operand, source: str, to: str) -> V:
 
 @hopper("FRND")
 def frnd(m: Machine, i: Instruction) -> None:
+    if "BF16" in words(i):
+        m.unsupported(_NO_BF16)
+        return
     type_ = (_types(i) or ["F32"])[0]
     value = float_source(m, i["b"], type_)
     if "FTZ" in words(i):
-        if type_ == "F64":
-            m.unsupported("flushed denormals of doubles")
+        if type_ != "F32":
+            m.unsupported("flushed denormals of doubles and halves")
             return
         value = flush(m, value)
     write_float(m, i, type_, m.integral(value, _integral(i)))
@@ -90,6 +93,9 @@ def frnd(m: Machine, i: Instruction) -> None:
 @hopper("F2I")
 def f2i(m: Machine, i: Instruction) -> None:
     """Rounds, then saturates. NaN gives the lowest number of the type, whether it has a sign or not, with .NTZ 0."""
+    if "BF16" in words(i):
+        m.unsupported(_NO_BF16)
+        return
     names = _types(i)
     source = next((n for n in names if n[0] == "F"), "F32")
     to = next((n for n in names if n[0] in "SU"), "S32")
@@ -117,7 +123,9 @@ def i2f(m: Machine, i: Instruction) -> None:
     to = next((n for n in names if n[0] == "F"), "F32")
     source = next((n for n in names if n[0] in "SU"), "S32")
     bits, signed, op = int(source[1:]), source[0] == "S", i["b"]
-    if bits == 64:
+    if op.type == "uimm":  # zeros above it, if it is taken as 64 bits
+        value = m.const("i64" if bits == 64 else "i32", op.value)
+    elif bits == 64:
         value = i64(m, op)
     else:
         value = raw(m, op)

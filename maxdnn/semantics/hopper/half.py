@@ -11,8 +11,8 @@ def _halves(m: Machine, i: Instruction, name: str) -> tuple[V, V]:
     """Low and high number of an operand in double precision; immediates are two operands, the high one first."""
     op = i[name]
     if op.type == "f16":
-        pair = (i.operand(name + "2"), op)
-        low, high = (in_half(m, m.const("i16", x.value if x else 0)) for x in pair)
+        pair = (i.operand(name + "2") or op, op)  # one number for a result in single precision
+        low, high = (in_half(m, m.const("i16", x.value)) for x in pair)
         return low, high
     return halves_of(m, op, False)
 

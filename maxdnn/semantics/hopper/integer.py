@@ -1,7 +1,7 @@
 """Sums with carries in predicates, products, comparisons, smaller and larger numbers."""
 
-from ...isa import Instruction, Operand
-from ..integer import compare, dot_of_bytes, set_predicates
+from ...isa import PT, Instruction, Operand
+from ..integer import compare, dot_of_bytes, dot_of_halves, set_predicates
 from ..machine import Machine, V
 from ..operands import i64, pair, pred, raw, set32, set64, set_pred
 from ..registry import hopper
@@ -23,6 +23,9 @@ def _carry(m: Machine, op: Operand | None) -> V:
 @hopper("IADD3", "UIADD3")
 def iadd3(m: Machine, i: Instruction) -> None:
     """Three addends; what they carry, up to two, comes out in two predicates."""
+    if "64" in words(i):
+        _add_pairs(m, i)
+        return
     total = m.add(m.add(_entering(m, i["a"]), _entering(m, i["b"])), _entering(m, i["c"]))
     if "X" in words(i):
         total = m.add(m.add(total, _carry(m, i.operand("ps"))), _carry(m, i.operand("pr")))
@@ -30,6 +33,17 @@ def iadd3(m: Machine, i: Instruction) -> None:
     set_pred(m, i.operand("pd"), m.icmp("ne", carry, m.const("i64", 0)))
     set_pred(m, i.operand("pq"), m.icmp("ugt", carry, m.const("i64", 1)))
     set32(m, i["d"], m.trunc(total, "i32"))
+
+
+def _add_pairs(m: Machine, i: Instruction) -> None:
+    """UIADD3.64, of which carries are not known to be used."""
+    if "X" in words(i) or any(i[n].value != PT for n in ("pd", "pq")):
+        m.unsupported("carries of sums of pairs")
+        return
+    total = m.const("i64", 0)
+    for op in (i["a"], i["b"], i["c"]):
+        total = (m.sub if op.neg else m.add)(total, i64(m, op))
+    set64(m, i["d"], total)
 
 
 @hopper("IMAD", "UIMAD")
@@ -137,6 +151,9 @@ def _plain_minmax(m: Machine, i: Instruction) -> bool:
 @hopper("VIMNMX", "IMNMX")
 def vimnmx(m: Machine, i: Instruction) -> None:
     """.RELU: not less than 0."""
+    if i.operand("pd") is not None:
+        m.unsupported("predicates that say which was taken")
+        return
     how, least, sixteen = words(i), pred(m, i["ps"]), m.const("i32", 16)
     a, b = _signed_value(m, i["a"]), _signed_value(m, i["b"])
     halves = [(a, b)]
@@ -204,4 +221,7 @@ def vabsdiff4(m: Machine, i: Instruction) -> None:
 
 @hopper("IDP")
 def idp(m: Machine, i: Instruction) -> None:
-    dot_of_bytes(m, i, i.mods["mod_s8"], i.mods["mod_s82"])
+    if "2A" in words(i):
+        dot_of_halves(m, i, (i.mods["mod_s16"], i.mods["mod_s8"]), "HI" in words(i))
+    else:
+        dot_of_bytes(m, i, i.mods["mod_s8"], i.mods["mod_s82"])

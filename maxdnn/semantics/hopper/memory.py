@@ -2,8 +2,8 @@
 
 from ...isa import RZ, URZ, Instruction, Operand
 from ..machine import UNIFORM, WINDOWS, Machine, V
-from ..memory import access, address32, kind
-from ..operands import extend, i64, pair, raw, set32, set64, set_pred
+from ..memory import DIMENSIONS_1D, access, address32, kind
+from ..operands import NAMED_BANK, extend, i64, pair, raw, set32, set64, set_pred
 from ..registry import hopper
 from .opcode import words
 
@@ -16,7 +16,7 @@ def _near(m: Machine, op: Operand) -> V:
         if op.part:
             base = m.shl(base, m.const("i32", {"X4": 2, "X8": 3, "X16": 4}[op.part]))
         total = m.add(base, total)
-    if op.ubase != URZ:
+    if op.ubase != URZ and "desc" not in op.field.spec:
         total = m.add(total, m.reg(UNIFORM + op.ubase))
     return total
 
@@ -60,8 +60,15 @@ def load_constant(m: Machine, i: Instruction) -> None:
     if words(i) & {"IL", "IS", "ISL"}:
         m.unsupported("an index that names a bank, too")
         return
-    if op.type != "cbank":
-        m.load(f"const{op.bank}", address32(m, op), size, i["d"].value)
+    if not {"bank", "bank_lsb"} & op.field.spec.keys():
+        m.unsupported(NAMED_BANK)
+        return
+    if op.ubase != URZ:
+        at = m.add(m.reg(UNIFORM + op.ubase), m.const("i32", op.value))
+        m.load(f"const{op.bank}", at, size, UNIFORM + i["d"].value)
+    elif op.type != "cbank":
+        uniform = UNIFORM if i["d"].type == "ugpr" else 0
+        m.load(f"const{op.bank}", address32(m, op), size, uniform + i["d"].value)
     elif i["d"].regs == 2:
         set64(m, i["d"], pair(m, m.constant(op.bank, op.value), m.constant(op.bank, op.value + 4)))
     elif size == "32":
@@ -123,3 +130,32 @@ def qspc(m: Machine, i: Instruction) -> None:
     inside = {name: m.icmp("eq", window, m.const("i64", byte)) for name, byte in WINDOWS.items()}
     kind = words(i) & {"S", "L"}
     set_pred(m, i["pd"], inside[kind.pop()] if kind else m.not_(m.or_(inside["S"], inside["L"])))
+
+
+@hopper("TLD")
+def texture_load(m: Machine, i: Instruction) -> None:
+    """A texel of a one-dimensional linear texture: the first two components asked for go to d, d+1, the others to d2,
+    d2+1."""
+    how, op = words(i), i.operand("u")
+    if i["dim"].label != DIMENSIONS_1D or "LZ" not in how or how & {"AOFFI", "MS", "CL", "F16"}:
+        m.unsupported("only one-dimensional texture fetches by index are emulated")
+        return
+    if op is not None:
+        handle = m.reg(UNIFORM + op.value)
+    elif "B" in how:
+        handle = raw(m, i["b"])
+    else:
+        handle = m.constant(i["bank"].value, 4 * i["slot"].value)
+    places = [place for name in ("d", "d2") for place in _pair(i[name])]
+    dests: list[int | None] = [places.pop(0) if i["mask"].value >> component & 1 else None for component in range(4)]
+    m.texture(handle, raw(m, i["a"]), [None if dest == RZ else dest for dest in dests])
+    set_pred(m, i["pd"], m.const("i1", 1))
+
+
+def _pair(op: Operand) -> tuple[int, int]:
+    return (RZ, RZ) if op.value == RZ else (op.value, op.value + 1)
+
+
+@hopper("TEX")
+def texture_filtered(m: Machine, i: Instruction) -> None:
+    m.unsupported("texture fetches that filter are not emulated")

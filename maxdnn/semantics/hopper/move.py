@@ -4,7 +4,7 @@ from ...isa import Instruction
 from .. import warp
 from ..machine import Machine, V
 from ..move import nothing
-from ..operands import raw, set32
+from ..operands import halves, i64, raw, set32, set64, set_pred
 from ..registry import hopper, same
 from .opcode import words
 
@@ -56,6 +56,36 @@ def redux(m: Machine, i: Instruction) -> None:
             bit = m.icmp("eq", lanes, left)
         total = m.select(bit, m.or_(total, m.const("i32", 1 << n)), total)
     set32(m, i["d"], m.xor(total, flipped) if extreme else total)
+
+
+@hopper("MATCH")
+def match(m: Machine, i: Instruction) -> None:
+    """.ANY: which lanes hold what this one holds; .ALL: all of them and a predicate if nobody holds anything else."""
+    wide = bool(i.mods["mod_u64"])
+    value = i64(m, i["b"]) if wide else raw(m, i["b"])
+    words_of = halves(m, value) if wide else (value,)
+    executing, one = m.executing(), m.const("i32", 1)
+    alike = m.const("i32", 0)
+    for lane in range(32):
+        number = m.const("i32", lane)
+        same_ = m.const("i1", 1)
+        for word in words_of:
+            same_ = m.and_(same_, m.icmp("eq", word, m.shuffle(word, number)))
+        alike = m.or_(alike, m.select(same_, m.shl(one, number), m.const("i32", 0)))
+    alike = m.and_(alike, executing)
+    if "ANY" in words(i):
+        set32(m, i["d"], alike)
+        return
+    everyone = m.icmp("eq", alike, executing)
+    set_pred(m, i["pd"], everyone)
+    set32(m, i["d"], m.select(everyone, executing, m.const("i32", 0)))
+
+
+@hopper("LEPC")
+def lepc(m: Machine, i: Instruction) -> None:
+    """An address of code: of the instruction itself where it names none."""
+    target = i.operand("target")
+    set64(m, i["d"], m.const("i64", i.address if target is None else target.value))
 
 
 hopper("NOP", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "MEMBAR", "ERRBAR", "CCTL", "YIELD", "NANOSLEEP",

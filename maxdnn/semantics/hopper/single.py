@@ -44,6 +44,9 @@ def fsel(m: Machine, i: Instruction) -> None:
 @hopper("MUFU")
 def mufu(m: Machine, i: Instruction) -> None:
     """The argument of SIN and COS is in turns."""
+    if words(i) & {"F16", "BF16"}:
+        m.unsupported("functions of halves")
+        return
 
     def argument(function: str) -> V:
         x = flush(m, f32(m, i["a"]))

@@ -26,6 +26,7 @@ sub _count {
     return _count($inst, $rule->{map}{$by} // $rule->{default} // 1);
 }
 
+my %PAIR = map { $_ => 1 } qw(cx rel_register);    # a uniform register in it is the first of two
 my %HOLDS_REGISTER = map { $_ => 1 } qw(gpr addr cbank_indexed gpr_plus_simm implied_next_gpr);
 
 # ([spec, arg, access], ...) of the register operands that are not RZ. Address registers are read, whatever the row is.
@@ -81,7 +82,7 @@ sub uniforms {
             ($first, $count, $access) = ($inst->{args}{ $spec->{name} }{value}, register_count($inst, $spec), $spec->{access});
         }
         elsif (my $base = $inst->{args}{"$spec->{name}.uniform"}) {
-            ($first, $count, $access) = ($base->{value}, $spec->{desc} || defined $spec->{suffix} ? 2 : 1, 'r');
+            ($first, $count, $access) = ($base->{value}, $spec->{desc} || defined $spec->{suffix} || $PAIR{ $spec->{type} } || ($spec->{type} eq 'cbank_indexed' && !$spec->{bank}) ? 2 : 1, 'r');
         }
         push @found, map { [$_, $access] } $first .. $first + $count - 1 if defined $first && $first != URZ;
     }

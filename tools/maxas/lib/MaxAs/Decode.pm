@@ -101,7 +101,7 @@ my %TYPE = (
         my ($d, $spec) = @_;
         my $n = _bits($d, $spec->{lsb}, 8);
         my $text = _reg($n) . ($d->{row}{class} ne 'tex' && defined $spec->{slot} && $d->{reuse} >> $spec->{slot} & 1 ? '.reuse' : '');
-        return _signs($d, $spec, $text) . _part($d, $spec) . ($spec->{suffix} // '') if ref $d->{word};
+        return _signs($d, $spec, $text) . _part($d, $spec) . ($spec->{suffix} // '') if ref $d->{word} && defined $spec->{slot};
         $text .= _part($d, $spec) . ($spec->{suffix} // '') . (_bit($d, $spec->{cc_bit}) ? '.CC' : '');
         return _signs($d, $spec, $text);
     },
@@ -116,9 +116,18 @@ my %TYPE = (
         my $text = sprintf 'c[0x%x][0x%x]', _bits($d, $spec->{bank_lsb}, 5), _bits($d, $spec->{lsb}, $spec->{width}) * $spec->{scale};
         return _signs($d, $spec, $text . _part($d, $spec)) . ($spec->{suffix} // '');
     },
+    cx => sub {
+        my ($d, $spec) = @_;
+        my $text = sprintf 'cx[%s][0x%x]', _ureg(_bits($d, $spec->{ureg}, 6)), _bits($d, $spec->{lsb}, $spec->{width}) * $spec->{scale};
+        return _signs($d, $spec, $text . _part($d, $spec)) . ($spec->{suffix} // '');
+    },
     cbank36 => sub { my ($d, $spec) = @_; sprintf 'c[0x%x][0x%x]', _bits($d, $spec->{bank}, 5), _bits($d, $spec->{lsb}, $spec->{width}) },
     cbank_indexed => sub {
         my ($d, $spec) = @_;
+        my $ureg = defined $spec->{ureg} ? _ureg(_bits($d, $spec->{ureg}, 6)) : undef;
+        my $off = _signed(_bits($d, @{ $spec->{off} }{qw(lsb w)}), $spec->{off}{w});
+        return sprintf 'cx[%s][%s]', $ureg, _offset(_reg(_bits($d, $spec->{reg}, 8)), $off) unless $spec->{bank};
+        return sprintf 'c[0x%x][%s]', _bits($d, $spec->{bank}{lsb}, $spec->{bank}{w}), _offset($ureg, $off) if defined $ureg;
         return sprintf 'c[0x%x]%s', _bits($d, $spec->{bank}{lsb}, $spec->{bank}{w}), _based_address($d, $spec->{reg}, $spec->{off});
     },
     addr => sub {
@@ -137,7 +146,8 @@ my %TYPE = (
     rel_register => sub {
         my ($d, $spec) = @_;
         my $target = _scaled_target($d, $spec);
-        return _reg(_bits($d, $spec->{reg}, 8)) . ($target < 0 ? sprintf ' -0x%x', -$target : sprintf ' 0x%x', $target);
+        my $base = defined $spec->{ureg} ? _ureg(_bits($d, $spec->{ureg}, 6)) : _reg(_bits($d, $spec->{reg}, 8));
+        return $base . ($target < 0 ? sprintf ' -0x%x', -$target : sprintf ' 0x%x', $target);
     },
     gpr_plus_simm => sub {
         my ($d, $spec) = @_;
@@ -211,7 +221,8 @@ my %TYPE = (
 
 sub _scaled_target {
     my ($d, $spec) = @_;
-    my $distance = _signed(get_field($spec, $d->{word}), $spec->{width});
+    my $distance = get_field($spec, $d->{word});
+    $distance = _signed($distance, $spec->{width}) unless $spec->{unsigned};
     return ($spec->{absolute} ? 0 : $d->{address} + 16) + $distance * $spec->{scale};
 }
 

@@ -101,7 +101,7 @@ sub _spelling {
 }
 
 my %FORM = (
-    gpr => 'R', pred => 'P', cbank => 'c[bank][offset]', simm20_split => 'imm20', simm => 'imm32', uimm => 'imm',
+    gpr => 'R', pred => 'P', cbank => 'c[bank][offset]', cx => 'cx[UR][offset]', simm20_split => 'imm20', simm => 'imm32', uimm => 'imm',
     f32_top20_split => 'float20', f32 => 'float32', f64_top20_split => 'double20', f16_pair_split => 'half, half',
     addr => '[R+offset]', cbank_indexed => 'c[bank][R+offset]', rel_target => 'label', scoreboard => 'SB',
     scoreboard_mask => '{scoreboards}', special_reg => 'SR_..', cc_test => 'CC.test', cbank36 => 'c[bank][offset]',

@@ -16,7 +16,7 @@ our @EXPORT_OK = qw(operand_bits);
 
 use constant { RZ => 255, PT => 7, URZ => 63 };
 my %HANDLER = (
-    gpr => \&_gpr, pred => \&_pred, cbank => \&_cbank, addr => \&_addr, cbank_indexed => \&_cbank_indexed,
+    gpr => \&_gpr, pred => \&_pred, cbank => \&_cbank, cx => \&_cx, addr => \&_addr, cbank_indexed => \&_cbank_indexed,
     number_handlers(), rel_target => \&_rel_target,
     special_reg => \&_special_reg, scoreboard => \&_scoreboard, scoreboard_mask => \&_scoreboard_mask,
     cc_test => \&_cc_test, cbank36 => \&_cbank36, gpr_plus_simm => \&_gpr_plus_simm,
@@ -139,12 +139,25 @@ sub _bank {
 sub _cbank {
     my ($try, $spec, $o) = @_;
     return soft($try, 'a constant c[bank][offset] is wanted') unless $o->{kind} eq 'const';
+    return soft($try, 'a uniform register is not available here') if defined $o->{ureg};
     return hard($try, 'an indexed constant is read with LDC only') if defined $o->{reg};
     return unless defined _bank($try, $o->{bank});
     my $off = constant_offset($try, $o->{off}, $spec->{scale});
     return unless defined $off;
     $try->{args}{ $spec->{name} } = { bank => $o->{bank}, offset => $off, value => 0 };
     return put($off / $spec->{scale}, $spec->{lsb}) | put($o->{bank}, $spec->{bank_lsb});
+}
+
+sub _cx {
+    my ($try, $spec, $o) = @_;
+    return soft($try, 'a constant cx[UR][offset] is wanted') unless $o->{kind} eq 'cx' && !defined $o->{reg};
+    my $n = ureg_number($try, $o->{ureg});
+    return unless defined $n;
+    my $off = constant_offset($try, $o->{off}, $spec->{scale});
+    return unless defined $off;
+    $try->{args}{"$spec->{name}.uniform"} = { value => $n };
+    $try->{args}{ $spec->{name} } = { value => $n, offset => $off };
+    return put($off / $spec->{scale}, $spec->{lsb}) | put($n, $spec->{ureg});
 }
 
 sub _cbank36 {
@@ -156,8 +169,28 @@ sub _cbank36 {
     return $off << $spec->{lsb} | $o->{bank} << $spec->{bank};
 }
 
+# c[bank][UR+offset], cx[UR][R+offset]
+sub _cbank_uniform {
+    my ($try, $spec, $o) = @_;
+    my ($kind, $text) = $spec->{bank} ? ('const', 'c[bank][UR+offset]') : ('cx', 'cx[UR][R+offset]');
+    return soft($try, "a constant $text is wanted") unless $o->{kind} eq $kind && defined $o->{ureg} && ($spec->{bank} || defined $o->{reg});
+    my $u = ureg_number($try, $o->{ureg});
+    return unless defined $u;
+    my $n = $spec->{bank} ? RZ : register_number($try, $o->{reg});
+    return unless defined $n;
+    my $off = signed_field($try, $o->{off}, $spec->{off}, 0);
+    return unless defined $off;
+    $try->{args}{"$spec->{name}.uniform"} = { value => $u };
+    $try->{args}{ $spec->{name} } = { value => $n, name => $o->{reg}, bank => $o->{bank} };
+    return $off | put($u, $spec->{ureg}) | put($n, $spec->{reg}) unless $spec->{bank};
+    return unless defined _bank($try, $o->{bank});
+    return $off | put($u, $spec->{ureg}) | put($o->{bank}, $spec->{bank}{lsb});
+}
+
 sub _cbank_indexed {
     my ($try, $spec, $o) = @_;
+    return _cbank_uniform($try, $spec, $o) if defined $spec->{ureg};
+    return soft($try, 'a uniform register is not available here') if defined $o->{ureg};
     return soft($try, 'a constant c[bank][R+offset] is wanted') unless $o->{kind} eq 'const';
     return unless defined _bank($try, $o->{bank});
     my $n = defined $o->{reg} ? register_number($try, $o->{reg}) : RZ;
@@ -252,12 +285,14 @@ sub _scaled_distance {
 sub _rel_register {
     my ($try, $spec, $o) = @_;
     return soft($try, 'a register and an address are wanted') unless $o->{kind} =~ /^(?:reg|word|regoff)$/;
-    my $n = register_number($try, $o->{reg} // $o->{name});
+    my $uniform = defined $spec->{ureg};
+    my $n = ($uniform ? \&ureg_number : \&register_number)->($try, $o->{reg} // $o->{name});
     return unless defined $n;
     my $distance = _scaled_distance($try, $spec, $o->{off} // 0, $o);
     return unless defined $distance;
-    $try->{args}{ $spec->{name} } = { value => $n };
-    return $distance | put($n, $spec->{reg});
+    $try->{args}{"$spec->{name}.uniform"} = { value => $n } if $uniform;
+    $try->{args}{ $spec->{name} } = { value => $uniform ? RZ : $n };
+    return $distance | put($n, $spec->{ureg} // $spec->{reg});
 }
 
 sub _special_reg {

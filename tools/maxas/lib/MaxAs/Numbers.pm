@@ -110,7 +110,9 @@ sub _float32 {
 
 sub _half {
     my ($try, $spec, $o) = @_;
-    my $bits = read_number($try, $o, ($try->{mods}{mod_bf16_v2} // '') =~ /BF16/ ? \&brain_bits : \&half_bits);
+    my $said = $spec->{brain} // 'mod_bf16_v2';    # yes, or the modifier whose last word says that it is the upper half of a single
+    my $brain = ref $said || ($try->{mods}{$said} // '') =~ /BF16[^.]*$/;
+    my $bits = read_number($try, $o, $brain ? \&brain_bits : \&half_bits);
     return defined $bits ? put($bits, $spec->{lsb}) : undef;
 }
 

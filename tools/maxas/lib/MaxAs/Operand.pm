@@ -36,7 +36,7 @@ sub parse_operand {
     return _address($1) if $text =~ /^\[(.*)\]$/ && $text !~ /^\[.*\]\s*\[/;
     return { %{ _address($2) }, desc => $1 } if $text =~ /^desc\s*\[\s*(\w+)\s*\]\s*\[(.*)\]$/;
     return _mask($1) if $text =~ /^\{(.*)\}$/;
-    return { kind => 'num', text => $1, _suffix_flags($2) } if $text =~ /^($NUMBER)\s*((?:\.(?:NEG|ABS|INV))*)$/;
+    return { kind => 'num', text => $1, _suffix_flags($2) } if $text =~ /^($NUMBER)\s*((?:\.(?:NEG|ABS|INV|H1))*)$/;
     return { kind => 'num', text => $1, inv => 1 } if $text =~ /^~\s*($NUMBER)$/;
     return _signed($text);
 }
@@ -44,7 +44,7 @@ sub parse_operand {
 sub _suffix_flags {
     my ($suffixes) = @_;
     my %name = (NEG => 'neg', ABS => 'abs', INV => 'inv');
-    return map { $name{$_} => 1 } $suffixes =~ /\.(\w+)/g;
+    return map { $_ eq 'H1' ? (parts => '.H1') : ($name{$_} => 1) } $suffixes =~ /\.(\w+)/g;
 }
 
 # Signs and bars around a register, predicate, constant or word.
@@ -68,7 +68,12 @@ sub _plain {
     if ($text =~ /^c\s*\[([^\]]*)\]\s*\[([^\]]*)\]((?:\.\w+)*)$/) {
         my ($bank, $where, $after) = ($1, $2, $3);
         my $inner = _address($where);
-        return (kind => 'const', bank => _integer($bank), reg => $inner->{reg}, off => $inner->{off}, _suffixes($after));
+        return (kind => 'const', bank => _integer($bank), reg => $inner->{reg}, ureg => $inner->{ureg}, off => $inner->{off}, _suffixes($after));
+    }
+    if ($text =~ /^cx\s*\[\s*(UR(?:Z|\d+))\s*\]\s*\[([^\]]*)\]((?:\.\w+)*)$/) {
+        my ($ureg, $where, $after) = ($1, $2, $3);
+        my $inner = _address($where);
+        return (kind => 'cx', ureg => $ureg, reg => $inner->{reg}, off => $inner->{off}, _suffixes($after));
     }
     return (kind => 'regoff', reg => $1, off => _integer($2 eq '-' ? "-$3" : $3)) if $text =~ /^([A-Za-z_]\w*)\s*([-+\s])\s*(0x[0-9a-fA-F]+|\d+)$/;
     return (kind => 'num', text => $1, word => $text, _suffixes($2)) if $text =~ /^(\d+)((?:\.\w+)+)$/;
