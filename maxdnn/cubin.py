@@ -225,7 +225,8 @@ def read(source: str | os.PathLike[str] | bytes) -> Cubin:
     OSError
         The file cannot be read.
     """
-    return _parsed(*_content(source), _Reader.cubin)
+    found: Cubin = _parsed(*_content(source), _Reader.cubin)
+    return found
 
 
 def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
@@ -256,7 +257,8 @@ def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
     their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
     Raises CubinError for a damaged file.
     """
-    return _parsed(*_content(source), _Reader.interface)
+    found: list[dict[str, Any]] = _parsed(*_content(source), _Reader.interface)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
