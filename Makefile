@@ -4,7 +4,7 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: table quick test test-all test-long test-torch test-gpu lint verify wheel clean
+.PHONY: table quick test test-all test-long test-torch test-gpu lint verify docs wheel clean
 .DELETE_ON_ERROR:
 
 table: $(VENV)/.with-plot  ## the paper's table and figures, every output element checked
@@ -35,6 +35,11 @@ lint: $(VENV)/.with-test
 
 verify: $(VENV)/.with-plot  ## the ten full-size layers against float64
 	$(BIN)/python benchmarks/verify_layers.py
+
+# "!" takes out modules that an earlier name brought in: the pages show what users import, where they import it.
+docs: $(VENV)/.with-docs  ## reference pages of the public API, from docstrings, in build/docs
+	$(BIN)/python -m pdoc --docformat numpy -o build/docs maxdnn '!maxdnn[.].*' maxdnn.torch '!maxdnn[.]torch[.].*' \
+		maxdnn.reference maxdnn.cubin maxdnn.emulator '!maxdnn[.]emulator[.].*' maxdnn.runtime.devices.find
 
 wheel: $(VENV)/.with-test  ## an installable wheel with all cubins in dist/
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .

@@ -1,5 +1,7 @@
-"""The user's functions for training: gradients with respect to images, filters and bias of a layer. Check the arrays,
-name the problem, choose a plan, run it."""
+"""The user's functions for training: gradients with respect to images, filters and bias of a layer.
+
+Check the arrays, name the problem, choose a plan, run it.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -9,6 +11,7 @@ from .errors import ShapeError
 from .planning.plan import Plan
 from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
 from .problem import problem
+from .problem.arrays import Array, ArrayT
 from .problem.operands import ArrayView, view
 from .problem.problem import Problem, check_layout
 from .problem.shape import ConvShape, pair
@@ -20,12 +23,12 @@ _OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN",
         "max_error": MAX_ERROR, "max_workspace_bytes": None}  # a plan's, and what says nothing
 
 
-def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
+def conv_bprop_data(gradients: ArrayT, filters: Array, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
                     padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
-                    alpha: float = 1.0, beta: float = 0.0, out: Any = None, device: Device | None = None,
+                    alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
                     stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
                     deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
-                    max_workspace_bytes: int | None = None) -> Any:
+                    max_workspace_bytes: int | None = None) -> ArrayT:
     """Gradient of a layer with respect to its images (dgrad) in float32.
 
     out = alpha * sum over all outputs of gradients * filters + beta * out.
@@ -93,16 +96,17 @@ def conv_bprop_data(gradients: Any, filters: Any, size: tuple[int, int], *, stri
     given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
     said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
                  algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
-    return _run("data", given, said, _size(size, "rows and columns of the images"), alpha, beta, out, device, stream,
-                plan)
+    found: ArrayT = _run("data", given, said, _size(size, "rows and columns of the images"), alpha, beta, out, device,
+                         stream, plan)
+    return found
 
 
-def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
+def conv_bprop_filters(images: ArrayT, gradients: Array, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
                        padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
-                       alpha: float = 1.0, beta: float = 0.0, out: Any = None, device: Device | None = None,
+                       alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
                        stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
                        deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
-                       max_workspace_bytes: int | None = None) -> Any:
+                       max_workspace_bytes: int | None = None) -> ArrayT:
     """Gradient of a layer with respect to its filters (wgrad) in float32.
 
     out = alpha * sum over all outputs of gradients * images + beta * out.
@@ -165,12 +169,13 @@ def conv_bprop_filters(images: Any, gradients: Any, size: tuple[int, int], *, st
     given = {"images": view("images", images), "gradients": view("gradients", gradients)}
     said = _said(deterministic, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
                  algorithm=algorithm, max_error=max_error, max_workspace_bytes=max_workspace_bytes)
-    return _run("filters", given, said, _size(size, "rows and columns of the filters"), alpha, beta, out, device,
-                stream, plan)
+    found: ArrayT = _run("filters", given, said, _size(size, "rows and columns of the filters"), alpha, beta, out,
+                         device, stream, plan)
+    return found
 
 
-def conv_bprop_bias(gradients: Any, *, alpha: float = 1.0, beta: float = 0.0, out: Any = None,
-                    device: Device | None = None, stream: Any = None, layout: str = "CHWN") -> Any:
+def conv_bprop_bias(gradients: ArrayT, *, alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None,
+                    device: Device | None = None, stream: Any = None, layout: str = "CHWN") -> ArrayT:
     """Gradient of a layer with respect to its bias in float32.
 
     out = alpha * (sum of the gradients over images and pixels) + beta * out.
@@ -211,7 +216,8 @@ def conv_bprop_bias(gradients: Any, *, alpha: float = 1.0, beta: float = 0.0, ou
     """
     given = {"gradients": view("gradients", gradients)}
     check_layout(layout)
-    return _run("bias", given, {"layout": layout}, None, alpha, beta, out, device, stream, None)
+    found: ArrayT = _run("bias", given, {"layout": layout}, None, alpha, beta, out, device, stream, None)
+    return found
 
 
 def _said(deterministic: Any, **said: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""The user's functions: check the arrays, name the problem, choose a plan, run it. Knows no kernel and no device in
-particular."""
+"""The user's functions: check the arrays, name the problem, choose a plan, run it.
+
+Knows no kernel and no device in particular.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +12,7 @@ from . import shortage
 from .errors import ShapeError
 from .planning.plan import Plan
 from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
+from .problem.arrays import Array, ArrayT
 from .problem.operands import ArrayView, view
 from .problem.problem import check_layout, forward
 from .problem.shape import ConvShape
@@ -22,11 +25,12 @@ _OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN",
         "algorithm": "auto", "max_error": MAX_ERROR, "max_workspace_bytes": None}
 
 
-def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
-               alpha: float = 1.0, out: Any = None, device: Device | None = None, stream: Any = None,
-               layout: str = "CHWN", plan: Plan | None = None, dilation: int | tuple[int, int] = 1,
-               groups: int = 1, bias: Any = None, activation: str | None = None, beta: float = 0.0,
-               algorithm: str = "auto", max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None) -> Any:
+def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int | tuple[int, int] = 1,
+               padding: int | tuple[int, int] = 0, alpha: float = 1.0, out: ArrayT | None = None,
+               device: Device | None = None, stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
+               dilation: int | tuple[int, int] = 1, groups: int = 1, bias: Array | None = None,
+               activation: str | None = None, beta: float = 0.0, algorithm: str = "auto",
+               max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None) -> ArrayT:
     """Forward convolution in float32 (cross-correlation, as networks use it).
 
     out = activation(alpha * (images * filters) + bias + beta * out).
@@ -38,9 +42,8 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
         strides that begins where a texture may: it is read where it lies.
     filters : array of float32 or PreparedFilters
         (C/groups, R, S, K), or (K, C/groups, R, S). C-contiguous, or what `prepare_filters` returned.
-    stride, padding, dilation : int or (int, int)
-        Steps of the filter, zeros on either side, map pixels from one filter tap to the next; for both axes or
-        (rows, columns).
+    stride, padding : int or (int, int)
+        Steps of the filter, zeros on either side; for both axes or (rows, columns).
     alpha : float
         Factor of the sums, rounded to float32; infinities and NaN too.
     out : array of float32, optional
@@ -56,6 +59,8 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
     plan : Plan, optional
         Of `maxdnn.plan`, in place of stride, padding, dilation, groups, layout, activation and the choice of an
         algorithm.
+    dilation : int or (int, int)
+        Map pixels from one filter tap to the next, likewise.
     groups : int
         Channels and filters fall into so many runs; filters of a run see its channels only.
     bias : array of float32, optional

@@ -1,5 +1,7 @@
 """ELF cubins of Maxwell, Pascal, Ampere, Ada and Hopper to kernels: code, resources, parameters, constants, symbols.
-Source of the layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write."""
+
+Source of the layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write.
+"""
 
 import io
 import json
@@ -54,9 +56,12 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A value the loader must write at byte `offset` of `section`: `kind` 2 or 4 = 64-bit address of a global, 6 =
+    """A relocation.
+
+    A value the loader must write at byte `offset` of `section`: `kind` 2 or 4 = 64-bit address of a global, 6 =
     texture handle word, others as named in RELOCATIONS. `addend` is added to it; None: what stands there already.
-    `external`: the file does not hold the symbol."""
+    `external`: the file does not hold the symbol.
+    """
 
     section: str
     offset: int
@@ -75,8 +80,11 @@ MAX_THREADS = 1024  # of a CTA (CUDA C Programming Guide, technical specificatio
 
 @dataclass(frozen=True)
 class CubinKernel:
-    """One kernel. Sizes in bytes; `constants` maps constant bank to its initial bytes (bank 0: zeros up to the
-    end of parameters and texture words)."""
+    """One kernel.
+
+    Sizes in bytes; `constants` maps constant bank to its initial bytes (bank 0: zeros up to the end of parameters and
+    texture words).
+    """
 
     name: str
     arch: str
@@ -111,6 +119,7 @@ class CubinKernel:
 
     @property
     def param_bytes(self) -> int:
+        """Bytes of all parameters, gaps included."""
         return max((p.offset + p.size for p in self.params), default=0)
 
     @cached_property
@@ -125,6 +134,7 @@ class CubinKernel:
 
     @property
     def addressing(self) -> Addressing:
+        """Where parameters and shared memory begin on this instruction set."""
         return self.table.addressing
 
     @property
@@ -174,9 +184,11 @@ def external_functions(cubin: Cubin) -> tuple[str, ...]:
 
 def require_linked(cubin: Cubin, provided: Collection[str] = (), *, who: str = "the virtual GPU",
                    addresses: Collection[str] = (".nv.constant4",)) -> None:
-    """Refuse a cubin with a place that nobody would fill in. `provided`: external functions that `who` has;
-    `addresses`: sections in which it writes the addresses of variables. Raises CubinError naming the function or
-    relocation."""
+    """Refuse a cubin with a place that nobody would fill in.
+
+    `provided`: external functions that `who` has; `addresses`: sections in which it writes the addresses of variables.
+    Raises CubinError naming the function or relocation.
+    """
     missing = sorted(set(external_functions(cubin)) - set(provided))
     if missing:
         has = f"; {who} has {', '.join(sorted(provided))}" if provided else ""
@@ -213,7 +225,8 @@ def read(source: str | os.PathLike[str] | bytes) -> Cubin:
     OSError
         The file cannot be read.
     """
-    return _parsed(*_content(source), _Reader.cubin)
+    found: Cubin = _parsed(*_content(source), _Reader.cubin)
+    return found
 
 
 def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
@@ -237,11 +250,15 @@ def _parsed(data: bytes, where: str, part: Callable[["_Reader"], Any]) -> Any:
 
 
 def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
-    """What the header of the source declared, per kernel, as the assembler wrote it into the cubin (a path, or its
+    """Read the interfaces of kernels.
+
+    What the header of the source declared, per kernel, as the assembler wrote it into the cubin (a path, or its
     bytes): name, threads, shared (bytes), registers (bound), params (name, type, offset, size, meaning), textures and
     their channels (floats in a texel), constants (bank, name, offset, bytes). [] for a cubin of another assembler.
-    Raises CubinError for a damaged file."""
-    return _parsed(*_content(source), _Reader.interface)
+    Raises CubinError for a damaged file.
+    """
+    found: list[dict[str, Any]] = _parsed(*_content(source), _Reader.interface)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
-"""The ten layers of the paper's table with its figures. Source: A. Lavin, "maxDNN: An Efficient Convolution Kernel for
+"""The ten layers of the paper's table with its figures.
+
+Source: A. Lavin, "maxDNN: An Efficient Convolution Kernel for
 Deep Learning with Maxwell GPUs" (2015), efficiency of the GTX 980 (GM204), minibatch 128; the shapes are those of the
-public convnet-benchmarks: AlexNet v2 (one tower, "one weird trick") and Overfeat (fast)."""
+public convnet-benchmarks: AlexNet v2 (one tower, "one weird trick") and Overfeat (fast).
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +14,21 @@ MINIBATCH = 128
 
 @dataclass(frozen=True)
 class Layer:
-    """A named layer and the computational efficiency (percent) the paper gives for maxDNN and for cuDNN v2."""
+    """A named layer and the computational efficiency (percent) that the paper gives for it.
+
+    Attributes
+    ----------
+    network : str
+        "alexnet" or "overfeat".
+    name : str
+        Such as "conv1".
+    shape : ConvShape
+        With a minibatch of 128.
+    paper_ce : float
+        Of maxDNN, percent.
+    paper_cudnn_ce : float
+        Of cuDNN v2, percent.
+    """
 
     network: str
     name: str

@@ -11,6 +11,7 @@ from .planning import records
 from .planning.cost import Chip
 from .planning.plan import Plan
 from .planning.select import REMEMBERED, chip_of, choose
+from .problem.arrays import Array, ArrayT
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
 from .runtime.arguments import check_out, device_of, number, unaligned
@@ -21,8 +22,9 @@ VECTOR_BYTES = 16
 _PLACES = 512  # bytes: of them every alignment that a device may ask for is a part
 
 
-def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0,
-           beta: float = 0.0, out: Any = None, device: Device | None = None, stream: Any = None) -> Any:
+def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0,
+           beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
+           stream: Any = None) -> ArrayT:
     """Matrix products in float32: out = alpha * op(a) op(b) + beta * out.
 
     Parameters
@@ -71,7 +73,7 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     if device is None and {type(a).__module__, type(b).__module__, type(out).__module__} == {"torch"}:
         scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
         tensors = _like(a, b, out, transpose_a, transpose_b, bool(scalars["beta"] != 0))
-        if _again(tensors, a, b, out, scalars, stream):
+        if out is not None and _again(tensors, a, b, out, scalars, stream):
             return out
     for name, value in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
         if not isinstance(value, bool):
@@ -107,8 +109,10 @@ _seen: dict[tuple[Any, ...], Plan] = {}  # of calls with tensors of PyTorch that
 
 
 def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_out: bool) -> tuple[Any, ...]:
-    """All that a call's checks and its choice depend on, but for the numbers and whether the tensors overlap. Looking
-    at it takes a third of the time that the checks take, and small products take no longer than those."""
+    """All that a call's checks and its choice depend on, but for the numbers and whether the tensors overlap.
+
+    Looking at it takes a third of the time that the checks take, and small products take no longer than those.
+    """
     return (*[(type(x), x.shape, x.dtype, x.get_device(), x.is_contiguous(), x.requires_grad, x.data_ptr() % _PLACES)
               for x in (a, b, out)],
             transpose_a is True, transpose_b is True, type(transpose_a), type(transpose_b), reads_out,
@@ -136,8 +140,11 @@ def _swapped(shape: _Shape) -> _Shape:
 
 
 def _as_it_lies(name: str, array: Any, transpose: bool) -> tuple[ArrayView, bool]:
-    """An operand as a C-contiguous array, and whether that is transposed: one whose last two axes are swapped in memory
-    is read with them swapped back."""
+    """An operand as a C-contiguous array, and whether that is transposed.
+
+    One whose last two axes are swapped in memory
+    is read with them swapped back.
+    """
     found = view(name, array, rank=None, strided=True)
     if found.strides is None:
         return found, transpose
@@ -173,8 +180,11 @@ def _aligned(a: _Shape, b: _Shape) -> list[_Shape]:
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _together(a: _Shape, b: _Shape, out: _Shape) -> tuple[tuple[_Shape, _Shape, _Shape], list[tuple[int, int, int]]]:
-    """The shapes of the largest products that a kernel computes at once, and where each begins, in elements: axes in
-    front that both have, or one of them, or only the other."""
+    """The shapes of the largest products that a kernel computes at once, and where each begins, in elements.
+
+    Axes in
+    front that both have, or one of them, or only the other.
+    """
     if a[:-2] == b[:-2] or len(a) == 2 or len(b) == 2:
         return (a, b, out), [(0, 0, 0)]
     axes = [(x > 1, y > 1, max(x, y)) for x, y in zip(*_aligned(a, b), strict=True) if max(x, y) > 1]

@@ -1,5 +1,7 @@
-"""Convolution in float64 on the host: the truth the kernels are judged by. One output row at a time, so that a
-full-size layer needs no more memory than its patches for that row."""
+"""Convolution in float64 on the host: the truth the kernels are judged by.
+
+One output row at a time, so that a full-size layer needs no more memory than its patches for that row.
+"""
 
 from collections.abc import Iterator
 

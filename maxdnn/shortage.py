@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from .errors import OutOfMemoryError, ShapeError
 from .planning.plan import Plan
 from .planning.select import chip_of, least_workspace, smaller
+from .problem.arrays import ArrayT
 from .problem.operands import ArrayView
 from .runtime import engine
 from .runtime.devices import find
@@ -145,7 +146,7 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
     of(device).run(plan, lambda one: engine.run(one, given, scalars, device, stream), capturing)
 
 
-def empty_like(array: Any, shape: tuple[int, ...], device: Device) -> Any:
+def empty_like(array: ArrayT, shape: tuple[int, ...], device: Device) -> ArrayT:
     """`find.empty_like`, on `device`, after all that is idle was let go if need be."""
     try:
         return find.empty_like(array, shape)

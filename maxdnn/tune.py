@@ -1,5 +1,8 @@
-"""Measures the candidates for a problem on a device and remembers them (tuned.py), so that `choose` takes the fastest
-from then on. On a GPU the figures are seconds of whole calls; on the virtual GPU they are those of the timing model."""
+"""Measures the candidates for a problem on a device and remembers them (records.py).
+
+So `choose` takes the fastest
+from then on. On a GPU the figures are seconds of whole calls; on the virtual GPU they are those of the timing model.
+"""
 
 import statistics
 import time
@@ -28,9 +31,11 @@ _FINALISTS, _NEAR, _SAMPLES = 6, 1.25, 7  # that are measured again: at most, wi
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `tune` found for a problem. `plan`: of the fastest candidate. `record`: seconds of every candidate that was
-    measured, and more. `estimated`: the candidate that the estimate takes. `new`: whether it was measured now.
-    `remembered`: whether it could be stored."""
+    """What `tune` found for a problem.
+
+    `plan`: of the fastest candidate. `record`: seconds of every candidate that was measured, and more. `estimated`: the
+    candidate that the estimate takes. `new`: whether it was measured now. `remembered`: whether it could be stored.
+    """
 
     problem: Problem
     plan: Plan
@@ -213,9 +218,12 @@ def _simulated(candidates: list[tuple[str, Plan]], device: Any, chip: Chip, seco
 
 def _measured(candidates: list[tuple[str, Plan]], device: Any, chip: Chip, seconds: float,
               progress: Progress) -> dict[str, float]:
-    """Median seconds of a call on a GPU: a sample of each candidate, then more of those near the best, in turn, so that
+    """Median seconds of a call on a GPU.
+
+    A sample of each candidate, then more of those near the best, in turn, so that
     what drifts (clocks, temperature) meets all alike. A candidate the GPU cannot run (no memory for its workspace) is
-    left out. Raises DeviceError if there is none that it can run."""
+    left out. Raises DeviceError if there is none that it can run.
+    """
     runner, watch = Runner(device), Stopwatch(device)
     samples: dict[str, list[float]] = {}
     failed: DeviceError | None = None

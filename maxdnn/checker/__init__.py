@@ -1,7 +1,10 @@
-"""Hazard checker: abstract interpretation of the issue timing that control codes guarantee, over all paths that what is
+"""Hazard checker.
+
+Abstract interpretation of the issue timing that control codes guarantee, over all paths that what is
 known of predicates leaves open; shared memory along sampled paths. Reports errors, warnings (undecided or not followed)
 and advice. Knows instructions, control flow and, for addresses, what instructions compute; not how long a memory access
-takes."""
+takes.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path

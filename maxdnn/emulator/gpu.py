@@ -1,5 +1,4 @@
-"""The virtual GPU: maxdnn's device protocol on the CPU. Launches are synchronous; blocks run in parallel on all
-cores."""
+"""The virtual GPU: the device protocol on the CPU. Launches are synchronous; CTAs run in parallel on all cores."""
 
 import os
 import threading
@@ -89,8 +88,11 @@ class VirtualGpu:
         return self.memory.alloc(nbytes)
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:
-        """A C-contiguous host array as device memory, in place, until the buffer is freed. Nothing is copied, so a
-        kernel that writes there writes the array. Raises LaunchError for an array that is not C-contiguous."""
+        """A C-contiguous host array as device memory, in place, until the buffer is freed.
+
+        Nothing is copied, so a kernel that writes there writes the array. Raises LaunchError for an array that is not
+        C-contiguous.
+        """
         return self.memory.adopt(array)
 
     def free_bytes(self) -> int | None:
@@ -98,14 +100,17 @@ class VirtualGpu:
         return self.memory.free_bytes()
 
     def upload(self, buffer: Any, data: np.ndarray, stream: Any = None) -> None:
+        """Copy a C-contiguous array into the buffer. Raises LaunchError if it does not fit."""
         _fits("data", buffer, data)
         buffer.data[:data.nbytes] = data.reshape(-1).view(np.uint8)
 
     def download(self, buffer: Any, out: np.ndarray, stream: Any = None) -> None:
+        """Copy the first out.nbytes bytes of the buffer into a C-contiguous array."""
         _fits("out", buffer, out)
         out.reshape(-1).view(np.uint8)[:] = buffer.data[:out.nbytes]
 
     def load(self, cubin: bytes | Cubin) -> "VirtualModule":
+        """Load a cubin. Raises CubinError if this is none, DecodeError at a word that is no instruction."""
         return VirtualModule(self, cubin if isinstance(cubin, Cubin) else read(cubin))
 
     def texture_object(self, texture: Texture) -> int:
@@ -211,10 +216,12 @@ class VirtualModule:
             word[:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
 
     def function(self, name: str) -> "VirtualFunction":
+        """The kernel of that name, ready to launch. Raises CubinError if there is none."""
         found = self._functions.get(name)
         return found or self._functions.setdefault(name, VirtualFunction(self, self.cubin.kernel(name)))
 
     def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
+        """Write a `__constant__` symbol. Raises DeviceError for an unknown name or too many bytes."""
         raw = np.frombuffer(bytes(data) if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes(), np.uint8)
         self._bank3[self.constant_place(name, raw.nbytes, offset)] = raw
 
@@ -228,6 +235,7 @@ class VirtualModule:
         return slice(symbol.offset + offset, symbol.offset + offset + nbytes)
 
     def get_global(self, name: str) -> tuple[int, int]:
+        """(device address, bytes) of a global variable. Raises DeviceError for an unknown name."""
         symbol = self.cubin.globals.get(name)
         buffer = self._zeros if symbol is not None and symbol.section == ".nv.global" else self._init
         if symbol is None or buffer is None:
@@ -235,8 +243,10 @@ class VirtualModule:
         return buffer.address + symbol.offset, symbol.size
 
     def banks(self, kernel: CubinKernel) -> list[np.ndarray]:
-        """Constant banks 0.. as they are before a launch. Those that change are fresh copies: bank 0 is the launch's
-        own, and bank 3 may be written by another thread."""
+        """Constant banks 0.. as they are before a launch.
+
+        Those that change are fresh copies: bank 0 is the launch's own, and bank 3 may be written by another thread.
+        """
         first = bytearray(max(len(kernel.constants.get(0, b"")), kernel.param_base + kernel.param_bytes))
         banks = [aligned_bytes(0)] * layout.BANKS
         for number, data in {**kernel.constants, 0: bytes(first)}.items():
@@ -314,10 +324,13 @@ class VirtualFunction:
 
     def trace(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, blocks: Sequence[Dim3], on_warp: OnWarp,
               shared_bytes: int = 0, textures: Mapping[str, Texture] | None = None) -> None:
-        """Run only `blocks` (coordinates in the grid), in that order, and call `on_warp` with the WarpTrace of every
+        """Run some CTAs and tell what they did.
+
+        Run only `blocks` (coordinates in the grid), in that order, and call `on_warp` with the WarpTrace of every
         warp, block by block. The blocks really run: memory holds their results afterwards. Lane addresses: global and
         generic as the program forms them; shared and local as byte offsets; constants as bank << 16 | offset; textures
-        as the texel's device address, all ones for a coordinate out of range."""
+        as the texel's device address, all ones for a coordinate out of range.
+        """
         order = linear(blocks, grid)
         trace(self.plan(grid, block, args, shared_bytes, textures, order, frozenset({"trace"})),
               self.module.gpu.memory, on_warp)

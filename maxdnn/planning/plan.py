@@ -1,5 +1,7 @@
-"""A plan: the launches that compute a problem, with memory called by name. Pure data; no array, no device. (The module
-is not called `plan` because the package offers a function of that name.)"""
+"""A plan: the launches that compute a problem, with memory called by name.
+
+Pure data; no array, no device. (The module is not called `plan` because the package offers a function of that name.)
+"""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -22,8 +24,11 @@ Place = tuple[int, int]  # device address, bytes
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A piece of the workspace, in bytes from its start. It holds something from launch `first` to launch `last` of
-    the plan; regions whose lives do not overlap may share bytes."""
+    """A piece of the workspace, in bytes from its start.
+
+    It holds something from launch `first` to launch `last` of the plan; regions whose lives do not overlap may share
+    bytes.
+    """
 
     offset: int
     nbytes: int
@@ -45,11 +50,13 @@ Value = int | float | str | Part
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """One kernel launch. `doing`: what it is for, in words. `values`: per kernel parameter a number or a name: of
-    memory (an operand's role, a region of the workspace; a Part begins inside one) or of a scalar of the problem.
-    `textures`: texture reference -> memory. `tables`: constant symbol -> its content, the same in every call. `writes`:
-    the memory whose content it changes. `work`: for estimates. `flops`: its share of the problem's useful work, 0 for
-    copies."""
+    """One kernel launch.
+
+    `doing`: what it is for, in words. `values`: per kernel parameter a number or a name: of memory (an operand's role,
+    a region of the workspace; a Part begins inside one) or of a scalar of the problem. `textures`: texture reference ->
+    memory. `tables`: constant symbol -> its content, the same in every call. `writes`: the memory whose content it
+    changes. `work`: for estimates. `flops`: its share of the problem's useful work, 0 for copies.
+    """
 
     spec: KernelSpec
     grid: tuple[int, int, int]
@@ -63,6 +70,7 @@ class Launch:
 
     @functools.cached_property
     def block(self) -> tuple[int, int, int]:
+        """Threads along x, y, z."""
         return self.spec.threads, 1, 1
 
     @functools.cached_property
@@ -198,7 +206,7 @@ class Plan:
     @property
     def flops(self) -> int:
         """Useful work, see ConvShape.flops."""
-        return self.shape.flops
+        return int(self.shape.flops)
 
     @functools.cached_property
     def written(self) -> frozenset[str]:
@@ -247,8 +255,10 @@ class Plan:
 
     @functools.cached_property
     def apart(self) -> tuple["Plan | None", "Plan"]:
-        """What is done to the filters alone, None if nothing, and the rest, whose operands are the results of that in
-        place of the filters."""
+        """What is done to the filters alone, and the rest.
+
+        The first is None if nothing is. Operands of the rest are the results of the first in place of the filters.
+        """
         memory, known = {*self.problem.roles, *self.workspace}, {"filters"}
         before: list[Launch] = []
         after: list[Launch] = []
@@ -300,8 +310,11 @@ class Plan:
 
 def make(problem: Problem, family: str, spec: KernelSpec, launches: Iterable[Launch], regions: Mapping[str, int],
          notes: Iterable[str] = (), error: float = DIRECT_ERROR) -> Plan:
-    """A plan whose workspace has regions of the given bytes. A region lives from the first launch that mentions it to
-    the last; the largest are placed first, each as low as those alive with it allow."""
+    """A plan whose workspace has regions of the given bytes.
+
+    A region lives from the first launch that mentions it to the last; the largest are placed first, each as low as
+    those alive with it allow.
+    """
     launches = tuple(launches)
     lives = {name: _life(name, launches) for name in regions}
     placed: dict[str, Region] = {}

@@ -1,5 +1,8 @@
-"""Takes a plan for a problem: asks every family for its candidates and ranks them by what was measured on such a chip
-(tuned.py), or else by their estimates for it. What is chosen says all of what will run; nothing after this decides."""
+"""Takes a plan for a problem.
+
+Asks every family for its candidates and ranks them by what was measured on such a chip
+(records.py), or else by their estimates for it. What is chosen says all of what will run; nothing after this decides.
+"""
 
 import functools
 from collections.abc import Iterator
@@ -26,19 +29,25 @@ MAX_ERROR = 2e-6
 def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm: str = "auto",
            max_error: float = MAX_ERROR, prepared: bool = False, families: tuple[Family, ...] | None = None,
            tuned: bool = True) -> Plan:
-    """The plan that was measured to be the fastest on such a chip (`maxdnn.tune`; not if `tuned` is False), else the
+    """Choose a plan.
+
+    The plan that was measured to be the fastest on such a chip (`maxdnn.tune`; not if `tuned` is False), else the
     one that promises the fewest clocks there, of those of an algorithm and of some families (all if None) whose
     documented error is at most `max_error`; or the one called `kernel`, whatever its error. `prepared`: what is done to
     the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not served, or
-    which limit it is beyond), or if there is no such candidate."""
+    which limit it is beyond), or if there is no such candidate.
+    """
     terms = Terms(algorithm, max_error, prepared, families or registry.FAMILIES, tuned)
     record = recall(chip, problem, prepared) if tuned and kernel is None else None
     return _choose(problem, chip, kernel, terms, record)
 
 
 def smaller(plan: Plan, chip: Chip, most: int) -> Plan:
-    """What `choose` would have taken in the place of `plan`, which it chose, if no workspace were larger than `most`
-    bytes. Raises ShapeError if there is nothing."""
+    """Choose again, within less workspace.
+
+    What `choose` would have taken in the place of `plan`, which it chose, if no workspace were larger than `most`
+    bytes. Raises ShapeError if there is nothing.
+    """
     assert plan.terms is not None
     own = plan.problem.most_workspace
     problem = replace(plan.problem, most_workspace=most if own is None else min(most, own))
@@ -202,7 +211,7 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
         candidates = dict(_candidates(problem, chip, algorithm, families))
         if kernel not in candidates:
             raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {kernel!r})")
-        plan = candidates[kernel]()
+        plan: Plan = candidates[kernel]()
         if chip.arch and not _runs(plan, chip):
             raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
         return replace(plan, chosen="by its name")
@@ -216,8 +225,11 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
 
 
 def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: dict[str, Plan]) -> dict[str, float]:
-    """Seconds by name of the candidates that were measured and can be had. What a limit of the workspace cuts into runs
-    was measured in one: its time is that times what the estimates say of the two."""
+    """Seconds by name of the candidates that were measured and can be had.
+
+    What a limit of the workspace cuts into runs was measured in one: its time is that times what the estimates say of
+    the two.
+    """
     found = {name: seconds for name, seconds in record.results if name in made}
     if problem.most_workspace is None or not found:
         return found

@@ -1,7 +1,8 @@
 """Convolution layers and matrix products as numbers: sizes, work, efficiency. Knows no array, kernel or device.
 
 Source of the work and efficiency formulas: A. Lavin, "maxDNN: An Efficient Convolution Kernel for Deep Learning with
-Maxwell GPUs" (2015), section on computational efficiency, with R x S filters in place of its square ones."""
+Maxwell GPUs" (2015), section on computational efficiency, with R x S filters in place of its square ones.
+"""
 
 import operator
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ CORES_PER_SM = 128  # FP32 lanes of a Maxwell SM, each one multiply-add per cloc
 
 
 class Useful:
-    """What has useful work `flops` and an efficiency in doing it. Raises ShapeError for clocks, seconds or a peak that
-    are not positive."""
+    """What has useful work `flops` and an efficiency in doing it.
+
+    Raises ShapeError for clocks, seconds or a peak that are not positive.
+    """
 
     flops: int
 
@@ -36,27 +39,33 @@ class Steps:
 
     @property
     def str_h(self) -> int:
-        return self.stride[0]
+        """Stride along rows."""
+        return int(self.stride[0])
 
     @property
     def str_w(self) -> int:
-        return self.stride[1]
+        """Stride along columns."""
+        return int(self.stride[1])
 
     @property
     def pad_h(self) -> int:
-        return self.padding[0]
+        """Zeros above and below."""
+        return int(self.padding[0])
 
     @property
     def pad_w(self) -> int:
-        return self.padding[1]
+        """Zeros left and right."""
+        return int(self.padding[1])
 
     @property
     def dil_h(self) -> int:
-        return self.dilation[0]
+        """Map rows from one filter tap to the next."""
+        return int(self.dilation[0])
 
     @property
     def dil_w(self) -> int:
-        return self.dilation[1]
+        """Map columns from one filter tap to the next."""
+        return int(self.dilation[1])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..planning.plan import FLOAT_BYTES, REGION_ALIGNMENT, Plan
+from ..problem.arrays import Array
 from ..problem.operands import ArrayView, view
 from . import engine
 from .arguments import device_of
@@ -40,7 +41,7 @@ class PreparedFilters:
         return {name: view(name, array, rank=None) for name, array in self.arrays.items()}
 
 
-def prepare_filters(filters: Any, plan: Plan, *, device: Device | None = None, stream: Any = None) -> PreparedFilters:
+def prepare_filters(filters: Array, plan: Plan, *, device: Device | None = None, stream: Any = None) -> PreparedFilters:
     """Do once what a plan does to the filters alone: transforms and changes of layout.
 
     Parameters

@@ -14,7 +14,13 @@ _CUDA = f"{__package__}.cuda"
 
 
 def host() -> Device:
-    """The device that NumPy arrays run on: the virtual GPU, made at first use."""
+    """The device that NumPy arrays run on: the virtual GPU, made at first use.
+
+    Returns
+    -------
+    Device
+        The same in every call of a process.
+    """
     with compiling:  # a fork waits until all of it is there
         from . import virtual
 
@@ -22,12 +28,34 @@ def host() -> Device:
 
 
 def gpu(ordinal: int) -> Device:
-    """The primary context of a GPU. Raises DeviceError if there is no such GPU or no pycuda."""
+    """The primary context of a GPU.
+
+    Parameters
+    ----------
+    ordinal : int
+        Of the GPU, from 0.
+
+    Returns
+    -------
+    Device
+        With the methods of VirtualGpu. A GPU that cannot run Maxwell code runs translations.
+
+    Raises
+    ------
+    DeviceError
+        There is no such GPU, or no pycuda.
+    """
     return cast(Device, _cuda().device(ordinal))
 
 
 def first_gpu() -> Device | None:
-    """The first GPU of this machine; None where there is none, or no pycuda."""
+    """The first GPU of this machine.
+
+    Returns
+    -------
+    Device or None
+        None where there is no GPU, or no pycuda.
+    """
     try:
         from . import cuda
     except DeviceError:
@@ -36,8 +64,23 @@ def first_gpu() -> Device | None:
 
 
 def of_address(address: int) -> Device:
-    """The device that GPU memory is on. Raises DeviceError if that GPU cannot be used (no pycuda, memory of a context
-    that is not current)."""
+    """The device that GPU memory is on.
+
+    Parameters
+    ----------
+    address : int
+        Of memory of a GPU, in bytes.
+
+    Returns
+    -------
+    Device
+        The primary context of that GPU.
+
+    Raises
+    ------
+    DeviceError
+        That GPU cannot be used: no pycuda, or memory of a context that is not current.
+    """
     return cast(Device, _cuda().for_pointer(address))
 
 
@@ -49,8 +92,25 @@ def _cuda() -> Any:
 
 
 def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
-    """A new float32 array of the same library and on the same device as `array`. Raises OutOfMemoryError where there is
-    no such memory."""
+    """A new array of the same library and on the same device as another.
+
+    Parameters
+    ----------
+    array : array
+        What it is to be like.
+    shape : tuple of int
+        Of the new array.
+
+    Returns
+    -------
+    array of float32
+        Its content is undefined.
+
+    Raises
+    ------
+    OutOfMemoryError
+        There is no such memory.
+    """
     if isinstance(array, np.ndarray):
         try:
             return np.empty(shape, np.float32)
