@@ -1,15 +1,15 @@
 """Matrix products for the user: check the arrays, name the problem, choose a plan, run it."""
 
-import functools
 from typing import Any
 
 from .errors import ShapeError
 from .planning import records
 from .planning.cost import Chip
 from .planning.plan import Plan
-from .planning.select import REMEMBERED, chip_of, choose
+from .planning.select import chip_of, choose
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
+from .remember import HOST_BYTES, Table, remembered
 from .runtime import engine
 from .runtime.arguments import check_out, device_of, number, unaligned
 from .runtime.devices import find
@@ -57,13 +57,11 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     plan = _chosen(*shapes, transpose_a, transpose_b, tuple(odd), reads_out, chip_of(target), records.enabled())
     engine.run(plan, given, scalars, target, stream)
     if tensors is not None:
-        if len(_seen) >= REMEMBERED:
-            _seen.clear()
-        _seen[tensors] = plan
+        _seen.remember(tensors, plan, plan.host_bytes)
     return out
 
 
-_seen: dict[tuple[Any, ...], Plan] = {}  # of calls with tensors of PyTorch that nothing was wrong with
+_seen: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # of calls with tensors of PyTorch that nothing was wrong with
 
 
 def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_out: bool) -> tuple[Any, ...]:
@@ -90,17 +88,17 @@ def _again(tensors: tuple[Any, ...], a: Any, b: Any, out: Any, scalars: dict[str
 _Shape = tuple[int, ...]
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@remembered()
 def _result(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool) -> _Shape:
     """The shape of a product. Small ones take no longer than the host does for a call, so both of these are kept."""
     return product(a, b, transpose_a=transpose_a, transpose_b=transpose_b).shapes["out"]
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@remembered(HOST_BYTES, lambda plan: plan.host_bytes)
 def _chosen(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool, odd: tuple[str, ...], reads_out: bool,
             chip: Chip, measured: bool) -> Plan:
     return choose(product(a, b, transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd, reads_out=reads_out),
                   chip, tuned=measured)
 
 
-records.changed += [_chosen.cache_clear, _seen.clear]
+records.changed += [_chosen.table.clear, _seen.clear]

@@ -1,7 +1,6 @@
 """Takes a plan for a problem: asks every family for its candidates and ranks them by what was measured on such a chip
 (tuned.py), or else by their estimates for it. What is chosen says all of what will run; nothing after this decides."""
 
-import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,12 +10,10 @@ from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
 from ..problem.problem import Problem, data, filters, forward
 from ..problem.shape import ConvShape
+from ..remember import HOST_BYTES, remembered
 from .cost import Chip, preset
 from .plan import Plan
 from .records import Record, recall
-
-REMEMBERED = 256  # plans
-
 
 ALGORITHMS = ("auto", "direct", "winograd")
 MAX_ERROR = 2e-6
@@ -32,7 +29,8 @@ def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm
     the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not served, or
     which limit it is beyond), or if there is no such candidate."""
     record = recall(chip, problem, prepared) if tuned and kernel is None else None
-    return _choose(problem, chip, kernel, algorithm, max_error, prepared, families or registry.FAMILIES, record)
+    found: Plan = _choose(problem, chip, kernel, algorithm, max_error, prepared, families or registry.FAMILIES, record)
+    return found
 
 
 def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: float = MAX_ERROR,
@@ -129,7 +127,7 @@ def chip_of(device: Any) -> Chip:
     return getattr(device, "chip", None) or preset(getattr(device, "preset", "gm204"))
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@remembered(HOST_BYTES, lambda plan: plan.host_bytes)
 def _choose(problem: Problem, chip: Chip, kernel: str | None, algorithm: str, max_error: float,
             prepared: bool, families: tuple[Family, ...], record: Record | None) -> Plan:
     if kernel is not None:
