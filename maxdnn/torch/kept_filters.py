@@ -33,6 +33,12 @@ class Kept(NamedTuple):
     streams: set[int]
 
 
+class Shapes(Table[Any, Any]):
+    """By the shape of the input what was `Kept`, or which weights were seen. `seen`: the latest."""
+
+    seen: tuple[Any, ...] = ()
+
+
 def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any]) -> Tensor | None:
     """The layer's output by filters that are kept, made now if need be; None where that is not possible: the call
     wants a derivative, is traced, is the first with these weights (they may be changing), is no plain one."""
@@ -73,7 +79,10 @@ def _look(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: S
     if (input.dim() != 4 or not input.numel() or isinstance(how[1], str)
             or any(t is not None and t.get_device() != seen[-1] for t in (weight, bias))):
         return None
-    every: Table[Any, Any] = layer.__dict__.setdefault(WHERE, Table(SHAPES))
+    every: Shapes = layer.__dict__.setdefault(WHERE, Shapes(SHAPES))
+    if every.seen != seen:  # other weights may come to lie where these did
+        every.drop(lambda kept: _loose(kept) and (kept.seen if isinstance(kept, Kept) else kept) != seen)
+        every.seen = seen
     before = every.get(input.shape)
     if (before.seen if isinstance(before, Kept) else before) != seen:
         if before is None:
@@ -106,7 +115,7 @@ def _way(plan: Plan) -> tuple[Any, ...]:
 
 
 def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any],
-             every: Table[Any, Any]) -> Kept:
+             every: Shapes) -> Kept:
     stride, padding, dilation = (pair(name, value) for name, value in zip(("stride", "padding", "dilation"), how[:3],
                                                                            strict=True))
     device, _ = ops.device_of(input.get_device())
