@@ -98,7 +98,7 @@ def conv_fprop(images: Any, filters: Any, *, stride: int | tuple[int, int] = 1, 
         named = named.walking("images", given["images"].strides)
         plan = choose(named, chip_of(target), algorithm=algorithm, max_error=max_error)
     if out is None:
-        out = shortage.empty_like(images, wanted["out"], target)
+        out = shortage.empty_like(images, wanted["out"], target, stream)
         given["out"] = view("out", out)
     if asked is None:
         shortage.run(plan, given, scalars, target, stream)
