@@ -277,7 +277,7 @@ def _run(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tup
                       max_error=said.get("max_error", MAX_ERROR))
     result = out
     if out is None:
-        result = shortage.empty_like(first.array, wanted["out"], target)
+        result = shortage.empty_like(first.array, wanted["out"], target, stream)
         given["out"] = view("out", result, rank)
     if asked is None:
         shortage.run(plan, given, scalars, target, stream)

@@ -144,7 +144,7 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
         named = named.with_strides("images", given["images"].strides)
         plan = choose(named, chip_of(target), algorithm=algorithm, max_error=max_error)
     if out is None:
-        out = shortage.empty_like(images, wanted["out"], target)
+        out = shortage.empty_like(images, wanted["out"], target, stream)
         given["out"] = view("out", out)
     if asked is None:
         shortage.run(plan, given, scalars, target, stream)

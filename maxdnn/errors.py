@@ -57,9 +57,9 @@ class OutOfMemoryError(DeviceError):
     """Device memory that could not be had. `wanted`: bytes asked for; `free`: bytes there were, None where nobody
     knows. `workspace`: whether it was a plan's workspace, of which another plan may need less."""
 
-    def __init__(self, message: str, wanted: int = 0, free: int | None = None) -> None:
+    def __init__(self, message: str, wanted: int = 0, free: int | None = None, workspace: bool = False) -> None:
         super().__init__(message)
-        self.wanted, self.free, self.workspace = wanted, free, False
+        self.wanted, self.free, self.workspace = wanted, free, workspace
 
 
 class SimulationError(MaxdnnError):

@@ -144,7 +144,7 @@ def test_kept_workspaces_go_before_a_plan_gives_way(call: Any) -> None:
     other = engine.of(device).workspace_of(77)
     other.place(plan, 77)  # of another stream, which is idle
     right = run(name, given, device)
-    assert not shortage.of(device)._instead and other.idle_bytes == 0
+    assert not shortage.of(device)._instead and other.nbytes == 0
     assert np.array_equal(right, run(name, given, VirtualGpu()))
 
 

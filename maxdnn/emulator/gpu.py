@@ -9,6 +9,7 @@ import numpy as np
 
 from ..cubin import ADDRESSES, CODE_ADDRESS, Cubin, CubinKernel, external_functions, read, require_linked
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
+from ..remember import MODULES, remembered
 from ..runtime.devices.protocol import Dim3, Texture
 from ..runtime.forks import tables
 from ..runtime.launch import ArgumentPacker, check_geometry
@@ -111,7 +112,7 @@ class VirtualGpu:
 
     def load(self, cubin: bytes | Cubin) -> "VirtualModule":
         """Load a cubin. Raises CubinError if this is none, DecodeError at a word that is no instruction."""
-        return VirtualModule(self, cubin if isinstance(cubin, Cubin) else read(cubin))
+        return VirtualModule(self, cubin if isinstance(cubin, Cubin) else _read(bytes(cubin)))
 
     def texture_object(self, texture: Texture) -> int:
         """A 64-bit handle for bindless fetches; valid while this device lives."""
@@ -172,6 +173,9 @@ def _fits(name: str, buffer: Any, array: np.ndarray) -> None:
         raise LaunchError(f"{name} must be C-contiguous")
     if array.nbytes > buffer.nbytes:
         raise LaunchError(f"{name} has {array.nbytes} bytes, the buffer {buffer.nbytes}")
+
+
+_read = remembered(MODULES)(read)
 
 
 class VirtualModule:

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import shortage
 from ..errors import ShapeError
 from ..planning.plan import FLOAT_BYTES, REGION_ALIGNMENT, Plan
 from ..problem.arrays import Array
 from ..problem.operands import ArrayView, view
 from . import engine
 from .arguments import device_of
-from .devices import find
 from .devices.protocol import Device
 
 
@@ -81,16 +81,16 @@ def prepare_filters(filters: Array, plan: Plan, *, device: Device | None = None,
     arrays: dict[str, Any] = {"filters": filters} if "filters" in rest.problem.roles else {}
     if first is not None:
         for operand in first.problem.operands[1:]:
-            arrays[operand.role] = _empty_like(filters, operand.shape)
+            arrays[operand.role] = _empty_like(filters, operand.shape, target, stream)
             given[operand.role] = view(operand.role, arrays[operand.role], rank=1)
         engine.run(first, given, {}, target, stream)
     return PreparedFilters(plan, arrays)
 
 
-def _empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+def _empty_like(array: Any, shape: tuple[int, ...], device: Device, stream: Any) -> Any:
     """A new array that begins where any device lets a texture begin."""
     if not isinstance(array, np.ndarray):
-        return find.empty_like(array, shape)
+        return shortage.empty_like(array, shape, device, stream)
     room = np.empty(shape[0] + REGION_ALIGNMENT // FLOAT_BYTES, np.float32)
     start = -room.ctypes.data % REGION_ALIGNMENT // FLOAT_BYTES
     return room[start:start + shape[0]]

@@ -1,38 +1,37 @@
-"""PyTorch's allocator as the place where workspaces come from (shortage.py)."""
+"""PyTorch's allocator as the place where tensors and workspaces come from (engine.py, shortage.py)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .. import errors, shortage
+from .. import errors
 from ..runtime import engine
 
 
 class OutOfMemoryError(errors.OutOfMemoryError, torch.cuda.OutOfMemoryError):
-    """No memory for any plan's workspace: an error of this library and one of PyTorch, whoever catches it."""
+    """PyTorch's allocator has no room: an error of this library and one of PyTorch, whoever catches it."""
 
 
-def out_of_memory(error: Exception, nbytes: int, free: int | None) -> OutOfMemoryError:
-    """What PyTorch's allocator says of a workspace, as an error of this library."""
-    found = OutOfMemoryError(str(error), nbytes, free)
-    found.workspace = True
-    return found
+def having_room(make: Callable[[], Any], nbytes: int, where: int, device: Any, workspace: bool = False) -> Any:
+    """What `make` gets from PyTorch's allocator for the current stream of the GPU with this number; where there is no
+    room once more after letting go of what is idle, unless that stream is being captured. Raises OutOfMemoryError."""
+    def attempt() -> Any:
+        try:
+            return make()
+        except torch.cuda.OutOfMemoryError as e:
+            raise OutOfMemoryError(str(e), nbytes, free_bytes(where, device), workspace) from None
+    return engine.of(device).having_room(attempt, torch._C._cuda_getCurrentRawStream(where))
 
 
-class TorchMemory:
-    """What PyTorch's allocator can give on the GPU with this number: see shortage.Memory. An estimate: pieces may be
-    free that no workspace fits in."""
-
-    def __init__(self, where: int, device: Any) -> None:
-        self._where, self._device = where, device
-
-    def free(self) -> int | None:
-        where = self._where
-        free, total = torch.cuda.mem_get_info(where)
-        fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(where)  # of PyTorch 2.8 on
-        reserved = torch.cuda.memory_reserved(where)
-        new = min(free, int(fraction * total) - reserved)
-        return max(new, 0) + reserved - torch.cuda.memory_allocated(where) + engine.of(self._device).idle_bytes
-
-    def release(self) -> None:
-        shortage.of(self._device).memory.release()
+def free_bytes(where: int, device: Any) -> int | None:
+    """What PyTorch's allocator can give on the GPU with this number, see shortage.Free. An estimate: pieces may be free
+    that no workspace fits in."""
+    free = device.free_bytes()
+    if free is None:
+        return None
+    total = torch.cuda.get_device_properties(where).total_memory
+    fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(where)  # of PyTorch 2.8 on
+    reserved = torch.cuda.memory_reserved(where)
+    new = min(free, int(fraction * total) - reserved)
+    return max(new, 0) + reserved - torch.cuda.memory_allocated(where) + engine.of(device).idle_bytes

@@ -23,13 +23,13 @@ from ..problem import problem
 from ..problem.operands import FLOAT_BYTES, ArrayView
 from ..problem.problem import Problem
 from ..problem.shape import ConvShape
+from ..remember import HOST_BYTES, Table
 from ..runtime import engine
 from ..runtime.arguments import unaligned
 from ..runtime.devices import find
 from ..runtime.devices.protocol import TEXTURE_ALIGNMENT
-from .memory import TorchMemory, out_of_memory
+from .memory import free_bytes, having_room
 
-REMEMBERED = 1024  # calls whose plans are found without asking for them
 _ONE = {"alpha": np.float32(1)}
 Numbers = Sequence[Any]
 Conf = tuple[Numbers, Numbers, Numbers, int, str, float]  # stride, padding, dilation, groups, algorithm, max_error
@@ -42,8 +42,8 @@ _new = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)  # on the c
 _modes, _transformed, _profiled = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
                                    torch._C._autograd._profiler_enabled)
 
-_plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
-_eager: dict[tuple[Any, ...], "Ready"] = {}  # see `eager`
+_plans: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # by all that decides a call
+_eager: Table[tuple[Any, ...], "Ready"] = Table(HOST_BYTES)  # see `eager`
 _devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
 _shortages: dict[int, shortage.Shortage] = {}  # by number
 
@@ -78,13 +78,11 @@ def _weight_gradient(gradients: Tensor, images: Tensor, size: Numbers, stride: N
 
 def _empty(like: Tensor, shape: Sequence[int]) -> Tensor:
     """A new tensor, after all that is idle was let go if need be."""
-    try:
+    if not like.is_cuda:
         return like.new_empty(shape)
-    except torch.cuda.OutOfMemoryError:
-        if torch.cuda.is_current_stream_capturing():
-            raise
-    shortage_of(like.get_device()).memory.release()
-    return like.new_empty(shape)
+    found: Tensor = having_room(lambda: like.new_empty(shape), FLOAT_BYTES * math.prod(shape), like.get_device(),
+                                device_of(like.get_device())[0])
+    return found
 
 
 def _map_size(size: Numbers, filters: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers) -> list[Any]:
@@ -112,9 +110,7 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
     plan = _plans.get(key)
     if plan is None:
         plan = _find(kind, used, images, filters, (stride, padding, dilation, groups, algorithm, max_error), device)
-        if len(_plans) >= REMEMBERED:
-            _plans.clear()
-        _plans[key] = plan
+        _plans.remember(key, plan, plan.host_bytes)
     if out.numel() == 0:
         return
     if images[0] == 0:
@@ -132,8 +128,7 @@ def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int]) -
     where = out.get_device()
     stream = torch._C._cuda_getCurrentRawStream(where)
     if plan.workspace_bytes and plan.terms is not None:
-        shortage_of(where).run(plan, lambda one: _attempt(one, on, out, places, stream),
-                               lambda: bool(on.device.capture_of(stream)))  # type: ignore[attr-defined]
+        shortage_of(where).run(plan, lambda one: _attempt(one, on, out, places, stream), lambda: on.recorded(stream))
     else:
         _attempt(plan, on, out, places, stream)
 
@@ -144,20 +139,16 @@ def _attempt(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int],
     if not nbytes:
         on.loaded(plan).run(places, 0, _ONE, stream)
         return
-    where, loaded = out.get_device(), on.loaded(plan)
-    try:
-        if torch._C._cuda_getDevice() == where:  # a tensor takes twice as long
-            room, tensor = torch._C._cuda_cudaCachingAllocator_raw_alloc(nbytes, stream), None
-        else:
-            tensor = out.new_empty(-(-nbytes // FLOAT_BYTES))
-            room = tensor.data_ptr()
-    except torch.cuda.OutOfMemoryError as e:
-        raise out_of_memory(e, nbytes, shortage_of(where).memory.free()) from None
-    try:
-        loaded.run(places, room, _ONE, stream)
-    finally:
-        if tensor is None:
+    where, raw = out.get_device(), torch._C._cuda_cudaCachingAllocator_raw_alloc
+    if torch._C._cuda_getDevice() == where:  # a tensor takes twice as long
+        room = having_room(lambda: raw(nbytes, stream), nbytes, where, on.device, workspace=True)
+        try:
+            on.loaded(plan).run(places, room, _ONE, stream)
+        finally:
             torch._C._cuda_cudaCachingAllocator_raw_delete(room)
+    else:
+        tensor = having_room(lambda: out.new_empty(-(-nbytes // FLOAT_BYTES)), nbytes, where, on.device, workspace=True)
+        on.loaded(plan).run(places, tensor.data_ptr(), _ONE, stream)
 
 
 def shortage_of(where: int) -> shortage.Shortage:
@@ -165,7 +156,7 @@ def shortage_of(where: int) -> shortage.Shortage:
     found = _shortages.get(where)
     if found is None:
         device, _ = device_of(where)
-        found = _shortages[where] = shortage.Shortage(device, TorchMemory(where, device))
+        found = _shortages[where] = shortage.Shortage(device, partial(free_bytes, where, device))
     return found
 
 
@@ -289,10 +280,8 @@ def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any,
     if plan is not None and where >= 0 and out.numel():
         key = input.shape, weight.shape, bias if bias is None else bias.shape, where, how
         with suppress(TypeError):  # lists are no keys
-            if key not in _eager:
-                if len(_eager) >= REMEMBERED:
-                    _eager.clear()
-                _eager[key] = Ready(plan, where, conf)
+            if _eager.get(key) is None:
+                _eager.remember(key, Ready(plan, where, conf), plan.host_bytes)
 
 
 def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:

@@ -188,7 +188,7 @@ def test_a_step_is_captured_after_one_on_another_stream_has_made_its_plans():
 
 
 def test_a_graph_outlives_many_other_plans(monkeypatch):
-    monkeypatch.setattr(engine, "PLANS", 4)
+    monkeypatch.setattr(engine.of(find.gpu(0))._plans, "entries", 4)
     x, w = torch.rand(8, 16, 20, 20, device=CUDA), torch.rand(24, 16, 3, 3, device=CUDA)
     with torch.inference_mode():
         wanted = mt.conv2d(x, w)
@@ -424,7 +424,7 @@ def little_memory():
     gc.collect()
     torch.cuda.empty_cache()
     for device in list(ops._devices.values()):
-        shortage.of(device[0]).memory.release()
+        engine.of(device[0]).release()
     ops._shortages.clear()
     assert torch.cuda.memory_allocated() < 64 << 20, "another test keeps tensors"
     torch.cuda.set_per_process_memory_fraction(MEMORY / torch.cuda.get_device_properties(0).total_memory)
@@ -504,7 +504,7 @@ def test_functions_with_tensors_give_way_on_a_full_card(call):
     """The driver's own memory is what is short: a ballast leaves 1.5 GiB beside the operands."""
     gc.collect()
     for device in list(ops._devices.values()):
-        shortage.of(device[0]).memory.release()
+        engine.of(device[0]).release()
     device = find.gpu(0)
     x, g, w = torch.rand(LAYER, device=CUDA), torch.rand(LAYER, device=CUDA), torch.rand(64, 64, 3, 3, device=CUDA)
     a, b = torch.rand(512, 1 << 20, device=CUDA), torch.rand(1 << 20, 511, device=CUDA)  # b is copied: rows of 511
@@ -517,7 +517,7 @@ def test_functions_with_tensors_give_way_on_a_full_card(call):
     run()
     torch.cuda.synchronize()
     right = out.double()
-    shortage.of(device).memory.release()
+    engine.of(device).release()
     least = (5 << 30) // 2 if call == "product" else (3 << 30) // 2
     ballast = device.alloc(device.free_bytes() - least)
     try:
@@ -527,5 +527,5 @@ def test_functions_with_tensors_give_way_on_a_full_card(call):
         assert call == "product" or shortage.of(device)._instead
     finally:
         ballast.free()
-        shortage.of(device).memory.release()
+        engine.of(device).release()
         device.kept.pop("shortage", None)

@@ -1,6 +1,7 @@
 """maxdnn.torch where memory is short, on virtual GPUs with little of it; and PyTorch's allocator played by one."""
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_a_frozen_layer_lets_its_filters_go_and_keeps_them_again_when_there_is_m
 
     def check():
         torch.testing.assert_close(layer(x).double(), right, rtol=1e-5, atol=1e-4)
-        return type(layer.__dict__[kept_filters.WHERE][x.shape])
+        return type(layer.__dict__[kept_filters.WHERE].get(x.shape))
     with torch.inference_mode():
         assert [check() for _ in range(3)][1:] == [kept_filters.Kept] * 2
         (kept,) = layer.__dict__[kept_filters.WHERE].values()
@@ -75,8 +76,8 @@ def test_a_frozen_layer_lets_its_filters_go_and_keeps_them_again_when_there_is_m
         ballast = torch.empty(1 << 18)
         gpu.memory._most = HELD + ROOM + ballast.numel() * 4
         held = gpu.adopt(ballast.numpy())
-        shortage.of(gpu).memory.release()  # as for another call that lacks memory
-        assert type(layer.__dict__[kept_filters.WHERE][x.shape]) is kept_filters.LetGo, "the filters stayed"
+        engine.of(gpu).release()  # as for another call that lacks memory
+        assert type(layer.__dict__[kept_filters.WHERE].get(x.shape)) is kept_filters.LetGo, "the filters stayed"
         assert [check() for _ in range(3)] == [kept_filters.LetGo] * 3, "asked again at every call"
         held.free()
         gpu.memory._most = None
@@ -96,6 +97,10 @@ def test_no_filters_are_made_ready_where_there_is_no_room_for_them(gpu, monkeypa
         for _ in range(shortage.LOOK - 2):
             torch.testing.assert_close(layer(x), F.conv2d(x, layer.weight, padding=1), rtol=1e-4, atol=1e-4)
     assert len(asked) == 1
+
+
+def refuse(*given):
+    raise maxdnn.ShapeError("nothing fits")
 
 
 class Allocator:
@@ -125,12 +130,12 @@ def played(gpu, monkeypatch):
                            ("cudaCachingAllocator_raw_alloc", allocator.alloc),
                            ("cudaCachingAllocator_raw_delete", allocator.delete)):
         monkeypatch.setattr(torch._C, f"_cuda_{name}", function, raising=False)
-    for name, function in (("mem_get_info", lambda where: (gpu.free_bytes(), 1 << 40)),
+    for name, function in (("get_device_properties", lambda where: SimpleNamespace(total_memory=1 << 40)),
                            ("memory_reserved", lambda where: 0), ("memory_allocated", lambda where: 0),
                            ("get_per_process_memory_fraction", lambda where: 1.0)):
         monkeypatch.setattr(torch.cuda, name, function, raising=False)
-    allocator.capturing = 0
-    monkeypatch.setattr(gpu, "capture_of", lambda stream: allocator.capturing, raising=False)
+    allocator.graph = None
+    monkeypatch.setattr(gpu, "graph_of", lambda stream: allocator.graph, raising=False)
     return allocator
 
 
@@ -152,40 +157,46 @@ def test_workspace_of_pytorchs_allocator_gives_way(gpu, played):
     gpu.memory._most = HELD + ROOM
     call()
     short = ops.shortage_of(-1)
-    assert short._instead[plan].plan.workspace_bytes <= ROOM
+    assert short._instead.get(plan).plan.workspace_bytes <= ROOM
     played.asked.clear()
     for _ in range(2 * shortage.LOOK):
         call()
     assert plan.workspace_bytes not in played.asked
-    played.capturing = 5
+    played.graph = SimpleNamespace(alive=True)
     gpu.memory._most = 1 << 40
     for _ in range(2 * shortage.LOOK):
         call()
     assert plan.workspace_bytes not in played.asked, "what a graph is made of changed during its capture"
-    played.capturing = 0
+    played.graph = None
     for _ in range(shortage.LOOK):
         call()
     assert played.asked[-1] == plan.workspace_bytes and not short._instead
-    gpu.memory._most, played.capturing = HELD + ROOM, 5
-    released = []
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(mt.OutOfMemoryError, match="during a capture: call"):
-        patch.setattr(engine.Engine, "release", lambda self: released.append(self))
+    gpu.memory._most, played.graph = HELD + ROOM, SimpleNamespace(alive=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.Engine, "release", lambda self: pytest.fail("let go of something in a capture"))
+        played.asked.clear()
         call()
-    assert not released
+        assert played.asked[0] == plan.workspace_bytes > ROOM >= max(played.asked[1:], default=0)
+        assert not short._instead, "remembered, although nothing was let go"
+        patch.setattr(shortage, "smaller", refuse)
+        with pytest.raises(mt.OutOfMemoryError, match="during a capture: call") as e:
+            call()
+        assert (e.value.wanted, e.value.workspace) == (plan.workspace_bytes, True) and e.value.free <= ROOM
     assert issubclass(mt.OutOfMemoryError, torch.cuda.OutOfMemoryError)
     assert issubclass(mt.OutOfMemoryError, maxdnn.OutOfMemoryError)
 
 
 def test_what_pytorchs_allocator_can_give_is_bounded_by_its_share_of_the_card(played, monkeypatch):
     device = find.host()
-    for name, value in (("mem_get_info", (900, 1000)), ("memory_reserved", 300), ("memory_allocated", 250),
-                        ("get_per_process_memory_fraction", 0.5)):
+    monkeypatch.setattr(device, "free_bytes", lambda: 900)
+    for name, value in (("get_device_properties", SimpleNamespace(total_memory=1000)), ("memory_reserved", 300),
+                        ("memory_allocated", 250), ("get_per_process_memory_fraction", 0.5)):
         monkeypatch.setattr(torch.cuda, name, lambda where, value=value: value)
     idle = engine.of(device).idle_bytes
-    assert memory.TorchMemory(0, device).free() == 200 + 50 + idle
+    assert memory.free_bytes(0, device) == 200 + 50 + idle
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda where: 600)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda where: 600)
-    assert memory.TorchMemory(0, device).free() == idle
+    assert memory.free_bytes(0, device) == idle
 
 
 INF = [(0, 3, 5, 7, float("inf")), (1, 0, 0, 0, float("nan")), (2, 9, 15, 15, float("-inf"))]
@@ -207,11 +218,11 @@ def test_infinities_stay_in_the_outputs_they_belong_to_by_the_direct_algorithm(g
             found = [mt.conv2d(x, w, padding=1, algorithm="direct"), *(layer(x) for _ in range(3))]
         for out in found:
             assert torch.equal(out.isnan(), wanted.isnan()) and torch.equal(out.isinf(), wanted.isinf())
-    assert all(plan.algorithm == "direct" for key, plan in ops._plans.items() if "direct" in key)
+    assert all(ops._plans.get(key).algorithm == "direct" for key in ops._plans if "direct" in key)
     given = [t.clone().requires_grad_() for t in (tensors()[0], w)]
     out = mt.conv2d(*given, padding=1, algorithm="direct")
     out.backward(x)
-    assert {plan.algorithm for key, plan in ops._plans.items() if "direct" in key} == {"direct"}
+    assert {ops._plans.get(key).algorithm for key in ops._plans if "direct" in key} == {"direct"}
     doubles = [t.detach().clone().requires_grad_() for t in given]
     F.conv2d(*doubles, padding=1).backward(x)
     assert torch.equal(given[0].grad.isfinite(), doubles[0].grad.isfinite())
@@ -223,7 +234,7 @@ def test_an_algorithm_and_an_error_can_be_asked_for(gpu):
     loose = mt.conv2d(x, w, padding=1, algorithm="winograd", max_error=1e-4)
     loose.sum().backward()
     torch.testing.assert_close(loose.double(), right, rtol=1e-3, atol=1e-3)
-    assert ops._plans[next(k for k in ops._plans if k[0] == "forward")].algorithm == "winograd"
+    assert ops._plans.get(next(k for k in ops._plans if k[0] == "forward")).algorithm == "winograd"
     layer = mt.Conv2d(64, 64, 1, algorithm="winograd")
     with pytest.raises(maxdnn.ShapeError, match="not served"):
         layer(x)
