@@ -6,7 +6,6 @@ Check the arrays, name the problem, choose a plan, run it.
 from dataclasses import replace
 from typing import Any
 
-from . import shortage
 from .errors import ShapeError
 from .planning.plan import Plan
 from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
@@ -15,7 +14,7 @@ from .problem.arrays import Array, ArrayT
 from .problem.operands import ArrayView, view
 from .problem.problem import Problem, check_layout
 from .problem.shape import ConvShape, pair
-from .runtime import engine
+from .runtime import engine, shortage
 from .runtime.arguments import check_out, check_shapes, device_of, factor_of, flag, number, planned, unaligned
 from .runtime.devices.protocol import Device
 

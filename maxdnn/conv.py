@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from . import shortage
 from .errors import ShapeError
 from .planning.plan import Plan
 from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
@@ -16,7 +15,7 @@ from .problem.arrays import Array, ArrayT
 from .problem.operands import ArrayView, view
 from .problem.problem import check_layout, forward
 from .problem.shape import ConvShape
-from .runtime import engine
+from .runtime import engine, shortage
 from .runtime.arguments import check_out, check_shapes, device_of, factor_of, number, planned, unaligned
 from .runtime.devices.protocol import Device
 from .runtime.prepared import PreparedFilters

@@ -4,7 +4,6 @@ import itertools
 import math
 from typing import Any
 
-from . import shortage
 from .errors import ShapeError
 from .planning import records
 from .planning.cost import Chip
@@ -13,10 +12,11 @@ from .planning.select import chip_of, choose
 from .problem.arrays import Array, ArrayT
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
-from .remember import HOST_BYTES, Table, remembered
+from .runtime import shortage
 from .runtime.arguments import check_out, device_of, number, unaligned
 from .runtime.devices import find
 from .runtime.devices.protocol import Device
+from .runtime.remember import HOST_BYTES, Table, remembered
 
 VECTOR_BYTES = 16
 _PLACES = 512  # bytes: of them every alignment that a device may ask for is a part

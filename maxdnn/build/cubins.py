@@ -21,9 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .. import notices
 from ..errors import AssemblyError
-from ..runtime import cache
+from ..runtime import cache, notices
 from ..runtime.files import read_regular, write_whole
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..cubin import ADDRESSES, CODE_ADDRESS, Cubin, CubinKernel, external_functions, read, require_linked
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
-from ..remember import MODULES, remembered
 from ..runtime.devices.protocol import Dim3, Texture
 from ..runtime.forks import tables
 from ..runtime.launch import ArgumentPacker, check_geometry
+from ..runtime.remember import MODULES, remembered
 from . import helpers, host, layout
 from .compiled import CompiledKernel
 from .faults import fault_of

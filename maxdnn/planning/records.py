@@ -18,8 +18,8 @@ from typing import Any
 from ..build.cubins import ingredients
 from ..errors import MaxdnnError
 from ..problem.problem import Problem
-from ..remember import remembered
 from ..runtime import cache
+from ..runtime.remember import remembered
 from .cost import Chip
 
 _KEY = "maxdnn tuned 1"

@@ -13,7 +13,7 @@ from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
 from ..problem.problem import Problem, data, filters, forward
 from ..problem.shape import ConvShape
-from ..remember import HOST_BYTES, remembered
+from ..runtime.remember import HOST_BYTES, remembered
 from .cost import Chip, preset
 from .plan import Plan, Terms
 from .records import Record, recall

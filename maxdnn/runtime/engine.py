@@ -19,9 +19,9 @@ from ..build.interface import KernelSpec
 from ..errors import LaunchError, OutOfMemoryError, ShapeError
 from ..planning.plan import FLOAT_BYTES, Part, Plan
 from ..problem.operands import ArrayView
-from ..remember import Table
 from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Module, Prepared, Texture
 from .forks import FreshLock
+from .remember import Table
 from .stream_workspace import Graphs, Leaving, StreamWorkspace
 
 PLAN_SHARE = 1 / 16  # of a device's memory may hold modules of plans

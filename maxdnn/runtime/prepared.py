@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import shortage
 from ..errors import ShapeError
 from ..planning.plan import FLOAT_BYTES, REGION_ALIGNMENT, Plan
 from ..problem.arrays import Array
 from ..problem.operands import ArrayView, view
-from . import engine
+from . import engine, shortage
 from .arguments import device_of
 from .devices.protocol import Device
 

@@ -17,8 +17,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from .. import notices
-from ..runtime import cache
+from ..runtime import cache, notices
 from ..runtime.forks import compiling
 from . import access, engine
 from .jit import pointer

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import shortage
 from ..conv import conv_fprop
 from ..errors import OutOfMemoryError
 from ..planning.plan import Plan
 from ..planning.select import chip_of, choose
-from ..remember import Table
-from ..runtime import engine
+from ..runtime import engine, shortage
 from ..runtime.prepared import PreparedFilters, prepare_filters
+from ..runtime.remember import Table
 from . import ops
 from .functional import pair
 

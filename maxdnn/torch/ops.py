@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import shortage
 from ..errors import ShapeError
 from ..planning import records
 from ..planning.plan import Plan
@@ -23,11 +22,11 @@ from ..problem import problem
 from ..problem.operands import FLOAT_BYTES, ArrayView
 from ..problem.problem import Problem
 from ..problem.shape import ConvShape
-from ..remember import HOST_BYTES, Table
-from ..runtime import engine
+from ..runtime import engine, shortage
 from ..runtime.arguments import unaligned
 from ..runtime.devices import find
 from ..runtime.devices.protocol import TEXTURE_ALIGNMENT
+from ..runtime.remember import HOST_BYTES, Table
 from .memory import free_bytes, having_room
 
 _ONE = {"alpha": np.float32(1)}

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import maxdnn
 import maxdnn.torch as mt
 from maxdnn.planning.select import MAX_ERROR
-from maxdnn.remember import Table
+from maxdnn.runtime.remember import Table
 from maxdnn.torch import ops
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run", "ignore:Using padding='same'")]

@@ -15,10 +15,9 @@ from torch.nn import functional as F
 
 import maxdnn
 import maxdnn.torch as mt
-from maxdnn import shortage
 from maxdnn.planning import select
 from maxdnn.problem import problem
-from maxdnn.runtime import engine
+from maxdnn.runtime import engine, shortage
 from maxdnn.runtime.devices import find
 from maxdnn.torch import kept_filters, ops
 from maxdnn.torch.networks import Network

@@ -10,11 +10,10 @@ from torch.nn import functional as F
 
 import maxdnn
 import maxdnn.torch as mt
-from maxdnn import shortage
 from maxdnn.emulator import VirtualGpu
 from maxdnn.planning import select
 from maxdnn.planning.select import chip_of
-from maxdnn.runtime import engine
+from maxdnn.runtime import engine, shortage
 from maxdnn.runtime.devices import find
 from maxdnn.torch import kept_filters, memory, ops
 

@@ -19,8 +19,8 @@ import numpy as np
 from ...cubin import Cubin, CubinKernel, read
 from ...errors import DeviceError, LaunchError, OutOfMemoryError
 from ...planning.cost import Chip
-from ...remember import MODULES, remembered
 from ..launch import ArgumentPacker, check_geometry
+from ..remember import MODULES, remembered
 from .driver import OUT_OF_MEMORY, Driver, DriverError, Graph, Launch
 from .protocol import Dim3, Texture
 

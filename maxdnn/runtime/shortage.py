@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .errors import OutOfMemoryError, ShapeError
-from .planning.plan import Plan
-from .planning.select import chip_of, least_workspace, smaller
-from .problem.arrays import ArrayT
-from .problem.operands import ArrayView
+from ..errors import OutOfMemoryError, ShapeError
+from ..planning.plan import Plan
+from ..planning.select import chip_of, least_workspace, smaller
+from ..problem.arrays import ArrayT
+from ..problem.operands import ArrayView
+from . import engine
+from .devices import find
+from .devices.protocol import Device
 from .remember import Table
-from .runtime import engine
-from .runtime.devices import find
-from .runtime.devices.protocol import Device
 
 LOOK = 8  # calls, of which one asks how much memory is free: the driver takes as long for that as for a small launch
 REMEMBERED = 256  # plans that gave way

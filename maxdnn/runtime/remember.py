@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
-from .runtime.forks import FreshLock
+from .forks import FreshLock
 
 ENTRIES = 1 << 14  # that any table has room for
 MODULES = 1 << 7  # of machine code that is loaded again and again, with other tables each time

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from maxdnn import notices
+from maxdnn.runtime import notices
 
 COMPILE = """
 import numba

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import shortage
 from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import OutOfMemoryError
 from maxdnn.planning import select
 from maxdnn.planning.select import chip_of
-from maxdnn.runtime import engine
+from maxdnn.runtime import engine, shortage
 
 CALLS = ("forward", "data", "filters", "product")
 N, C, H, K = 4, 64, 16, 64

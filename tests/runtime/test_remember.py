@@ -12,7 +12,7 @@ from maxdnn.emulator import VirtualGpu
 from maxdnn.planning import records, select
 from maxdnn.planning.cost import preset
 from maxdnn.problem import problem
-from maxdnn.remember import Table, remembered
+from maxdnn.runtime.remember import Table, remembered
 
 
 def around(table, keys, times):
