@@ -17,7 +17,7 @@ from ..interior.maxwell import bank
 from ..interior.sm90 import GROUP, Blocks, NativeKernel
 from ..memory_ops.plan import MAX_GRID_YZ, pad, reduce, transpose
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
-from ..spec import SPLITS, Candidates, Family, Memory, finish, fused, seen, split_name, within
+from ..spec import SPLITS, Candidates, Family, Memory, finish, fused, refuses_groups, seen, split_name, within
 from .maxwell import ceil_magic, magic
 
 TILE = 128
@@ -94,6 +94,8 @@ def refuses(problem: Problem) -> str | None:
         return f"layout CHWN of more than {FEW} images"
     if len(every) > 1:
         return "strides of a gradient"
+    if refuses_groups(problem):
+        return refuses_groups(problem)
     if s.patch < GROUP:
         return f"{s.patch} elements C x R x S, fewer than {GROUP}"
     if any(s.margins) and (s.R > MOST_ROWS or s.S > MOST_COLUMNS):
