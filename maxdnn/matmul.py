@@ -26,9 +26,9 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     """Matrix product in float32: out = alpha x op(a) op(b) + beta x out.
 
     a: (.., M, K), or (.., K, M) with transpose_a; b: (.., K, N), or (.., N, K) with transpose_b; returns out:
-    (.., M, N). Axes in front count matrices and broadcast as NumPy's: those of a and b are equal, or one of them is 1
-    or not there, whose matrix then serves every one of the other. All float32; `out` C-contiguous, a and b too or so
-    with their last two axes swapped, as a.T is: they are read as they lie. Matrices are computed together, but where axes
+    (.., M, N). Axes in front count matrices and broadcast as NumPy's: those of a and b are equal, or one is 1 or
+    not there, whose matrix then serves every one of the other. All float32; `out` C-contiguous, a and b too or so with
+    their last two axes swapped, as a.T is: they are read as they lie. Matrices are computed together; where axes
     that both have lie beside axes that only one has: then run by run. Each sum adds its products one after the other,
     from the end of K in groups of eight, each with one rounding, or, when the grid would be small, in parts that are
     added in a fixed order.

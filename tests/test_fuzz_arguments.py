@@ -364,7 +364,7 @@ def test_large_numbers_are_judged_before_work_that_grows_with_them(part: int) ->
 @pytest.mark.parametrize("options", [{"padding": 10**8}, {"padding": (0, 10**8)}, {"padding": 10**8, "stride": 10**8},
                                      {"dilation": 10**8, "padding": 10**8}, {"padding": 2**40}, {"groups": 10**8},
                                      {"stride": 10**5000}],
-                         ids=["padding", "columns", "padding-stride", "padding-dilation", "largest", "groups", "digits"])
+                         ids=["padding", "columns", "and stride", "and dilation", "largest", "groups", "digits"])
 def test_a_convolution_of_a_size_that_nothing_serves_is_refused_at_once(options: dict[str, Any]) -> None:
     images, filters = np.ones((3, 5, 5, 4), np.float32), np.ones((3, 3, 3, 4), np.float32)
     lines = 0

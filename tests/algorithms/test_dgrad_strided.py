@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, conv_bprop_data, plan
-from maxdnn.algorithms.common import correlation
+from maxdnn.algorithms.common import correlation, schedule
 from maxdnn.algorithms.common.correlation import pixel_classes, refuses_classes
 from maxdnn.algorithms.dgrad_strided import few_channels
 from maxdnn.algorithms.dgrad_strided import maxwell as dgrad_strided
 from maxdnn.algorithms.implicit_gemm import maxwell as implicit_gemm
+from maxdnn.planning.cost import Chip
 from maxdnn.problem.problem import data
 from tests.algorithms.test_families import LAYOUTS, draw
 from tests.contract import run_plan
@@ -169,3 +170,17 @@ def test_runs_of_pixels_and_windows_are_those_that_looking_at_each_finds():
             own = [r for r in range(taps) if (row.first + padding - r * dilation) % stride == 0]
             assert row.taps == len(own) and (not own or (row.tap, row.step) == (
                 own[-1], -(own[1] - own[0] if len(own) > 1 else 1)))
+
+
+def test_an_estimate_of_more_blocks_than_are_looked_at_is_that_of_all():
+    for runs in (((9.0, 1000), (4.0, 3000)), ((7.5, 5000),), ((20.0, 90), (1.0, 4099))):
+        def estimate(runs=runs):
+            lengths, each = schedule.neighbours(runs)
+            return schedule.Blocks(sum(n for _, n in runs), 1.0, 5.0, 0.0, resident=2, lengths=tuple(lengths), each=each
+                                ).clocks(Chip("some", 4, 1e9)), len(lengths)
+        every, count = estimate()
+        assert count == sum(n for _, n in runs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(schedule, "MANY", 500)
+            few, count = estimate()
+        assert count <= 500 + len(runs) and few == pytest.approx(every, rel=0.03)

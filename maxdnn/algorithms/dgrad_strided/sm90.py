@@ -179,10 +179,10 @@ def _work(spec: NativeKernel, every: tuple[Correlation, ...], parts: int, apart:
     s = every[0]
     k, c = s.K // s.groups, s.C // s.groups
     columns, rounds = -(-k // spec.tile[1]), -(-(c // EIGHT) // parts)
-    steps = [max(1, rounds * x.R * x.S) for x in every for _ in range(-(-x.N * x.P * x.Q // TILE) * columns * parts)]
+    runs = [(max(1, rounds * x.R * x.S), -(-x.N * x.P * x.Q // TILE) * columns * parts) for x in every]
     once = FLOAT_BYTES * (c * s.H * s.W * s.N + sum(x.patch for x in every) * k
                           + parts * s.N * k * s.whole[0] * s.whole[1])
-    return Waves.of(spec, steps, once, apart)
+    return Waves.of(spec, runs, once, apart)
 
 
 def _check_limits(problem: Problem, spec: NativeKernel, parts: int) -> None:
