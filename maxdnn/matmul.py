@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from . import shortage
-from .errors import ShapeError
+from .errors import ShapeError, shown
 from .planning import records
 from .planning.cost import Chip
 from .planning.plan import Plan
@@ -26,12 +26,12 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     """Matrix product in float32: out = alpha x op(a) op(b) + beta x out.
 
     a: (.., M, K), or (.., K, M) with transpose_a; b: (.., K, N), or (.., N, K) with transpose_b; returns out:
-    (.., M, N). Axes in front count matrices and broadcast as NumPy's: those of a and b are equal, or one of them is 1
-    or not there, whose matrix then serves every one of the other. All float32; `out` C-contiguous, a and b too or so
-    with their last two axes swapped, as a.T is: they are read as they lie. One launch or two for each matrix where axes
-    that both have lie outside of axes that one has, else for all together. Each sum adds its products one after the
-    other, from the end of K in groups of eight, each with one rounding, or, when the grid would be small, in parts that
-    are added in a fixed order.
+    (.., M, N). Axes in front count matrices and broadcast as NumPy's: those of a and b are equal, or one is 1 or
+    not there, whose matrix then serves every one of the other. All float32; `out` C-contiguous, a and b too or so with
+    their last two axes swapped, as a.T is: they are read as they lie. Matrices are computed together; where axes
+    that both have lie beside axes that only one has: then run by run. Each sum adds its products one after the other,
+    from the end of K in groups of eight, each with one rounding, or, when the grid would be small, in parts that are
+    added in a fixed order.
     `alpha`, `beta`: any float, rounded to float32; `out` is read only if beta is not 0, and must then be given.
 
     Arrays, `device`, `stream`, `out` and errors as for `conv_fprop`. Peak extra memory beside the result: copies of
@@ -44,7 +44,7 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
             return out
     for name, value in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
         if not isinstance(value, bool):
-            raise ShapeError(f"{name} must be True or False (got {value!r})")
+            raise ShapeError(f"{name} must be True or False (got {shown(value)})")
     (view_a, turned_a), (view_b, turned_b) = _as_it_lies("a", a, transpose_a), _as_it_lies("b", b, transpose_b)
     given = {"a": view_a, "b": view_b}
     scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}

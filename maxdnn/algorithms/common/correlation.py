@@ -21,6 +21,7 @@ CLASSES_BYTES = 65536
 """What constant memory holds of classes and their taps."""
 
 CLASS_WORDS, TAP_BYTES = 14, 24
+_MOST_CLASSES = 65536  # of the rows times those of the columns; each is a launch or an entry of a table
 _MOST = 32768  # the kernel's divisions by a multiplication are exact up to here
 _TURN_SLOTS = 130  # issue slots of a warp, counted in the source
 
@@ -92,6 +93,10 @@ def correlations(problem: Problem) -> tuple[Correlation, ...]:
     if problem.kind != "data":
         return (Correlation(s.N, s.C, s.H, s.W, s.K, s.R, s.S, s.P, s.Q, (s.str_h, s.str_w), (s.pad_h, s.pad_w),
                             (s.dil_h, s.dil_w), s.groups, (0, 0), (1, 1), (s.P, s.Q)),)
+    classes = min(s.str_h, s.H) * min(s.str_w, s.W)
+    if classes > _MOST_CLASSES:
+        raise ShapeError(f"stride of a gradient with respect to images must make at most {_MOST_CLASSES} classes of "
+                         f"pixels that other taps reach (got {classes} for {s})")
     found = []
     for row in _classes(s.H, s.R, s.str_h, s.pad_h, s.dil_h):
         for column in _classes(s.W, s.S, s.str_w, s.pad_w, s.dil_w):
@@ -117,10 +122,13 @@ class _Class:
 
 
 def _classes(size: int, taps: int, stride: int, padding: int, dilation: int) -> list[_Class]:
+    # Row h of the map met tap r in output row (h + padding - r dilation) / stride, if that is a whole number.
+    reached: dict[int, list[int]] = {}
+    for r in range(taps):
+        reached.setdefault((r * dilation - padding) % stride, []).append(r)
     found = []
     for first in range(min(stride, size)):
-        # Row h of the map met tap r in output row (h + padding - r dilation) / stride, if that is a whole number.
-        reach = [r for r in range(taps) if (first + padding - r * dilation) % stride == 0]
+        reach = reached.get(first)
         count = -(-(size - first) // stride)
         if not reach:
             found.append(_Class(first, count, 0, 0, 1, 0, 0))
@@ -160,19 +168,21 @@ class PixelClass:
 
 
 def _spans(pixels: int, stride: int, padding: int, dilation: int, taps: int, size: int) -> Iterator[Span]:
-    first, count, found = 0, 0, (0, 0)
-    for pixel in range(pixels):
+    """Runs of pixels that the same taps reach, found by where that may change: work that grows with the taps alone."""
+    def inside(pixel: int) -> tuple[int, int]:
         start = pixel * stride - padding
         tap = max(0, -(start // dilation))
-        inside = tap, min(taps, (size - 1 - start) // dilation + 1) - tap
-        inside = inside if inside[1] > 0 else (0, 0)
-        if count and inside == found:
-            count += 1
-            continue
-        if count:
-            yield Span(first, count, *found)
-        first, count, found = pixel, 1, inside
-    yield Span(first, count, *found)
+        count = min(taps, (size - 1 - start) // dilation + 1) - tap
+        return (tap, count) if count > 0 else (0, 0)
+    # Tap t is inside from the first pixel on with pixel stride - padding + t dilation >= 0, to the last with < size.
+    edges = {-(-(edge + padding - tap * dilation) // stride) for tap in range(taps) for edge in (0, size)}
+    begins = [0, *sorted(edge for edge in edges if 0 < edge < pixels)]
+    first, found = 0, inside(0)
+    for pixel in begins[1:]:
+        if inside(pixel) != found:
+            yield Span(first, pixel - first, *found)
+            first, found = pixel, inside(pixel)
+    yield Span(first, pixels - first, *found)
 
 
 @lru_cache(maxsize=64)

@@ -16,7 +16,19 @@ from ..implicit_gemm.sm90 import FEW, MOST_COLUMNS, MOST_ROWS, TABLE_BYTES, TILE
 from ..interior.sm90 import NativeKernel
 from ..memory_ops.plan import MAX_GRID_YZ, fill, reduce
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
-from ..spec import SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name, within
+from ..spec import (
+    SPLITS,
+    Candidates,
+    Family,
+    Memory,
+    finish,
+    fused,
+    refuses_groups,
+    refuses_strided,
+    seen,
+    split_name,
+    within,
+)
 from . import maxwell as dgrad_strided
 from .maxwell import Bank
 
@@ -45,7 +57,7 @@ def refuses(problem: Problem) -> str | None:
         return f"borders with more than {MOST_ROWS} x {MOST_COLUMNS} taps of a pixel"
     if not any(x.patch for x in every):
         return "images that no tap reaches"
-    return refuses_strided(problem)
+    return refuses_groups(problem) or refuses_strided(problem)
 
 
 def candidates(problem: Problem) -> Candidates:
@@ -167,10 +179,10 @@ def _work(spec: NativeKernel, every: tuple[Correlation, ...], parts: int, apart:
     s = every[0]
     k, c = s.K // s.groups, s.C // s.groups
     columns, rounds = -(-k // spec.tile[1]), -(-(c // EIGHT) // parts)
-    steps = [max(1, rounds * x.R * x.S) for x in every for _ in range(-(-x.N * x.P * x.Q // TILE) * columns * parts)]
+    runs = [(max(1, rounds * x.R * x.S), -(-x.N * x.P * x.Q // TILE) * columns * parts) for x in every]
     once = FLOAT_BYTES * (c * s.H * s.W * s.N + sum(x.patch for x in every) * k
                           + parts * s.N * k * s.whole[0] * s.whole[1])
-    return Waves.of(spec, steps, once, apart)
+    return Waves.of(spec, runs, once, apart)
 
 
 def _check_limits(problem: Problem, spec: NativeKernel, parts: int) -> None:

@@ -13,7 +13,7 @@ from ...planning.cost import SCHEDULERS, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ProductShape
-from ..common.schedule import Blocks
+from ..common.schedule import Blocks, neighbours
 from ..memory_ops.plan import MAX_GRID_YZ, pad, reduce
 from ..spec import ADDS, SPLITS, Candidates, Family, Memory, finish, fused, refuses_strided, seen, split_name, within
 
@@ -366,10 +366,11 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
     once = s.batch * (s.M * s.K + s.K * s.N + (splits + adds + 2 * (runs - 1)) * s.M * s.N)
     if tail is not None:
         parts = tail.rows * -(-s.N // spec.tile)
-        lengths = [share] * (tiles - parts) + [tail.first] * parts + [tail.share] * (parts * (tail.parts - 1))
+        further = parts * (tail.parts - 1)
+        lengths, each = neighbours(((share, tiles - parts), (tail.first, parts), (tail.share, further)))
         slots = tuple(warps * (loop * groups + rest) for groups in lengths)
-        return Blocks(len(slots), sum(slots) / len(slots), spec.turn, FLOAT_BYTES * once, resident=spec.warps // warps,
-                      warps=warps, lengths=slots)
+        return Blocks(tiles + further, sum(slots) / len(slots), spec.turn, FLOAT_BYTES * once,
+                      resident=spec.warps // warps, warps=warps, lengths=slots, each=each)
     alone = spec.alone * share + (0 if spec.arch else _LATENCY) + waits
     return Work(tiles * splits, warps * (loop * share + rest + between), alone, FLOAT_BYTES * once,
                 translated=None if spec.arch else warps * (spec.translated * share + rest + between

@@ -13,11 +13,12 @@ from ...planning.cost import SCHEDULERS, Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
+from ..common.schedule import Blocks, neighbours
 from ..interior.maxwell import bank
-from ..interior.sm90 import GROUP, Blocks, NativeKernel
+from ..interior.sm90 import GROUP, NativeKernel
 from ..memory_ops.plan import MAX_GRID_YZ, pad, reduce, transpose
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
-from ..spec import SPLITS, Candidates, Family, Memory, finish, fused, seen, split_name, within
+from ..spec import SPLITS, Candidates, Family, Memory, finish, fused, refuses_groups, seen, split_name, within
 from .maxwell import ceil_magic, magic
 
 TILE = 128
@@ -63,14 +64,15 @@ class Waves(Blocks):
     an SM do at once. So a wave that is begun takes as long as a full one, however few its blocks are."""
 
     @classmethod
-    def of(cls, spec: NativeKernel, steps: Sequence[float], nbytes: int, apart: int = 1) -> "Waves":
-        """Blocks of so many iterations of a kernel each, the longest first. `apart`: floats from one that is stored to
-        the next, up to the eight of a sector."""
+    def of(cls, spec: NativeKernel, runs: Sequence[tuple[float, int]], nbytes: int, apart: int = 1) -> "Waves":
+        """Blocks of a kernel: runs of (iterations, how many blocks have so many), the longest first. `apart`: floats
+        from one that is stored to the next, up to the eight of a sector."""
         (loop, ends), warps, turn = spec.slots, spec.threads // 32, _TURN * min(apart, 8)
-        lengths = tuple(warps * (loop * each + ends) / spec.pace + turn * SCHEDULERS / spec.resident for each in steps)
+        steps, each = neighbours(runs)
+        lengths = tuple(warps * (loop * one + ends) / spec.pace + turn * SCHEDULERS / spec.resident for one in steps)
         alone = (loop * steps[0] + ends) / _ALONE + turn
-        return cls(len(lengths), sum(lengths) / len(lengths), alone, nbytes, resident=spec.resident, warps=warps,
-                   ends=_LAUNCH, lengths=lengths)
+        return cls(sum(count for _, count in runs), sum(lengths) / len(lengths), alone, nbytes, resident=spec.resident,
+                   warps=warps, ends=_LAUNCH, lengths=lengths, each=each)
 
     def clocks(self, chip: Chip) -> float:
         if len(self.lengths) > chip.sms * self.resident:
@@ -94,6 +96,8 @@ def refuses(problem: Problem) -> str | None:
         return f"layout CHWN of more than {FEW} images"
     if len(every) > 1:
         return "strides of a gradient"
+    if refuses_groups(problem):
+        return refuses_groups(problem)
     if s.patch < GROUP:
         return f"{s.patch} elements C x R x S, fewer than {GROUP}"
     if any(s.margins) and (s.R > MOST_ROWS or s.S > MOST_COLUMNS):
@@ -294,7 +298,7 @@ def _work(s: Correlation, spec: NativeKernel, tail: Tail, tiles: int, whole: int
     k = s.K // s.groups
     once = FLOAT_BYTES * (s.C // s.groups * s.H * s.W * s.N + s.patch * k
                           + k * s.P * s.Q * (s.N + (tail.parts - 1) * tail.images))
-    return Waves.of(spec, (records,) * (whole * tiles) + (records / tail.parts,) * (rest * tail.parts * tiles), once)
+    return Waves.of(spec, ((records, whole * tiles), (records / tail.parts, rest * tail.parts * tiles)), once)
 
 
 def _check_limits(problem: Problem, s: Correlation, tail: Tail) -> None:

@@ -13,7 +13,19 @@ from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, as_they_lie, correlations, maps_of, turned
 from ..memory_ops.plan import MAX_GRID_YZ, pad
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS, TILE_ELEMENTS, tile_limits, tiles
-from ..spec import LATENCY, Candidates, Family, Memory, TileKernel, finish, fused, refuses_strided, seen, within
+from ..spec import (
+    LATENCY,
+    Candidates,
+    Family,
+    Memory,
+    TileKernel,
+    finish,
+    fused,
+    refuses_groups,
+    refuses_strided,
+    seen,
+    within,
+)
 
 TABLE_BYTES = 65536
 _RECORD = 8  # bytes
@@ -37,6 +49,10 @@ def refuses(problem: Problem) -> str | None:
         return f"{maps} that begin where no texture may"
     if s.groups > 1 and s.C // s.groups % TILE_ELEMENTS:  # the last step would meet the next group's channels
         return f"groups of {s.C // s.groups} channels, no multiple of {TILE_ELEMENTS}"
+    if refuses_groups(problem):
+        return refuses_groups(problem)
+    if any(_RECORD * (s.P + s.Q) > TABLE_BYTES for s in every):
+        return f"an output of more than {TABLE_BYTES // _RECORD} rows and columns"
     if not all(taps for s in every for axis in inside(s) for taps in axis):
         return "pixels without any tap inside the map"
     return refuses_strided(problem)

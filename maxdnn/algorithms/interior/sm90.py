@@ -13,7 +13,7 @@ from ...planning.cost import Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, make
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.schedule import Blocks
+from ..common.schedule import Blocks, neighbours
 from ..memory_ops.plan import MAX_GRID_YZ, reduce, transpose
 from ..paper.maxwell import MAX_ELEMENTS, TEXEL_FLOATS
 from ..spec import (
@@ -24,6 +24,7 @@ from ..spec import (
     TileKernel,
     finish,
     fused,
+    refuses_groups,
     refuses_strided,
     seen,
     split_name,
@@ -42,6 +43,7 @@ _VECTORS = 4  # flag of the kernels
 _PART = 0x10000  # of the third word of a pixel
 _SMS = 132  # of the chips there are: what tails are cut for
 _MOST_PARTS = 16
+_MOST_PIXELS, _MOST_LINES = 2**18, 2**13  # of an output: each pixel has a record, each row and column a list of taps
 
 _DOC = """Forward convolution of one output pixel for 128 images a block: see taps.inc. Grid: x = tiles of filters,
 y = tiles of images, z = pixels (both at most 65535)."""
@@ -80,6 +82,10 @@ def refuses(problem: Problem) -> str | None:
     largest = max(s.patch for s in every)
     if every[0].C // every[0].groups % GROUP and largest > _MOST_ELEMENTS:
         return f"{largest} elements C x R x S of channels that {GROUP} does not divide, more than {_MOST_ELEMENTS}"
+    if refuses_groups(problem):
+        return refuses_groups(problem)
+    if any(s.P * s.Q > _MOST_PIXELS or s.P + s.Q > _MOST_LINES for s in every):
+        return f"an output of more than {_MOST_PIXELS} pixels or {_MOST_LINES} rows and columns"
     if not all(taps for s in every for axis in inside(s) for taps in axis):
         return "pixels without any tap inside the map"
     return refuses_strided(problem)
@@ -181,6 +187,7 @@ def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> I
     channels = np.arange(0, s.C // s.groups, 1 if spec.elements else GROUP)
     begins: dict[tuple[int, ...], int] = {}
     lists: list[np.ndarray] = []
+    _check_room(_RECORD * s.R * sum(map(len, dict.fromkeys(columns))) * len(channels), s)
     at = 0
     for taps in dict.fromkeys(columns):
         begins[taps] = at
@@ -206,6 +213,12 @@ def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> I
         table[:head.size] = (head + np.array([0, 0, size, 0])).ravel()
         table[size // 4:] = np.concatenate(lists).ravel()
         yield (table % 2**32).astype(np.uint32), len(head)
+
+
+def _check_room(nbytes: int, s: Correlation) -> None:
+    """Raises ShapeError where lists of taps of so many bytes leave no room for pixels."""
+    if nbytes >= TABLE_BYTES:
+        raise ShapeError(f"the lists of taps must leave room for pixels in {TABLE_BYTES} bytes (got {nbytes} for {s})")
 
 
 def _parts(s: Correlation, spec: NativeKernel, pixels: np.ndarray, tail: Tail) -> np.ndarray:
@@ -256,10 +269,11 @@ def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, na
 def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps: np.ndarray, channels: int) -> Work:
     loop, rest = spec.slots
     warps, k = spec.threads // 32, s.K // s.groups
-    lengths = warps * (loop * np.repeat(steps, grid[0] * grid[1]) + rest) / spec.pace
+    found, each = neighbours([(float(one), grid[0] * grid[1]) for one in steps])
+    lengths = warps * (loop * np.array(found) + rest) / spec.pace
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * len(steps) * s.N
-    return Blocks(len(lengths), float(lengths.mean()), LATENCY, FLOAT_BYTES * once, resident=spec.resident, warps=warps,
-                  lengths=tuple(lengths.tolist()))
+    return Blocks(len(steps) * grid[0] * grid[1], float(lengths.mean()), LATENCY, FLOAT_BYTES * once,
+                  resident=spec.resident, warps=warps, lengths=tuple(lengths.tolist()), each=each)
 
 
 def _check_limits(s: Correlation, spec: NativeKernel) -> None:

@@ -13,7 +13,7 @@ from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape
 from ..common.correlation import Correlation
 from ..memory_ops.plan import MAX_GRID_YZ, pad, transpose
-from ..spec import LATENCY, Candidates, Family, Memory, TileKernel, refuses_strided, seen, within
+from ..spec import LATENCY, Candidates, Family, Memory, TileKernel, refuses_groups, refuses_strided, seen, within
 
 TEXEL_FLOATS = 4
 """float32 values in one texel: maps and filters are read 16 bytes at a time."""
@@ -82,7 +82,7 @@ def refuses(problem: Problem) -> str | None:
         return "bias"
     if problem.activation:
         return f"activation {problem.activation!r}"
-    return refuses_strided(problem)
+    return refuses_groups(problem) or refuses_strided(problem)
 
 
 def candidates(problem: Problem) -> Candidates:
