@@ -6,7 +6,7 @@ Check the arrays, name the problem, choose a plan, run it.
 from dataclasses import replace
 from typing import Any
 
-from .errors import ShapeError
+from .errors import ShapeError, shown
 from .planning.plan import Plan
 from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
 from .problem import problem
@@ -287,7 +287,7 @@ def _run(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tup
 
 def _size(size: Any, what: str) -> tuple[int, int]:
     if not isinstance(size, (tuple, list)):
-        raise ShapeError(f"size must be a pair, {what} (got {size!r})")
+        raise ShapeError(f"size must be a pair, {what} (got {shown(size)})")
     return pair("size", size, 1)
 
 

@@ -4,7 +4,7 @@ import itertools
 import math
 from typing import Any
 
-from .errors import ShapeError
+from .errors import ShapeError, shown
 from .planning import records
 from .planning.cost import Chip
 from .planning.plan import Plan
@@ -77,7 +77,7 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
             return out
     for name, value in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
         if not isinstance(value, bool):
-            raise ShapeError(f"{name} must be True or False (got {value!r})")
+            raise ShapeError(f"{name} must be True or False (got {shown(value)})")
     (view_a, turned_a), (view_b, turned_b) = _as_it_lies("a", a, transpose_a), _as_it_lies("b", b, transpose_b)
     given = {"a": view_a, "b": view_b}
     scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}

@@ -4,6 +4,8 @@ never a traceback, and a command that fails writes nothing. MAXDNN_FUZZ sets how
 import json
 import os
 import random
+import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -349,6 +351,36 @@ def test_wrong_arguments_of_a_convolution_are_named(options: dict[str, Any], wor
     given = {"images": np.ones((3, 5, 5, 4), np.float32), "filters": np.ones((3, 3, 3, 4), np.float32)} | options
     with pytest.raises(maxdnn.MaxdnnError, match=words):
         maxdnn.conv_fprop(**given)
+
+
+@pytest.mark.parametrize("part", range(1, 2 if COUNT < 3000 else 17))
+def test_large_numbers_are_judged_before_work_that_grows_with_them(part: int) -> None:
+    """In every argument that takes any, one sixteenth of all calls a part: see tests/large.py."""
+    done = subprocess.run([sys.executable, "-m", "tests.large", f"{part}/16"], capture_output=True, text=True,
+                          check=False, cwd=Path(__file__).parent.parent)
+    assert done.returncode == 0 and " 0 places" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("options", [{"padding": 10**8}, {"padding": (0, 10**8)}, {"padding": 10**8, "stride": 10**8},
+                                     {"dilation": 10**8, "padding": 10**8}, {"padding": 2**40}, {"groups": 10**8},
+                                     {"stride": 10**5000}],
+                         ids=["padding", "columns", "and stride", "and dilation", "largest", "groups", "digits"])
+def test_a_convolution_of_a_size_that_nothing_serves_is_refused_at_once(options: dict[str, Any]) -> None:
+    images, filters = np.ones((3, 5, 5, 4), np.float32), np.ones((3, 3, 3, 4), np.float32)
+    lines = 0
+
+    def line(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line" and "/families/" in frame.f_code.co_filename
+        assert lines < 100_000
+        return line
+    sys.settrace(line)
+    try:
+        maxdnn.conv_fprop(images, filters, **options)
+    except maxdnn.MaxdnnError as e:
+        assert len(str(e)) < 1000
+    finally:
+        sys.settrace(None)
 
 
 def test_a_stride_beyond_the_map_takes_its_first_pixel_alone() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..cubin import ADDRESSES, CODE_ADDRESS, Cubin, CubinKernel, external_functions, read, require_linked
-from ..errors import CubinError, DeviceError, EmulationFault, LaunchError
+from ..errors import CubinError, DeviceError, EmulationFault, LaunchError, shown
 from ..runtime.devices.protocol import Dim3, Texture
 from ..runtime.forks import tables
 from ..runtime.launch import ArgumentPacker, check_geometry
@@ -66,13 +66,13 @@ class VirtualGpu:
                                          ("heap_bytes", heap_bytes, 0, (1 << 47) - 1),
                                          ("memory_bytes", 0 if memory_bytes is None else memory_bytes, 0, 1 << 62)):
             if not isinstance(value, int) or not least <= value <= most:
-                raise LaunchError(f"{name} must be an integer from {least} to {most} (got {value!r})")
+                raise LaunchError(f"{name} must be an integer from {least} to {most} (got {shown(value)})")
         if not isinstance(race, bool) or not isinstance(undefined, bool):
-            raise LaunchError(f"race and undefined must be True or False (got {race!r}, {undefined!r})")
+            raise LaunchError(f"race and undefined must be True or False (got {shown(race)}, {shown(undefined)})")
         if not isinstance(preset, str) or preset not in _ARCHS:
-            raise LaunchError(f"preset must be one of {', '.join(_ARCHS)} (got {preset!r})")
+            raise LaunchError(f"preset must be one of {', '.join(_ARCHS)} (got {shown(preset)})")
         if output is not None and not callable(output):
-            raise LaunchError(f"output must be a function of a text, or None (got {output!r})")
+            raise LaunchError(f"output must be a function of a text, or None (got {shown(output)})")
         self.name = f"virtual {preset}"
         self.preset = preset
         self.arch = _ARCHS[preset]
@@ -299,7 +299,7 @@ class VirtualFunction:
     def _references(self, textures: Mapping[str, Texture]) -> list[Texture]:
         names = [name for name, _ in self.kernel.textures]
         if not isinstance(textures, Mapping):
-            raise LaunchError(f"{self.name}: textures must map names to textures (got {textures!r})")
+            raise LaunchError(f"{self.name}: textures must map names to textures (got {shown(textures)})")
         unknown = sorted(set(textures) - set(names))
         missing = sorted(set(names) - set(textures))
         if unknown or missing:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..errors import LaunchError, OutOfMemoryError
+from ..errors import LaunchError, OutOfMemoryError, shown
 from ..runtime.forks import tables
 
 FIRST_ADDRESS = 0x2_0000_0000  # above 4 GiB: a dropped high word is noticed
@@ -100,7 +100,7 @@ class GlobalMemory:
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
         if not isinstance(nbytes, (int, np.integer)) or not 0 <= nbytes < 1 << 47:
-            raise LaunchError(f"nbytes must be an integer from 0 to 2^47 - 1 (got {nbytes!r})")
+            raise LaunchError(f"nbytes must be an integer from 0 to 2^47 - 1 (got {shown(nbytes)})")
         self._check(int(nbytes))
         try:
             data = _sparse_bytes(int(nbytes))

@@ -88,8 +88,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
             if _runs(one, chip):
                 made[name] = one
     if not made:
-        assert refused is not None
-        raise refused
+        raise refused or ShapeError(f"not served: no kernel of any family is for {problem.describe()}")
     exact = {name: p for name, p in made.items() if p.error <= max_error}
     if not exact:
         least = min(made.values(), key=lambda p: p.error)
@@ -171,16 +170,16 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         serves it within error and workspace.
     """
     if kernel is not None and not isinstance(kernel, str):
-        raise ShapeError(f"kernel must be the name of a convolution kernel (got {kernel!r})")
+        raise ShapeError(f"kernel must be the name of a convolution kernel (got {shown(kernel)})")
     for name, value in (("copy_images", copy_images), ("copy_filters", copy_filters), ("bias", bias),
                         ("adds_out", adds_out), ("copy_gradients", copy_gradients),
                         ("prepared_filters", prepared_filters), ("tuned", tuned)):
         if not isinstance(value, bool):
-            raise ShapeError(f"{name} must be True or False (got {value!r})")
+            raise ShapeError(f"{name} must be True or False (got {shown(value)})")
     check_wanted(algorithm, max_error, max_workspace_bytes)
     kinds = {"forward": forward, "data": data, "filters": filters}
     if not isinstance(kind, str) or kind not in kinds:
-        raise ShapeError(f"kind must be one of {', '.join(kinds)} (got {kind!r})")
+        raise ShapeError(f"kind must be one of {', '.join(kinds)} (got {shown(kind)})")
     if kind != "forward" and (bias or activation is not None):
         raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
     copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
@@ -209,7 +208,7 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
             problem = replace(problem, most_workspace=chip.memory // 4)
         candidates = dict(_candidates(problem, chip, algorithm, families))
         if kernel not in candidates:
-            raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {kernel!r})")
+            raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {shown(kernel)})")
         plan: Plan = candidates[kernel]()
         if chip.arch and not _runs(plan, chip):
             raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
@@ -246,6 +245,13 @@ def _runs(plan: Plan, chip: Chip) -> bool:
     return all(arch == chip.arch for arch in plan.archs)
 
 
+def _refusal(family: Family, problem: Problem) -> str | None:
+    try:
+        return family.unsupported_reason(problem)
+    except ShapeError as e:  # what it would look at has no end
+        return str(e)
+
+
 def _candidates(problem: Problem, chip: Chip, algorithm: str,
                 families: tuple[Family, ...]) -> Iterator[tuple[str, Any]]:
     """All candidates of all families of an algorithm. Raises ShapeError if there are none."""
@@ -255,7 +261,7 @@ def _candidates(problem: Problem, chip: Chip, algorithm: str,
         raise ShapeError(f"the kind of a problem must be one of {', '.join(kinds)} (got {problem.kind!r})")
     if algorithm != "auto":
         serving = [f for f in serving if f.algorithm == algorithm]
-    refusals = {f.name: f.unsupported_reason(problem) for f in serving}
+    refusals = {f.name: _refusal(f, problem) for f in serving}
     if None not in refusals.values():
         raise ShapeError("not served: " + "; ".join(f"{what} by {name}" for name, what in refusals.items()))
     for family in serving:

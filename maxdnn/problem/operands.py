@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 
 FLOAT_BYTES = 4
 _TYPES: dict[Any, str] = {}  # of PyTorch's dtypes that were met
@@ -66,7 +66,7 @@ def view(name: str, array: Any, rank: int | None = 4, strided: bool = False) -> 
         on_host, stream = False, interface.get("stream")
         if stream is not None and (not isinstance(stream, int) or stream < 1):
             raise ShapeError(f"the stream of {name}'s __cuda_array_interface__ must be None, 1, 2 or a handle "
-                             f"(got {stream!r})")
+                             f"(got {shown(stream)})")
     if rank is not None and len(shape) != rank:
         raise ShapeError(f"{name} must have {rank} axes (got {len(shape)}: shape {shape})")
     if typestr != "<f4":
@@ -99,7 +99,7 @@ def _interface(name: str, interface: Any) -> tuple[tuple[int, ...], Any, tuple[i
         found = shape, interface["typestr"], strides, operator.index(address or 0), not read_only
     except (TypeError, ValueError, LookupError, AttributeError):
         raise ShapeError(f"{name} must have a __cuda_array_interface__ with shape, typestr, data and perhaps strides "
-                         f"(got {interface!r})") from None
+                         f"(got {shown(interface)})") from None
     if interface.get("mask") is not None:
         raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
     return found

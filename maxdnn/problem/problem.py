@@ -6,11 +6,15 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 from .shape import ConvShape, ProductShape, SumShape
 
 LAYOUTS = ("CHWN", "NCHW")
 ACTIVATIONS = (None, "relu")
+MOST_ELEMENTS = 2**36
+"""Of an operand: 256 GiB. No kernel reaches so far; each family has limits of its own, below."""
+MOST_TAPS, MOST_PATCH = 2**16, 2**22
+"""Rows or columns of a filter, and elements of one; tables grow with them."""
 
 
 class Alignment(IntEnum):
@@ -95,7 +99,7 @@ def forward(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] 
     (C/groups, R, S, K), out (K, P, Q, N); "NCHW": (N, C, H, W), (K, C/groups, R, S), (N, K, P, Q). bias: (K,).
     `unaligned`: the operands that may begin at any float. Raises ShapeError for what is no such problem."""
     if not isinstance(activation, (str, type(None))) or activation not in ACTIVATIONS:
-        raise ShapeError(f"activation must be one of {', '.join(map(str, ACTIVATIONS))} (got {activation!r})")
+        raise ShapeError(f"activation must be one of {', '.join(map(str, ACTIVATIONS))} (got {shown(activation)})")
     images, filters, out = _sizes(shape, layout)
     return _convolution("forward", shape, {"images": images, "filters": filters, "out": out}, layout, unaligned,
                         reads_out, bias, activation)
@@ -144,7 +148,7 @@ def _sizes(shape: ConvShape, layout: str) -> tuple[tuple[int, ...], tuple[int, .
 def check_layout(layout: Any) -> None:
     """Raises ShapeError unless it names an order of axes."""
     if not isinstance(layout, str) or layout not in LAYOUTS:
-        raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {layout!r})")
+        raise ShapeError(f"layout must be one of {', '.join(LAYOUTS)} (got {shown(layout)})")
 
 
 def _convolution(kind: str, shape: ConvShape, sizes: dict[str, tuple[int, ...]], layout: str, unaligned: Iterable[str],
@@ -154,6 +158,12 @@ def _convolution(kind: str, shape: ConvShape, sizes: dict[str, tuple[int, ...]],
                 for role, size in sizes.items()]
     if bias:
         operands.append(Operand("bias", (shape.K,)))
+    _judge(operands)
+    patch = max(shape.C, shape.K) // shape.groups * shape.R * shape.S
+    for what, count, most in (("filter rows R", shape.R, MOST_TAPS), ("filter columns S", shape.S, MOST_TAPS),
+                              ("elements of a filter, C/groups x R x S or K/groups x R x S,", patch, MOST_PATCH)):
+        if count > most:
+            raise ShapeError(f"{what} must be at most {most} (got {count} for {shape})")
     scalars = ("alpha", "beta") if reads_out else ("alpha",)
     return Problem(kind, shape, tuple(operands), layout, scalars, reads_out, activation)
 
@@ -179,6 +189,14 @@ def product(a: tuple[int, ...], b: tuple[int, ...], *, transpose_a: bool = False
     odd = frozenset(unaligned)
     operands = tuple(Operand(role, shape, Alignment.FLOAT if role in odd else Alignment.TEXTURE)
                      for role, shape in (("a", a), ("b", b), ("out", (*stack, m, n))))
+    _judge(operands)
     scalars = ("alpha", "beta") if reads_out else ("alpha",)
     return Problem("product", ProductShape(m, n, k, math.prod(stack)), operands,
                    "".join("nt"[bool(turned)] for turned in (transpose_a, transpose_b)), scalars, reads_out)
+
+
+def _judge(operands: Iterable[Operand]) -> None:
+    """Raises ShapeError for an operand beyond every GPU, before anything is done whose work grows with its size."""
+    for o in operands:
+        if o.extent > MOST_ELEMENTS:
+            raise ShapeError(f"{o.role} must have at most {MOST_ELEMENTS} elements (got shape {o.shape})")

@@ -8,8 +8,9 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 
+LARGEST = 2**40  # of any number that says what a layer is: what is beyond is a mistake, and takes long to find out
 CORES_PER_SM = 128  # FP32 lanes of a Maxwell SM, each one multiply-add per clock
 
 
@@ -196,9 +197,11 @@ def _size(name: str, value: Any, least: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ShapeError(f"{name} must be an integer (got {name}={value!r})") from None
+        raise ShapeError(f"{name} must be an integer (got {name}={shown(value)})") from None
     if number < least:
-        raise ShapeError(f"{name} must be at least {least} (got {name}={number})")
+        raise ShapeError(f"{name} must be at least {least} (got {name}={shown(number)})")
+    if number > LARGEST:
+        raise ShapeError(f"{name} must be at most {LARGEST} (got {name}={shown(number)})")
     return number
 
 
@@ -206,7 +209,7 @@ def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     """Argument `name`, an integer for both axes or a pair (rows, columns). Raises ShapeError if it is neither."""
     if isinstance(value, (tuple, list)):
         if len(value) != 2:
-            raise ShapeError(f"{name} must be one integer or a pair (rows, columns) (got {name}={value!r})")
+            raise ShapeError(f"{name} must be one integer or a pair (rows, columns) (got {name}={shown(value)})")
         return _size(name, value[0], least), _size(name, value[1], least)
     number = _size(name, value, least)
     return number, number

@@ -30,7 +30,7 @@ def number(name: str, value: Any) -> np.float32:
 def flag(name: str, value: Any) -> bool:
     """Argument `name`. Raises ShapeError unless it is True or False."""
     if not isinstance(value, bool):
-        raise ShapeError(f"{name} must be True or False (got {value!r})")
+        raise ShapeError(f"{name} must be True or False (got {shown(value)})")
     return value
 
 
@@ -96,7 +96,7 @@ def device_of(given: dict[str, ArrayView], asked: Device | None) -> Device:
     """The one device all arrays are on; for arrays on the host, the one asked for."""
     if asked is not None and not isinstance(asked, Device):
         raise DeviceError("device must be a device of this library, such as maxdnn.emulator.VirtualGpu() "
-                          f"(got {asked!r})")
+                          f"(got {shown(asked)})")
     if len({array.on_host for array in given.values()}) > 1:
         places = ", ".join(f"{name} on {'the host' if array.on_host else 'a GPU'}" for name, array in given.items())
         raise ShapeError(f"all arrays must be on the same device (got {places})")

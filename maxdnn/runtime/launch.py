@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..cubin import CubinKernel, Param
-from ..errors import LaunchError
+from ..errors import LaunchError, shown
 
 # Compute capability 5.x and 6.x (CUDA C Programming Guide, technical specifications per compute capability).
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -21,7 +21,7 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
     """Raises LaunchError, naming the argument and its limit, for a launch this kernel or architecture cannot take."""
     for what, dims, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         if not _three(dims) or not all(1 <= d <= limit for d, limit in zip(dims, limits, strict=True)):
-            raise LaunchError(f"{kernel.name}: {what} must be three numbers from 1 to {limits} (got {dims!r})")
+            raise LaunchError(f"{kernel.name}: {what} must be three numbers from 1 to {limits} (got {shown(dims)})")
     threads = block[0] * block[1] * block[2]
     limit = kernel.most_threads
     if threads > limit:
@@ -32,7 +32,7 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
         raise LaunchError(f"{kernel.name}: the kernel must ask for at most {MAX_LOCAL_BYTES} bytes of local memory per "
                           f"thread (its cubin says {kernel.local_bytes})")
     if not isinstance(shared_bytes, int):
-        raise LaunchError(f"{kernel.name}: shared_bytes must be an integer (got {shared_bytes!r})")
+        raise LaunchError(f"{kernel.name}: shared_bytes must be an integer (got {shown(shared_bytes)})")
     room = MAX_SHARED_BYTES - kernel.shared_bytes
     if not 0 <= shared_bytes <= room:
         raise LaunchError(f"{kernel.name}: shared_bytes must be 0 to {room}, the kernel's own {kernel.shared_bytes} "
@@ -62,7 +62,7 @@ class ArgumentPacker:
         """The parameter block. Raises LaunchError for a wrong count, or a value that does not fit its parameter."""
         kernel = self._kernel
         if not isinstance(args, (tuple, list)):
-            raise LaunchError(f"{kernel.name}: args must be a list of values (got {args!r})")
+            raise LaunchError(f"{kernel.name}: args must be a list of values (got {shown(args)})")
         if len(args) != len(kernel.params):
             raise LaunchError(f"{kernel.name}: args must hold {len(kernel.params)} values (got {len(args)})")
         types = tuple(map(type, args))
@@ -82,7 +82,7 @@ class ArgumentPacker:
         found = self._layout(tuple(map(type, args))) if len(args) == len(self._kernel.params) else None
         if found is None:
             raise LaunchError(f"{self._kernel.name}: args must be a plain number of the right size for each of "
-                              f"{len(self._kernel.params)} parameters (got {args!r})")
+                              f"{len(self._kernel.params)} parameters (got {shown(args)})")
         return found
 
     def _layout(self, types: tuple[type, ...]) -> struct.Struct | None:

@@ -174,10 +174,10 @@ def test_captures_of_several_networks_of_more_than_300_plans_each(narrow, monkey
             before = calls["unload"]
             graph, outs = captured(network, side)
             assert calls["unload"] == before, "nothing leaves during a capture"
-            graphs.append((graph, outs, wanted))
+            graphs.append((graph, outs, wanted, xs))  # which read the inputs
             for x in inputs(shapes(150, 5000)):  # others, for which some must leave
                 mt.conv2d(x, w, padding=1)
-        for graph, outs, wanted in graphs:
+        for graph, outs, wanted, _ in graphs:
             for out in outs:
                 out.zero_()
             graph.replay()
