@@ -154,7 +154,7 @@ def _same_without_what_nobody_owns(table: Table, served: list[tuple[str, int]], 
     for (form, word), text in zip(served, _texts(tuple(word for _, word in served), arch), strict=True):
         found = table.find(word)
         for row in [found] if found is not None else rows[word % OPCODES]:
-            if text is not None and _clean(text) and "target" not in {op.name for op in row.operands}:
+            if text is not None and _clean(text) and "rel_target" not in {op.type for op in row.operands}:
                 tried.append((f"{form} 0x{word:032x} {text}", text, _plain(row, word)))
     texts = _texts(tuple(plain for *_, plain in tried), arch)
     problems: dict[str, str] = {}
