@@ -16,11 +16,11 @@ COLUMNS = {1: "register", 4: "immediate", 5: "constant", 6: "uniform", 2: "immed
            7: "uniform, last", 0: "other"}
 HEAD = """# Forms of operands
 
-Drawn by `tools/forms_table.py` from `tests/isa/forms.json`; `tests/isa/test_forms.py` holds the vendor's disassembler to
-it. A form is an opcode of 12 bits with the vendor's own name for its layout. Columns go by bits 9 to 11 of the opcode,
-which for arithmetic say what stands at bits 32 to 63, and whether it is the middle or the last source; a constant is
-`c[bank][offset]` or `cx[UR][offset]`. A number is how many forms are served on any of sm_80, 86, 89 and 90; in brackets,
-how many are left out.
+Drawn by `tools/forms_table.py` from `tests/isa/forms.json`; `tests/isa/test_forms.py` holds nvdisasm to it. A form is
+an opcode of 12 bits with the vendor's own name for its layout. Columns go by bits 9 to 11 of the opcode, which for
+arithmetic say what stands at bits 32 to 63, and whether it is the middle or the last source; a constant is
+`c[bank][offset]` or `cx[UR][offset]`. A number is how many forms are served on any of sm_80, 86, 89 and 90; in
+brackets, how many are left out.
 """
 
 
