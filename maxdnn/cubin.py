@@ -17,8 +17,8 @@ from elftools.common.exceptions import ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
-from .errors import CubinError
-from .isa import Addressing, Control, Instruction, Table, decode, table_of, words
+from .errors import CubinError, DecodeError
+from .isa import Addressing, Control, Instruction, Table, Undecodable, read_word, table_of, words
 from .runtime.files import read_bytes
 
 ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62",
@@ -125,7 +125,17 @@ class CubinKernel:
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """All instructions in address order, padding included. Raises DecodeError at a word that is none."""
-        return tuple(decode(word, control, address, self.table) for address, word, control in self.words())
+        found = []
+        for item in self.listing:
+            if isinstance(item, Undecodable):
+                raise DecodeError(f"kernel {self.name}: {item.why}")
+            found.append(item)
+        return tuple(found)
+
+    @cached_property
+    def listing(self) -> tuple[Instruction | Undecodable, ...]:
+        """All words in address order, those that are no instructions, too."""
+        return tuple(read_word(word, control, address, self.table) for address, word, control in self.words())
 
     @property
     def table(self) -> Table:

@@ -8,7 +8,7 @@
 architecture by `tools/corpus.py build --arch sm_NN --out DIR`), runs every case with the same seeded inputs, checks the
 outputs against the reference and writes a digest of every output to RESULTS.json. With --translated it runs the sm_52
 cubins instead, through maxdnn's translation to PTX; with --reassembled what tools/maxas assembles of the source that it
-extracts (sm_90; cases that take textures are left out, as their instructions are).
+extracts (sm_90).
 
 A case whose outputs are not those of the reference is recorded as wrong, with the digests of what there was.
 
@@ -34,8 +34,6 @@ from tests.corpus import cases, compiler, record
 from tests.corpus.cases._random import random_case
 from tests.corpus.runner import Case
 
-LEFT_OUT = ("texref.ptx", "texture.cu")  # with fetches, for which sm_90's table has no rows
-
 
 def run_case(gpu: Any, case: Case, cubin: bytes) -> dict[str, Any]:
     problem = case.problem()
@@ -53,8 +51,7 @@ def run_case(gpu: Any, case: Case, cubin: bytes) -> dict[str, Any]:
 
 def selected(args: argparse.Namespace) -> list[Case]:
     every = cases.ALL + [random_case(seed) for seed in range(args.random)]
-    chosen = [case for case in every if not args.cases or any(name in case.name for name in args.cases)]
-    return [case for case in chosen if case.source not in LEFT_OUT] if args.reassembled else chosen
+    return [case for case in every if not args.cases or any(name in case.name for name in args.cases)]
 
 
 def on_gpu(args: argparse.Namespace) -> int:

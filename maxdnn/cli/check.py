@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from ._types import file_name
 if TYPE_CHECKING:
     from ..checker import Report
 
-HELP = "check a kernel's control codes for hazards; exit status 1 if there is an error (--strict: or a warning)"
+HELP = ("check a kernel's control codes for hazards; exit status 1 if there is an error (--strict: or a warning), or a "
+        "kernel with a word that is no instruction")
 
 
 _OF_SOURCES = {"arch": "--arch", "defines": "-D", "include": "-I", "no_code": "--no-code"}
@@ -31,12 +33,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..checker import check_hazards
     from ..cubin import read
+    from ..errors import DecodeError
 
     cubin = read(_cubin(args.file, args))
     kernels = [cubin.kernel(args.kernel)] if args.kernel is not None else list(cubin.kernels.values())
-    reports = [check_hazards(kernel) for kernel in kernels]
+    reports, unread = [], 0
+    for kernel in kernels:
+        try:
+            reports.append(check_hazards(kernel))
+        except DecodeError as e:
+            unread += 1
+            print(f"maxdnn: not checked: {e}", file=sys.stderr)
     _show(reports, args)
-    return int(not all(report.clean if args.strict else report.ok for report in reports))
+    return int(unread > 0 or not all(report.clean if args.strict else report.ok for report in reports))
 
 
 def _show(reports: "list[Report]", args: argparse.Namespace) -> None:

@@ -61,6 +61,9 @@ class ConvergenceLowering(Lowering):
 
     def _divergent(self, inst: Instruction, target: int, after: int) -> None:
         """BRA.DIV goes where not all lanes of the mask are together; BRA.CONV where they are."""
+        if inst.operand("a") is None and inst.operand("b") is None:
+            self._unsupported(inst)  # which lanes are meant is not known
+            return
         mask = self.t.reg(256 + inst["a"].value) if inst.operand("a") is not None else self.t.reg(256 + inst["b"].value)
         wanted = self.b.and_(self.b.extract_element(mask, c32(0)), get(self.b, self.warp, WARP, "alive"))
         missing = self.b.and_(wanted, self.b.not_(self.t.active_bits))
@@ -110,9 +113,15 @@ class ConvergenceLowering(Lowering):
     def _scatter(self, inst: Instruction) -> None:
         lanes = self._taken(inst)
         self._some(lanes, inst)
-        op = inst["target"]
+        op = inst.operand("target")
+        if op is None:
+            self._scatter_to(raw(self.t, inst["b"]), lanes, inst)  # an address in a constant
+            return
         base = self.t.reg(UNIFORM + op.ubase if "ureg" in op.field.spec else op.base)
         targets = self.t.add(base, self.t.const("i32", register_target(inst)))
+        self._scatter_to(targets, lanes, inst)
+
+    def _scatter_to(self, targets: ir.Value, lanes: ir.Value, inst: Instruction) -> None:
         self.b.call(self.t.declare("rt_scatter", _VOID, [PTR, VI32, I32]), [self.warp, targets, lanes])
         self._settle(inst)
 
@@ -126,7 +135,7 @@ class ConvergenceLowering(Lowering):
             number = inst["bar"].value
         else:
             a = inst.operand("a")
-            self._set_masks(_WARP_BARRIER, lanes, t.const("i32", -1) if a is None else t.reg(a.value))
+            self._set_masks(_WARP_BARRIER, lanes, t.const("i32", -1) if a is None else raw(t, a))
         callee = t.declare("rt_come", _VOID, [PTR, I32, I32, I32])
         b.call(callee, [self.warp, c32(number), c32(self.at.following(inst.address)), lanes])
         self._settle(inst)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from ..isa import PT, RZ, Instruction
+from ..isa import PT, RZ, Instruction, Undecodable
 from ..isa.operands import barrier_kind
 from ..isa.program import CALLER, register_target
 from ..isa.table import CC_TRUE
@@ -18,7 +18,7 @@ from ..semantics.operands import pred
 from . import layout
 from .irkit import I32, I64, PTR, at, c32, c64, get, put
 from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, CTX, DIV, PBK, PCNT, SSY, WARP
-from .program import Block, Program, Undecodable, ends_block, static_target
+from .program import Block, Program, ends_block, static_target
 from .runtime.flow import EXIT_KIND
 from .runtime.memory import VI32
 from .warp import WarpTracer

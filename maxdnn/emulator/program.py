@@ -4,21 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..cubin import CubinKernel
-from ..errors import DecodeError
-from ..isa import Instruction, decode
+from ..isa import Instruction, Undecodable, read_word
 from ..isa.program import conditional, noted_targets
 from ..isa.program import static_target as named_target
 
 _NAMING = ("jump", "call", "push", "place")  # what names an address that control may come to
 _FALL_THROUGH = ("call", "trap")  # of what leaves; a trap is a fault of the virtual GPU
-
-
-@dataclass(frozen=True)
-class Undecodable:
-    """A word no row matches; a fault when it is reached."""
-
-    address: int
-    why: str
 
 
 @dataclass(frozen=True)
@@ -59,10 +50,7 @@ class Program:
     def item(self, address: int) -> Instruction | Undecodable:
         if address not in self._items:
             word, control = self.words[address]
-            try:
-                self._items[address] = decode(word, control, address, self.kernel.table)
-            except DecodeError as e:
-                self._items[address] = Undecodable(address, str(e))
+            self._items[address] = read_word(word, control, address, self.kernel.table)
         return self._items[address]
 
     def _listed_targets(self) -> list[int]:

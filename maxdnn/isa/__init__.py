@@ -1,7 +1,7 @@
 """What an instruction is: table, fields, control codes, codec and text. Knows nothing of meaning or time."""
 
 from .addressing import Addressing
-from .codec import decode, encode, words
+from .codec import Undecodable, decode, encode, read_word, words
 from .control import Control
 from .instruction import Guard, Instruction, Operand
 from .table import PT, RZ, TABLE, URZ, Flow, InstructionClass, OperandField, Row, Table, hopper, table_of
@@ -21,9 +21,11 @@ __all__ = [
     "OperandField",
     "Row",
     "Table",
+    "Undecodable",
     "decode",
     "encode",
     "hopper",
+    "read_word",
     "table_of",
     "words",
 ]

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DecodeError
@@ -191,6 +192,24 @@ def decode(word: int, control: Control, address: int, table: Table = TABLE) -> I
         lsb = table.guard_lsb
         guard = Guard(_bits(word, lsb, 3), bool(word >> lsb + 3 & 1), row.uniform_guard)
     return Instruction(address, word, control, row, guard, tuple(operands), mods)
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """A word that is no instruction of its table, and why."""
+
+    address: int
+    word: int
+    control: Control
+    why: str
+
+
+def read_word(word: int, control: Control, address: int, table: Table = TABLE) -> Instruction | Undecodable:
+    """`decode`, or what could not be decoded."""
+    try:
+        return decode(word, control, address, table)
+    except DecodeError as e:
+        return Undecodable(address, word, control, str(e))
 
 
 # -- encoding -----------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def _register(inst: Instruction, op: Operand) -> str:
     reuse, part = ".reuse" if kept else "", (f".{op.part}" if op.part else "") + op.field.spec.get("suffix", "")
     if inst.row.table.word_bits == 64:
         return _signs(_reg(op.value) + part, op) + (".CC" if op.cc else "") + reuse
-    if op.field.slot is None:
+    if "inside" in op.field.spec.get("part", ()):
         return _signs(_reg(op.value) + part, op)
     return _signs(_reg(op.value), op) + reuse + part
 

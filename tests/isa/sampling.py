@@ -39,7 +39,8 @@ def _operand_bits(rng: random.Random, row: Row, field: OperandField) -> int:
         word |= part.put(rng.choice(list(part.values)))
     if "pieces" in s:
         word |= put_pieces(rng.getrandbits(12) << 2 if "absolute" in s else rng.getrandbits(s["width"]), s["pieces"])
-        return word | (_register(rng, s["reg"]) if "reg" in s else 0)
+        word |= _register(rng, s["reg"]) if "reg" in s else 0
+        return word | (_uniform_register(rng, s["ureg"]) if "ureg" in s else 0)
     match field.type:
         case "literal" | "implied_next_gpr" | "enum_from_modifier":
             return word
@@ -61,6 +62,11 @@ def _operand_bits(rng: random.Random, row: Row, field: OperandField) -> int:
         case "cbank":
             banks = range(18) if row.table.word_bits > 64 else None
             return word | _choose(rng, s["lsb"], s["width"]) | _choose(rng, s["bank_lsb"], s["bank_width"], banks)
+        case "cx":
+            return word | _choose(rng, s["lsb"], s["width"]) | _uniform_register(rng, s["ureg"])
+        case "rel_register":
+            word |= _register(rng, s["reg"]) if "reg" in s else _uniform_register(rng, s["ureg"])
+            return word | _choose(rng, s["lsb"], s["width"])
         case "cbank36":
             return word | _choose(rng, s["lsb"], s["width"]) | _choose(rng, s["bank"], 5)
         case "scoreboard":

@@ -147,8 +147,8 @@ def i2i(m: Machine, i: Instruction) -> None:
 @hopper("F2FP")
 def f2fp(m: Machine, i: Instruction) -> None:
     """Two singles to two halves: a above b."""
-    if words(i) & {"BF16", "TF32", "E5M2", "E4M3", "RELU", "SATFINITE"}:
-        m.unsupported("other formats than halves")
+    if "PACK_AB" not in words(i) or words(i) & {"BF16", "TF32", "E5M2", "E4M3", "RELU", "SATFINITE"}:
+        m.unsupported("other formats than pairs of halves")
         return
     high, low = (half_bits(m, m.fptrunc(float_source(m, i[n], "F32"), "f16", _rounding(i))) for n in "ab")
     set32(m, i["d"], m.or_(low, m.shl(high, m.const("i32", 16))))

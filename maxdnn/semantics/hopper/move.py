@@ -84,8 +84,8 @@ def match(m: Machine, i: Instruction) -> None:
 @hopper("LEPC")
 def lepc(m: Machine, i: Instruction) -> None:
     """An address of code: of the instruction itself where it names none."""
-    target = i.operand("target")
-    set64(m, i["d"], m.const("i64", i.address if target is None else target.value))
+    place = i.operand("place")
+    set64(m, i["d"], m.const("i64", i.address if place is None else place.value))
 
 
 hopper("NOP", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "MEMBAR", "ERRBAR", "CCTL", "YIELD", "NANOSLEEP",

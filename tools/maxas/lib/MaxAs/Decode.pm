@@ -101,7 +101,7 @@ my %TYPE = (
         my ($d, $spec) = @_;
         my $n = _bits($d, $spec->{lsb}, 8);
         my $text = _reg($n) . ($d->{row}{class} ne 'tex' && defined $spec->{slot} && $d->{reuse} >> $spec->{slot} & 1 ? '.reuse' : '');
-        return _signs($d, $spec, $text) . _part($d, $spec) . ($spec->{suffix} // '') if ref $d->{word} && defined $spec->{slot};
+        return _signs($d, $spec, $text) . _part($d, $spec) . ($spec->{suffix} // '') if ref $d->{word} && !($spec->{part} && $spec->{part}{inside});
         $text .= _part($d, $spec) . ($spec->{suffix} // '') . (_bit($d, $spec->{cc_bit}) ? '.CC' : '');
         return _signs($d, $spec, $text);
     },
