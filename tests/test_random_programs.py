@@ -25,8 +25,8 @@ def test_a_random_program_gives_what_the_hosts_compiler_makes_of_it(first: int) 
     assert not wrong, "\n".join(f"program {seed}: {what}" for seed, what in wrong.items())
 
 
-SM_90 = (33, 35, 40, 51, 60, 80, 81, 97)
-BACK = (3, 21, 64, 85)
+SM_90 = (33, 40, 60, 113, 136, 324)
+BACK = (1, 2, 9, 17)
 
 
 def test_a_random_program_for_sm_90_gives_what_the_hosts_compiler_makes_of_it() -> None:
