@@ -27,7 +27,8 @@ LARGE = (1000, 65537, 10**6, 10**8, 2**31 - 1, 2**31, 2**32, 10**12, 2**62, 10**
 LINES = 3_000_000
 MEMORY = 3 << 30
 HOPPER = Chip("an H200", 132, 1600, False, 141 << 30, "none", "sm_90")
-OWN = re.compile(r".*/(maxdnn(/(families|emu|devices|torch))?/[a-z_0-9]+\.py|tests/large\.py)")
+ROOMS = r"algorithms(/[a-z_0-9]+)?|emulator|planning|problem|runtime(/devices)?|torch"
+OWN = re.compile(rf".*/(maxdnn(/({ROOMS}))?/[a-z_0-9]+\.py|tests/large\.py)")
 MADE_ONCE = ("cubins.py", "cubin.py", "assemble.py")  # machine code, whatever the sizes
 NAMES = ("N", "C", "H", "W", "K", "R", "S", "stride", "padding", "dilation", "groups")
 

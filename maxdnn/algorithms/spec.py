@@ -50,6 +50,15 @@ def strided_reason(problem: Problem) -> str | None:
     return "arrays that are not C-contiguous" if any(o.strides for o in problem.operands) else None
 
 
+MOST_GROUPS = 4096
+
+
+def groups_reason(problem: Problem) -> str | None:
+    """For `unsupported_reason` of families with a launch for each group, which takes longer to plan than to run."""
+    groups = problem.shape.groups
+    return f"{groups} groups, more than {MOST_GROUPS}" if groups > MOST_GROUPS else None
+
+
 LATENCY = 9000
 """Clocks of a convolution's launch that issue nothing: instructions and first texels from DRAM, last stores; simulated
 on gm204."""

@@ -1,6 +1,7 @@
 """What choosing a plan needs to know of a GPU, and the estimate all families share."""
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -15,6 +16,9 @@ DRAM_PEAK = 2431 / 1697
 TRANSLATED = 0.73
 """Of the issue slots, what translations of sums of products use: the mean of the paper's ten layers on an H200 (0.67 to
 0.80). The vendor's compiler orders them, and leaves conflicts of register banks."""
+
+MANY = 2**16
+"""CTAs beyond which one stands for several of its neighbours: thousands for each SM, of which the last few decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class Cost:
 class Work:
     """What a launch asks of any chip. `nbytes`: read from and written to DRAM, each byte once. `translation`: of a
     kernel that is translated where its machine code does not run; None if that costs the same. `warps`: of a CTA.
-    `lengths`: slots of each CTA, in the order they start, where they differ."""
+    `lengths`: slots of each CTA, or of every `each`-th, in the order they start, where they differ."""
 
     ctas: int
     nbytes: float
@@ -74,13 +78,14 @@ class Work:
     translation: Cost | None = None
     warps: int = SCHEDULERS
     lengths: tuple[float, ...] = ()
+    each: int = 1
 
     def clocks(self, chip: Chip) -> float:
         """The estimate: all issue slots spread over the schedulers of all SMs, or all bytes at the rate of DRAM,
         whichever takes longer, and what does not overlap at the start and the end."""
         cost = self.code if chip.runs_maxwell or self.translation is None else self.translation
         memory, slots_of_chip = self.nbytes / chip.dram_bytes_per_clock, chip.sms * cost.ctas_per_sm
-        if self.lengths and (not cost.critical_path or len(self.lengths) > slots_of_chip):
+        if self.lengths and (not cost.critical_path or self.ctas > slots_of_chip):
             return cost.overhead + max(self._scheduled(cost, slots_of_chip), memory)
         if cost.ctas_per_sm:
             return cost.overhead + max(self._waves(cost, chip), memory)
@@ -92,7 +97,7 @@ class Work:
         free = [0.0] * slots_of_chip
         for length in self.lengths:
             heapq.heapreplace(free, free[0] + length * cost.ctas_per_sm / SCHEDULERS)
-        return max(free)
+        return self.each * max(free)
 
     def _waves(self, cost: Cost, chip: Chip) -> float:
         """Slots of whole waves, and for a tail wave those of the fullest scheduler of the fullest SM, or the critical
@@ -103,6 +108,14 @@ class Work:
         warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
         tail = max(cost.critical_path, warps * cost.slots / self.warps) if rest else 0
         return waves * cost.ctas_per_sm * cost.slots / SCHEDULERS + tail + cost.wave_ends * (waves + (rest > 0))
+
+
+def neighbours(runs: Iterable[tuple[float, int]]) -> tuple[list[float], int]:
+    """Of runs of (length, CTAs) the lengths one after the other, and how many CTAs each of them stands for: one, but
+    for more than MANY."""
+    runs = list(runs)
+    each = max(1, -(-sum(count for _, count in runs) // MANY))
+    return [length for length, count in runs for _ in range(-(-count // each))], each
 
 
 @cache

@@ -1,6 +1,7 @@
 """Gradients of images over classes of pixels: which pixels belong together, problems with all options by every kernel
 into poisoned outputs between guard zones, and what is one launch. MAXDNN_PROBLEMS sets how many are drawn."""
 
+import itertools
 import os
 import random
 from dataclasses import replace
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, conv_bprop_data, plan
+from maxdnn.algorithms.common import correlation
 from maxdnn.algorithms.common.correlation import phases_of, phases_reason
+from maxdnn.algorithms.dgrad_strided import few_channels
 from maxdnn.algorithms.dgrad_strided import maxwell as dgrad_strided
 from maxdnn.algorithms.implicit_gemm import maxwell as implicit_gemm
-from maxdnn.planning.cost import preset
+from maxdnn.planning import cost
+from maxdnn.planning.cost import Chip, Cost, Work, preset
 from maxdnn.problem.problem import data
 from tests.algorithms.test_families import LAYOUTS, draw
 from tests.contract import run_plan
@@ -142,3 +146,44 @@ def test_nan_and_infinity_reach_only_what_they_belong_to(layout):
         out = conv_bprop_data(arrays["gradients"], arrays["filters"], (5, 5), plan=made)
         out = out if layout == "CHWN" else out.transpose(1, 2, 3, 0)
         assert np.isnan(out[:, :2, :2, 0]).all() and np.isfinite(out[:, 2:]).all() and np.isfinite(out[..., 1]).all()
+
+
+def test_runs_of_pixels_and_windows_are_those_that_looking_at_each_finds():
+    """They are found by their ends, whatever the sizes are."""
+    rng = random.Random(7)
+    for _ in range(2000):
+        count, stride, padding = rng.randint(1, 30), rng.randint(1, 5), rng.randint(-6, 25)
+        dilation, taps, size = rng.randint(1, 4), rng.randint(0, 6), rng.randint(1, 12)
+        reached = []
+        for pixel in range(count):
+            inside = [t for t in range(taps) if 0 <= pixel * stride - padding + t * dilation < size]
+            reached.append((inside[0], len(inside)) if inside else (0, 0))
+        spans = list(correlation._spans(count, stride, padding, dilation, taps, size))
+        assert [(s.tap, s.taps) for s in spans for _ in range(s.count)] == reached
+        assert [s.first for s in spans] == [0, *np.cumsum([s.count for s in spans])[:-1]]
+        assert all((a.tap, a.taps) != (b.tap, b.taps) for a, b in itertools.pairwise(spans))
+        taps, block = taps + 1, stride * rng.randint(1, 4)
+        reach = [(pixel + padding - tap) // stride for pixel in range(block) for tap in range(taps)
+                 if (pixel + padding - tap) % stride == 0]
+        assert few_channels._window(taps, stride, padding, block) == (min(reach), max(reach) - min(reach) + 1)
+        found = correlation._residues(size, taps, stride, padding, dilation)
+        assert len(found) == min(stride, size)
+        for row in found:
+            own = [r for r in range(taps) if (row.first + padding - r * dilation) % stride == 0]
+            assert row.taps == len(own) and (not own or (row.tap, row.step) == (
+                own[-1], -(own[1] - own[0] if len(own) > 1 else 1)))
+
+
+@pytest.mark.parametrize("path", [0.0, 3.0])
+def test_an_estimate_of_more_ctas_than_are_looked_at_is_that_of_all(path):
+    for runs in (((9.0, 1000), (4.0, 3000)), ((7.5, 5000),), ((20.0, 90), (1.0, 4099))):
+        def estimate(runs=runs):
+            lengths, each = cost.neighbours(runs)
+            return Work(sum(n for _, n in runs), 0, Cost(1.0, path, 2, 5.0), lengths=tuple(lengths), each=each
+                        ).clocks(Chip("some", 4, 1e9)), len(lengths)
+        every, count = estimate()
+        assert count == sum(n for _, n in runs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cost, "MANY", 500)
+            few, count = estimate()
+        assert count <= 500 + len(runs) and few == pytest.approx(every, rel=0.03)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ...errors import ShapeError
 from ...planning.plan import FLOAT_BYTES
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, Steps
@@ -17,6 +18,7 @@ EIGHT = 8
 """Channels of a tap that an iteration over phases of pixels consumes."""
 
 PHASE_WORDS, TAP_BYTES = 14, 24
+_MOST_PHASES = 65536  # residues of rows times those of columns; each is a launch or an entry of a table
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,10 @@ def correlations(problem: Problem) -> tuple[Correlation, ...]:
     if problem.kind != "data":
         return (Correlation(s.N, s.C, s.H, s.W, s.K, s.R, s.S, s.P, s.Q, (s.str_h, s.str_w), (s.pad_h, s.pad_w),
                             (s.dil_h, s.dil_w), s.groups, (0, 0), (1, 1), (s.P, s.Q)),)
+    phases = min(s.str_h, s.H) * min(s.str_w, s.W)
+    if phases > _MOST_PHASES:
+        raise ShapeError(f"stride of a gradient with respect to images must make at most {_MOST_PHASES} residue phases "
+                         f"(got {phases} for {s})")
     found = []
     for row in _residues(s.H, s.R, s.str_h, s.pad_h, s.dil_h):
         for column in _residues(s.W, s.S, s.str_w, s.pad_w, s.dil_w):
@@ -124,10 +130,13 @@ class _Residue:
 
 
 def _residues(size: int, taps: int, stride: int, padding: int, dilation: int) -> list[_Residue]:
+    # Row h of the map met tap r in output row (h + padding - r dilation) / stride, if that is a whole number.
+    reached: dict[int, list[int]] = {}
+    for r in range(taps):
+        reached.setdefault((r * dilation - padding) % stride, []).append(r)
     found = []
     for first in range(min(stride, size)):
-        # Row h of the map met tap r in output row (h + padding - r dilation) / stride, if that is a whole number.
-        reach = [r for r in range(taps) if (first + padding - r * dilation) % stride == 0]
+        reach = reached.get(first)
         count = -(-(size - first) // stride)
         if not reach:
             found.append(_Residue(first, count, 0, 0, 1, 0, 0))
@@ -167,19 +176,21 @@ class Phase:
 
 
 def _spans(pixels: int, stride: int, padding: int, dilation: int, taps: int, size: int) -> Iterator[Span]:
-    first, count, found = 0, 0, (0, 0)
-    for pixel in range(pixels):
+    """Runs of pixels that the same taps reach, found by where that may change: work that grows with the taps alone."""
+    def inside(pixel: int) -> tuple[int, int]:
         start = pixel * stride - padding
         tap = max(0, -(start // dilation))
-        inside = tap, min(taps, (size - 1 - start) // dilation + 1) - tap
-        inside = inside if inside[1] > 0 else (0, 0)
-        if count and inside == found:
-            count += 1
-            continue
-        if count:
-            yield Span(first, count, *found)
-        first, count, found = pixel, 1, inside
-    yield Span(first, count, *found)
+        count = min(taps, (size - 1 - start) // dilation + 1) - tap
+        return (tap, count) if count > 0 else (0, 0)
+    # Tap t is inside from the first pixel on with pixel stride - padding + t dilation >= 0, to the last with < size.
+    edges = {-(-(edge + padding - tap * dilation) // stride) for tap in range(taps) for edge in (0, size)}
+    begins = [0, *sorted(edge for edge in edges if 0 < edge < pixels)]
+    first, found = 0, inside(0)
+    for pixel in begins[1:]:
+        if inside(pixel) != found:
+            yield Span(first, pixel - first, *found)
+            first, found = pixel, inside(pixel)
+    yield Span(first, pixels - first, *found)
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...planning.cost import SCHEDULERS, Cost, Work
+from ...planning.cost import SCHEDULERS, Cost, Work, neighbours
 from ...planning.plan import FLOAT_BYTES, Value
 from ...problem.problem import Problem
 from ..spec import TileKernel
@@ -44,16 +44,18 @@ def implicit_gemm_kernel(name: str, source: str, doc: str, filters: int, slots: 
                         0.93 if filters == 96 else 0.96)
 
 
-def waves(spec: NativeKernel, steps: Sequence[float], nbytes: int, apart: int = 1) -> Work:
-    """CTAs of so many iterations of a kernel each, the longest first. Up to as many as the chip holds are spread over
-    all SMs; further ones begin where CTAs end, which two of an SM do at once. So a tail wave takes as long as a full
-    one, however few its CTAs are. `apart`: floats from one that is stored to the next, up to the eight of a sector."""
+def waves(spec: NativeKernel, runs: Sequence[tuple[float, int]], nbytes: int, apart: int = 1) -> Work:
+    """CTAs of a kernel: runs of (iterations, how many CTAs have so many), the longest first. Up to as many as the chip
+    holds are spread over all SMs; further ones begin where CTAs end, which two of an SM do at once. So a tail wave
+    takes as long as a full one, however few its CTAs are. `apart`: floats from one that is stored to the next, up to
+    the eight of a sector."""
     (loop, ends), warps, wave_ends = spec.slots, spec.threads // 32, _WAVE_ENDS * min(apart, 8)
-    lengths = tuple(warps * (loop * each + ends) / spec.pace + wave_ends * SCHEDULERS / spec.ctas_per_sm
-                    for each in steps)
+    steps, each = neighbours(runs)
+    lengths = tuple(warps * (loop * one + ends) / spec.pace + wave_ends * SCHEDULERS / spec.ctas_per_sm
+                    for one in steps)
     path = (loop * steps[0] + ends) / _ALONE + wave_ends
     code = Cost(sum(lengths) / len(lengths), path, spec.ctas_per_sm, _LAUNCH)
-    return Work(len(lengths), nbytes, code, warps=warps, lengths=lengths)
+    return Work(sum(count for _, count in runs), nbytes, code, warps=warps, lengths=lengths, each=each)
 
 
 def map_steps(s: Correlation, maps: Layout, columns: bool, rows: bool) -> dict[str, Value]:

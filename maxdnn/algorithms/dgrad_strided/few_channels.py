@@ -66,9 +66,9 @@ def _origin(taps: int, stride: int, padding: int, block: int) -> int:
 
 def _window(taps: int, stride: int, padding: int, block: int) -> tuple[int, int]:
     """Of one axis: the first gradient that reaches a block, from the one the block begins under, and how many do."""
-    reach = [(pixel + padding - tap) // stride for pixel in range(block) for tap in range(taps)
-             if (pixel + padding - tap) % stride == 0]
-    return min(reach), max(reach) - min(reach) + 1
+    # Those of the multiples of the stride from padding - (taps - 1) to padding + (block - 1), which has one.
+    first, last = -((taps - 1 - padding) // stride), (padding + block - 1) // stride
+    return first, last - first + 1
 
 
 def _origins(s: ConvShape, block: tuple[int, int]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ..common.layout import Layout, operand
 from ..common.limits import CONSTANT_BYTES, MAX_ELEMENTS, MAX_GRID_YZ, REACH, TEXEL_BYTES, TEXEL_FLOATS, within
 from ..common.schedule import split_name, splits_of
 from ..common.workspace import Draft, part
-from ..spec import Candidates, Family, strided_reason
+from ..spec import Candidates, Family, groups_reason, strided_reason
 from .plan import PhaseFilters, PhaseSums, phase_filters
 from .reference import OUTSIDE, RECORD_WORDS, WORDS, reference_sm90
 
@@ -43,7 +43,7 @@ def unsupported_reason(problem: Problem) -> str | None:
         return f"borders with more than {sm90.MOST_ROWS} x {sm90.MOST_COLUMNS} taps of a pixel"
     if not any(x.patch for x in every):
         return "images that no tap reaches"
-    return strided_reason(problem)
+    return groups_reason(problem) or strided_reason(problem)
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
@@ -142,11 +142,10 @@ def _work(spec: sm90.NativeKernel, every: tuple[Correlation, ...], parts: int, a
     s = every[0]
     k, c = s.K // s.groups, s.C // s.groups
     columns, rounds = -(-k // spec.tile[1]), -(-(c // EIGHT) // parts)
-    steps = [max(1, rounds * x.R * x.S)
-             for x in every for _ in range(-(-x.N * x.P * x.Q // sm90.TILE) * columns * parts)]
+    runs = [(max(1, rounds * x.R * x.S), -(-x.N * x.P * x.Q // sm90.TILE) * columns * parts) for x in every]
     once = FLOAT_BYTES * (c * s.H * s.W * s.N + sum(x.patch for x in every) * k
                           + parts * s.N * k * s.outputs)
-    return sm90.waves(spec, steps, once, apart)
+    return sm90.waves(spec, runs, once, apart)
 
 
 def _check_limits(problem: Problem, spec: sm90.NativeKernel, parts: int) -> None:

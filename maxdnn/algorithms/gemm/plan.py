@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import SCHEDULERS, Chip, Cost, Work
+from ...planning.cost import SCHEDULERS, Chip, Cost, Work, neighbours
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ProductShape
@@ -261,10 +261,11 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
     once = s.batch * (s.M * s.K + s.K * s.N + (splits + adds + 2 * (runs - 1)) * s.M * s.N)
     if tail is not None:
         parts = tail.items * -(-s.N // spec.tile)
-        lengths = [share] * (tiles - parts) + [tail.first] * parts + [tail.share] * (parts * (tail.parts - 1))
+        further = parts * (tail.parts - 1)
+        lengths, each = neighbours(((share, tiles - parts), (tail.first, parts), (tail.share, further)))
         slots = tuple(warps * (loop * groups + rest) for groups in lengths)
         code = Cost(sum(slots) / len(slots), 0, spec.ctas_per_sm, spec.wave_ends)
-        return Work(len(slots), FLOAT_BYTES * once, code, warps=warps, lengths=slots)
+        return Work(tiles + further, FLOAT_BYTES * once, code, warps=warps, lengths=slots, each=each)
     alone = spec.alone * share + (0 if spec.arch else _LATENCY) + waits
     code = Cost(warps * (loop * share + rest + between), alone, spec.ctas_per_sm)
     if spec.arch:

@@ -30,7 +30,7 @@ from ..common.sm90 import (
 )
 from ..common.workspace import Draft, part
 from ..memory_ops.plan import reduce
-from ..spec import Candidates, Family
+from ..spec import Candidates, Family, groups_reason
 from .reference import ELEMENTS, HAD, RECORD, reference_sm90
 
 _DOC = """Forward convolution of 128 pixels a block, or a part of each sum: see pixels.inc. Grid: x = tiles of filters,
@@ -55,6 +55,8 @@ def unsupported_reason(problem: Problem) -> str | None:
     s = every[0]
     if layout_reason(problem, s) or len(every) > 1:
         return layout_reason(problem, s) or "strides of a gradient"
+    if refused := groups_reason(problem):
+        return refused
     if s.patch < GROUP:
         return f"{s.patch} elements C x R x S, fewer than {GROUP}"
     if any(s.margins) and (s.R > MOST_ROWS or s.S > MOST_COLUMNS):
@@ -192,7 +194,7 @@ def _work(s: Correlation, spec: NativeKernel, tail: Tail, tiles: int, whole: int
     k = s.K // s.groups
     once = FLOAT_BYTES * (s.C // s.groups * s.H * s.W * s.N + s.patch * k
                           + k * s.P * s.Q * (s.N + (tail.parts - 1) * tail.items))
-    return waves(spec, (records,) * (whole * tiles) + (records / tail.parts,) * (rest * tail.parts * tiles), once)
+    return waves(spec, ((records, whole * tiles), (records / tail.parts, rest * tail.parts * tiles)), once)
 
 
 def _check_limits(problem: Problem, s: Correlation, tail: Tail) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ...problem.problem import Problem
 from ..common.correlation import Correlation, correlations
-from ..spec import strided_reason
+from ..common.limits import CONSTANT_BYTES
+from ..spec import groups_reason, strided_reason
 
 RECORD = 8
 """Bytes of a tap of eight channels, or of an element."""
@@ -23,7 +24,11 @@ def inside(s: Correlation) -> tuple[list[list[int]], list[tuple[int, ...]]]:
 
 
 def border_reason(problem: Problem) -> str | None:
-    """For `unsupported_reason`: every pixel needs a tap."""
+    """For `unsupported_reason`: every pixel needs a tap, and every row and column of an output a list of taps."""
+    if refused := groups_reason(problem):
+        return refused
+    if any(RECORD * (s.P + s.Q) > CONSTANT_BYTES for s in correlations(problem)):
+        return f"an output of more than {CONSTANT_BYTES // RECORD} rows and columns"
     if not all(taps for s in correlations(problem) for axis in inside(s) for taps in axis):
         return "pixels without any tap inside the map"
     return strided_reason(problem)

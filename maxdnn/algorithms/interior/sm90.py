@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from ...errors import ShapeError
-from ...planning.cost import Chip, Cost, Work
+from ...planning.cost import Chip, Cost, Work, neighbours
 from ...planning.plan import FLOAT_BYTES, Launch, Plan
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
@@ -33,6 +33,7 @@ from .reference import PART, reference_sm90
 
 _PIXEL = 16  # bytes
 _MOST_ELEMENTS = 1024  # of a pixel: shared memory
+_MOST_PIXELS = 2**18  # of an output, each of which has a record
 
 _DOC = """Forward convolution of one output pixel for 128 images a block: see taps.inc. Grid: x = tiles of filters,
 y = tiles of images, z = pixels (both at most 65535)."""
@@ -61,6 +62,8 @@ def unsupported_reason(problem: Problem) -> str | None:
     largest = max(s.patch for s in every)
     if every[0].C // every[0].groups % GROUP and largest > _MOST_ELEMENTS:
         return f"{largest} elements C x R x S of channels that {GROUP} does not divide, more than {_MOST_ELEMENTS}"
+    if any(s.P * s.Q > _MOST_PIXELS for s in every):
+        return f"an output of more than {_MOST_PIXELS} pixels"
     return border_reason(problem)
 
 
@@ -127,9 +130,13 @@ def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> I
     that what remains for the last wave of blocks is short. As many launches as constant memory asks for, one if there
     is a tail."""
     rows, columns = inside(s)
-    channels = np.arange(0, s.C // s.groups, 1 if spec.elements else GROUP)
-    begins, lists = tap_lists(s, channels, 0, (s.H * s.W, s.W, 1), s.N * FLOAT_BYTES, row_texels * TEXEL_BYTES)
-    at = RECORD * len(lists)
+    channels = range(0, s.C // s.groups, 1 if spec.elements else GROUP)
+    at = RECORD * s.R * sum(map(len, dict.fromkeys(columns))) * len(channels)  # bytes of the lists
+    most, count = (CONSTANT_BYTES - at) // _PIXEL, s.P * s.Q + tail.items * (tail.parts - 1)
+    if most < min(count, 256) or (most < count and tail.items):
+        raise ShapeError(f"the lists of taps must leave room for pixels in {CONSTANT_BYTES} bytes (got {at} for {s})")
+    begins, lists = tap_lists(s, np.array(channels), 0, (s.H * s.W, s.W, 1), s.N * FLOAT_BYTES,
+                              row_texels * TEXEL_BYTES)
     p, q = (x.ravel() for x in np.meshgrid(np.arange(s.P), np.arange(s.Q), indexing="ij"))
     first_row, count_rows = (np.array(x)[p] for x in ([r[0] for r in rows], [len(r) for r in rows]))
     of_row = np.array([len(taps) * len(channels) for taps in columns])[q]
@@ -139,9 +146,6 @@ def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> I
     whole = len(pixels) - tail.items
     parts = _parts(s, spec, pixels[whole:], tail)
     pixels = np.concatenate([pixels[:whole][np.argsort(-pixels[:whole, 3], kind="stable")], parts])
-    most = (CONSTANT_BYTES - at) // _PIXEL
-    if most < min(len(pixels), 256) or (most < len(pixels) and tail.items):
-        raise ShapeError(f"the lists of taps must leave room for pixels in {CONSTANT_BYTES} bytes (got {at} for {s})")
     for head in np.array_split(pixels, -(-len(pixels) // most)):
         size = _PIXEL * len(head)
         table = np.zeros((size + at) // 4, np.int64)
@@ -193,10 +197,12 @@ def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, na
 def _work(s: Correlation, spec: NativeKernel, grid: tuple[int, int, int], steps: np.ndarray, channels: int) -> Work:
     loop, rest = spec.slots
     warps, k = spec.threads // 32, s.K // s.groups
-    lengths = warps * (loop * np.repeat(steps, grid[0] * grid[1]) + rest) / spec.pace
+    found, each = neighbours([(float(one), grid[0] * grid[1]) for one in steps])
+    lengths = warps * (loop * np.array(found) + rest) / spec.pace
     once = channels * (s.H * s.W * s.N + s.R * s.S * k) + k * len(steps) * s.N
     code = Cost(float(lengths.mean()), 0, spec.ctas_per_sm, LATENCY)
-    return Work(len(lengths), FLOAT_BYTES * once, code, warps=warps, lengths=tuple(lengths.tolist()))
+    return Work(len(steps) * grid[0] * grid[1], FLOAT_BYTES * once, code, warps=warps, lengths=tuple(lengths.tolist()),
+                each=each)
 
 
 def _check_limits(s: Correlation, spec: NativeKernel) -> None:

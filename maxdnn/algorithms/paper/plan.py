@@ -15,7 +15,7 @@ from ..common.fastdiv import MOST_SHORT, short_magic
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.packing import crsk, packed
 from ..common.workspace import Draft, part
-from ..spec import LATENCY, Candidates, Family, TileKernel, strided_reason
+from ..spec import LATENCY, Candidates, Family, TileKernel, groups_reason, strided_reason
 from .maxwell import KERNELS, OUT_OF_RANGE, TABLE_ENTRIES, TILE_ELEMENTS, ConvKernel
 from .reference import reference
 
@@ -28,7 +28,7 @@ def unsupported_reason(problem: Problem) -> str | None:
         return "bias"
     if problem.activation:
         return f"activation {problem.activation!r}"
-    return strided_reason(problem)
+    return groups_reason(problem) or strided_reason(problem)
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:

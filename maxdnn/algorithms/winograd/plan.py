@@ -31,6 +31,7 @@ from .reference import reference
 from .toomcook import TABLE, Points, groups
 
 _MOST = 64  # units of a CTA
+_MOST_RUNS = 4096  # of images, one after the other
 _FEWER = (1, 2, 4)  # times fewer channels may be summed at once: most of the error comes from adding to large sums
 _LATENCY = 2500  # clocks of a CTA alone that are no issue slot: loads, stores; assumed
 
@@ -105,7 +106,7 @@ def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:
 def images_at_once(problem: Problem, layer: "Layer", other: int) -> int:
     """How many images a run may have: few enough for workspace, textures and counts of elements."""
     s = layer.s
-    bytes_left = (problem.most_workspace or 2**63) - other - 3 * REGION_ALIGNMENT
+    bytes_left = (2**63 if problem.most_workspace is None else problem.most_workspace) - other - 3 * REGION_ALIGNMENT
     limits = [(bytes_left // FLOAT_BYTES, layer.planes * (s.C + s.K)), (TEXEL_FLOATS * MAX_TEXELS, layer.planes * s.C),
               (MAX_ELEMENTS, layer.planes * s.K), (2**31 - _MOST, 1)]
     if problem.layout == "NCHW":
@@ -116,6 +117,9 @@ def images_at_once(problem: Problem, layer: "Layer", other: int) -> int:
         raise ShapeError(f"max_workspace_bytes must be at least {other + least + 3 * REGION_ALIGNMENT} for a run of "
                          f"one image (got {problem.most_workspace} for {s})")
     runs = -(-s.N // most)
+    if runs > _MOST_RUNS:
+        raise ShapeError(f"runs of images must be at most {_MOST_RUNS} (got {runs} of {most} images, what {bytes_left} "
+                         f"bytes of workspace have room for, for {s})")
     return -(-s.N // runs)
 
 
