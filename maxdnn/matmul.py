@@ -1,6 +1,5 @@
 """Matrix products for the user: check the arrays, name the problem, choose a plan, run it."""
 
-import functools
 import itertools
 import math
 from typing import Any
@@ -10,9 +9,10 @@ from .errors import ShapeError, shown
 from .planning import records
 from .planning.cost import Chip
 from .planning.plan import Plan
-from .planning.select import REMEMBERED, chip_of, choose
+from .planning.select import chip_of, choose
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
+from .remember import HOST_BYTES, Table, remembered
 from .runtime.arguments import check_out, device_of, number, unaligned
 from .runtime.devices import find
 from .runtime.devices.protocol import Device
@@ -66,13 +66,11 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         plan = _chosen(*alike[:2], turned_a, turned_b, tuple(odd), reads_out, chip_of(target), records.enabled())
         shortage.run(plan, part, scalars, target, stream)
     if tensors is not None and len(places) == 1 and (turned_a, turned_b) == (transpose_a, transpose_b):
-        if len(_seen) >= REMEMBERED:
-            _seen.clear()
-        _seen[tensors] = plan
+        _seen.remember(tensors, plan, plan.host_bytes)
     return out
 
 
-_seen: dict[tuple[Any, ...], Plan] = {}  # of calls with tensors of PyTorch that nothing was wrong with
+_seen: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # of calls with tensors of PyTorch that nothing was wrong with
 
 
 def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_out: bool) -> tuple[Any, ...]:
@@ -118,7 +116,7 @@ def _as_it_lies(name: str, array: Any, transpose: bool) -> tuple[ArrayView, bool
     return view(name, array, rank=None), transpose  # which says what is wrong
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@remembered()
 def _result(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool) -> _Shape:
     """The shape of a product. Small ones take no longer than the host does for a call, so these three are kept."""
     one, other = _aligned(a, b)
@@ -139,7 +137,7 @@ def _aligned(a: _Shape, b: _Shape) -> list[_Shape]:
     return [(1,) * (length - len(shape[:-2])) + shape[:-2] for shape in (a, b)]
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@remembered()
 def _together(a: _Shape, b: _Shape, out: _Shape) -> tuple[tuple[_Shape, _Shape, _Shape], list[tuple[int, int, int]]]:
     """The shapes of the largest products that a kernel computes at once, and where each begins, in elements: axes in
     front that both have, or one of them, or only the other."""
@@ -171,11 +169,11 @@ def _piece(whole: ArrayView, first: int, shape: _Shape) -> ArrayView:
                           nbytes=FLOAT_BYTES * count)
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@remembered(HOST_BYTES, lambda plan: plan.host_bytes)
 def _chosen(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool, odd: tuple[str, ...], reads_out: bool,
             chip: Chip, measured: bool) -> Plan:
     return choose(product(a, b, transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd, reads_out=reads_out),
                   chip, tuned=measured)
 
 
-records.changed += [_chosen.cache_clear, _seen.clear]
+records.changed += [_chosen.table.clear, _seen.clear]

@@ -140,8 +140,8 @@ def of(device: Device) -> Shortage:
 def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], device: Device, stream: Any) -> None:
     """As `engine.run`, for a plan that was chosen, not given."""
     def capturing() -> bool:
-        capture_of = getattr(device, "capture_of", None)
-        return bool(capture_of and capture_of(device.stream_handle(stream)))  # type: ignore[attr-defined]
+        graph_of = getattr(device, "graph_of", None)
+        return graph_of is not None and graph_of(device.stream_handle(stream)) is not None  # type: ignore[attr-defined]
     of(device).run(plan, lambda one: engine.run(one, given, scalars, device, stream), capturing)
 
 

@@ -1,7 +1,11 @@
 """A stand-in for pycuda.driver and libcuda where there is no GPU: memory is host memory, loading and launching are
-recorded. It shows what the loader asks of a driver, never what a kernel computes."""
+recorded. It shows what the loader asks of a driver, never what a kernel computes. Like CUDA it refuses what a capture
+forbids, and counts that as a capture lost (`Driver.lost`)."""
 
+import contextlib
+import itertools
 import sys
+import threading
 import types
 
 import numpy as np
@@ -23,6 +27,25 @@ class Driver:
         self.log = []
         self.stack = []
         self.failing = None  # text of the error that loading a module raises
+        self.memory = 1 << 30
+        self.capturing = {}  # stream -> number of its capture, 0 for none
+        self.lost = []  # what was asked for while that is forbidden
+        self.launches = 0  # so far
+        self.completed = None  # how many of them are over; None for all
+        self.room = None  # bytes that can still be allocated; None for any number
+        self.thread = threading.local()
+
+    def unsafe(self, what):
+        """What CUDA forbids while a stream is captured, but to a thread that has asked to be let."""
+        if any(self.capturing.values()) and not getattr(self.thread, "relaxed", 0):
+            self.forbidden(what)
+
+    def forbidden(self, what):
+        self.lost.append(what)
+        raise LogicError(f"{what}: operation not permitted when stream is capturing")
+
+    def over(self, launch):
+        return self.completed is None or launch <= self.completed
 
     def module(self):
         """A module to put in sys.modules as pycuda.driver."""
@@ -48,6 +71,9 @@ class Driver:
 
             @staticmethod
             def synchronize():
+                if any(driver.capturing.values()):
+                    driver.forbidden("cuCtxSynchronize")
+                driver.completed = None
                 log.append(("synchronize", driver.stack[-1]))
 
         class Device:
@@ -58,7 +84,7 @@ class Driver:
             name = staticmethod(lambda: "fake GPU")
             compute_capability = staticmethod(lambda: driver.capability)
             get_attribute = staticmethod(lambda attribute: attribute)
-            total_memory = staticmethod(lambda: 1 << 30)
+            total_memory = staticmethod(lambda: driver.memory)
 
             def retain_primary_context(self):
                 return Context(1000 + self.ordinal)
@@ -71,7 +97,10 @@ class Driver:
                 return self.data.ctypes.data
 
             def free(self):
+                driver.unsafe("cuMemFree")
                 log.append(("free", int(self)))
+                if driver.room is not None:
+                    driver.room += self.data.nbytes
 
         class Stream:
             handle = 77
@@ -93,22 +122,34 @@ class Driver:
                 log.append(("synchronize event",))
 
         def mem_alloc(nbytes):
+            driver.unsafe("cuMemAlloc")
+            if driver.room is not None:
+                if nbytes > driver.room:
+                    raise fake.MemoryError("cuMemAlloc failed: out of memory")
+                driver.room -= nbytes
             log.append(("alloc", nbytes))
             return Memory(nbytes)
 
         fake.Context, fake.Device, fake.Stream, fake.Event = Context, Device, Stream, Event
         fake.mem_alloc = mem_alloc
-        fake.memcpy_htod = lambda to, data: log.append(("to device", to, bytes(data), None))
+        fake.mem_get_info = lambda: (1 << 40 if driver.room is None else driver.room, 1 << 40)
         return fake
 
 
+class Graph:
+    """`alive`: for tests to change."""
+
+    alive = True
+
+
 class LibCuda:
-    """In place of maxdnn.runtime.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal); `capturing`: stream ->
-    number of its capture."""
+    """In place of maxdnn.runtime.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal); `graphs`: by the number
+    of the capture."""
 
     def __init__(self, driver, error):
-        self.driver, self.error, self.owners, self.capturing = driver, error, {}, {}
-        self.images, self.symbols, self.functions, self.modules = {}, {}, {}, 0
+        self.driver, self.error, self.owners, self.graphs = driver, error, {}, {}
+        self.images, self.symbols, self.functions, self.names, self.modules = {}, {}, {}, {}, 0
+        self.last_use, self.events, self.numbers = {}, {}, itertools.count(1)
 
     def current_context(self):
         return self.driver.stack[-1] if self.driver.stack else 0
@@ -122,14 +163,47 @@ class LibCuda:
     def order(self, first, then):
         self.driver.log.append(("order", first, then))
 
-    def capture_of(self, stream):
-        return self.capturing.get(stream, 0)
+    def graph_of(self, stream):
+        number = self.driver.capturing.get(stream, 0)
+        return self.graphs.setdefault(number, Graph()) if number else None
 
-    def while_capturing(self, work):
-        return work()
+    @contextlib.contextmanager
+    def relaxed(self):
+        thread = self.driver.thread
+        thread.relaxed = getattr(thread, "relaxed", 0) + 1
+        try:
+            yield
+        finally:
+            thread.relaxed -= 1
+
+    def own_stream(self):
+        return 999
+
+    def event(self):
+        event = next(self.numbers)
+        self.events[event] = 0  # launches that it waits for
+        return event
+
+    def destroy_event(self, event):
+        del self.events[event]
+
+    def record(self, event, stream):
+        if not self.driver.capturing.get(stream):
+            self.events[event] = self.driver.launches
+
+    def passed(self, event):
+        self.driver.unsafe("cuEventQuery")
+        return self.driver.over(self.events[event])
+
+    def wait(self, event):
+        self.driver.unsafe("cuEventSynchronize")
+        self.driver.log.append(("wait", event))
+        if self.driver.completed is not None:
+            self.driver.completed = max(self.driver.completed, self.events[event])
 
     def load(self, image):
         assert self.current_context(), "no context is current"
+        self.driver.unsafe("cuModuleLoadData")
         if self.driver.failing:
             raise self.error(self.driver.failing)
         self.driver.log.append(("load", bytes(image)))
@@ -139,11 +213,15 @@ class LibCuda:
 
     def unload(self, module):
         assert self.current_context(), "no context is current"
+        self.driver.unsafe("cuModuleUnload")
+        assert self.driver.over(self.last_use.get(module, 0)), "the module's kernels are not over"
         self.driver.log.append(("unload", module))
         del self.images[module]
 
     def function(self, module, name):
-        return self.functions.setdefault((module, name), len(self.functions) + 1)
+        self.functions.setdefault((module, name), len(self.functions) + 1)
+        self.names[self.functions[module, name]] = module, name
+        return self.functions[module, name]
 
     def facts(self, function):
         return 144, 0, 0
@@ -156,19 +234,27 @@ class LibCuda:
         self.driver.log.append(("texture", name, address, nbytes))
 
     def launcher(self, launches, context=0):
-        def go(stream):
+        def go(stream, event=0):
             if context and self.current_context() != context:
                 return None
             assert self.current_context(), "no context is current"
             for launch in launches:
-                module, name = next(key for key, handle in self.functions.items() if handle == launch.function)
+                module, name = self.names[launch.function]
                 assert module in self.images, "the kernel's module has been unloaded"
+                self.driver.launches += 1
+                self.last_use[module] = self.driver.launches
                 self.driver.log.append(("launch", name, launch.grid, launch.block, bytes(launch.arguments),
                                         launch.shared_bytes, stream))
-            return bool(self.capturing.get(stream))
+            captured = bool(self.driver.capturing.get(stream))
+            if event and not captured:
+                self.record(event, stream)
+            return captured
         return go
 
     def copy_in(self, address, data, stream):
+        if self.driver.capturing.get(stream):
+            self.driver.forbidden("cuStreamSynchronize")
+        self.driver.unsafe("cuMemcpyHtoDAsync of pageable memory")
         self.driver.log.append(("to device", address, bytes(data), stream))
 
     def copy_out(self, out, address, stream):

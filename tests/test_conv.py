@@ -266,7 +266,7 @@ import maxdnn
 from maxdnn.devices import find
 ones = np.ones((2, 4, 4, 4), np.float32), np.ones((2, 3, 3, 4), np.float32)
 maxdnn.conv_fprop(*ones, padding=1)
-(lane,) = find.host().kept["engine"]._workspaces.values()
+(lane,) = find.host().kept["engine"]._streams.values()
 held = threading.Event()
 def hold():
     with lane.lock:

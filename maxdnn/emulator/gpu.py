@@ -10,6 +10,7 @@ import numpy as np
 
 from ..cubin import ADDRESSES, CODE_ADDRESS, Cubin, CubinKernel, external_functions, read, require_linked
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError, shown
+from ..remember import MODULES, remembered
 from ..runtime.devices.protocol import Dim3, Texture
 from ..runtime.forks import tables
 from ..runtime.launch import ArgumentPacker, check_geometry
@@ -91,7 +92,7 @@ class VirtualGpu:
         out.reshape(-1).view(np.uint8)[:] = buffer.data[:out.nbytes]
 
     def load(self, cubin: bytes | Cubin) -> "VirtualModule":
-        return VirtualModule(self, cubin if isinstance(cubin, Cubin) else read(cubin))
+        return VirtualModule(self, cubin if isinstance(cubin, Cubin) else _read(bytes(cubin)))
 
     def texture_object(self, texture: Texture) -> int:
         """A 64-bit handle for bindless fetches; valid while this device lives."""
@@ -152,6 +153,9 @@ def _fits(name: str, buffer: Any, array: np.ndarray) -> None:
         raise LaunchError(f"{name} must be C-contiguous")
     if array.nbytes > buffer.nbytes:
         raise LaunchError(f"{name} has {array.nbytes} bytes, the buffer {buffer.nbytes}")
+
+
+_read = remembered(MODULES)(read)
 
 
 class VirtualModule:

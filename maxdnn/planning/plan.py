@@ -17,6 +17,7 @@ FLOAT_BYTES = 4
 DIRECT_ERROR = 1e-6
 """Documented for sums of products as they stand, relative to the sum of |terms|; measured on the ten layers: 4e-7."""
 MAX_TEXELS = 2**28  # 1D texture over linear memory (CUDA C Programming Guide, technical specifications)
+_LAUNCH_BYTES = 1 << 12  # on the host, about
 Place = tuple[int, int]  # device address, bytes
 
 
@@ -174,6 +175,12 @@ class Plan:
     def workspace_bytes(self) -> int:
         """Peak extra device memory of a call, beside the output."""
         return max((r.offset + r.nbytes for r in self.workspace.values()), default=0)
+
+    @functools.cached_property
+    def host_bytes(self) -> int:
+        """About what it takes on the host, as it is and made ready to run: that of its tables, and of all else."""
+        tables = {id(content): len(content) for launch in self.launches for content in launch.tables.values()}
+        return sum(tables.values()) + _LAUNCH_BYTES * (1 + len(self.launches))
 
     @property
     def flops(self) -> int:

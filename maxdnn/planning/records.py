@@ -18,6 +18,7 @@ from typing import Any
 from ..build.cubins import ingredients
 from ..errors import MaxdnnError
 from ..problem.problem import Problem
+from ..remember import remembered
 from ..runtime import cache
 from .cost import Chip
 
@@ -26,7 +27,6 @@ _SUFFIX = ".tuned"
 changed: list[Callable[[], None]] = []
 """Functions that are called when this process remembers or forgets something: of those who keep what was chosen."""
 
-_REMEMBERED = 1024  # answers of the cache that a process keeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,10 @@ def enabled() -> bool:
 def recall(chip: Chip, problem: Problem, prepared: bool = False) -> Record | None:
     """What was measured on such a chip for the problem, whatever its last step (bias, beta, activation) is; `prepared`:
     with filters made ready beforehand."""
-    return _recalled(chip.name, chip.driver, problem, prepared) if enabled() else None
+    if not enabled():
+        return None
+    found: Record | None = _recalled(chip.name, chip.driver, problem, prepared)
+    return found
 
 
 def measured(chip: Chip, problem: Problem, results: Mapping[str, float], *, simulated: bool, left_out: int,
@@ -98,7 +101,7 @@ def forget(record: Record) -> None:
 
 
 def _change() -> None:
-    _recalled.cache_clear()
+    _recalled.table.clear()
     for tell in changed:
         tell()
 
@@ -113,7 +116,7 @@ def library() -> str:
     return f"{version} {ingredients()[:12]}"
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
+@remembered()
 def _recalled(chip: str, driver: str, problem: Problem, prepared: bool) -> Record | None:
     key = chip, driver, library(), _name(problem, prepared)
     content = cache.load(_key(*key), _SUFFIX)

@@ -1,7 +1,6 @@
 """Takes a plan for a problem: asks every family for its candidates and ranks them by what was measured on such a chip
 (tuned.py), or else by their estimates for it. What is chosen says all of what will run; nothing after this decides."""
 
-import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,12 +10,10 @@ from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
 from ..problem.problem import Problem, data, filters, forward
 from ..problem.shape import ConvShape
+from ..remember import HOST_BYTES, remembered
 from .cost import Chip, preset
 from .plan import Plan, Terms
 from .records import Record, recall
-
-REMEMBERED = 256  # plans
-
 
 ALGORITHMS = ("auto", "direct", "winograd")
 MAX_ERROR = 2e-6
@@ -33,7 +30,8 @@ def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm
     which limit it is beyond), or if there is no such candidate."""
     terms = Terms(algorithm, max_error, prepared, families or registry.FAMILIES, tuned)
     record = recall(chip, problem, prepared) if tuned and kernel is None else None
-    return _choose(problem, chip, kernel, terms, record)
+    found: Plan = _choose(problem, chip, kernel, terms, record)
+    return found
 
 
 def smaller(plan: Plan, chip: Chip, most: int) -> Plan:
@@ -43,7 +41,8 @@ def smaller(plan: Plan, chip: Chip, most: int) -> Plan:
     own = plan.problem.most_workspace
     problem = replace(plan.problem, most_workspace=most if own is None else min(most, own))
     record = recall(chip, problem, plan.terms.prepared) if plan.terms.tuned else None
-    return _choose(problem, chip, None, plan.terms, record)
+    found: Plan = _choose(problem, chip, None, plan.terms, record)
+    return found
 
 
 def least_workspace(plan: Plan, chip: Chip) -> int:
@@ -154,7 +153,7 @@ def chip_of(device: Any) -> Chip:
     return getattr(device, "chip", None) or preset(getattr(device, "preset", "gm204"))
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@remembered(HOST_BYTES, lambda plan: plan.host_bytes)
 def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, record: Record | None) -> Plan:
     algorithm, families = terms.algorithm, terms.families
     if kernel is not None:

@@ -2,7 +2,12 @@
 
 What two plans, or two streams, run at the same time shares nothing that is written: every plan has modules of its own,
 with its tables in them from the first call on, and every stream a workspace of its own. So a call with a plan that has
-run on a stream before uploads nothing and allocates nothing."""
+run on a stream before uploads nothing and allocates nothing.
+
+What is kept is bounded by its bytes on the device. Of what is too much something idle is taken at random (remember.py)
+and leaves when the events of its last uses have passed (stream_workspace.py). Nothing here waits for the device, and
+nothing leaves during a call on a stream that is being captured, nor what a graph runs as long as there is the graph. A
+plan's first call may be one that is captured: loading it becomes no part of the graph."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +16,19 @@ from typing import Any
 
 from ..build.cubins import cubin
 from ..build.interface import KernelSpec
-from ..errors import ShapeError
+from ..errors import LaunchError, OutOfMemoryError, ShapeError
 from ..planning.plan import FLOAT_BYTES, Part, Plan
 from ..problem.operands import ArrayView
+from ..remember import Table
 from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Module, Prepared, Texture
 from .forks import FreshLock
-from .stream_workspace import StreamWorkspace
+from .stream_workspace import Graphs, Leaving, StreamWorkspace
 
-PLANS = 256  # a device keeps loaded; of more the one not used for longest goes
-STREAMS = 8  # a device keeps a workspace for, likewise
+PLAN_SHARE = 1 / 16  # of a device's memory may hold modules of plans
+WORKSPACE_SHARE = 1 / 4  # and workspaces of streams
+MEMORY = 4 << 30  # of a device that does not say
+MODULE_BYTES = 1 << 17  # of a module that does not say
+STREAMS = 1 << 10  # whose events and workspaces are kept
 _PER_THREAD = 2  # the handle of the per-thread default stream: another stream in each thread
 
 
@@ -44,12 +53,13 @@ class Engine:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._lock = FreshLock()  # of the tables below; never held while something runs
-        self._loaded: dict[Plan, _Loaded] = {}
-        self._workspaces: dict[tuple[int, int], StreamWorkspace] = {}
-        self._uses = 0
+        memory = getattr(getattr(device, "chip", None), "memory", 0) or MEMORY
+        self._plans: Table[Plan, _Loaded] = Table(PLAN_SHARE * memory)
+        self._streams: Table[Any, StreamWorkspace] = Table(WORKSPACE_SHARE * memory, STREAMS)
+        self._leaving = Leaving()
         self._shared = _Modules(device)
         self._stream_handle = getattr(device, "stream_handle", lambda stream: 0)
+        self._graph_of = getattr(device, "graph_of", lambda handle: None)
 
     def run(self, plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], stream: Any,
             workspace: int | None = None) -> None:
@@ -58,13 +68,18 @@ class Engine:
         if workspace is not None or not (on_host or plan.workspace):
             loaded.run(self._places(given, stream), workspace or 0, scalars, handle)
             return
+        if on_host and self._graph_of(handle) is not None:
+            raise LaunchError("host arrays cannot be used while the stream is captured into a graph: copy them to "
+                              "arrays on the device before the capture begins")
         own = self.workspace_of(handle)
         with own.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
-            if on_host:
+            if own.gone:  # since it was asked for
+                self.run(plan, given, scalars, stream)
+            elif on_host:
                 with _HostArrays(self.device, plan, given, stream) as places:
-                    loaded.run(places, own.place(plan, handle), scalars, handle)
+                    loaded.run(places, own.place(plan, handle), scalars, handle, own)
             else:
-                loaded.run(self._places(given, stream), own.place(plan, handle), scalars, handle)
+                loaded.run(self._places(given, stream), own.place(plan, handle), scalars, handle, own)
 
     def _places(self, given: Mapping[str, ArrayView], stream: Any) -> dict[str, int]:
         """The addresses by role, of arrays that may be used once this returns."""
@@ -75,59 +90,65 @@ class Engine:
 
     def loaded(self, plan: Plan) -> "_Loaded":
         """The plan, ready to run with addresses."""
-        found = self._loaded.get(plan)
+        return self._plans.get(plan) or self._plans.put(plan, _Loaded(self, plan, self._shared), weight=0)
+
+    def captured(self, plan: Plan) -> bool:
+        """Whether there is a graph that runs the plan."""
+        found = self._plans.get(plan)
+        return found is not None and found.captured
+
+    def workspace_of(self, handle: int) -> StreamWorkspace:
+        """What belongs to the stream with that handle, in this thread."""
+        key = (handle, threading.get_ident()) if handle == _PER_THREAD else handle
+        found = self._streams.get(key)
         if found is None:
-            return self._kept(self._loaded, plan, PLANS, lambda: _Loaded(self.device, plan, self._shared))
-        self._uses += 1
-        found.used = self._uses
+            made = StreamWorkspace(self.device, self._leaving, partial(self._room, key))
+            found = self._streams.put(key, made, weight=0)
+            if self._streams.over and self._graph_of(handle) is None:
+                self._streams.trim(lambda own: own.leave(), keep=key)
         return found
 
     def release(self) -> None:
-        """Let go of everything that is not in use: plans that no graph runs, workspaces of streams."""
-        with self._lock:
-            idle = [*(self._loaded.pop(plan) for plan in [p for p, it in self._loaded.items() if not it.captured]),
-                    *self._workspaces.values()]
-            self._workspaces.clear()
-        self.device.synchronize()
-        for one in idle:
-            with one.lock:
-                one.free()
+        """Let go of everything that is not in use: plans that no graph runs, workspaces of streams that no call is
+        using. Waits for what they were used by, not for more. Not for calls during a capture."""
+        self._plans.drop(lambda loaded: loaded.leave(self._leaving))
+        self._streams.drop(lambda own: own.leave())
+        self._leaving.sweep(wait=True)
 
     @property
     def idle_bytes(self) -> int:
         """Bytes of the workspaces that `release` would let go of."""
-        with self._lock:
-            return sum(own.idle_bytes for own in self._workspaces.values())
+        return sum(own.nbytes for own in self._streams.values())
 
-    def captured(self, plan: Plan) -> bool:
-        """Whether a graph runs the plan."""
-        found = self._loaded.get(plan)
-        return found is not None and found.captured
+    def kept(self, plan: Plan, nbytes: int, stream: int) -> None:
+        """A plan has been loaded and takes so many bytes: keep within bounds."""
+        self._plans.weigh(plan, nbytes)
+        if self._graph_of(stream) is None:
+            self._leaving.sweep()
+            self._plans.trim(lambda loaded: loaded.leave(self._leaving), keep=plan)
 
-    def workspace_of(self, handle: int) -> StreamWorkspace:
-        """The workspace of the stream with that handle."""
-        key = handle, threading.get_ident() if handle == _PER_THREAD else 0
-        return self._kept(self._workspaces, key, STREAMS, lambda: StreamWorkspace(self.device))
+    def having_room(self, make: Callable[[], Any], graph: Any) -> Any:
+        """What `make` gives; where memory is short after letting go of what is idle, but for a call that is recorded
+        into a graph."""
+        try:
+            return make()
+        except OutOfMemoryError:
+            if graph is not None:
+                raise
+        self.release()
+        return make()
 
-    def _kept(self, table: dict[Any, Any], key: Any, most: int, make: Any) -> Any:
-        """The entry of a table, made if there is none; the least recently used one goes if there are too many. None
-        that a graph runs: its kernels die with the module, and nobody says when a graph has run for the last time."""
-        found = table.get(key)
-        if found is None:
-            gone = None
-            with self._lock:
-                if key not in table:
-                    free = [k for k in table if not table[k].captured] if len(table) >= most else []
-                    if free:
-                        gone = table.pop(min(free, key=lambda k: table[k].used))
-                    table[key] = make()
-                found = table[key]
-            if gone is not None:
-                with gone.lock:
-                    self.device.synchronize()  # its last launches may be on their way
-                    gone.free()
-        self._uses += 1
-        found.used = self._uses  # two threads may write the same number: no harm
+    def _room(self, key: Any, nbytes: int, graph: Any) -> Buffer:
+        """Memory for the workspace of a stream."""
+        if graph is None:
+            self._leaving.sweep()
+            self._streams.weigh(key, nbytes)
+            self._streams.trim(lambda own: own.leave(), keep=key)
+        try:
+            found: Buffer = self.having_room(lambda: self.device.alloc(nbytes), graph)
+        except OutOfMemoryError as e:
+            e.workspace = True
+            raise
         return found
 
 
@@ -149,20 +170,34 @@ class _Modules:
 class _Loaded:
     """A plan's kernels on the device, made at its first call: one module for each content of the tables."""
 
-    def __init__(self, device: Device, plan: Plan, shared: _Modules) -> None:
+    def __init__(self, engine: Engine, plan: Plan, shared: _Modules) -> None:
+        device = engine.device
         self.lock = FreshLock()
-        self.used, self.captured = 0, False
         self.regions = [(name, region.offset) for name, region in plan.workspace.items()]
-        self._device, self._plan, self._shared = device, plan, shared
+        self._engine, self._device, self._plan, self._shared = engine, device, plan, shared
+        self._graph_of = getattr(device, "graph_of", lambda handle: None)
         self._alignment = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
         self._textured = plan.textured
+        self._gone = False
+        self._graphs = Graphs()
+        self._prepared: list[Prepared] = []  # holds the modules, whose kernels die with them
+        self._nbytes = 0  # of modules of its own
+        self._used_on: dict[Any, StreamWorkspace] = {}  # since when it has such modules
+        self._go: Callable[[int, int], bool | None] | None = None  # see `launcher` in devices/protocol.py
+        self._addresses: list[tuple[Any, int, str, int]] = []  # where to write the address of what, and an offset
+        self._scalars: list[tuple[Any, int, str]] = []
         self._told: Mapping[str, Any] | None = None  # the scalars that were written last
-        self.free()
 
-    def run(self, places: dict[str, int], workspace: int, scalars: Mapping[str, Any], stream: int) -> None:
+    @property
+    def captured(self) -> bool:
+        """Whether there is a graph that runs it."""
+        return bool(self._graphs)
+
+    def run(self, places: dict[str, int], workspace: int, scalars: Mapping[str, Any], stream: int,
+            own: StreamWorkspace | None = None) -> None:
         """Launch all, with the addresses of the operands (`places`, which is changed) and of the workspace, on the
-        stream with that handle. `scalars` must stay as they are from then on. Raises ShapeError for an address at which
-        the plan's kernels cannot read."""
+        stream with that handle. `own`: what belongs to the stream, if that workspace does. `scalars` must stay as they
+        are from then on. Raises ShapeError for an address at which the plan's kernels cannot read."""
         for role in self._textured:
             if places[role] % self._alignment:
                 raise ShapeError(f"{role} must begin at a multiple of {self._alignment} bytes on {self._device.name} "
@@ -170,30 +205,61 @@ class _Loaded:
                                  "makes one for arrays that begin anywhere")
         for name, offset in self.regions:
             places[name] = workspace + offset
+        first = False
         with self.lock.now:  # what is written below is read by the launches
-            if not self._prepared:
-                self._prepare()
-            for values, at, name, offset in self._addresses:
-                values[at] = places[name] + offset
-            if scalars is not self._told:
-                for values, at, name in self._scalars:
-                    values[at] = scalars[name]
-                self._told = scalars
-            if self._go(stream):
-                self.captured = True
+            go = self._go
+            if go is None and not self._gone:
+                first, go = True, self._engine.having_room(self._prepare, self._graph_of(stream))
+            if go is not None:
+                for values, at, name, offset in self._addresses:
+                    values[at] = places[name] + offset
+                if scalars is not self._told:
+                    for values, at, name in self._scalars:
+                        values[at] = scalars[name]
+                    self._told = scalars
+                if self._nbytes:
+                    own = self._used_on.get(stream) or self._use_on(stream)
+                if own is None:  # nothing that could leave is used
+                    captured = go(stream, 0)
+                else:
+                    event = own.event
+                    captured = go(stream, event.handle)
+                    if not captured:
+                        own.used(event, stream)
+                if captured:
+                    self._graphs.add(self._graph_of(stream))
+        if go is None:  # it has left since it was asked for
+            self._engine.loaded(self._plan).run(places, workspace, scalars, stream, own)
+        elif first:
+            self._engine.kept(self._plan, self._nbytes, stream)
 
-    def free(self) -> None:
-        self._prepared: list[Prepared] = []  # holds the modules, whose kernels die with them
-        self._go: Callable[[int], bool | None]  # launches all on a stream, and says whether that is captured
-        self._addresses: list[tuple[Any, int, str, int]] = []  # where to write the address of what, and an offset
-        self._scalars: list[tuple[Any, int, str]] = []
-        self._told = None
+    def leave(self, leaving: Leaving) -> bool:
+        """Let go of all when it is not used any more; False if a call uses it now, or there is a graph that runs it."""
+        if not self.lock.now.acquire(blocking=False):
+            return False
+        try:
+            if self.captured:
+                return False
+            events = [event for used in self._used_on.values() for event in used.last_use()]
+            leaving.add(events, [self._prepared, self._go].clear)
+            self._gone, self._go, self._prepared = True, None, []
+            self._addresses, self._scalars = [], []
+            return True
+        finally:
+            self.lock.now.release()
 
-    def _prepare(self) -> None:
-        functions = self._load()
+    def _use_on(self, stream: int) -> StreamWorkspace:
+        own = self._engine.workspace_of(stream)
+        self._used_on[(stream, threading.get_ident()) if stream == _PER_THREAD else stream] = own
+        return own
+
+    def _prepare(self) -> Callable[[int, int], bool | None]:
+        functions, nbytes = self._load()
         sizes = {name: (0, region.nbytes) for name, region in self._plan.workspace.items()}
         sizes |= {operand.role: (0, FLOAT_BYTES * operand.extent) for operand in self._plan.problem.operands}
-        every = []
+        every: list[Prepared] = []
+        addresses: list[tuple[Any, int, str, int]] = []
+        scalars: list[tuple[Any, int, str]] = []
         for launch, function in zip(self._plan.launches, functions, strict=True):
             kinds = [param.type for param in launch.spec.params]
             values = [launch.values[param.name] for param in launch.spec.params]
@@ -206,18 +272,20 @@ class _Loaded:
                 if isinstance(value, (int, float)):
                     continue
                 if kind == "ptr":
-                    self._addresses.append((*prepared.slot(number), *_begin(value)))
+                    addresses.append((*prepared.slot(number), *_begin(value)))
                 else:
-                    self._scalars.append((*prepared.slot(number), str(value)))
-            self._addresses += [(*prepared.slot(name), *_begin(memory)) for name, memory in launch.textures.items()]
+                    scalars.append((*prepared.slot(number), str(value)))
+            addresses += [(*prepared.slot(name), *_begin(memory)) for name, memory in launch.textures.items()]
             every.append(prepared)
-        self._go = getattr(self._device, "launcher", _plain)(every)
-        self._prepared = every
+        go: Callable[[int, int], bool | None] = getattr(self._device, "launcher", _plain)(every)
+        self._prepared, self._addresses, self._scalars, self._nbytes = every, addresses, scalars, nbytes
+        self._go = go
+        return go
 
-    def _load(self) -> list[Function]:
-        """The kernel of each launch."""
+    def _load(self) -> tuple[list[Function], int]:
+        """The kernel of each launch, and the bytes that modules of its own take."""
         own: dict[tuple[Any, ...], Function] = {}
-        functions = []
+        functions, nbytes = [], 0
         for launch in self._plan.launches:
             launch.check()
         for launch in self._plan.launches:
@@ -229,12 +297,11 @@ class _Loaded:
             if key not in own:
                 module = load(self._device, spec)
                 for symbol, content in launch.tables.items():
-                    module.set_constant(symbol, content)
+                    module.set_constant(symbol, content)  # which is there for every stream when this returns
                 own[key] = module.function(spec.name)
+                nbytes += getattr(module, "nbytes", MODULE_BYTES)
             functions.append(own[key])
-        if any(launch.tables for launch in self._plan.launches):
-            self._device.synchronize()  # the tables are there for every stream
-        return functions
+        return functions, nbytes
 
 
 def _begin(memory: Any) -> tuple[str, int]:
@@ -262,8 +329,8 @@ class _Plain:
         self._function.launch(self._grid, self._block, self._args, textures=textures, stream=stream or None)
 
 
-def _plain(prepared: Sequence[Any]) -> Callable[[int], None]:
-    def go(stream: int) -> None:
+def _plain(prepared: Sequence[Any]) -> Callable[[int, int], None]:
+    def go(stream: int, event: int) -> None:
         for launch in prepared:
             launch.run(stream)
     return go

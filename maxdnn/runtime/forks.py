@@ -32,7 +32,7 @@ class FreshLock:
 
     def __init__(self) -> None:
         self.now = threading.Lock()
-        _fresh.append(weakref.ref(self, _fresh.remove))
+        _fresh.add(weakref.ref(self, _fresh.discard))
 
     def __enter__(self) -> None:
         self.now.acquire()
@@ -42,7 +42,7 @@ class FreshLock:
 
 
 _watched: list[Any] = []
-_fresh: list[Any] = []
+_fresh: set[Any] = set()  # of as many locks as there are plans on devices
 
 
 def watch(lock: Any) -> None:

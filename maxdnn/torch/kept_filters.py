@@ -1,5 +1,6 @@
-"""What a frozen layer keeps: filters made ready (maxdnn.prepare_filters) for each shape of its input. Where memory is
-short they are let go, and the layer computes as one that is not frozen until there is more."""
+"""What a frozen layer keeps: filters made ready (maxdnn.prepare_filters) for each shape of its input. Shapes whose
+plans do the same to the filters share the arrays; there are a few such ways for a layer, however many shapes it
+sees. Where memory is short they are let go, and the layer computes as one that is not frozen until there is more."""
 
 import weakref
 from collections.abc import Sequence
@@ -11,12 +12,14 @@ from torch import Tensor
 from .. import shortage
 from ..conv import conv_fprop
 from ..errors import OutOfMemoryError
+from ..planning.plan import Plan
 from ..planning.select import chip_of, choose
+from ..remember import Table
 from ..runtime.prepared import PreparedFilters, prepare_filters
 from . import ops
 from .functional import pair
 
-SHAPES = 8  # of the input that a layer keeps filters for, besides those in graphs
+SHAPES = 1 << 12  # of the input that a layer keeps something for, besides those in graphs
 WHERE = "_maxdnn_kept"  # the layer's attribute
 _ROLES = "images", "bias"
 _layers: weakref.WeakSet[Any] = weakref.WeakSet()  # that have kept filters
@@ -24,12 +27,14 @@ _layers: weakref.WeakSet[Any] = weakref.WeakSet()  # that have kept filters
 
 class Kept(NamedTuple):
     """Filters made ready, and what is left to do with them, `ready` on a GPU with their arrays at `places`. `seen`: the
-    weights they were made of."""
+    weights they were made of. `way`: what was done to them. `streams`: that they have been used on, by handle."""
 
     seen: tuple[Any, ...]
     filters: PreparedFilters
     ready: ops.Ready | None
     places: dict[str, int]
+    way: tuple[Any, ...]
+    streams: set[int]
 
 
 class LetGo(NamedTuple):
@@ -37,6 +42,12 @@ class LetGo(NamedTuple):
 
     seen: tuple[Any, ...]
     mark: shortage.Mark
+
+
+class Shapes(Table[Any, Any]):
+    """By the shape of the input what was `Kept` or `LetGo`, or which weights were seen. `seen`: the latest."""
+
+    seen: tuple[Any, ...] = ()
 
 
 def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any]) -> Tensor | None:
@@ -56,10 +67,7 @@ def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Se
     if weight.get_device() != where:
         return None
     try:
-        if kept.ready is not None:
-            return kept.ready.run(_ROLES, (input, *given[2:]), kept.places.copy())
-        return torch.from_numpy(conv_fprop(input.detach().numpy(), kept.filters,
-                                           bias=None if bias is None else bias.detach().numpy()))
+        return _run(kept, where, input, bias)
     except OutOfMemoryError as e:
         if _capturing(input):
             raise
@@ -69,32 +77,58 @@ def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Se
     return None
 
 
+def _run(kept: Kept, where: int, input: Tensor, bias: Tensor | None) -> Tensor | None:
+    if kept.ready is not None:
+        stream = torch._C._cuda_getCurrentRawStream(where)
+        if stream not in kept.streams:
+            _use_on(kept, stream, where)
+        return kept.ready.run(_ROLES, (input,) if bias is None else (input, bias), kept.places.copy())
+    return torch.from_numpy(conv_fprop(input.detach().numpy(), kept.filters,
+                                       bias=None if bias is None else bias.detach().numpy()))
+
+
+def _use_on(kept: Kept, stream: int, where: int) -> None:
+    """Have PyTorch give the arrays to nobody else before what the stream does with them is done. (What a graph does
+    is no work of the stream, and holds them by itself: see `_loose`.)"""
+    if not torch.cuda.is_current_stream_capturing():
+        for array in kept.filters.arrays.values():
+            array.record_stream(torch.cuda.current_stream(where))
+        kept.streams.add(stream)
+
+
 def _look(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any],
           seen: tuple[Any, ...]) -> Kept | None:
     """Filters for a call that has none: made if these weights were seen before."""
     if (input.dim() != 4 or not input.numel() or isinstance(how[1], str)
             or any(t is not None and t.get_device() != seen[-1] for t in (weight, bias))):
         return None
-    every = layer.__dict__.setdefault(WHERE, {})
+    every: Shapes = layer.__dict__.setdefault(WHERE, Shapes(SHAPES))
+    if every.seen != seen:  # other weights may come to lie where these did
+        every.drop(lambda kept: _loose(kept) and _seen_of(kept) != seen)
+        every.seen = seen
     before = every.get(input.shape)
-    if (before.seen if isinstance(before, (Kept, LetGo)) else before) != seen:
-        if len(every) >= SHAPES:
-            loose = [shape for shape, kept in every.items() if not _captured(kept)]
-            for shape in loose if len(loose) >= SHAPES else ():
-                del every[shape]
-        every[input.shape] = seen
+    if _seen_of(before) != seen:
+        if before is None:
+            every.remember(input.shape, seen, may_go=_loose)
+        else:
+            every.replace(input.shape, seen)
         return None
     if _capturing(input) or (isinstance(before, LetGo) and not before.mark.eased()):
         return None
     try:
-        kept = every[input.shape] = _prepare(seen, input, weight, bias, how)
+        kept = _prepare(seen, input, weight, bias, how, every)
     except OutOfMemoryError as e:
         missing = e.wanted - (e.free or 0)
     else:
+        every.replace(input.shape, kept)
         _layers.add(layer)
         return kept
     _short(layer, input, seen, missing)
     return None
+
+
+def _seen_of(kept: Any) -> Any:
+    return kept.seen if isinstance(kept, (Kept, LetGo)) else kept
 
 
 def _capturing(input: Tensor) -> bool:
@@ -109,30 +143,41 @@ def _short(layer: Any, input: Tensor, seen: tuple[Any, ...], missing: int) -> No
     """Let go of what is idle, and of the filters that such a call of the layer would take."""
     memory = _memory(seen[-1])
     memory.release()
-    layer.__dict__[WHERE][input.shape] = LetGo(seen, shortage.Mark(memory, missing))
+    layer.__dict__[WHERE].replace(input.shape, LetGo(seen, shortage.Mark(memory, missing)))
 
 
 def let_go(device: Any) -> None:
     """Let go of the filters kept on a device that no graph may read."""
     for layer in list(_layers):
-        every = layer.__dict__.get(WHERE, {})
-        for shape, kept in list(every.items()):
-            if not isinstance(kept, Kept) or ops.device_of(kept.seen[-1])[0] is not device or _captured(kept):
-                continue
-            if kept.ready is not None:
-                torch.cuda.synchronize(kept.seen[-1])  # no stream is using them
-            every[shape] = LetGo(kept.seen, shortage.Mark(_memory(kept.seen[-1]), kept.filters.nbytes))
+        every = layer.__dict__.get(WHERE, ())
+        for shape in every:
+            kept = every.get(shape)
+            if isinstance(kept, Kept) and ops.device_of(kept.seen[-1])[0] is device and _loose(kept):
+                every.replace(shape, LetGo(kept.seen, shortage.Mark(_memory(kept.seen[-1]), kept.filters.nbytes)))
 
 
 shortage.holders.append(let_go)
 
 
-def _captured(kept: Any) -> bool:
-    """Whether a graph may read these filters, which then stay."""
-    return isinstance(kept, Kept) and kept.ready is not None and kept.ready.captured
+def _loose(kept: Any) -> bool:
+    """Whether there is no graph that may read these filters, which then stay."""
+    return not (isinstance(kept, Kept) and kept.ready is not None and kept.ready.captured)
 
 
-def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any]) -> Kept:
+def _way(plan: Plan) -> tuple[Any, ...]:
+    """All that decides what the filters of a plan are made into."""
+    first, rest = plan.apart
+    if first is None:
+        return ()
+    sizes = {name: region.nbytes for name, region in first.workspace.items()}
+    return (*[(operand.role, operand.shape) for operand in first.problem.operands], "filters" in rest.problem.roles,
+            *[(x.spec.source, x.spec.name, x.grid, *sorted(x.values.items()), *sorted(x.textures.items()),
+               *sorted(x.tables.items()), *sorted((name, sizes[name]) for name in x.names & sizes.keys()))
+              for x in first.launches])
+
+
+def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any],
+             every: Shapes) -> Kept:
     stride, padding, dilation = (pair(name, value) for name, value in zip(("stride", "padding", "dilation"), how[:3],
                                                                            strict=True))
     device, _ = ops.device_of(input.get_device())
@@ -141,10 +186,19 @@ def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor 
     conf = stride, padding, dilation, groups, algorithm, max_error
     problem = ops.problem_of("forward", given, input.shape, weight.shape, conf, device)
     plan = choose(problem, chip_of(device), algorithm=algorithm, max_error=max_error, prepared=True)
-    detached = weight.detach()
-    if input.is_cuda:
-        filters = prepare_filters(detached, plan, stream=torch.cuda.current_stream(input.device))
-        torch.cuda.synchronize(input.device)  # they are there for every stream, and what was kept before is not in use
-        places = {name: array.data_ptr() for name, array in filters.arrays.items()}
-        return Kept(seen, filters, ops.Ready(plan.apart[1], input.get_device()), places)
-    return Kept(seen, prepare_filters(detached.numpy(), plan), None, {})
+    way, detached = _way(plan), weight.detach()
+    same = next((kept for kept in every.values() if isinstance(kept, Kept) and (kept.seen, kept.way) == (seen, way)),
+                None)
+    if not input.is_cuda:
+        made = PreparedFilters(plan, same.filters.arrays) if same else prepare_filters(detached.numpy(), plan)
+        return Kept(seen, made, None, {}, way, set())
+    ready = ops.Ready(plan.apart[1], input.get_device())
+    if same:
+        return Kept(seen, PreparedFilters(plan, same.filters.arrays), ready, same.places, way, same.streams)
+    stream = torch.cuda.current_stream(input.device)
+    filters = prepare_filters(detached, plan, stream=stream)
+    done = device.event()
+    done.record(stream)
+    done.wait()  # the filters are there for every stream
+    places = {name: array.data_ptr() for name, array in filters.arrays.items()}
+    return Kept(seen, filters, ready, places, way, {stream.cuda_stream})

@@ -23,13 +23,13 @@ from ..problem import problem
 from ..problem.operands import FLOAT_BYTES, ArrayView
 from ..problem.problem import Problem
 from ..problem.shape import ConvShape
+from ..remember import HOST_BYTES, Table
 from ..runtime import engine
 from ..runtime.arguments import unaligned
 from ..runtime.devices import find
 from ..runtime.devices.protocol import TEXTURE_ALIGNMENT
 from .memory import TorchMemory, out_of_memory
 
-REMEMBERED = 1024  # calls whose plans are found without asking for them
 _ONE = {"alpha": np.float32(1)}
 Numbers = Sequence[Any]
 Conf = tuple[Numbers, Numbers, Numbers, int, str, float]  # stride, padding, dilation, groups, algorithm, max_error
@@ -42,8 +42,8 @@ _new = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)  # on the c
 _modes, _transformed, _profiled = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
                                    torch._C._autograd._profiler_enabled)
 
-_plans: dict[tuple[Any, ...], Plan] = {}  # by all that decides a call
-_eager: dict[tuple[Any, ...], "Ready"] = {}  # see `eager`
+_plans: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # by all that decides a call
+_eager: Table[tuple[Any, ...], "Ready"] = Table(HOST_BYTES)  # see `eager`
 _devices: dict[int, tuple[Any, int]] = {}  # by number: the device, and where it lets a texture begin
 _shortages: dict[int, shortage.Shortage] = {}  # by number
 
@@ -112,9 +112,7 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
     plan = _plans.get(key)
     if plan is None:
         plan = _find(kind, used, images, filters, (stride, padding, dilation, groups, algorithm, max_error), device)
-        if len(_plans) >= REMEMBERED:
-            _plans.clear()
-        _plans[key] = plan
+        _plans.remember(key, plan, plan.host_bytes)
     if out.numel() == 0:
         return
     if images[0] == 0:
@@ -133,7 +131,7 @@ def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int]) -
     stream = torch._C._cuda_getCurrentRawStream(where)
     if plan.workspace_bytes and plan.terms is not None:
         shortage_of(where).run(plan, lambda one: _attempt(one, on, out, places, stream),
-                               lambda: bool(on.device.capture_of(stream)))  # type: ignore[attr-defined]
+                               lambda: on.device.graph_of(stream) is not None)  # type: ignore[attr-defined]
     else:
         _attempt(plan, on, out, places, stream)
 
@@ -289,10 +287,8 @@ def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any,
     if plan is not None and where >= 0 and out.numel():
         key = input.shape, weight.shape, bias if bias is None else bias.shape, where, how
         with suppress(TypeError):  # lists are no keys
-            if key not in _eager:
-                if len(_eager) >= REMEMBERED:
-                    _eager.clear()
-                _eager[key] = Ready(plan, where, conf)
+            if _eager.get(key) is None:
+                _eager.remember(key, Ready(plan, where, conf), plan.host_bytes)
 
 
 def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:

@@ -20,9 +20,9 @@ def device(tmp_path, monkeypatch):
     from maxdnn.runtime.devices import cuda
     monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path))
     monkeypatch.setenv("MAXDNN_TUNED", "1")
-    records._recalled.cache_clear()
+    records._recalled.table.clear()
     yield cuda.device(0)
-    records._recalled.cache_clear()
+    records._recalled.table.clear()
 
 
 def test_the_stopwatch_leaves_the_host_out(device):

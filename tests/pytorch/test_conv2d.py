@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import maxdnn
 import maxdnn.torch as mt
 from maxdnn.planning.select import MAX_ERROR
+from maxdnn.remember import Table
 from maxdnn.torch import ops
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run", "ignore:Using padding='same'")]
@@ -226,8 +227,7 @@ def test_importing_maxdnn_does_not_import_torch():
 
 
 def test_the_table_of_plans_is_bounded(monkeypatch):
-    monkeypatch.setattr(ops, "REMEMBERED", 3)
-    monkeypatch.setattr(ops, "_plans", {})
+    monkeypatch.setattr(ops, "_plans", Table(1 << 20, entries=3))
     for width in range(3, 10):
         x, w = tensors((1, 1, 3, width), (1, 1, 1, 1))
         close(mt.conv2d(x, w), x.double() * w.double())

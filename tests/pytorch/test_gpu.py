@@ -188,7 +188,7 @@ def test_a_step_is_captured_after_one_on_another_stream_has_made_its_plans():
 
 
 def test_a_graph_outlives_many_other_plans(monkeypatch):
-    monkeypatch.setattr(engine, "PLANS", 4)
+    monkeypatch.setattr(engine.of(find.gpu(0))._plans, "entries", 4)
     x, w = torch.rand(8, 16, 20, 20, device=CUDA), torch.rand(24, 16, 3, 3, device=CUDA)
     with torch.inference_mode():
         wanted = mt.conv2d(x, w)

@@ -19,14 +19,40 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors 
 def test_filters_that_a_graph_reads_stay_when_others_go(monkeypatch):
     monkeypatch.setattr(kept_filters, "SHAPES", 2)
     layer = mt.replace(nn.Conv2d(2, 3, 1), frozen=True)
-    kept = {torch.Size([n, 2, 3, 3]): kept_filters.Kept(
-        ("before",), None, SimpleNamespace(captured=n > 4), {}) for n in range(3, 7)}
-    layer.__dict__[kept_filters.WHERE] = dict(kept)
+    every = layer.__dict__[kept_filters.WHERE] = kept_filters.Shapes(kept_filters.SHAPES)
+    graphs = {n: SimpleNamespace(captured=n > 4) for n in range(3, 7)}
+    for n, ready in graphs.items():
+        every.put(torch.Size([n, 2, 3, 3]), kept_filters.Kept(("before",), None, ready, {}, (), set()))
     with torch.inference_mode():
         for size in ((1, 2, 3, 3), (2, 2, 3, 3)):
             layer(torch.rand(size))
-    found = layer.__dict__[kept_filters.WHERE]
-    assert set(found) == {(1, 2, 3, 3), (2, 2, 3, 3), (5, 2, 3, 3), (6, 2, 3, 3)}
+            assert {n for n in graphs if every.get(torch.Size([n, 2, 3, 3])) is not None} == {5, 6}
+            assert every.get(torch.Size(size)) is not None and len(every) == 3
+        graphs[5].captured = False
+        layer(torch.rand(1, 2, 9, 9))
+    assert len(every) == 2 and every.get(torch.Size([6, 2, 3, 3])) is not None
+
+
+def test_shapes_whose_plans_do_the_same_to_the_filters_share_them(monkeypatch):
+    made, real = [], kept_filters.prepare_filters
+    monkeypatch.setattr(kept_filters, "prepare_filters", lambda *g, **o: (made.append(g), real(*g, **o))[1])
+    torch.manual_seed(3)
+    stock = nn.Conv2d(16, 32, 3, padding=1).eval()
+    own = mt.replace(copy.deepcopy(stock), frozen=True)
+    sizes = [(1 + n // 4, 16, 6 + n, 9 + n % 4) for n in range(12)]
+    with torch.no_grad():
+        for time in (1, 2):
+            for _ in range(3):
+                for size in sizes:
+                    x = torch.rand(size)
+                    torch.testing.assert_close(own(x), stock(x), rtol=1e-4, atol=1e-4)
+            kept = own.__dict__[kept_filters.WHERE].values()
+            ways = {k.way for k in kept}
+            assert all(isinstance(k, kept_filters.Kept) for k in kept) and len(kept) == 12
+            assert len({id(k.filters.arrays) for k in kept}) == len(ways) < 12
+            assert len(made) == time * len(ways)
+            for layer in (own, stock):
+                layer.weight.mul_(2)
 
 
 class Block(nn.Module):
@@ -137,16 +163,17 @@ def test_frozen_layers_keep_filters_until_the_weights_change(monkeypatch):
         check(x, x, x)
         assert len(made) == 1
         check(other, other, x, other)
-        assert len(made) == 2
+        assert len(made) == 1, "both shapes want the same"
         for module in (layer, stock):
             module.weight.mul_(2)
             module.bias.add_(1)
         check(x, x, x)
-        assert len(made) == 3
+        assert len(made) == 2
+        assert len(layer.__dict__[kept_filters.WHERE]) == 1, "what was made of other weights is gone"
         for module in (layer, stock):
             module.weight.data = module.weight.data + 1  # another tensor
         check(x, x)
-        assert len(made) == 4
+        assert len(made) == 3
         for size in range(1, 12):
             check(x[..., :size], x[..., :size].contiguous())
         assert len(layer.__dict__[kept_filters.WHERE]) <= kept_filters.SHAPES

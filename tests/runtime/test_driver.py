@@ -21,6 +21,33 @@ int cuStreamIsCapturing(void *stream, int *state) {
     *state = capturing;
     return 0;
 }
+void *recorded, *recorded_on;
+int cuEventRecord(void *event, void *stream) {
+    recorded = event; recorded_on = stream;
+    return event == (void *)13 ? 700 : 0;
+}
+int mode;
+int cuThreadExchangeStreamCaptureMode(int *wanted) { int was = mode; mode = *wanted; *wanted = was; return 0; }
+unsigned long long capture;
+int cuStreamGetCaptureInfo_v2(void *stream, int *state, unsigned long long *id, void **graph, void *, void *, void *) {
+    *state = capturing; *id = capture;
+    if (graph) *graph = (void *)(capture + 1000);
+    return 0;
+}
+int retained;
+struct Held { void *what; void (*gone)(void *); void *graph; } held[16];
+int cuUserObjectCreate(void **made, void *what, void (*gone)(void *), unsigned count, unsigned flags) {
+    held[retained] = {what, gone, 0};
+    *made = &held[retained++];
+    return count == 1 && flags == 1 ? 0 : 1;
+}
+int cuGraphRetainUserObject(void *graph, void *object, unsigned count, unsigned flags) {
+    ((Held *)object)->graph = graph;
+    return count == 1 && flags == 1 ? 0 : 1;
+}
+void destroy(void *graph) { for (int n = 0; n < retained; n++) if (held[n].graph == graph) held[n].gone(held[n].what); }
+int queried;
+int cuEventQuery(void *event) { return queried; }
 int cuPointerGetAttribute() { return 1; }
 int cuGetErrorString(int code, const char **text) { *text = code == 700 ? "an illegal address" : "?"; return 0; }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z, unsigned shared,
@@ -57,6 +84,8 @@ def library(built, monkeypatch):
     found = ctypes.CDLL(str(built))
     monkeypatch.setattr(driver, "ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": lambda name: found}))
     ctypes.c_int.in_dll(found, "count").value, ctypes.c_int.in_dll(found, "fails_at").value = 0, -1
+    ctypes.c_void_p.in_dll(found, "recorded").value = None
+    ctypes.c_int.in_dll(found, "retained").value = ctypes.c_int.in_dll(found, "queried").value = 0
     ctypes.c_void_p.in_dll(found, "current").value, ctypes.c_int.in_dll(found, "capturing").value = None, 0
     return found
 
@@ -110,3 +139,67 @@ def test_the_launch_that_fails_is_named_and_none_comes_after_it(library):
     with pytest.raises(DriverError, match=r"launching k1: cuLaunchKernel failed: an illegal address \(700\)"):
         go(1)
     assert len(seen(library)) == 1
+
+
+def test_an_event_is_recorded_behind_launches_that_run_and_not_into_a_graph(library):
+    go = Driver().launcher(launches(2))
+    recorded = ctypes.c_void_p.in_dll(library, "recorded")
+    ctypes.c_int.in_dll(library, "capturing").value = 1
+    assert go(5, 77) is True and recorded.value is None
+    ctypes.c_int.in_dll(library, "capturing").value = 0
+    assert go(5) is False and recorded.value is None
+    for stream in (5, 0):
+        assert go(stream, 77 + stream) is False and recorded.value == 77 + stream
+        assert (ctypes.c_void_p.in_dll(library, "recorded_on").value or 0) == stream
+    with pytest.raises(DriverError, match=r"cuEventRecord failed: an illegal address \(700\)"):
+        go(5, 13)
+
+
+def test_a_graph_says_when_it_is_gone(library):
+    made = Driver()
+    capturing, capture = ctypes.c_int.in_dll(library, "capturing"), ctypes.c_uint64.in_dll(library, "capture")
+    assert made.graph_of(5) is None
+    capturing.value, found = 1, []
+    assert made.graph_of(0) is None, "the default stream cannot be captured"
+    for capture.value in (7, 7, 8):
+        found.append(made.graph_of(5))
+    assert found[0] is found[1] is not found[2] and ctypes.c_int.in_dll(library, "retained").value == 2
+    library.destroy(ctypes.c_void_p(1007))
+    assert [graph.alive for graph in found] == [False, False, True]
+    library.destroy(ctypes.c_void_p(1008))
+    assert not found[2].alive
+    capture.value = 9
+    made.graph_of(5)
+    assert len(made._graphs) == 1, "of those that are gone nothing is kept"
+
+
+def test_a_driver_that_cannot_tell_of_graphs_lets_them_live(library, monkeypatch):
+    made = Driver()
+    ctypes.c_int.in_dll(library, "capturing").value = 1
+    real = made._call
+
+    def call(name, *given):
+        if name == "cuUserObjectCreate":
+            raise AttributeError(name)
+        real(name, *given)
+    monkeypatch.setattr(made, "_call", call)
+    assert made.graph_of(5).alive
+
+
+def test_a_thread_is_relaxed_for_a_while_only(library):
+    made, mode = Driver(), ctypes.c_int.in_dll(library, "mode")
+    with made.relaxed():
+        assert mode.value == 2
+        with made.relaxed():
+            pass
+        assert mode.value == 2
+    assert mode.value == 0
+
+
+def test_an_event_has_passed_or_not_or_tells_of_an_error(library):
+    made, code = Driver(), ctypes.c_int.in_dll(library, "queried")
+    for code.value, right in ((0, True), (600, False)):
+        assert made.passed(77) is right
+    code.value = 700
+    with pytest.raises(DriverError, match="an illegal address"):
+        made.passed(77)

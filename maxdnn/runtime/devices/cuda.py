@@ -19,8 +19,9 @@ import numpy as np
 from ...cubin import Cubin, CubinKernel, read
 from ...errors import DeviceError, LaunchError, OutOfMemoryError
 from ...planning.cost import Chip
+from ...remember import MODULES, remembered
 from ..launch import ArgumentPacker, check_geometry
-from .driver import OUT_OF_MEMORY, Driver, DriverError, Launch
+from .driver import OUT_OF_MEMORY, Driver, DriverError, Graph, Launch
 from .protocol import Dim3, Texture
 
 try:
@@ -80,16 +81,44 @@ class GpuBuffer:
     """Device memory; freed by `free` or with the object."""
 
     def __init__(self, device: "GpuDevice", nbytes: int) -> None:
-        with device.active(), _driver_call(f"allocating {nbytes} bytes on {device.name}"):
+        with device.active(), _driver_call(f"allocating {nbytes} bytes on {device.name}"), driver().relaxed():
             try:
-                self._memory = driver().while_capturing(lambda: cuda.mem_alloc(max(nbytes, 1)))
+                memory = cuda.mem_alloc(max(nbytes, 1))
             except cuda.MemoryError:
                 raise out_of_memory(device, nbytes) from None
-        self.address = int(self._memory)
+        self.address = int(memory)
         self.nbytes = nbytes
+        self._free = weakref.finalize(self, _undone, driver(), device.active(), memory.free)
+        self._free.atexit = False
 
     def free(self) -> None:
-        self._memory.free()
+        self._free()
+
+
+class GpuEvent:
+    """What a stream has to do at some moment. `handle`: the driver's, for launchers to record. `recorded`: whoever
+    does may say so here."""
+
+    def __init__(self, device: "GpuDevice") -> None:
+        self.recorded = False
+        self._active = device.active()
+        with self._active, driver().relaxed(), _driver_call(f"making an event on {device.name}"):
+            self.handle = driver().event()
+        weakref.finalize(self, _undone, driver(), self._active, driver().destroy_event, self.handle).atexit = False
+
+    def record(self, stream: Any) -> None:
+        """Let it pass when all is done that the stream has to do now."""
+        with self._active, _driver_call("recording an event"):
+            driver().record(self.handle, stream_handle(stream))
+
+    def passed(self) -> bool:
+        with self._active, driver().relaxed(), _driver_call("asking for an event"):
+            return driver().passed(self.handle)
+
+    def wait(self) -> None:
+        """Return when it has passed."""
+        with self._active, driver().relaxed(), _driver_call("waiting for an event"):
+            driver().wait(self.handle)
 
 
 class GpuFunction:
@@ -116,7 +145,7 @@ class GpuFunction:
             self.module.send_texture_objects()
             room = ctypes.create_string_buffer(data, len(data))
             driver().launcher([Launch(self.handle, grid, block, self.dynamic + shared_bytes, room, self.launching)])(
-                stream_handle(stream))
+                stream_handle(stream), 0)
 
     def prepare(self, grid: Dim3, block: Dim3, args: Sequence[Any], textures: Mapping[str, int]) -> "PreparedLaunch":
         """See devices/protocol.py."""
@@ -174,29 +203,41 @@ def _runs(arch: str, capability: tuple[int, int]) -> bool:
     return capability[0] == major and capability[1] >= minor
 
 
+@remembered(MODULES)
+def _translated(data: bytes, target: str) -> bytes:
+    from ...ptx.translate import translated
+    return translated(data, target) + b"\0"
+
+
+_read = remembered(MODULES)(read)
+
+
 class GpuModule:
     """A loaded cubin, native or translated."""
 
     def __init__(self, device: "GpuDevice", data: bytes) -> None:
         self.device = device
-        self.cubin: Cubin = read(data)
+        self.cubin: Cubin = _read(data)
         self.native = device.native
         if self.cubin.arch not in NATIVE.values():  # never translated
             if not _runs(self.cubin.arch, device.capability):
                 raise DeviceError(f"this cubin is machine code of {self.cubin.arch}, which {device.name} does not run")
             self.native = True
         image = data if self.native else self._translate(data)
-        with device.active(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
+        # Its code grows in a translation, whose instructions are twice as long; the banks are there beside the file.
+        self.nbytes = len(data) * (1 if self.native else 4) + len(self.cubin.constant_bank)
+        self._in_use = False
+        with device.active(), driver().relaxed(), _driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
             self.handle = driver().load(image)
-            weakref.finalize(self, _unload, driver(), device.active(), self.handle).atexit = False
+            weakref.finalize(self, _undone, driver(), device.active(), driver().unload, self.handle).atexit = False
             self._places = {} if self.native else self._translated_places()
         self._textures: dict[str, Texture] = {}
         self.uses_objects = not self.native and b"maxdnn_textures" in image
         self._objects_sent = 0
 
     def _translate(self, data: bytes) -> bytes:
-        from ...ptx.translate import translated
-        return translated(data, self.device.ptx_target) + b"\0"
+        image: bytes = _translated(data, self.device.ptx_target)
+        return image
 
     def _translated_places(self) -> dict[str, tuple[int, int]]:
         """Address and size of every symbol: a translated module keeps those of a section in one array. Its bank of
@@ -213,10 +254,11 @@ class GpuModule:
                 before = self.cubin.global_addresses[r.offset:r.offset + 8]
                 addend = int.from_bytes(before, "little") if r.addend is None else r.addend
                 address = (places[r.symbol][0] + addend) % (1 << 64)
-                cuda.memcpy_htod(bank + r.offset, address.to_bytes(8, "little"))
+                self.device.write(bank + r.offset, address.to_bytes(8, "little"))
         return places
 
     def function(self, name: str) -> GpuFunction:
+        self._in_use = True
         return GpuFunction(self, name)
 
     def _symbol(self, name: str, known: Mapping[str, Any]) -> tuple[int, int]:
@@ -231,15 +273,18 @@ class GpuModule:
         return self._symbol(name, self.cubin.globals)
 
     def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
-        """Write a `__constant__` symbol: after all that the device has been asked to do, since it may use the old
-        content, and before this returns, so that every stream sees the new one."""
+        """Write a `__constant__` symbol before this returns, so that every stream sees the new content; after all that
+        the device has been asked to do, if one of the module's functions may use the old one. Raises DeviceError for
+        that while `stream` is being captured."""
         payload = bytes(data) if isinstance(data, (bytes, bytearray)) else np.ascontiguousarray(data).tobytes()
         address, size = self._symbol(name, self.cubin.constants)
         if offset < 0 or offset + len(payload) > size:
             raise DeviceError(f"constant {name} has {size} bytes (got {len(payload)} at offset {offset})")
-        self.device.synchronize()
+        if self._in_use:
+            self.device.not_captured(stream, f"constant {name} cannot be written again")
+            self.device.synchronize()
         with self.device.active(), _driver_call(f"writing constant {name}"):
-            cuda.memcpy_htod(address + offset, payload)
+            self.device.write(address + offset, payload)
 
     def send_texture_objects(self) -> None:
         """Bring a translated module's table of texture objects up to date; rows in use stay as they are."""
@@ -252,7 +297,7 @@ class GpuModule:
             row["address"], row["texels"] = texture.address, texture.nbytes // (4 * texture.channels)
             row["channels"] = texture.channels
         address, _ = driver().symbol(self.handle, TEXTURE_OBJECTS)
-        cuda.memcpy_htod(address, rows)
+        self.device.write(address, rows.tobytes())
         self._objects_sent = len(objects)
 
     def bind_textures(self, kernel: CubinKernel, given: Mapping[str, Texture], at: int) -> bytes:
@@ -285,10 +330,11 @@ class GpuModule:
         self._textures[name] = texture
 
 
-def _unload(driver: Driver, active: "_Active", module: int) -> None:
-    """What is left of a module that is gone; nothing if its context is gone or not to be had."""
-    with suppress(DeviceError, cuda.Error), active:
-        driver.unload(module)
+def _undone(driver: Driver, active: "_Active", undo: Callable[..., object], *what: int) -> None:
+    """Give back what belonged to something that is gone; nothing if its context is gone or not to be had. It may happen
+    at any moment, so also while a stream is captured."""
+    with suppress(DeviceError, cuda.Error), active, driver.relaxed():
+        undo(*what)
 
 
 class _Active:
@@ -332,6 +378,7 @@ class GpuDevice:
         # Where a texture may begin: the chip's own rule natively, 16-byte loads in a translation.
         self.texture_alignment = device.get_attribute(attribute.TEXTURE_ALIGNMENT) if self.native else 16
         self.texture_objects: list[Texture] = []
+        self._uploads: int | None = None  # a stream of its own
         self.kept: dict[str, Any] = {}
         memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
         per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
@@ -369,26 +416,26 @@ class GpuDevice:
         and has not been done."""
         return self._active
 
-    def launcher(self, prepared: Sequence[PreparedLaunch]) -> Callable[[int], bool]:
+    def launcher(self, prepared: Sequence[PreparedLaunch]) -> Callable[[int, int], bool]:
         """See devices/protocol.py."""
         if all(one.plain for one in prepared):
             together = driver().launcher([one.launch for one in prepared], self.context)
 
-            def go(stream: int) -> bool:
-                captured = together(stream)
+            def go(stream: int, event: int = 0) -> bool:
+                captured = together(stream, event)
                 if captured is None:
                     with self._active:
-                        captured = together(stream)
+                        captured = together(stream, event)
                 return bool(captured)
             return go
         each = [(one, driver().launcher([one.launch])) for one in prepared]
 
-        def bind_and_go(stream: int) -> bool:
+        def bind_and_go(stream: int, event: int = 0) -> bool:
             captured = False
             with nullcontext() if driver().current_context() == self.context else self._active:
                 for one, launch in each:
                     one.bind()
-                    captured = bool(launch(stream))
+                    captured = bool(launch(stream, event if launch is each[-1][1] else 0))
             return captured
         return bind_and_go
 
@@ -396,15 +443,35 @@ class GpuDevice:
         """The driver handle of a stream, 0 for the default one. Raises LaunchError for what is no stream."""
         return stream_handle(stream)
 
-    def capture_of(self, handle: int) -> int:
-        """A number for the graph that the stream with this driver handle is recorded into now; 0 if it is not."""
-        return driver().capture_of(handle)
+    def graph_of(self, handle: int) -> Graph | None:
+        """See devices/protocol.py."""
+        return driver().graph_of(handle)
+
+    def event(self) -> GpuEvent:
+        """See devices/protocol.py."""
+        return GpuEvent(self)
+
+    def not_captured(self, stream: Any, what: str) -> None:
+        """Raises DeviceError, saying what is not possible, if the stream is being captured."""
+        if self.graph_of(stream_handle(stream)) is not None:
+            raise DeviceError(f"{what} while its stream is captured into a graph: do it before the capture begins")
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write memory that nothing uses yet, in the order of no stream; on return it is there for all."""
+        with self.active(), driver().relaxed():
+            if self._uploads is None:
+                self._uploads = driver().own_stream()
+            driver().copy_in(address, np.frombuffer(data, np.uint8), self._uploads)
 
     def wait_for(self, stream: Any, handle: int) -> None:
         """Later work on `stream` waits for what the stream with this driver handle (1: the legacy default stream) has
         to do now."""
         own = self.stream_handle(stream)
         if own != (0 if handle == 1 else handle):
+            graph = self.graph_of(own)
+            if graph is not None and (handle == 1 or self.graph_of(handle) is not graph):
+                raise DeviceError("an array names a stream that has nothing to do with the graph being captured, so "
+                                  "that it cannot be waited for: wait for it before the capture begins")
             with self.active():
                 driver().order(handle, own)
 
@@ -427,11 +494,13 @@ class GpuDevice:
 
     def upload(self, buffer: GpuBuffer, data: np.ndarray, stream: Any = None) -> None:
         self._check_copy("data", buffer, data)
+        self.not_captured(stream, "host memory cannot be copied")
         with self.active(), _driver_call(f"copying {data.nbytes} bytes to {self.name}"):
             driver().copy_in(buffer.address, data, stream_handle(stream))
 
     def download(self, buffer: GpuBuffer, out: np.ndarray, stream: Any = None) -> None:
         self._check_copy("out", buffer, out)
+        self.not_captured(stream, "device memory cannot be copied to the host")
         with self.active(), _driver_call(f"copying {out.nbytes} bytes from {self.name}"):
             driver().copy_out(out, buffer.address, stream_handle(stream))
 

@@ -4,7 +4,9 @@ are those of the CUDA Driver API reference; every call wants a current context."
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,20 +19,29 @@ _JIT_LOG, _JIT_LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 _FACTS = (4, 3, 1)  # CU_FUNC_ATTRIBUTE_NUM_REGS, LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES
 _PARAM_BUFFER, _PARAM_BYTES, _PARAM_END = 1, 2, 0  # CU_LAUNCH_PARAM_*
 _FORMAT_FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
-OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_NO_SYNC, _MOVE = 1, 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE
+OUT_OF_MEMORY, NOT_READY = 2, 600  # CUDA_ERROR_*
 
 
 _ELSEWHERE, _CAPTURED = -1, -2  # another context is current; all were put into a graph
+# The launches, and then a record of the event, if there is one and they were not put into a graph.
 # A row: the function; grid, block, shared bytes and a number unused; CU_LAUNCH_PARAM_*. The result: 0, _ELSEWHERE,
-# _CAPTURED, or an error's code below the number of the launch.
+# _CAPTURED, or an error's code below the number of the launch, or their count for the event. `graph_gone`: what a graph
+# calls with an address when it and all that was made of it are gone.
 _TEXT = """
 %row = type { ptr, [8 x i32], ptr }
 declare i32 @cuLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
 declare i32 @cuCtxGetCurrent(ptr)
 declare i32 @cuStreamIsCapturing(ptr, ptr)
-define i64 @launch_all(ptr %stream, ptr %table, i64 %count, ptr %context) {
+declare i32 @cuEventRecord(ptr, ptr)
+define void @graph_gone(ptr %there) {
+  store atomic i64 0, ptr %there release, align 8
+  ret void
+}
+define i64 @launch_all(ptr %stream, ptr %table, i64 %count, ptr %context, ptr %event) {
 begin:
   %place = alloca ptr
   %state = alloca i32
@@ -78,6 +89,17 @@ ask:
 captured:
   ret i64 """ + str(_CAPTURED) + """
 ran:
+  %silent = icmp eq ptr %event, null
+  br i1 %silent, label %end, label %record
+record:
+  %late = call i32 @cuEventRecord(ptr %event, ptr %stream)
+  %unsaid = icmp ne i32 %late, 0
+  %low2 = zext i32 %late to i64
+  %high2 = shl i64 %count, 32
+  %both2 = or i64 %high2, %low2
+  %told = select i1 %unsaid, i64 %both2, i64 0
+  ret i64 %told
+end:
   ret i64 0
 }
 """
@@ -99,11 +121,23 @@ class Launch(NamedTuple):
 
 
 class DriverError(DeviceError):
-    """A driver call failed, with this code."""
+    """A driver call failed, with a `code` of the driver's."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Graph:
+    """A graph that a stream was recorded into. `alive`: whether it is still there, or something made from it that can
+    be launched or has been and is not over."""
+
+    def __init__(self) -> None:
+        self.there = ctypes.c_int64(1)
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.there.value)
 
 
 class Driver:
@@ -113,6 +147,8 @@ class Driver:
         self._attribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
         self._context = lib.cuCtxGetCurrent
         self._launch_all = self._compiled()
+        self._graphs: dict[int, Graph] = {}  # by the number of the capture
+        self._graphs_lock = threading.Lock()
 
     def _call(self, name: str, *args: Any) -> None:
         code = getattr(self._lib, name)(*args)
@@ -145,30 +181,73 @@ class Driver:
 
     def order(self, first: int, then: int) -> None:
         """Make everything later on stream `then` wait for what is now on stream `first`."""
+        event = self.event()
+        try:
+            self.record(event, first)
+            self._call("cuStreamWaitEvent", ctypes.c_void_p(then), ctypes.c_void_p(event), 0)
+        finally:
+            self.destroy_event(event)
+
+    def event(self) -> int:
+        """A new event, without a time."""
         event = ctypes.c_void_p()
         self._call("cuEventCreate", ctypes.byref(event), _DISABLE_TIMING)
-        try:
-            self._call("cuEventRecord", event, ctypes.c_void_p(first))
-            self._call("cuStreamWaitEvent", ctypes.c_void_p(then), event, 0)
-        finally:
-            self._lib.cuEventDestroy_v2(event)
+        return event.value or 0
 
-    def capture_of(self, stream: int) -> int:
-        """A number for the capture that a stream is being recorded into; 0 if it runs."""
-        status, capture = ctypes.c_int(), ctypes.c_uint64()
-        if stream:  # the default stream cannot be captured
-            self._call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(status),
-                       ctypes.byref(capture), None, None, None)
-        return capture.value if status.value == _CAPTURING else 0
+    def destroy_event(self, event: int) -> None:
+        self._lib.cuEventDestroy_v2(ctypes.c_void_p(event))
 
-    def while_capturing(self, work: Callable[[], Any]) -> Any:
-        """What `work` gives, allowed to allocate although some stream is being captured."""
+    def record(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+
+    def passed(self, event: int) -> bool:
+        """Whether all is done that the event was recorded behind; so if it never was."""
+        code = self._lib.cuEventQuery(ctypes.c_void_p(event))
+        if code not in (0, NOT_READY):
+            raise self._error("cuEventQuery", code)
+        return bool(code == 0)
+
+    def wait(self, event: int) -> None:
+        self._call("cuEventSynchronize", ctypes.c_void_p(event))
+
+    def graph_of(self, stream: int) -> Graph | None:
+        """The graph that a stream is being recorded into, the same for every stream of a capture; None if it runs. The
+        graph tells when it is gone (where the driver knows how: since CUDA 11.3)."""
+        if not stream:  # the default stream cannot be captured
+            return None
+        status, capture, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+        self._call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(capture),
+                   ctypes.byref(graph), None, None)
+        if status.value != _CAPTURING:
+            return None
+        with self._graphs_lock:
+            found = self._graphs.get(capture.value)
+            if found is None:
+                self._graphs = {number: one for number, one in self._graphs.items() if one.alive}
+                found = self._graphs[capture.value] = Graph()
+                with suppress(AttributeError, DriverError):
+                    told = ctypes.c_void_p()
+                    self._call("cuUserObjectCreate", ctypes.byref(told), ctypes.byref(found.there),
+                               ctypes.c_void_p(self._code.address("graph_gone")), 1, _NO_SYNC)
+                    self._call("cuGraphRetainUserObject", graph, told, 1, _MOVE)
+            return found
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Lets this thread allocate, load, free and ask for events although some stream, of this thread or another, is
+        being captured, which else ends the capture. Nothing of it becomes part of a graph."""
         mode = ctypes.c_int(_RELAXED)
         self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         try:
-            return work()
+            yield
         finally:
             self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+    def own_stream(self) -> int:
+        """A new stream that waits for no other one."""
+        stream = ctypes.c_void_p()
+        self._call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+        return stream.value or 0
 
     def load(self, image: bytes) -> int:
         """A module of a cubin, or of PTX that ends with a zero byte."""
@@ -179,7 +258,7 @@ class Driver:
             self._call("cuModuleLoadDataEx", ctypes.byref(module), image, 2, options, values)
         except DriverError as e:
             said = log.value.decode(errors="replace").strip()
-            raise DriverError(f"{e}: {said}" if said else str(e)) from None
+            raise DriverError(f"{e}: {said}" if said else str(e), e.code) from None
         return module.value or 0
 
     def unload(self, module: int) -> None:
@@ -212,9 +291,10 @@ class Driver:
         self._call("cuTexRefSetAddress_v2", ctypes.byref(offset), reference, ctypes.c_uint64(address),
                    ctypes.c_size_t(nbytes))
 
-    def launcher(self, launches: Sequence[Launch], context: int = 0) -> Callable[[int], bool | None]:
+    def launcher(self, launches: Sequence[Launch], context: int = 0) -> Callable[[int, int], bool | None]:
         """Puts launches on a stream, one after the other, with what their arguments hold at that moment, by one call of
-        machine code: a call of ctypes for each takes longer than the driver does. Gives whether they went into a graph
+        machine code: a call of ctypes for each takes longer than the driver does; and an event behind them, if one is
+        given and they run. Gives whether they went into a graph
         that the stream is recorded into; None, and nothing was launched, if `context` is given and not the calling
         thread's. Raises DriverError."""
         rows = (_Row * len(launches))()
@@ -228,14 +308,16 @@ class Driver:
             keep += launch.arguments, size, extra
         call, table, count = self._launch_all, ctypes.addressof(rows), len(rows)
 
-        def go(stream: int) -> bool | None:
-            code = call(stream, table, count, context)
+        def go(stream: int, event: int = 0) -> bool | None:
+            code = call(stream, table, count, context, event)
             if code:
                 if code < 0:
                     return True if code == _CAPTURED else None
                 assert keep
                 number, code = divmod(code, 1 << 32)
-                raise DriverError(f"{launches[number].launching}: {self._error('cuLaunchKernel', code)}")
+                if number == count:
+                    raise self._error("cuEventRecord", code)
+                raise DriverError(f"{launches[number].launching}: {self._error('cuLaunchKernel', code)}", code)
             return False
         return go
 
@@ -243,10 +325,11 @@ class Driver:
         """`launch_all` (_TEXT), calling this library."""
         from ...emulator import native  # LLVM, which nothing else of a native card's calls needs
 
-        for name in ("cuLaunchKernel", "cuCtxGetCurrent", "cuStreamIsCapturing"):
+        for name in ("cuLaunchKernel", "cuCtxGetCurrent", "cuStreamIsCapturing", "cuEventRecord"):
             native.export(name, ctypes.cast(getattr(self._lib, name), ctypes.c_void_p).value or 0)
         self._code = native.Code(native.compile_module(_TEXT))
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p,
+                                ctypes.c_void_p)
         return kind(self._code.address("launch_all"))
 
     def copy_in(self, address: int, data: np.ndarray, stream: int) -> None:

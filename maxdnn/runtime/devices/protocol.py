@@ -76,12 +76,16 @@ class Device(Protocol):
     `texture_alignment` (bytes): what a texture's address must be a multiple of; else 16.
     `stream_handle(stream) -> int`, where there are streams: a number for the stream, 0 for the default one; raises
     LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
-    stream with that handle now. `capture_of(handle) -> int`: a number for the graph that the stream is recorded into,
-    0 if it runs.
-    `launcher(prepared) -> Callable[[int], bool]`, where launches can be prepared: launches them in their order, with
-    what stands there then, on the stream with that handle, and says whether that is being recorded into a graph.
+    stream with that handle now. `graph_of(handle)`: the graph that the stream is recorded into, None if it runs; its
+    `alive` turns false when it and all that was made of it are gone. `event()`: an event, with its `handle`,
+    `record(stream)`, `passed() -> bool` and `wait()`.
+    `launcher(prepared) -> Callable[[int, int], bool]`, where launches can be prepared: launches them in their order,
+    with what stands there then, on the stream with that handle, and says whether that is being recorded into a graph;
+    if not, it records the event with the handle given behind them, unless that is 0.
     `free_bytes() -> int | None`, where that is known: bytes of memory that are free now; None where there is no limit.
     `let_go()`: gives back what other libraries of this process keep of its memory without using it.
+    What loads, allocates, frees, writes constants of new modules or asks for an event does not disturb a stream that is
+    being captured; what waits for the device does.
     `chip`: the Chip to choose plans for; else that of `preset`, the timing model's name of what a virtual GPU is.
     `elapsed_seconds(work, repeats, before=)`, where time can be measured: seconds of each of `repeats` runs of
     `work()`, `before()` having been called before each."""
