@@ -86,7 +86,7 @@ def test_a_frozen_layer_lets_its_filters_go_and_keeps_them_again_when_there_is_m
 
 
 def test_the_memory_of_filters_that_were_let_go_does_not_count_as_more_than_there_was(gpu, monkeypatch):
-    x, w = tensors()
+    x, _ = tensors()
     layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1, bias=False), frozen=True)
 
     def kept():
