@@ -460,6 +460,39 @@ def test_a_layer_whose_workspace_cannot_be_had_runs_and_is_captured(little_memor
             close(out[[0, -1]], right_rows(x, layer))
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_first_call_in_a_capture_is_of_what_fits(little_memory, frozen):
+    """Nothing was let go or tried before."""
+    with torch.inference_mode():
+        layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1).to(CUDA), frozen=frozen)
+        x = torch.rand(LAYER, device=CUDA) - 0.5
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = layer(x)
+        assert 0 not in ops._shortages or not len(ops._shortages[0]._instead)
+        out.zero_()
+        graph.replay()
+        close(out[[0, -1]], right_rows(x, layer))
+
+
+def test_filters_are_let_go_while_another_stream_is_busy():
+    with torch.inference_mode():
+        layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1, bias=False).to(CUDA), frozen=True)
+        x = torch.rand((4, 64, 32, 32), device=CUDA) - 0.5
+        for _ in range(3):
+            out = layer(x)
+        assert type(layer.__dict__[kept_filters.WHERE].get(x.shape)) is kept_filters.Kept
+        torch.cuda.synchronize()
+        busy = torch.cuda.Stream()
+        with torch.cuda.stream(busy):
+            torch.cuda._sleep(1 << 31)
+        kept_filters.let_go(ops.device_of(0)[0])
+        assert not busy.query(), "the device was waited for"
+        assert type(layer.__dict__[kept_filters.WHERE].get(x.shape)) is kept_filters.LetGo
+        torch.testing.assert_close(layer(x), out, rtol=1e-4, atol=1e-4)
+        torch.cuda.synchronize()
+
+
 def test_gradients_whose_workspace_cannot_be_had_are_computed(little_memory):
     conf = [1, 1], [1, 1], [1, 1], 1
     w = torch.rand(64, 64, 3, 3, device=CUDA) - 0.5

@@ -1,6 +1,7 @@
 """maxdnn.torch where memory is short, on virtual GPUs with little of it; and PyTorch's allocator played by one."""
 
 import contextlib
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -81,6 +82,23 @@ def test_a_frozen_layer_lets_its_filters_go_and_keeps_them_again_when_there_is_m
         held.free()
         gpu.memory._most = None
         assert check() and [check() for _ in range(2 * shortage.LOOK)][-1] is kept_filters.Kept
+
+
+def test_the_memory_of_filters_that_were_let_go_does_not_count_as_more_than_there_was(gpu, monkeypatch):
+    x, _ = tensors()
+    layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1, bias=False), frozen=True)
+
+    def kept():
+        return layer.__dict__[kept_filters.WHERE].get(x.shape)
+    with torch.inference_mode():
+        for _ in range(2):
+            layer(x)
+        alive, nbytes = weakref.ref(kept().filters), kept().filters.nbytes
+        monkeypatch.setattr(kept_filters, "_free", lambda where: lambda: ROOM + (0 if alive() else nbytes))
+        engine.of(gpu).release()
+        for _ in range(2 * shortage.LOOK):
+            layer(x)
+            assert type(kept()) is kept_filters.LetGo and alive() is None
 
 
 def test_no_filters_are_made_ready_where_there_is_no_room_for_them(gpu, monkeypatch):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import maxdnn
+from maxdnn import shortage
 from maxdnn.errors import DeviceError, LaunchError, OutOfMemoryError
 from maxdnn.runtime import engine
 from tests import fake_cuda
@@ -321,6 +322,26 @@ def test_what_is_idle_goes_before_memory_is_said_to_be_short(fake):
         call(plan, 400)
     assert (count(driver, "launch"), count(driver, "free")) == (before, freed) and not driver.lost
     assert engine.of(gpu.device(0))._graph_of(400).alive, "nothing was recorded, and the capture goes on"
+
+
+def test_a_chosen_plan_gives_way_in_a_capture_which_lets_nothing_go(fake):
+    driver, gpu, _ = fake
+    device = gpu.device(0)
+    x, w, out = (fake_cuda.Array(shape) for shape in ((4, 64, 16, 16), (64, 64, 3, 3), (4, 64, 16, 16)))
+
+    def chosen(stream):
+        maxdnn.conv_fprop(x, w, padding=1, layout="NCHW", out=out, stream=stream)
+        return [entry[1] for entry in driver.log if entry[0] == "alloc"]
+    (best,) = chosen(100)
+    driver.room = best - 1  # beside what stream 100 keeps, which is idle
+    capture(driver, 4242, 1)
+    before = count(driver, "launch")
+    assert all(size < best for size in chosen(4242)[1:]) and count(driver, "launch") > before
+    assert not driver.lost and not count(driver, "free", "unload", "wait", *NEVER)
+    assert not shortage.of(device)._instead, "what fits in a capture is not what fits when things are let go"
+    capture(driver, 4242, 0)
+    assert chosen(4242)[-1] == best and count(driver, "free") == 1
+    assert not driver.lost and not count(driver, *NEVER)
 
 
 def test_a_plan_that_cannot_be_loaded_leaves_the_capture_as_it_was(fake):

@@ -13,6 +13,7 @@ from maxdnn.errors import OutOfMemoryError
 from maxdnn.planning import select
 from maxdnn.planning.select import chip_of
 from maxdnn.runtime import engine, shortage
+from tests import fake_cuda
 
 CALLS = ("forward", "data", "filters", "product")
 N, C, H, K = 4, 64, 16, 64
@@ -219,3 +220,37 @@ def test_few_plans_are_remembered_to_have_given_way(monkeypatch: pytest.MonkeyPa
     assert len(gave_way) == 4
 
 
+def test_a_capture_is_made_of_what_took_the_place_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = fake_cuda.Driver((5, 2))
+    gpu, _ = fake_cuda.install(monkeypatch, driver)
+    device = gpu.device(0)
+    shape = maxdnn.ConvShape(N, C, H, H, K, 3, 3, 1, 1)
+    plan = maxdnn.plan(shape, layout="NCHW", device=device)
+    images, filters, out = (fake_cuda.Array(size) for size in plan.array_shapes().values())
+
+    def call(stream: int) -> list[int]:
+        """Bytes that a call allocates."""
+        before = len(driver.log)
+        maxdnn.conv_fprop(images, filters, padding=1, layout="NCHW", out=out, stream=stream)
+        return [entry[1] for entry in driver.log[before:] if entry[0] == "alloc"]
+    driver.room = plan.workspace_bytes // 2
+    call(100)
+    (instead,) = shortage.of(device)._instead.values()
+    driver.room = 1 << 40
+    driver.capturing = {400: 1}
+    for _ in range(2 * shortage.LOOK):
+        assert plan.workspace_bytes not in call(400), "what a graph is made of changed during its capture"
+    driver.capturing = {}
+    for _ in range(shortage.LOOK):
+        call(100)
+    assert not shortage.of(device)._instead and instead.plan is not plan
+    engine.of(device).release()
+    driver.room, driver.capturing = 0, {500: 2}
+    launched = sum(entry[0] == "launch" for entry in driver.log)
+
+    def nothing(*given: Any) -> maxdnn.Plan:
+        raise maxdnn.ShapeError("nothing fits")
+    monkeypatch.setattr(shortage, "smaller", nothing)
+    with pytest.raises(OutOfMemoryError, match=r"wanted, .* 0 free.* call this once before it"):
+        call(500)
+    assert sum(entry[0] == "launch" for entry in driver.log) == launched and not driver.lost
