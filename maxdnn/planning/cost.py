@@ -115,7 +115,10 @@ def neighbours(runs: Iterable[tuple[float, int]]) -> tuple[list[float], int]:
     for more than MANY."""
     runs = list(runs)
     each = max(1, -(-sum(count for _, count in runs) // MANY))
-    return [length for length, count in runs for _ in range(-(-count // each))], each
+    lengths: list[float] = []
+    for length, count in runs:
+        lengths += [length] * -(-count // each)
+    return lengths, each
 
 
 @cache

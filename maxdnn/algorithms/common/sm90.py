@@ -50,12 +50,13 @@ def waves(spec: NativeKernel, runs: Sequence[tuple[float, int]], nbytes: int, ap
     takes as long as a full one, however few its CTAs are. `apart`: floats from one that is stored to the next, up to
     the eight of a sector."""
     (loop, ends), warps, wave_ends = spec.slots, spec.threads // 32, _WAVE_ENDS * min(apart, 8)
-    steps, each = neighbours(runs)
-    lengths = tuple(warps * (loop * one + ends) / spec.pace + wave_ends * SCHEDULERS / spec.ctas_per_sm
-                    for one in steps)
-    path = (loop * steps[0] + ends) / _ALONE + wave_ends
+    runs = [(steps, count) for steps, count in runs if count]
+    lengths, each = neighbours((warps * (loop * steps + ends) / spec.pace + wave_ends * SCHEDULERS / spec.ctas_per_sm,
+                                count) for steps, count in runs)
+    path = (loop * runs[0][0] + ends) / _ALONE + wave_ends
     code = Cost(sum(lengths) / len(lengths), path, spec.ctas_per_sm, _LAUNCH)
-    return Work(sum(count for _, count in runs), nbytes, code, warps=warps, lengths=lengths, each=each)
+    ctas = sum(count for _, count in runs)
+    return Work(ctas, nbytes, code, warps=warps, lengths=tuple(lengths), each=each)
 
 
 def map_steps(s: Correlation, maps: Layout, columns: bool, rows: bool) -> dict[str, Value]:
