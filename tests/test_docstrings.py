@@ -20,7 +20,8 @@ from maxdnn.runtime.devices import find
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTIONS = ("Parameters", "Returns", "Yields", "Raises", "Notes", "Attributes")
-PUBLIC = {name: getattr(maxdnn, name) for name in maxdnn.__all__ if name != "LAYERS"}
+PUBLIC = {name: getattr(importlib.import_module(f"maxdnn.{maxdnn._HOME.get(name, 'errors')}"), name)
+          for name in maxdnn.__all__ if name != "LAYERS"}
 OTHERS = {"conv_reference": reference.conv_reference, "relative_error": reference.relative_error, "read": cubin.read,
           "VirtualGpu": VirtualGpu, "host": find.host, "gpu": find.gpu, "first_gpu": find.first_gpu,
           "of_address": find.of_address, "empty_like": find.empty_like}

@@ -31,9 +31,9 @@ def place(tmp_path, monkeypatch):
     """A cache of the test's own; choices follow measurements."""
     monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MAXDNN_TUNED", "1")
-    records._recalled.cache_clear()
+    records._recalled.table.clear()
     yield tmp_path / "cache"
-    records._recalled.cache_clear()
+    records._recalled.table.clear()
 
 
 def record(problem, results, chip=None, **more):
@@ -226,11 +226,11 @@ def test_every_damage_costs_a_measurement_and_never_a_result(place):
     whole = path.read_bytes()
     for at in range(0, len(whole), 7):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1:])
-        records._recalled.cache_clear()
+        records._recalled.table.clear()
         assert choose(problem, preset()).spec.name == PIXELS, at
     for data in (b"", whole[:100], whole + b" "):
         path.write_bytes(data)
-        records._recalled.cache_clear()
+        records._recalled.table.clear()
         assert choose(problem, preset()).spec.name == PIXELS
         assert list(records.records()) == []
 

@@ -112,7 +112,9 @@ class VirtualGpu:
 
     def load(self, cubin: bytes | Cubin) -> "VirtualModule":
         """Load a cubin. Raises CubinError if this is none, DecodeError at a word that is no instruction."""
-        return VirtualModule(self, cubin if isinstance(cubin, Cubin) else _read(bytes(cubin)))
+        if not isinstance(cubin, Cubin):
+            cubin = _read(bytes(cubin)) if isinstance(cubin, (bytes, bytearray, memoryview)) else read(cubin)
+        return VirtualModule(self, cubin)
 
     def texture_object(self, texture: Texture) -> int:
         """A 64-bit handle for bindless fetches; valid while this device lives."""

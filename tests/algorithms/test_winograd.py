@@ -315,7 +315,7 @@ def test_maps_beyond_the_reach_of_a_texture_come_in_pieces(monkeypatch, limit, l
     monkeypatch.setattr(winograd, "MAX_TEXELS", limit)
     shape = ConvShape(5, 40, 13, 11, 8, 3, 3, 1, 1)
     made = winograd.candidates(forward(shape, layout=layout), preset())["winograd_4x4_3x3_128"]()
-    assert sum(x.spec.step == "maps" for x in made.launches if x.spec in winograd.KERNELS) > 1
+    assert sum(getattr(x.spec, "step", "") == "maps" for x in made.launches) > 1
     data = np.random.default_rng(5)
     arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
     judge(made, arrays, conv_fprop(arrays["images"], arrays["filters"], plan=made))

@@ -40,13 +40,13 @@ from maxdnn.cubin import CubinKernel
 from maxdnn.errors import ShapeError
 from maxdnn.isa import Control, Instruction
 from maxdnn.isa.control import CONTROL_BITS, CONTROL_LSB
-from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import Plan
 from maxdnn.problem.problem import LAYOUTS, Problem, data, filters, forward, product
 from maxdnn.problem.shape import ConvShape
 from maxdnn.runtime import engine
 from maxdnn.runtime.devices.protocol import Device
 from maxdnn.selftest.kernels import GuardError, outcome
+from tests.sass.native import H200
 
 KINDS = ("wait", "write barrier", "read barrier", "no stall", "stall", "reuse")
 _PATIENCE = 10.0  # seconds without a word from a process
@@ -105,7 +105,7 @@ def _first(kernels: Sequence[Key], wanted: Iterable[Problem], last: bool = False
         open_ = {k.name for k in family.kernels if names.get(k.name, ("",)) not in [*found, ("",)]}
         if not open_ or problem.kind not in family.kinds or family.unsupported_reason(problem) is not None:
             continue
-        candidates = family.candidates(problem, preset()).items()
+        candidates = family.candidates(problem, H200).items()
         for candidate, make in reversed(candidates) if last else candidates:
             for name in [name for name in open_ if candidate.startswith(name)]:
                 with contextlib.suppress(ShapeError):

@@ -17,9 +17,9 @@ from tests.card import Card
 def place(tmp_path, monkeypatch):
     monkeypatch.setenv("MAXDNN_CACHE", str(tmp_path))
     monkeypatch.setenv("MAXDNN_TUNED", "1")
-    records._recalled.cache_clear()
+    records._recalled.table.clear()
     yield
-    records._recalled.cache_clear()
+    records._recalled.table.clear()
 
 
 def test_every_layer_that_runs_is_found_with_the_size_it_runs_at():

@@ -36,11 +36,11 @@ def each_tap(spec):
 
 def tile_plan(spec):
     """Three iterations of one full tile."""
-    (j, k), turned = spec.tile, getattr(spec, "turned", False)
+    (j, k), kcrs = spec.tile, getattr(spec, "kcrs", False)
     if spec in dgrad_strided.KERNELS:
         return plan(ConvShape(j, k, 1, 1, 24, 1, 1), kernel=spec.name, kind="data")
     shape = ConvShape(j // 4, 6, 1, 1, k, 2, 2, padding=1) if each_tap(spec) else ConvShape(j, 24, 1, 1, k, 1, 1)
-    return plan(shape, layout="NCHW" if turned else "CHWN", kernel=spec.name)
+    return plan(shape, layout="NCHW" if kcrs else "CHWN", kernel=spec.name)
 
 
 def traces(spec, made=None):
@@ -73,7 +73,7 @@ def test_the_loop_of_the_pixel_kernels_is_512_multiplications_and_what_a_tile_ne
     texels, filters = spec.tile[0] * 8 // threads, 2 * spec.tile[1] // threads
     tests = {"none": 0, "one": 1, "each": texels}[spec.tests]
     words = min(8, texels) // 2 * (2 if spec.tests == "each" else 1) + 1
-    stores = texels + filters * (4 if spec.turned else 1)
+    stores = texels + filters * (4 if spec.kcrs else 1)
     assert mix == Counter({"FFMA": 512, "LDS": 32, "TLD": texels + filters, "LDC": words, "BAR": 1, "BRA": 1,
                            "STS": stores, "IADD": texels + max(1, filters // 2) + 1, "LOP": 4 + tests})
 
@@ -95,17 +95,17 @@ def test_registers_of_a_translation_are_those_that_the_vendor_takes(spec):
     made = oracles.ptxas(ptx.translate(read(data), "sm_90"), "sm_90")
     assert read(made).kernels[spec.name].registers == spec.translated_registers
     warps = 4 * (16384 // (32 * -(-spec.translated_registers // 8) * 8))  # a scheduler has 16384 registers
-    assert spec.translated_resident == warps // spec.warps
+    assert spec.translated_ctas_per_sm == warps // spec.warps
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7])
 @pytest.mark.parametrize("spec", implicit_gemm_kernels.KERNELS, ids=lambda spec: spec.name)
 def test_first_layers_multiply_what_there_is_and_no_more(spec, channels):
     """3 x 3 filters over few channels are 9 to 63 elements, of which the loop takes 8 at a time."""
-    if spec.turned and channels != 4:
+    if spec.kcrs and channels != 4:
         return  # filters that begin where no texel does are not read as they lie
     shape = ConvShape(4, channels, 5, 5, spec.tile[1], 3, 3, padding=int(each_tap(spec)))
-    made = plan(shape, layout="NCHW" if spec.turned else "CHWN", kernel=spec.name)
+    made = plan(shape, layout="NCHW" if spec.kcrs else "CHWN", kernel=spec.name)
     code = built(spec).instructions
     for trace in traces(spec, made):
         path = [code[first + i].opcode for first, count in trace.runs.tolist() for i in range(count)]

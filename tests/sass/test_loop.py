@@ -76,7 +76,7 @@ def test_no_multiplication_meets_a_bank_twice(built):
     assert bank_conflicts(rows) == []
     sums = [inst["d"].value for inst in rows if inst.opcode == "FFMA"]
     assert len(sums) == ROWS * tile[0] * tile[1] and sorted(set(sums)) == list(range(tile[0] * tile[1]))
-    ran = maxas("-c", "-I", ROOT / "sass", "-o", folder / "k.cubin", folder / "kernel.sass")
+    ran = maxas("-c", "-I", ROOT / "sass" / "maxwell", "-o", folder / "k.cubin", folder / "kernel.sass")
     assert ran.status == 0 and "FFMA" not in ran.err
 
 
@@ -111,7 +111,7 @@ def test_the_same_map_is_found_every_time(tmp_path):
     for number in "012":
         os.environ["PERL_HASH_SEED"] = number
         try:
-            ran = maxas("-p", "-I", ROOT / "sass", path)
+            ran = maxas("-p", "-I", ROOT / "sass" / "maxwell", path)
         finally:
             del os.environ["PERL_HASH_SEED"]
         assert ran.status == 0, ran.err
@@ -128,5 +128,5 @@ def test_the_same_map_is_found_every_time(tmp_path):
 def test_what_cannot_be_is_refused_in_words(how, message, tmp_path):
     path = tmp_path / "kernel.sass"
     path.write_text(source(*how.pop("tile"), **how))
-    ran = maxas("-c", "-I", ROOT / "sass", "-o", tmp_path / "k.cubin", path)
+    ran = maxas("-c", "-I", ROOT / "sass" / "maxwell", "-o", tmp_path / "k.cubin", path)
     assert ran.status == 1 and message in ran.err

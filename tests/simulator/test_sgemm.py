@@ -21,7 +21,7 @@ LEDGER = HERE.parents[1] / "docs" / "calibration.md"
 @pytest.fixture(scope="module")
 def sgemm(tmp_path_factory):
     path = tmp_path_factory.mktemp("sgemm") / "sgemm.cubin"
-    assemble(HERE / "sgemm_64x64.sass", path, arch="sm_52", include=[HERE.parents[1] / "sass"])
+    assemble(HERE / "sgemm_64x64.sass", path, arch="sm_52", include=[HERE.parents[1] / "sass" / "maxwell"])
     return path.read_bytes()
 
 

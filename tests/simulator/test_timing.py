@@ -222,7 +222,7 @@ def test_source_lines_add_up_to_the_slots(capsys: pytest.CaptureFixture[str]) ->
     store = "24:5:-:-:2 STS.128 [writeS + 0x000], loadM00;"
     place, = [x["place"] for x in launch["instructions"] if x["source"] == store]
     file, number = place.split(":")
-    line = (Path("sass") / file).read_text().splitlines()[int(number) - 1]
+    line = (Path("sass/maxwell") / file).read_text().splitlines()[int(number) - 1]
     assert " ".join(line.split()) == store
 
 
