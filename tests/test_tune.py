@@ -196,7 +196,7 @@ def test_a_candidate_the_gpu_cannot_run_is_left_out():
     (dict(what=SHAPE, kind=["forward", "backward"]), "kind must be one or several of forward, data, filters"),
     (dict(what=SHAPE, seconds=0), r"seconds must be a positive number \(got 0\)"),
     (dict(what=SHAPE, layout="HWCN"), "layout must be one of CHWN, NCHW"),
-    (dict(what=ConvShape(1, 1, 1, 1, 2**40, 1, 1)), "must be at most"),
+    (dict(what=ConvShape(1, 1, 1, 1, 2**40, 1, 1)), "must have at most"),
 ])
 def test_wrong_arguments_are_named_before_any_work(asked, message):
     card = Card()

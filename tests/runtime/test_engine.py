@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import shortage
 from maxdnn.errors import DeviceError, LaunchError, OutOfMemoryError
-from maxdnn.runtime import engine
+from maxdnn.runtime import engine, shortage
 from tests import fake_cuda
 
 WITH_COPY = "sconv_fprop_K64_N64"  # needs a padded copy, a workspace

@@ -159,7 +159,7 @@ def test_the_source_is_listed_with_its_stalls_and_sorts(opened: Browser, layer: 
     launch = max(layer[1]["launches"], key=lambda x: x["clocks"])
     places = {x["place"]: x for x in launch["source_lines"]}
     name = next(iter(places)).split(":")[0]
-    text = (Path("sass") / name).read_text().split("\n")
+    text = (Path("sass/maxwell") / name).read_text().split("\n")
     listed = rows(opened, "source-table")
     assert [row[0] for row in listed] == [str(n + 1) for n in range(len(text))]
     for n, row in enumerate(listed):
