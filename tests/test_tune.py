@@ -58,7 +58,7 @@ def test_what_is_measured_belongs_to_the_sources_as_they_were(tmp_path, monkeypa
     def measured(candidates, *_):
         (sass / "another.sass").write_text("# another\n")
         return {name: 1.0 for name, _ in candidates}
-    monkeypatch.setattr("maxdnn.tune._simulated", measured)
+    monkeypatch.setattr(sys.modules["maxdnn.tune"], "_simulated", measured)
     try:
         (found,) = tune(SHAPE, device=maxdnn.emulator.VirtualGpu(), again=True)
         cubins.ingredients.cache_clear()

@@ -114,7 +114,7 @@ class Table(Generic[K, V]):
 
 def remembered(most: float = ENTRIES, weigh: Callable[[Any], float] = lambda value: 1) -> Callable[[Any], Any]:
     """A decorator for functions of hashable positional arguments: what they gave is remembered, in a `Table` that it
-    adds as `table`; an error is not."""
+    adds as `table`, with its `clear` as `cache_clear`; an error is not."""
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         table: Table[Any, Any] = Table(most)
 
@@ -125,6 +125,6 @@ def remembered(most: float = ENTRIES, weigh: Callable[[Any], float] = lambda val
                 value = function(*key)
                 found = table.remember(key, (value,), weigh(value))
             return found[0]
-        call.table = table  # type: ignore[attr-defined]
+        call.table, call.cache_clear = table, table.clear  # type: ignore[attr-defined]
         return call
     return decorate

@@ -131,7 +131,7 @@ def test_the_rules_of_the_checker_decide(tree, tmp_path, monkeypatch):
     """All that checking loads of this package is among the rules; a changed rule or figure makes kernels anew."""
     code = "import sys, maxdnn.checker; print(*(n for n in sys.modules if n.startswith('maxdnn.')))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {name.split(".")[1] for name in loaded} <= {rule.removesuffix(".py") for rule in cubins.RULES}
+    assert {name.split(".")[1] for name in loaded} <= {rule.split("/")[0].removesuffix(".py") for rule in cubins.RULES}
     copy = tmp_path / "maxdnn"
     shutil.copytree(cubins.PACKAGE, copy, ignore=shutil.ignore_patterns("kernels_bin", "__pycache__"))
     monkeypatch.setattr(cubins, "PACKAGE", copy)
@@ -288,7 +288,7 @@ def test_a_changed_assembler_or_rule_does_not_count_as_the_one_that_was_used(tre
     assert len(tree.assembled) == 2
     forget()
     cubins._rules()
-    add(package / "check" / "hazards.py")
+    add(package / "checker" / "hazards.py")
     (tree.binaries / "a.cubin").unlink()
     cubins.cubin("a", "sm_52")
     assert len(tree.assembled) == 3
