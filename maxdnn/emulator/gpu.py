@@ -112,9 +112,10 @@ class VirtualGpu:
 
     def load(self, cubin: bytes | Cubin) -> "VirtualModule":
         """Load a cubin. Raises CubinError if this is none, DecodeError at a word that is no instruction."""
-        if not isinstance(cubin, Cubin):
-            cubin = _read(bytes(cubin)) if isinstance(cubin, (bytes, bytearray, memoryview)) else read(cubin)
-        return VirtualModule(self, cubin)
+        if isinstance(cubin, Cubin):
+            return VirtualModule(self, cubin)
+        plain = isinstance(cubin, (bytes, bytearray, memoryview))
+        return VirtualModule(self, _read(bytes(cubin)) if plain else read(cubin))
 
     def texture_object(self, texture: Texture) -> int:
         """A 64-bit handle for bindless fetches; valid while this device lives."""
