@@ -25,7 +25,7 @@ from maxdnn.isa.program import Graph
 SECONDS = 60  # for one command
 ROOM = 6 << 30  # bytes of address space a worker may add: a damaged size must not take the machine
 PAGES = 1 << 30  # bytes of memory a worker may come to have used
-RIGHT = ("0", "1", "2", "3")  # 3: `disasm` of a file with words that are no instructions
+RIGHT = ("0", "1", "2")
 
 
 def api(path: str) -> int:

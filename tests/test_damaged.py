@@ -85,7 +85,9 @@ def test_everything_that_reads_a_cubin_survives_a_damaged_one(folder, monkeypatc
                   for job in jobs(str(file), str(folder / f"{name}.json"), name, seed)]
     results = list(damaged.outcomes(every, lambda: None))
     assert len(results) == len(every)
-    wrong = [f"{name}: {found}" for name, found in results if found not in damaged.RIGHT]
+    # disasm alone ends with 3, for a file with words that are no instructions
+    wrong = [f"{name}: {found}" for name, found in results
+             if found not in damaged.RIGHT and not (found == "3" and "): disasm" in name)]
     assert not wrong, "\n".join(wrong)
     assert {"0", "1"} <= {found for _, found in results}
 

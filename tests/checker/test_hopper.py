@@ -22,8 +22,9 @@ def test_compiled_kernels_have_no_errors(arch: str, program: str) -> None:
     for kernel in cubin.read(compiler.compile_source(program, arch)).kernels.values():
         report = check_hazards(kernel)
         assert report.ok, report.text()
-        # no-shared: memory that the launch brings, `extern __shared__`
-        assert {finding.kind for finding in report.warnings} <= {"not-followed", "no-shared"}
+        # One program has memory that the launch brings (`extern __shared__`): its cubin declares none.
+        brought = {"no-shared"} if program == "integer_programs.cu" else set()
+        assert {finding.kind for finding in report.warnings} <= {"not-followed"} | brought
 
 
 HEAD = """# Kernel: k
