@@ -34,9 +34,9 @@ def run(command, cwd, *, fails=False, **environment):
 
 
 def copy_tree(target):
-    skip = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "kernels_bin", "__pycache__",
-                                  ".*_cache", ".hypothesis")
-    shutil.copytree(ROOT, target, ignore=skip)
+    skip = shutil.ignore_patterns("*.egg-info", "kernels_bin", "__pycache__", ".*_cache", ".hypothesis")
+    at_top = {".git", ".venv", "build", "dist"}  # further down `build` is a package
+    shutil.copytree(ROOT, target, ignore=lambda folder, names: skip(folder, names) | (at_top if folder == str(ROOT) else set()))
     return target
 
 

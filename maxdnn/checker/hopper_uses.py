@@ -95,7 +95,7 @@ def required(producer: Instruction, key: Key, consumer: Instruction, role: str) 
     found: Any = figures(producer)
     for name in figure(producer, key, consumer, role):
         found = found[name]
-    late = key[0] == "P" and role != "guard" and producer.opcode == "R2P"  # on an H200 a cycle later than others
+    late = figures(producer)["late_predicates"].get(producer.opcode, 0) if key[0] == "P" and role != "guard" else 0
     return int(found) + late
 
 

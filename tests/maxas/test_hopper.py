@@ -142,7 +142,7 @@ def test_a_container_has_the_attributes_of_the_vendors_for_each_architecture(tmp
     ("--:-:-:-:1 FADD R0, R1, UR63;", "is not a uniform register"),
     ("--:-:-:-:1 @P0 UMOV UR0, UR1;", "guard '@P0' must be @UP0..@UP6"),
     ("--:-:-:-:1 BSSY B16, 0x40;", "a convergence barrier B0..B15 is wanted"),
-    ("--:-:-:-:1 TLD.LZ R0, R1, R2, UR6, 0x0, 1D;", "unknown instruction 'TLD'"),
+    ("--:-:-:-:1 TEXS.LZ R0, R1, R2, R3, 0x0, 1D;", "unknown instruction 'TEXS'"),
     ("--:-:-:-:1 IADD3 R0, -R1, -R2, R3;", "only one operand can be negated here"),  # an H200: illegal instruction
     ("--:-:-:-:1 RED.E.ADD desc[UR4][R2.64], R1;", "RED.E.ADD is an instruction of sm_80 sm_86 sm_89, this kernel is "
      "for sm_90"),

@@ -61,7 +61,7 @@ is_deeply([split_operands('R0, c[0x0][0x140], [R2+0x10], 4x<1>, {5,4}')], ['R0',
 for my $case (['-R3.H1', { kind => 'reg', name => 'R3', neg => 1, parts => '.H1', whole => 'R3.H1' }],
     ['R1.reuse', { kind => 'reg', name => 'R1', reuse => 1, whole => 'R1.reuse' }],
     ['!P4', { kind => 'pred', name => 'P4', not => 1 }], ['0x38.NEG', { kind => 'num', text => '0x38', neg => 1 }],
-    ['c[0x3] [0x10]', { kind => 'const', bank => 3, off => 16, reg => undef }],
+    ['c[0x3] [0x10]', { kind => 'const', bank => 3, off => 16, reg => undef, ureg => undef }],
     ['[R2 + -0x8]', { kind => 'addr', reg => 'R2', off => -8 }], ['{5,0}', { kind => 'mask', value => 33 }]) {
     is_deeply(parse_operand($case->[0]), $case->[1], "operand $case->[0]");
 }

@@ -78,9 +78,11 @@ sub _by_reader {
     my $memory = defined $used && $used =~ /^(?:mio|ldc|branch)$/;
     my $uniform = defined $used && $used =~ /^(?:umove|ualu|r2ur)$/;
     my ($by, $how);
+    my $late = 0;
     if ($key =~ /^P/) {
         $by = $figures->{predicates}{$made} // $figures->{predicates}{half};
         $how = $reader && ($reader->{guard} // '') =~ /^\@!?$key$/ ? 'guard' : defined $used && $by->{$used} ? $used : 'other' if $reader;
+        $late = $figures->{late_predicates}{ $inst->{row}{op} } // 0 if $reader && $how ne 'guard';
     }
     elsif ($key =~ /^U/) {
         return $figures->{votes} if $reader && $inst->{row}{op} eq 'VOTEU' && !$memory;
@@ -91,7 +93,7 @@ sub _by_reader {
         $by = $figures->{registers}{$made} // $figures->{registers}{mma16};
         $how = $uniform ? 'uniform' : $used eq 'cs2r' ? 'alu' : $used if $reader;
     }
-    return defined $how ? $by->{$how} // max(values %$by) : max(values %$by);
+    return $late + (defined $how ? $by->{$how} // max(values %$by) : max(values %$by));
 }
 
 # Cycles from one write of a key to the next that make the later one the last.
