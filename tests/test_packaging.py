@@ -35,8 +35,12 @@ def run(command, cwd, *, fails=False, **environment):
 
 def copy_tree(target):
     skip = shutil.ignore_patterns("*.egg-info", "kernels_bin", "__pycache__", ".*_cache", ".hypothesis")
-    at_top = {".git", ".venv", "build", "dist"}  # further down `build` is a package
-    shutil.copytree(ROOT, target, ignore=lambda folder, names: skip(folder, names) | (at_top if folder == str(ROOT) else set()))
+
+    def ignored(folder, names):
+        at_top = {".git", ".venv", "build", "dist"} if folder == str(ROOT) else set()  # a package is named build, too
+        return skip(folder, names) | at_top
+
+    shutil.copytree(ROOT, target, ignore=ignored)
     return target
 
 
