@@ -75,7 +75,7 @@ sub wider {
     my ($try) = @_;
     my $op = $try->{row}{op};
     my $wide = ($op eq 'LOP3' ? 'LOP' : $op) . '32I';
-    return $try->{env}{table}{by_op}{$wide} ? " ($wide takes 32 bits)" : '';
+    return $try->{env}{table}->rows_of($wide) ? " ($wide takes 32 bits)" : '';
 }
 
 sub label {

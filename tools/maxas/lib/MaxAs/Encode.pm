@@ -80,7 +80,7 @@ sub _unknown_opcode {
     my ($op, $rest) = $inst->{opcode} =~ /^(\w*)(.*)/;
     my @elsewhere = $env->{table}->elsewhere($inst->{opcode});
     fail($inst->{at}, "$inst->{opcode} is an instruction of @elsewhere, this kernel is for sm_$env->{sm}") if @elsewhere;
-    my $rows = $env->{table}{by_op}{$op};
+    my $rows = $env->{table}->rows_of($op);
     fail($inst->{at}, "$inst->{opcode}: $op has no form with '$rest'; it is written " . _spellings($rows)) if $rows;
     my $near = $env->{table}->nearest_opcode($op);
     fail($inst->{at}, "unknown instruction '$op'" . (defined $near ? "; did you mean $near?" : ''));

@@ -57,25 +57,28 @@ sub load {
     open my $fh, '<:raw', $path or fail_plain("$path: cannot read the instruction table: $!");
     my $text = do { local $/; <$fh> };
     close $fh;
+    my @texts = $text =~ s/^"rows": \[\n(.*)\n\]/"rows": []/ms ? split /,\n(?=\{"mnemonic")/, $1 : ();
     my $data = JSON::PP->new->decode($text);
-    if (defined $arch) {
-        my @rows = grep { $_->{min_arch} le $arch && $arch le ($_->{max_arch} // $arch) } @{ delete $data->{rows} };
-        $data = { %{ _as_of($data, $arch) }, rows => [map { _as_of($_, $arch) } @rows] };
-    }
-    my $self = bless { classes => $data->{classes}, reuse_entries => $data->{operand_cache}{entries},
+    $data = _as_of($data, $arch) if defined $arch;
+    my $self = bless { data => $data, arch => $arch, classes => $data->{classes}, reuse_entries => $data->{operand_cache}{entries},
         banks => $data->{banks}{count}, param_base => $data->{bank0}{params}, word_bits => $data->{word_bits} // 64, guard_lsb => $data->{guard}{lsb} // 16,
-        index => $data->{index} // { lsb => 56, width => 8 }, name => $data->{name} // 'Maxwell', archs => $data->{archs} // [], latencies => $data->{latencies}, rows => [], by_op => {}, opcode_memo => {} }, $class;
+        index => $data->{index} // { lsb => 56, width => 8 }, name => $data->{name} // 'Maxwell', archs => $data->{archs} // [], latencies => $data->{latencies}, by_op => {}, opcode_memo => {} }, $class;
     $self->_special_registers($data);
     $self->{cc_name} = $data->{sets}{cc};
     $self->{cc_number} = { map { substr($data->{sets}{cc}{$_}, 1) => 0 + $_ } keys %{ $data->{sets}{cc} } };
-    my $index = 0;
-    for my $raw (@{ $data->{rows} }) {
-        my $row = $self->_row($raw, $data, $index++);
-        push @{ $self->{rows} }, $row;
-        push @{ $self->{by_op}{ $row->{op} } }, $row;
+    while (my ($index, $row) = each @texts) {
+        my ($op, $first, $last) = map { $row =~ /"$_": "(\w+)/ ? $1 : undef } qw(text min_arch max_arch);
+        next if defined $arch && ($arch lt $first || defined $last && $last lt $arch);
+        push @{ $self->{texts}{$op} }, [$index, $row];
     }
-    $self->_index_words;
     return $self;
+}
+
+# The rows of one name, parsed when they are first asked for: reading all of a table takes longer than most sources do.
+sub rows_of {
+    my ($self, $op) = @_;
+    my $texts = $self->{texts}{$op} or return;
+    return $self->{by_op}{$op} //= [map { $self->_row(_as_of(JSON::PP->new->decode($_->[1]), $self->{arch} // '~'), $_->[0]) } @$texts];
 }
 
 sub _special_registers {
@@ -94,8 +97,8 @@ sub _values {
 }
 
 sub _row {
-    my ($self, $raw, $data, $index) = @_;
-    my %row = %$raw;
+    my ($self, $raw, $index) = @_;
+    my ($data, %row) = ($self->{data}, %$raw);
     $row{index} = $index;
     ($row{op}) = $row{text} =~ /^(\w+)/;
     $row{$_} = word_of($row{$_}) for qw(value mask);
@@ -163,7 +166,7 @@ sub _match_rows {
     my ($self, $opcode) = @_;
     my ($op) = $opcode =~ /^(\w+)/ or return;
     $opcode =~ s/^IMAD\.(?:MOV|SHL|IADD)\b/IMAD/ if $self->{word_bits} > 64;    # what it is called, no bits
-    my $rows = $self->{by_op}{$op} or return;
+    my $rows = $self->rows_of($op) or return;
     my @found;
     for my $row (@$rows) {
         next unless my @strings = $opcode =~ $row->{pattern};
@@ -202,7 +205,8 @@ sub _any_order {
 
 sub _index_words {
     my ($self) = @_;
-    my @ordered = sort { _ones($b->{mask}) <=> _ones($a->{mask}) || $a->{index} <=> $b->{index} } @{ $self->{rows} };
+    my @ordered = sort { _ones($b->{mask}) <=> _ones($a->{mask}) || $a->{index} <=> $b->{index} }
+        map { @{ $self->rows_of($_) } } keys %{ $self->{texts} };
     if ($self->{word_bits} > 64) {
         push @{ $self->{bucket}[get_field($self->{index}, $_->{value})] }, $_ for @ordered;
         return;
@@ -218,6 +222,7 @@ sub _ones { return join('', map { sprintf '%b', $_ } halves($_[0])) =~ tr/1// }
 # The most specific row that matches the word, or undef.
 sub find {
     my ($self, $word) = @_;
+    $self->_index_words unless $self->{bucket};
     for my $row (@{ $self->{bucket}[get_field($self->{index}, $word)] // [] }) {
         return $row if ($word & $row->{mask}) == $row->{value};
     }
@@ -247,7 +252,7 @@ sub field_put {
 # The known opcode nearest to a misspelt one.
 sub nearest_opcode {
     my ($self, $op) = @_;
-    return nearest($op, keys %{ $self->{by_op} });
+    return nearest($op, keys %{ $self->{texts} });
 }
 
 sub nearest {
