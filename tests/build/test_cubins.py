@@ -373,7 +373,7 @@ def test_planning_assembles_nothing_and_a_call_what_it_launches(tmp_path, monkey
         needed = dict.fromkeys(launch.spec.source for launch in plan.launches)
         assert made == [source.removesuffix(".sass") for source in needed]
         assert capsys.readouterr().err.splitlines() == [
-            f"maxdnn: assembling {source}, once for this source tree" for source in needed]
+            f"maxdnn: assembling {Path(source).name}, once for this source tree" for source in needed]
         before = dict(plan.spec._declared)
         plan.spec.__dict__.pop("_declared")
         cubins.declared.cache_clear()
