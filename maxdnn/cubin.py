@@ -3,7 +3,6 @@
 Source of the layout: the ELF sections, attributes and relocations that ptxas 12.9 and 8.0 write.
 """
 
-import io
 import json
 import math
 import os
@@ -15,24 +14,17 @@ from typing import Any
 
 from elftools.common.exceptions import ELFError
 from elftools.construct import ConstructError
-from elftools.elf.elffile import ELFFile
 
 from .errors import CubinError, DecodeError
 from .isa import Addressing, Control, Instruction, Table, Undecodable, read_word, table_of, words
+from .runtime.elf import FRAME_SIZE, MAX_STACK_SIZE, MAXNTID, MIN_STACK_SIZE, PARAM, REGISTERS, REQNTID, Elf
 from .runtime.files import read_bytes
 
-ARCHS = {50: "sm_50", 52: "sm_52", 53: "sm_53", 60: "sm_60", 61: "sm_61", 62: "sm_62",
-         80: "sm_80", 86: "sm_86", 89: "sm_89", 90: "sm_90"}
 RELOCATIONS = {1: "R_CUDA_32", 2: "R_CUDA_64", 4: "R_CUDA_G64", 6: "R_CUDA_TEX_HEADER_INDEX",
                7: "R_CUDA_SAMP_HEADER_INDEX", 8: "R_CUDA_SURF_HW_DESC", 9: "R_CUDA_SURF_HW_SW_DESC",
                42: "R_CUDA_ABS32_20", 43: "R_CUDA_ABS32_LO_20", 44: "R_CUDA_ABS32_HI_20",
                50: "R_CUDA_CONST_FIELD19_20", 51: "R_CUDA_SURF_HEADER_INDEX"}
 CODE_ADDRESS, ADDRESSES = 1, (2, 4)  # relocation kinds: of a function (4 bytes), of a variable (8 bytes)
-_EM_CUDA = 190
-_ENTRY = 0x10  # st_other of a kernel's symbol
-_MAX_BYTES = 1 << 32  # no section of a real cubin is larger, whatever its header says
-_CRS_STACK_SIZE, _FRAME_SIZE, _MIN_STACK_SIZE, _MAX_STACK_SIZE = 0x1E, 0x11, 0x12, 0x23
-_MAXNTID, _REQNTID, _PARAM, _REGISTERS = 0x05, 0x10, 0x17, 0x2F
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +103,6 @@ class CubinKernel:
     def most_threads(self) -> int:
         """Of a CTA: what the file says, but no more than any GPU takes."""
         return min(math.prod(self.maxntid or (MAX_THREADS,)), MAX_THREADS)
-
-    @property
-    def crs_stack_bytes(self) -> int:
-        """Memory the divergence and call stack needs beyond the on-chip part; 0 if the file does not say."""
-        return next((struct.unpack("<I", v)[0] for code, v in self.attributes if code == _CRS_STACK_SIZE), 0)
 
     @property
     def param_bytes(self) -> int:
@@ -271,209 +258,47 @@ def interface(source: str | os.PathLike[str] | bytes) -> list[dict[str, Any]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    name: str
-    kind: Any
-    flags: int
-    offset: int
-    size: int
-    info: int
-
-
-class _Reader:
-    """One pass over an ELF file. pyelftools reads headers and symbols; sizes are checked here before they are used."""
-
-    def __init__(self, data: bytes, where: str) -> None:
-        self.data, self.where = data, where
-        if data[:4] != b"\x7fELF":
-            raise self._error("not a cubin: it does not begin with an ELF header")
-        if len(data) < 64:
-            raise self._error(f"cut short: {len(data)} bytes, an ELF header has 64")
-        if data[4] != 2 or data[5] != 1:
-            raise self._error("not a 64-bit little-endian ELF file")
-        elf = ELFFile(io.BytesIO(data))
-        self.arch = self._architecture(elf.header)
-        self.sections = self._sections(elf)
-        self.symbols = self._symbols(elf)
-
-    def _error(self, what: str) -> CubinError:
-        return CubinError(f"{self.where}: {what}")
-
-    def _architecture(self, header: Any) -> str:
-        if header.e_machine not in (_EM_CUDA, "EM_CUDA"):
-            raise self._error(f"ELF machine is {header.e_machine}, want {_EM_CUDA} (CUDA)")
-        sm = header.e_flags & 0xFF
-        if sm not in ARCHS:
-            raise self._error(f"built for sm_{sm}; this library reads {', '.join(ARCHS.values())}")
-        end = header.e_shoff + header.e_shnum * header.e_shentsize
-        if header.e_shentsize != 64 or not header.e_shnum or end > len(self.data):
-            raise self._error(f"cut short or damaged: {header.e_shnum} section headers of {header.e_shentsize} bytes "
-                              f"at 0x{header.e_shoff:x} do not lie within its {len(self.data)} bytes")
-        if header.e_shstrndx >= header.e_shnum:
-            raise self._error(f"section {header.e_shstrndx} is to hold the section names; there are {header.e_shnum}")
-        return ARCHS[sm]
-
-    def _sections(self, elf: ELFFile) -> list[_Section]:
-        out = []
-        for s in elf.iter_sections():
-            h = s.header
-            out.append(_Section(s.name, h.sh_type, h.sh_flags, h.sh_offset, h.sh_size, h.sh_info))
-        names = [s.name for s in out if s.name]
-        twice = next((n for n in names if names.count(n) > 1), None)
-        if twice:
-            raise self._error(f"section {twice} is there twice")
-        return out
-
-    def _symbols(self, elf: ELFFile) -> list[Any]:
-        section = self._section(".symtab")
-        if section is None:
-            return []
-        self._data(".symtab")  # its size, before pyelftools walks it
-        table = elf.get_section_by_name(".symtab")
-        if table is None or section.kind != "SHT_SYMTAB" or table.header.sh_entsize != 24:
-            raise self._error("section .symtab is no symbol table of 24-byte entries")
-        return list(table.iter_symbols())  # type: ignore[attr-defined]
-
-    def _section(self, name: str) -> _Section | None:
-        return next((s for s in self.sections if s.name == name), None)
-
-    def _data(self, name: str) -> bytes:
-        """A section's bytes, zeros where the file holds none; empty if there is no such section."""
-        s = self._section(name)
-        if s is None:
-            return b""
-        if s.size > _MAX_BYTES or (s.kind != "SHT_NOBITS" and s.offset + s.size > len(self.data)):
-            raise self._error(f"section {name} is cut short: bytes 0x{s.offset:x} to 0x{s.offset + s.size:x} of a file "
-                              f"of 0x{len(self.data):x}")
-        if s.kind == "SHT_NOBITS":
-            raise self._error(f"section {name} has a size and no content")
-        return self.data[s.offset:s.offset + s.size]
-
-    def _symbol(self, index: int, user: str) -> Any:
-        if index >= len(self.symbols):
-            raise self._error(f"{user} names symbol {index}; there are {len(self.symbols)}")
-        return self.symbols[index]
-
-    def _named(self, index: Any, user: str) -> _Section:
-        """The section with an index that a symbol or a relocation section holds."""
-        if not isinstance(index, int) or index >= len(self.sections):
-            raise self._error(f"{user} refers to section {index}; there are {len(self.sections)}")
-        return self.sections[index]
-
-    # -- parts ----------------------------------------------------------------------------------------------------
+class _Reader(Elf):
+    """What an ELF file says of kernels."""
 
     def cubin(self) -> Cubin:
-        relocations = tuple(self._relocations())
+        relocations = tuple(Relocation(*found) for found in self.relocations())
         stack = self._stack_sizes()
         names = [s.name.removeprefix(".text.") for s in self.sections if s.name.startswith(".text.")]
-        kernels = {name: self._kernel(name, relocations, stack) for name in names if self._is_kernel(name)}
-        plain = self._section(".nv.global")
+        kernels = {name: self._kernel(name, relocations, stack) for name in names if self.is_kernel(name)}
+        plain = self.section(".nv.global")
         return Cubin(
-            self.arch, kernels, self._data(".nv.constant3"), self._variables(".nv.constant3"),
-            self._variables(".nv.global", ".nv.global.init"), self._data(".nv.global.init"),
-            self._size(plain) if plain else 0, self._data(".nv.constant4"), relocations)
-
-    def _size(self, section: _Section) -> int:
-        if section.size > _MAX_BYTES:
-            raise self._error(f"section {section.name} claims 0x{section.size:x} bytes")
-        return section.size
-
-    def _is_kernel(self, name: str) -> bool:
-        """Whether the code section of this name holds a kernel, not only functions that kernels call."""
-        table = self._data(".symtab")  # the byte st_other, of which pyelftools keeps only the standard bits
-        others = [table[24 * i + 5] for i, s in enumerate(self.symbols)
-                  if s.name == name and s.entry.st_info.type == "STT_FUNC"]
-        return not others or any(other & _ENTRY for other in others)
+            self.arch, kernels, self.data(".nv.constant3"), self._variables(".nv.constant3"),
+            self._variables(".nv.global", ".nv.global.init"), self.data(".nv.global.init"),
+            self.size(plain) if plain else 0, self.data(".nv.constant4"), relocations)
 
     def _variables(self, *sections: str) -> dict[str, Symbol]:
-        out = {}
-        for s in self.symbols:
-            if s.entry.st_info.type == "STT_OBJECT" and isinstance(s.entry.st_shndx, int):
-                section = self._named(s.entry.st_shndx, f"symbol {s.name}")
-                if section.name in sections:
-                    self._check_inside(s, section)
-                    out[s.name] = Symbol(s.name, section.name, s.entry.st_value, s.entry.st_size)
-        return out
-
-    def _check_inside(self, symbol: Any, section: _Section) -> None:
-        e = symbol.entry
-        if e.st_value + e.st_size > section.size:
-            raise self._error(f"symbol {symbol.name} spans bytes 0x{e.st_value:x} to 0x{e.st_value + e.st_size:x} of "
-                              f"section {section.name}, which has 0x{section.size:x}")
+        return {found[0]: Symbol(*found) for found in self.symbols_in("STT_OBJECT", *sections)}
 
     def _functions(self, name: str) -> tuple[Symbol, ...]:
-        found = []
-        for s in self.symbols:
-            if s.entry.st_info.type == "STT_FUNC" and isinstance(s.entry.st_shndx, int) and s.name != name:
-                section = self._named(s.entry.st_shndx, f"symbol {s.name}")
-                if section.name == f".text.{name}":
-                    self._check_inside(s, section)
-                    found.append(Symbol(s.name, section.name, s.entry.st_value, s.entry.st_size))
+        found = (Symbol(*f) for f in self.symbols_in("STT_FUNC", f".text.{name}") if f[0] != name)
         return tuple(sorted(found, key=lambda f: f.offset))
 
-    def _relocations(self) -> Iterator[Relocation]:
-        for section in self.sections:
-            if not section.name.startswith((".rel.", ".rela.")):
-                continue
-            data, step = self._data(section.name), 24 if section.name.startswith(".rela.") else 16
-            if len(data) % step:
-                raise self._error(f"section {section.name}: {len(data)} bytes are no multiple of {step}")
-            target = self._named(section.info, f"section {section.name}")
-            for at in range(0, len(data), step):
-                offset, info = struct.unpack_from("<QQ", data, at)
-                if offset >= target.size:
-                    raise self._error(f"section {section.name}: offset 0x{offset:x} is outside {target.name}")
-                symbol = self._symbol(info >> 32, f"section {section.name}")
-                addend = struct.unpack_from("<q", data, at + 16)[0] if step == 24 else None
-                outside = symbol.entry.st_shndx == "SHN_UNDEF" and bool(symbol.name)
-                yield Relocation(target.name, offset, info & 0xFFFFFFFF, symbol.name, addend, outside)
-
-    def _attributes(self, name: str) -> tuple[tuple[int, bytes], ...]:
-        """(code, value) of a .nv.info section. Formats 1..3 hold a value in their own 4 bytes, 4 has a length."""
-        data, at, out = self._data(name), 0, []
-        while at < len(data):
-            if at + 4 > len(data):
-                raise self._error(f"section {name}: attribute at 0x{at:x} is cut short")
-            form, code, size = struct.unpack_from("<BBH", data, at)
-            if form not in (1, 2, 3, 4):
-                raise self._error(f"section {name}: attribute at 0x{at:x} has unknown format {form}")
-            end = at + 4 + (size if form == 4 else 0)
-            if end > len(data):
-                raise self._error(f"section {name}: attribute 0x{code:02x} runs past the end of the section")
-            out.append((code, data[at + 4:end] if form == 4 else data[at + 2:at + 4]))
-            at = end
-        self._check_lengths(name, out)
-        return tuple(out)
-
-    def _check_lengths(self, name: str, attributes: list[tuple[int, bytes]]) -> None:
-        want = {_FRAME_SIZE: 8, _MIN_STACK_SIZE: 8, _MAX_STACK_SIZE: 8, _CRS_STACK_SIZE: 4, _MAXNTID: 12, _REQNTID: 12,
-                _PARAM: 12}
-        for code, value in attributes:
-            if len(value) != want.get(code, len(value)):
-                raise self._error(f"section {name}: attribute 0x{code:02x} has {len(value)} bytes, want {want[code]}")
+    def _of_functions(self, codes: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+        """(function, number) of those of the module's attributes that are about a function."""
+        for code, value in self.attributes(".nv.info"):
+            if code in codes and len(value) == 8:
+                index, number = struct.unpack("<Ii", value)
+                yield self.symbol(index, "section .nv.info").name, number
 
     def _stack_sizes(self) -> dict[str, int]:
         """Bytes of local memory per thread by function: the largest of its frame and stack attributes."""
         sizes: dict[str, int] = {}
-        for code, value in self._attributes(".nv.info"):
-            if code in (_FRAME_SIZE, _MIN_STACK_SIZE, _MAX_STACK_SIZE):
-                index, size = struct.unpack("<Ii", value)
-                name = self._symbol(index, "section .nv.info").name
-                sizes[name] = max(size, sizes.get(name, 0))
+        for name, size in self._of_functions((FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE)):
+            sizes[name] = max(size, sizes.get(name, 0))
         return sizes
 
     def _register_count(self, name: str) -> int:
         """What newer files keep with the module's attributes only."""
-        for code, value in self._attributes(".nv.info"):
-            if code == _REGISTERS and len(value) == 8:
-                index, count = struct.unpack("<II", value)
-                if self._symbol(index, "section .nv.info").name == name:
-                    return int(count)
-        return 0
+        return next((count for of, count in self._of_functions((REGISTERS,)) if of == name), 0)
 
     def interface(self) -> list[dict[str, Any]]:
-        text = self._data(".maxdnn.interface")
+        text = self.data(".maxdnn.interface")
         try:
             return list(json.loads(text)["kernels"]) if text else []
         except (ValueError, TypeError, KeyError) as e:
@@ -487,29 +312,26 @@ class _Reader:
         return tuple(found)
 
     def _kernel(self, name: str, relocations: tuple[Relocation, ...], stack: Mapping[str, int]) -> CubinKernel:
-        text, code = self._section(f".text.{name}"), self._data(f".text.{name}")
+        text, code = self.section(f".text.{name}"), self.data(f".text.{name}")
         if text is None or not code or len(code) % 32:
-            raise self._error(f"kernel {name}: code size {len(code)} is not a multiple of 32 bytes")
-        attributes = self._attributes(f".nv.info.{name}")
-        shared = self._section(f".nv.shared.{name}")
+            raise self.error(f"kernel {name}: code size {len(code)} is not a multiple of 32 bytes")
+        attributes = self.attributes(f".nv.info.{name}")
+        shared = self.section(f".nv.shared.{name}")
         banks = [f".nv.constant{bank}" for bank in range(18)]
-        constants = {bank: self._data(f"{b}.{name}") for bank, b in enumerate(banks) if self._section(f"{b}.{name}")}
+        constants = {bank: self.data(f"{b}.{name}") for bank, b in enumerate(banks) if self.section(f"{b}.{name}")}
         handles = [(r.kind, r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"]
-        dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (_MAXNTID, _REQNTID)}
+        dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (MAXNTID, REQNTID)}
         return CubinKernel(
             name, self.arch, code, text.info >> 24 & 0xFF or self._register_count(name),
-            self._size(shared) if shared else 0, stack.get(name, 0),
+            self.size(shared) if shared else 0, stack.get(name, 0),
             text.flags >> 20 & 31, _params(attributes), constants,
             tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:10] == "TEX"),
-            attributes, dims.get(_REQNTID), dims.get(_MAXNTID), self._functions(name),
+            attributes, dims.get(REQNTID), dims.get(MAXNTID), self._functions(name),
             tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:11] == "SURF"),
             self._channels(name))
 
 
 def _params(attributes: tuple[tuple[int, bytes], ...]) -> tuple[Param, ...]:
-    params = []
-    for code, value in attributes:
-        if code == _PARAM:
-            _, ordinal, offset, packed = struct.unpack("<IHHI", value)
-            params.append(Param(ordinal, offset, packed >> 18))
-    return tuple(sorted(params, key=lambda p: p.ordinal))
+    found = (struct.unpack("<IHHI", value) for code, value in attributes if code == PARAM)
+    return tuple(sorted((Param(ordinal, offset, packed >> 18) for _, ordinal, offset, packed in found),
+                        key=lambda p: p.ordinal))

@@ -37,7 +37,7 @@ def api(path: str) -> int:
         return lambda: [use(kernel) for kernel in cubin.read(data).kernels.values()]
     calls = [lambda: cubin.interface(data), lambda: cubin.require_linked(cubin.read(data)), each(Graph),
              each(lambda k: [i.text() for i in k.instructions]),
-             each(lambda k: (k.param_bytes, k.crs_stack_bytes, k.texture_channels(0), k.words())),
+             each(lambda k: (k.param_bytes, k.texture_channels(0), k.words())),
              lambda: VirtualGpu().load(data)]
     status = 0
     for call in calls:

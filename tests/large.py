@@ -29,7 +29,7 @@ MEMORY = 3 << 30
 HOPPER = Chip("an H200", 132, 1600, False, 141 << 30, "none", "sm_90")
 ROOMS = r"algorithms(/[a-z_0-9]+)?|emulator|planning|problem|runtime(/devices)?|torch"
 OWN = re.compile(rf".*/(maxdnn(/({ROOMS}))?/[a-z_0-9]+\.py|tests/large\.py)")
-MADE_ONCE = ("cubins.py", "cubin.py", "assemble.py")  # machine code, whatever the sizes
+MADE_ONCE = ("cubins.py", "cubin.py", "elf.py", "assemble.py")  # machine code, whatever the sizes
 NAMES = ("N", "C", "H", "W", "K", "R", "S", "stride", "padding", "dilation", "groups")
 
 

@@ -30,7 +30,7 @@ HOPPER = "sm_90"
 HOPPER_FOLDER = "sm90"  # of the sources for it, inside sass/
 PACKAGE = Path(__file__).parents[1]
 BINARIES = PACKAGE / "kernels_bin"
-RULES = ("checker", "isa", "semantics", "cubin.py", "errors.py", "runtime/files.py")
+RULES = ("checker", "isa", "semantics", "cubin.py", "errors.py", "runtime/elf.py", "runtime/files.py")
 """What decides whether a kernel passes: the checker and what it stands on."""
 
 _TRIES = 3  # to assemble files that somebody is writing

@@ -6,7 +6,6 @@ import math
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from ._types import at_least, file_name, shape_of
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         done.append(row)
         if args.json:
             data = (json.dumps(about | {"rows": done}, indent=1) + "\n").encode()
-            write_whole(args.json, partial(_put, data))
+            write_whole(args.json, lambda file, data=data: file.write(data))  # type: ignore[misc]
     print(*_summary(done), sep="\n")
     for what in failed:
         print(f"not measured: {what}", file=sys.stderr)
@@ -65,10 +64,6 @@ def run(args: argparse.Namespace) -> int:
         kind = args.picture.suffix[1:].lower()
         write_whole(args.picture, lambda file: figure.savefig(file, dpi=150, format=kind))
     return int(bool(failed))
-
-
-def _put(data: bytes, file: Any) -> None:
-    file.write(data)
 
 
 def _jobs(what: list[str]) -> Iterator[tuple[str, Any]]:

@@ -4,14 +4,12 @@ runtime/convergence.py)."""
 from llvmlite import ir
 
 from ..isa import PT, Instruction
-from ..isa.operands import barrier_kind, number_and_count
-from ..isa.program import register_target
+from ..isa.program import conditional, register_target
 from ..semantics.machine import UNIFORM
 from ..semantics.operands import pred, raw
-from . import layout
-from .irkit import I32, PTR, at, c32, field, get, put
-from .layout import BAR_ARRIVE, BAR_SYNC, VECTOR_BYTES, WARP
-from .lower import _REDUCTIONS, Lowering
+from .irkit import I32, at, c32, field, get, put
+from .layout import VECTOR_BYTES, WARP
+from .lower import Lowering
 from .program import static_target
 from .runtime.memory import VI1, VI32
 
@@ -45,21 +43,17 @@ class ConvergenceLowering(Lowering):
             return self.t.mask_bits
         return self.b.and_(self.b.bitcast(pred(self.t, ps), I32), self.t.mask_bits)
 
-    def _unconditional(self, inst: Instruction) -> bool:
-        ps = inst.operand("ps")
-        return inst.guard.index == PT and not inst.guard.negated and (ps is None or (ps.value == PT and not ps.inv))
-
     def _branch(self, inst: Instruction) -> None:
         target, after = static_target(inst) or 0, self.at.following(inst.address)
-        if ".DIV" in inst.text() or ".CONV" in inst.text():
-            self._divergent(inst, target, after)
-            return
-        if self._unconditional(inst):
+        how = inst.mods.get("mod_conv") or inst.mods.get("mod_div")
+        if how:
+            self._divergent(inst, how, target, after)
+        elif conditional(inst):
+            self._split(self._taken(inst), target, after, inst)
+        else:
             self._go(target, inst.address)
-            return
-        self._split(self._taken(inst), target, after, inst)
 
-    def _divergent(self, inst: Instruction, target: int, after: int) -> None:
+    def _divergent(self, inst: Instruction, how: str, target: int, after: int) -> None:
         """BRA.DIV goes where not all lanes of the mask are together; BRA.CONV where they are."""
         if inst.operand("a") is None and inst.operand("b") is None:
             self._unsupported(inst)  # which lanes are meant is not known
@@ -68,12 +62,8 @@ class ConvergenceLowering(Lowering):
         wanted = self.b.and_(self.b.extract_element(mask, c32(0)), get(self.b, self.warp, WARP, "alive"))
         missing = self.b.and_(wanted, self.b.not_(self.t.active_bits))
         apart = self.b.icmp_unsigned("!=", missing, c32(0))
-        divides = ".DIV" in inst.text()
-        goes, stays = self.fn.append_basic_block("goes"), self.fn.append_basic_block("stays")
-        self.b.cbranch(apart, *((goes, stays) if divides else (stays, goes)))
-        self.b.position_at_end(goes)
-        self._go(target, inst.address)
-        self.b.position_at_end(stays)
+        with self.b.if_then(apart if how == "DIV" else self.b.not_(apart)):
+            self._go(target, inst.address)
         self._go(after, inst.address)
 
     def _split(self, taken: ir.Value, target: int, after: int, inst: Instruction) -> None:
@@ -84,30 +74,18 @@ class ConvergenceLowering(Lowering):
         self._settle(inst)
 
     def _park(self, lanes: ir.Value, target: int) -> None:
-        callee = self.t.declare("rt_park", _VOID, [PTR, I32, I32])
-        self.b.call(callee, [self.warp, lanes, c32(target)])
+        self.t.call("rt_park", _VOID, self.warp, lanes, c32(target))
 
     def _settle(self, inst: Instruction) -> None:
         """Whoever can go on does; nobody else may be running."""
-        b = self.b
-        callee = self.t.declare("rt_settle", I32, [PTR, PTR])
-        how = b.call(callee, [self.ctx, self.warp])
-        self._unless_elsewhere(how, inst)
-        put(b, self.warp, WARP, "pc", self.at.following(inst.address))
-        b.branch(self._dispatch)
-
-    def _some(self, lanes: ir.Value, inst: Instruction) -> None:
-        """Go on behind the instruction if no lane takes it; else write here what those do that take it."""
-        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("take")
-        self.b.cbranch(self.b.icmp_unsigned("==", lanes, c32(0)), stay, go)
-        self.b.position_at_end(stay)
-        self._go(self.at.following(inst.address), inst.address)
-        self.b.position_at_end(go)
+        self._unless_elsewhere(self.t.call("rt_settle", I32, self.ctx, self.warp), inst)
+        put(self.b, self.warp, WARP, "pc", self.at.following(inst.address))
+        self.b.branch(self._dispatch)
 
     def _exit(self, inst: Instruction) -> None:
         lanes = self._taken(inst)
         self._some(lanes, inst)
-        self.b.call(self.t.declare("rt_gone", _VOID, [PTR, I32]), [self.warp, lanes])
+        self.t.call("rt_gone", _VOID, self.warp, lanes)
         self._settle(inst)
 
     def _scatter(self, inst: Instruction) -> None:
@@ -122,22 +100,19 @@ class ConvergenceLowering(Lowering):
         self._scatter_to(targets, lanes, inst)
 
     def _scatter_to(self, targets: ir.Value, lanes: ir.Value, inst: Instruction) -> None:
-        self.b.call(self.t.declare("rt_scatter", _VOID, [PTR, VI32, I32]), [self.warp, targets, lanes])
+        self.t.call("rt_scatter", _VOID, self.warp, targets, lanes)
         self._settle(inst)
 
     def _come(self, inst: Instruction) -> None:
         """BSYNC waits for the lanes of a barrier, WARPSYNC for those of a mask."""
-        b, t = self.b, self.t
-        lanes = self._taken(inst)
+        t, lanes, number = self.t, self._taken(inst), _WARP_BARRIER
         self._some(lanes, inst)
-        number = _WARP_BARRIER
         if inst.opcode == "BSYNC":
             number = inst["bar"].value
         else:
             a = inst.operand("a")
             self._set_masks(_WARP_BARRIER, lanes, t.const("i32", -1) if a is None else raw(t, a))
-        callee = t.declare("rt_come", _VOID, [PTR, I32, I32, I32])
-        b.call(callee, [self.warp, c32(number), c32(self.at.following(inst.address)), lanes])
+        t.call("rt_come", _VOID, self.warp, c32(number), c32(self.at.following(inst.address)), lanes)
         self._settle(inst)
 
     def _row(self, number: int) -> ir.Value:
@@ -174,30 +149,5 @@ class ConvergenceLowering(Lowering):
                 self._set_masks(number, lanes, raw(t, inst["b"]))
                 return
             t.set_reg(d.value, self._waited(number))
-            if "CLEAR" in inst.text():
+            if inst.mods.get("mod_clear"):
                 self._set_masks(number, lanes, t.const("i32", 0))
-
-    def _barrier(self, inst: Instruction) -> None:
-        b, t = self.b, self.t
-        self._some(t.mask_bits, inst)
-        if barrier_kind(inst) == "SCAN":
-            self._unsupported(inst)
-            return
-        number = self._uniform(inst, "bar")
-        count = self._uniform(inst, "cnt") if inst.operand("cnt") is not None else c32(0)
-        if number_and_count(inst):
-            number, count = b.and_(number, c32(0xFFFF)), b.lshr(number, c32(16))
-        t.check(b.call(t.declare("rt_check_barrier", I32, [PTR, I32, I32]), [self.ctx, number, count]))
-        put(b, self.warp, WARP, "bar_id", number)
-        put(b, self.warp, WARP, "bar_count", count)
-        kind, bits = BAR_SYNC, c32(0)
-        if barrier_kind(inst) == "ARV":
-            kind = BAR_ARRIVE
-        elif barrier_kind(inst) == "RED":
-            kind = _REDUCTIONS[inst.mods["op"]]
-            holds = b.bitcast(pred(t, inst["ps"]), I32)
-            holds = b.not_(holds) if inst.mods["op"] == "AND" else holds
-            bits = b.ctpop(b.and_(holds, t.mask_bits))
-        put(b, self.warp, WARP, "bar_kind", kind)
-        put(b, self.warp, WARP, "bar_bits", bits)
-        self._return(self.at.following(inst.address), layout.BARRIER)

@@ -18,7 +18,7 @@ from .compiled import CompiledKernel
 from .faults import fault_of
 from .host import HEAP_BYTES, Heap, HostCalls, to_stdout
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
-from .memory import GlobalMemory, VirtualBuffer, aligned_bytes
+from .memory import GlobalMemory, VirtualBuffer, aligned_bytes, aligned_copy
 from .stack import stack_bytes
 from .tracing import OnWarp, linear, trace
 from .worker import LaunchPlan, Worker
@@ -190,10 +190,7 @@ class VirtualModule:
         self.cubin = cubin
         self._init = self._global_buffer(cubin.global_init, len(cubin.global_init))
         self._zeros = self._global_buffer(b"", cubin.global_bytes)
-        self._bank3 = aligned_bytes(len(cubin.constant_bank))
-        self._bank3[:] = np.frombuffer(cubin.constant_bank, np.uint8)
-        self._bank4 = aligned_bytes(len(cubin.global_addresses))
-        self._bank4[:] = np.frombuffer(cubin.global_addresses, np.uint8)
+        self._bank3, self._bank4 = aligned_copy(cubin.constant_bank), aligned_copy(cubin.global_addresses)
         self._relocate()
         self._functions: dict[str, VirtualFunction] = {}
 
@@ -254,14 +251,12 @@ class VirtualModule:
 
         Those that change are fresh copies: bank 0 is the launch's own, and bank 3 may be written by another thread.
         """
-        first = bytearray(max(len(kernel.constants.get(0, b"")), kernel.param_base + kernel.param_bytes))
+        first = bytes(max(len(kernel.constants.get(0, b"")), kernel.param_base + kernel.param_bytes))
         banks = [aligned_bytes(0)] * layout.BANKS
-        for number, data in {**kernel.constants, 0: bytes(first)}.items():
-            banks[number] = aligned_bytes(len(data))
-            banks[number][:] = np.frombuffer(data, np.uint8)
+        for number, data in {**kernel.constants, 0: first}.items():
+            banks[number] = aligned_copy(data)
         if self._bank3.nbytes:
-            banks[3] = aligned_bytes(self._bank3.nbytes)
-            banks[3][:] = self._bank3
+            banks[3] = aligned_copy(self._bank3)
         if self._bank4.nbytes:
             banks[4] = self._bank4
         return banks

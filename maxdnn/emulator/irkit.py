@@ -42,11 +42,18 @@ def field(b: ir.IRBuilder, base: V, fields: Mapping[str, tuple[int, str]], name:
     return at(b, base, fields[name][0])
 
 
+def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: V) -> V:
+    """Call a function, which its name and what it is given declare."""
+    callee = b.module.globals.get(name)
+    if callee is None:
+        callee = ir.Function(b.module, ir.FunctionType(result, [a.type for a in args]), name)
+    return b.call(callee, args)
+
+
 class Function:
     """A function being written: `self.b` is the builder, `self.args` its arguments; variables live in allocas."""
 
     def __init__(self, module: ir.Module, name: str, result: ir.Type, *arguments: ir.Type) -> None:
-        self.module = module
         self.fn = ir.Function(module, ir.FunctionType(result, arguments), name)
         self.args = self.fn.args
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
@@ -92,12 +99,9 @@ class Function:
             if not self.b.block.is_terminated:
                 self.b.store(self.b.add(now, c32(1)), slot)
 
-    def lanes(self, mask: V) -> Any:
-        """Loop over the set bits of an i32 mask, lowest first."""
-        return self._lanes(mask)
-
     @contextmanager
-    def _lanes(self, mask: V) -> Iterator[V]:
+    def lanes(self, mask: V) -> Iterator[V]:
+        """Loop over the set bits of an i32 mask, lowest first."""
         left = self.variable(I32, mask)
         with self.while_(lambda: self.b.icmp_unsigned("!=", self.b.load(left, typ=I32), c32(0))):
             now = self.b.load(left, typ=I32)

@@ -6,6 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from .irkit import call
+
 ELEMENTS: dict[str, ir.Type] = {
     "i1": ir.IntType(1), "i8": ir.IntType(8), "i16": ir.IntType(16), "i32": ir.IntType(32), "i64": ir.IntType(64),
     "f16": ir.HalfType(), "f32": ir.FloatType(), "f64": ir.DoubleType(),
@@ -46,10 +48,13 @@ class Zeros(Poison):
 class Lanes:
     """Arithmetic on values of `width` lanes (None for scalars) at the end of `self.b`'s current block."""
 
-    def __init__(self, module: ir.Module, builder: ir.IRBuilder, width: int | None = 32) -> None:
-        self.module = module
+    def __init__(self, builder: ir.IRBuilder, width: int | None = 32) -> None:
         self.b = builder
         self.width = width
+        self.add, self.sub, self.mul = builder.add, builder.sub, builder.mul
+        self.and_, self.or_, self.xor = builder.and_, builder.or_, builder.xor
+        self.shl, self.lshr, self.ashr = builder.shl, builder.lshr, builder.ashr
+        self.select, self.fneg = builder.select, builder.fneg
 
     def lower_sum(self, a: V, b: V, total: V) -> None:
         pass
@@ -85,16 +90,11 @@ class Lanes:
         one = self.b.insert_element(poison, scalar, ir.Constant(ELEMENTS["i32"], 0))
         return self.b.shuffle_vector(one, poison, Zeros(ir.VectorType(ELEMENTS["i32"], self.width)))
 
-    def intrinsic(self, name: str, result: ir.Type, args: list[V], overload: ir.Type | None = None) -> V:
-        overload = overload or args[0].type
-        mangled = f"llvm.{name}.{self._mangle(overload)}"
-        function = self.declare(mangled, result, [a.type for a in args])
-        return self.b.call(function, args)
+    def intrinsic(self, name: str, result: ir.Type, args: list[V]) -> V:
+        return self.call(f"llvm.{name}.{self._mangle(args[0].type)}", result, *args)
 
-    def declare(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-        if name in self.module.globals:
-            return self.module.globals[name]
-        return ir.Function(self.module, ir.FunctionType(result, arguments), name)
+    def call(self, name: str, result: ir.Type, *args: V) -> V:
+        return call(self.b, name, result, *args)
 
     def _mangle(self, t: ir.Type) -> str:
         if isinstance(t, ir.VectorType):
@@ -103,44 +103,14 @@ class Lanes:
 
     # -- integers ----------------------------------------------------------------------------------------------
 
-    def add(self, a: V, b: V) -> V:
-        return self.b.add(a, b)
-
-    def sub(self, a: V, b: V) -> V:
-        return self.b.sub(a, b)
-
-    def mul(self, a: V, b: V) -> V:
-        return self.b.mul(a, b)
-
-    def and_(self, a: V, b: V) -> V:
-        return self.b.and_(a, b)
-
-    def or_(self, a: V, b: V) -> V:
-        return self.b.or_(a, b)
-
-    def xor(self, a: V, b: V) -> V:
-        return self.b.xor(a, b)
-
     def not_(self, a: V) -> V:
         return self.b.xor(a, self.splat(ir.Constant(self.element(a), (1 << self.element(a).width) - 1)))
-
-    def shl(self, a: V, n: V) -> V:
-        return self.b.shl(a, n)
-
-    def lshr(self, a: V, n: V) -> V:
-        return self.b.lshr(a, n)
-
-    def ashr(self, a: V, n: V) -> V:
-        return self.b.ashr(a, n)
 
     def icmp(self, op: str, a: V, b: V) -> V:
         if op in ("eq", "ne"):
             return self.b.icmp_unsigned(_INT_PREDICATES[op], a, b)
         compare = self.b.icmp_signed if op[0] == "s" else self.b.icmp_unsigned
         return compare(_INT_PREDICATES[op[1:]], a, b)
-
-    def select(self, c: V, a: V, b: V) -> V:
-        return self.b.select(c, a, b)
 
     def rarely(self, c: V, value: Callable[[], V], otherwise: V) -> V:
         """Here a branch around what is rarely needed."""
@@ -195,9 +165,6 @@ class Lanes:
     def directed(self, operation: str, rnd: str, *args: V, result: str | None = None) -> V:
         """fadd fmul fma fptrunc sitofp uitofp under a rounding mode other than nearest even: the target's affair."""
         raise NotImplementedError
-
-    def fneg(self, a: V) -> V:
-        return self.b.fneg(a)
 
     def fabs(self, a: V) -> V:
         return self.intrinsic("fabs", a.type, [a])

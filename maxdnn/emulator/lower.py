@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from ..isa import PT, RZ, Instruction, Undecodable
-from ..isa.operands import barrier_kind
-from ..isa.program import CALLER, register_target
+from ..isa import RZ, Instruction, Undecodable
+from ..isa.operands import barrier_kind, number_and_count
+from ..isa.program import CALLER, conditional, register_target
 from ..isa.table import CC_TRUE
 from ..isa.text import CC_TESTS
 from ..semantics import meaning
@@ -20,7 +20,6 @@ from .irkit import I32, I64, PTR, at, c32, c64, get, put
 from .layout import BAR_AND, BAR_ARRIVE, BAR_OR, BAR_POPC, BAR_SYNC, CALL, CTX, DIV, PBK, PCNT, SSY, WARP
 from .program import Block, Program, ends_block, static_target
 from .runtime.flow import EXIT_KIND
-from .runtime.memory import VI32
 from .warp import WarpTracer
 
 _KINDS = {"SSY": SSY, "PBK": PBK, "PCNT": PCNT, CALLER: CALL}
@@ -39,7 +38,7 @@ class Lowering:
         self.fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, PTR]), "run")
         self.ctx, self.warp = self.fn.args
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
-        self.t = WarpTracer(self.module, self.fn, self.b, full, bank_bytes, checks)
+        self.t = WarpTracer(self.fn, self.b, full, bank_bytes, checks)
         self.heads = {start: self.fn.append_basic_block(f"at_{start:x}") for start in program.blocks}
         self._dispatch = self.fn.append_basic_block("dispatch")
         self.b.branch(self._dispatch)
@@ -52,25 +51,22 @@ class Lowering:
         """Resume at warp.pc if all is as this variant expects."""
         b = self.b
         b.position_at_end(self._dispatch)
-        right = self.fn.append_basic_block("fitting")
-        wrong = self.fn.append_basic_block("other_variant")
-        all_active = b.icmp_unsigned("==", get(b, self.warp, WARP, "active"), c32(-1))
-        b.cbranch(all_active, *((right, wrong) if self.full else (wrong, right)))
-        b.position_at_end(wrong)
-        b.ret(c32(layout.SWITCH))
-        b.position_at_end(right)
+        active = get(b, self.warp, WARP, "active")
+        with b.if_then(b.icmp_unsigned("!=" if self.full else "==", active, c32(-1))):
+            b.ret(c32(layout.SWITCH))
+        with b.if_then(self._tired()):  # loops may close through the stack as well
+            b.ret(c32(layout.YIELDED))
         unknown = self.fn.append_basic_block("unknown")
-        tired, fresh = self.fn.append_basic_block("tired"), self.fn.append_basic_block("fresh")
-        b.cbranch(b.icmp_signed("<", get(b, self.warp, WARP, "fuel"), c64(0)), tired, fresh)
-        b.position_at_end(tired)  # loops may close through the stack as well
-        b.ret(c32(layout.YIELDED))
-        b.position_at_end(fresh)
         choice = b.switch(get(b, self.warp, WARP, "pc"), unknown)
         for start, head in self.heads.items():
             for address in self.at.aliases(start):
                 choice.add_case(c32(address), head)
         b.position_at_end(unknown)
         b.ret(c32(layout.BAD_PC))
+
+    def _tired(self) -> ir.Value:
+        """Whether the warp has used up its slice."""
+        return self.b.icmp_signed("<", get(self.b, self.warp, WARP, "fuel"), c64(0))
 
     def _finish(self) -> None:
         """A kernel in which nothing can fail still has the block that reports failures; LLVM wants it reachable."""
@@ -111,20 +107,16 @@ class Lowering:
         runs, rows = get(b, self.warp, WARP, "trace_runs"), get(b, self.warp, WARP, "trace_rows")
         enough = b.and_(b.icmp_unsigned("<", runs, get(b, self.ctx, CTX, "runs_room")),
                         b.icmp_unsigned("<=", b.add(rows, c32(len(block.items))), get(b, self.ctx, CTX, "rows_room")))
-        on, wait = self.fn.append_basic_block("room"), self.fn.append_basic_block("no_room")
-        b.cbranch(enough, on, wait)
-        b.position_at_end(wait)
-        self._return(block.start, layout.TRACE_FULL)
-        b.position_at_end(on)
+        with b.if_then(b.not_(enough)):
+            self._return(block.start, layout.TRACE_FULL)
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "runs_room")), runs)
         where = at(b, get(b, self.ctx, CTX, "runs"), b.shl(b.zext(row, I64), c64(3)))
         b.store(c64(self.at.index_of(block.start) | len(block.items) << 32), where)
         put(b, self.warp, WARP, "trace_runs", b.add(runs, c32(1)))
 
     def _give_up(self, kind: str, address: int) -> None:
-        b = self.b
-        callee = self.t.declare("rt_fault_mask", I32, [PTR, I32, I32, I64, I32, I32])
-        b.call(callee, [self.ctx, c32(layout.FAULT_KINDS.index(kind)), self.t.active_bits, c64(0), c32(0), c32(0)])
+        self.t.call("rt_fault_mask", I32, self.ctx, c32(layout.FAULT_KINDS.index(kind)), self.t.active_bits, c64(0),
+                    c32(0), c32(0))
         self.t.fail(address)
 
     def _go(self, target: int, source: int) -> None:
@@ -137,10 +129,9 @@ class Lowering:
         if target > source:
             b.branch(self.heads[target])
             return
-        out = self.fn.append_basic_block("yield")
-        b.cbranch(b.icmp_signed("<", get(b, self.warp, WARP, "fuel"), c64(0)), out, self.heads[target])
-        b.position_at_end(out)
-        self._return(target, layout.YIELDED)
+        with b.if_then(self._tired()):
+            self._return(target, layout.YIELDED)
+        b.branch(self.heads[target])
 
     def _return(self, pc: int, status: int) -> None:
         put(self.b, self.warp, WARP, "pc", pc)
@@ -184,14 +175,10 @@ class Lowering:
             return self.t.mask_bits
         return self.b.and_(self.b.bitcast(holds, I32), self.t.mask_bits)
 
-    def _unconditional(self, inst: Instruction) -> bool:
-        cc = inst.operand("cc")
-        return inst.guard.index == PT and not inst.guard.negated and (cc is None or cc.value == CC_TRUE)
-
     def _branch(self, inst: Instruction) -> None:
         b = self.b
         target, after = static_target(inst) or 0, self.at.following(inst.address)
-        if self._unconditional(inst):
+        if not conditional(inst):
             self._go(target, inst.address)
             return
         taken = self._taken(inst)
@@ -206,20 +193,13 @@ class Lowering:
     def _agreed(self, taken: ir.Value, target: int, after: int, inst: Instruction) -> None:
         """A warp of one mind goes on or jumps; what is built next is for one that divides."""
         b = self.b
-        none, some, all_, split = (self.fn.append_basic_block(n) for n in ("none", "some", "all", "split"))
-        b.cbranch(b.icmp_unsigned("==", taken, c32(0)), none, some)
-        b.position_at_end(some)
-        b.cbranch(b.icmp_unsigned("==", taken, self.t.active_bits), all_, split)
-        b.position_at_end(none)
-        self._go(after, inst.address)
-        b.position_at_end(all_)
-        self._go(target, inst.address)
-        b.position_at_end(split)
+        for lanes, where in ((c32(0), after), (self.t.active_bits, target)):
+            with b.if_then(b.icmp_unsigned("==", taken, lanes)):
+                self._go(where, inst.address)
 
     def _push(self, kind: int, target: int, lanes: ir.Value | None = None) -> None:
-        callee = self.t.declare("rt_push", I32, [PTR, PTR, I32, I32, I32])
         lanes = self.t.active_bits if lanes is None else lanes
-        self.t.check(self.b.call(callee, [self.ctx, self.warp, c32(kind), c32(self.at.normal(target)), lanes]))
+        self.t.check(self.t.call("rt_push", I32, self.ctx, self.warp, c32(kind), c32(self.at.normal(target)), lanes))
 
     def _unless_elsewhere(self, how: ir.Value, inst: Instruction) -> None:
         """Goes on behind a helper that says 0; 1 resumes elsewhere, 2 ends the warp, anything else has failed."""
@@ -233,21 +213,19 @@ class Lowering:
         self.b.ret(c32(layout.EXITED))
         self.b.position_at_end(rest)
 
+    def _some(self, lanes: ir.Value, inst: Instruction) -> None:
+        """Go on behind the instruction if no lane takes it; else write here what those do that take it."""
+        with self.b.if_then(self.b.icmp_unsigned("==", lanes, c32(0))):
+            self._go(self.at.following(inst.address), inst.address)
+
     def _leave(self, inst: Instruction, kind: int) -> None:
-        b = self.b
         lanes = self._taken(inst)
-        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("leave")
-        b.cbranch(b.icmp_unsigned("==", lanes, c32(0)), stay, go)
-        b.position_at_end(go)
-        callee = self.t.declare("rt_leave", I32, [PTR, PTR, I32, I32])
-        how = b.call(callee, [self.ctx, self.warp, c32(kind), lanes])
-        self._unless_elsewhere(how, inst)
+        self._some(lanes, inst)
+        self._unless_elsewhere(self.t.call("rt_leave", I32, self.ctx, self.warp, c32(kind), lanes), inst)
         if self.full:
             self._return(self.at.following(inst.address), layout.SWITCH)
         else:
             self._go(self.at.following(inst.address), inst.address)
-        b.position_at_end(stay)
-        self._go(self.at.following(inst.address), inst.address)
 
     def _indirect(self, inst: Instruction) -> None:
         """A target per lane: register plus offset."""
@@ -256,31 +234,25 @@ class Lowering:
         lanes = self._taken(inst)
         nowhere = b.bitcast(t.icmp("eq", targets, t.const("i32", 0)), I32)  # a null function pointer, not the entry
         t.fault("bad target", lanes=b.and_(nowhere, lanes))
-        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("go")
-        b.cbranch(b.icmp_unsigned("==", lanes, c32(0)), stay, go)
-        b.position_at_end(go)
+        self._some(lanes, inst)
         others = b.and_(t.active_bits, b.not_(lanes))
-        some, ready = self.fn.append_basic_block("others"), self.fn.append_basic_block("ready")
-        b.cbranch(b.icmp_unsigned("!=", others, c32(0)), some, ready)
-        b.position_at_end(some)
-        self._push(DIV, self.at.following(inst.address), others)
-        b.branch(ready)
-        b.position_at_end(ready)
-        callee = t.declare("rt_indirect", I32, [PTR, PTR, VI32, I32])
-        t.check(b.call(callee, [self.ctx, self.warp, targets, lanes]))
+        with b.if_then(b.icmp_unsigned("!=", others, c32(0))):
+            self._push(DIV, self.at.following(inst.address), others)
+        t.check(t.call("rt_indirect", I32, self.ctx, self.warp, targets, lanes))
         b.branch(self._dispatch)
-        b.position_at_end(stay)
-        self._go(self.at.following(inst.address), inst.address)
 
     # -- barriers ----------------------------------------------------------------------------------------------
 
     def _barrier(self, inst: Instruction) -> None:
         b, t = self.b, self.t
-        stay, go = self.fn.append_basic_block("stay"), self.fn.append_basic_block("go")
-        b.cbranch(b.icmp_unsigned("==", t.mask_bits, c32(0)), stay, go)
-        b.position_at_end(go)
+        self._some(t.mask_bits, inst)
+        if barrier_kind(inst) == "SCAN":
+            self._unsupported(inst)
+            return
         number, count = self._uniform(inst, "bar"), self._uniform(inst, "cnt")
-        t.check(b.call(t.declare("rt_check_barrier", I32, [PTR, I32, I32]), [self.ctx, number, count]))
+        if number_and_count(inst):
+            number, count = b.and_(number, c32(0xFFFF)), b.lshr(number, c32(16))
+        t.check(t.call("rt_check_barrier", I32, self.ctx, number, count))
         put(b, self.warp, WARP, "bar_id", number)
         put(b, self.warp, WARP, "bar_count", count)
         kind, bits = BAR_SYNC, c32(0)
@@ -294,12 +266,12 @@ class Lowering:
         put(b, self.warp, WARP, "bar_kind", kind)
         put(b, self.warp, WARP, "bar_bits", bits)
         self._return(self.at.following(inst.address), layout.BARRIER)
-        b.position_at_end(stay)
-        self._go(self.at.following(inst.address), inst.address)
 
     def _uniform(self, inst: Instruction, name: str) -> ir.Value:
-        """A barrier operand: immediate, or the register's value in the first executing lane."""
-        op = inst[name]
+        """A barrier operand: immediate, or the register's value in the first executing lane; 0 if there is none."""
+        op = inst.operand(name)
+        if op is None:
+            return c32(0)
         if op.type != "gpr":
             return c32(op.value)
         if op.value == RZ:

@@ -26,6 +26,13 @@ def aligned_bytes(nbytes: int, alignment: int = 64) -> np.ndarray:
     return raw[start:start + nbytes]
 
 
+def aligned_copy(data: bytes | np.ndarray) -> np.ndarray:
+    """The same bytes at an aligned address."""
+    out = aligned_bytes(len(data))
+    out[:] = np.frombuffer(data, np.uint8)
+    return out
+
+
 def _sparse_bytes(nbytes: int) -> np.ndarray:
     """A zeroed uint8 array at an aligned address, of which only what is touched takes memory, 4 KiB at a time. NumPy
     asks for huge pages instead: a few floats here and there, as a simulation's blocks write them, would take it all."""

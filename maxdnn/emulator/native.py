@@ -18,9 +18,9 @@ if hasattr(llvm.ffi.lib, "_lock"):  # llvmlite calls LLVM under a lock of its ow
     forks.watch(llvm.ffi.lib._lock._lock)
 
 
-@functools.cache
 def target() -> llvm.TargetMachine:
-    """The host's target machine. Level 1: kernels are straight vector code, and compile time is part of a launch."""
+    """A target machine of the host; an engine takes ownership of its own. Level 1: kernels are straight vector code,
+    and compile time is part of a launch."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -38,7 +38,7 @@ def _sources() -> list[Path]:
     room = here.parent
     return sorted([*here.rglob("*.py"), *(room / "ptx").glob("*.py"), *(room / "semantics").rglob("*.py"),
                    *(room / "isa").glob("*.py"), *(room / "isa").glob("*.json"), room / "cubin.py",
-                   room / "runtime" / "launch.py"])
+                   room / "runtime" / "elf.py", room / "runtime" / "launch.py"])
 
 
 def _digest() -> bytes:
@@ -80,7 +80,7 @@ class Code:
     def __init__(self, data: bytes) -> None:
         empty = llvm.parse_assembly("")
         empty.triple = llvm.get_default_triple()
-        self._engine = llvm.create_mcjit_compiler(empty, _engine_target())
+        self._engine = llvm.create_mcjit_compiler(empty, target())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         self._engine.finalize_object()
 
@@ -89,13 +89,6 @@ class Code:
         if not found:
             raise KeyError(name)
         return int(found)
-
-
-def _engine_target() -> llvm.TargetMachine:
-    """Each engine takes ownership of its own target machine."""
-    target()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1, jit=True)
 
 
 def export(name: str, address: int) -> None:

@@ -17,15 +17,18 @@ from .lanes import ELEMENTS, Lanes, V
 from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
 from .native import has_wide_vectors
 from .runtime.atomics import OPERATIONS
-from .runtime.memory import KINDS, SPACE_ADDRESS, VI1, VI32, VI64
+from .runtime.memory import KINDS, VI1, VI32, VI64
 from .runtime.races import ATOMIC, READ, WRITE
 from .runtime.rounding import function_name
 
+# CgaCtaId: where the block's window of shared memory lies, as generic addresses see it.
+_FIXED_REGISTERS = {"CgaCtaId": layout.SHARED_WINDOW, "VIRTUALSMID": 0, "SWINHI": 0, "VIRTCFG": 1 << 20}
+
 
 class WarpTracer(Lanes):
-    def __init__(self, module: ir.Module, function: ir.Function, builder: ir.IRBuilder, full: bool,
-                 bank_bytes: Sequence[int], checks: frozenset[str] = frozenset()) -> None:
-        super().__init__(module, builder, LANES)
+    def __init__(self, function: ir.Function, builder: ir.IRBuilder, full: bool, bank_bytes: Sequence[int],
+                 checks: frozenset[str] = frozenset()) -> None:
+        super().__init__(builder, LANES)
         self.ctx, self.warp = function.args
         self.function = function
         self.full = full
@@ -80,11 +83,8 @@ class WarpTracer(Lanes):
     def end_block(self) -> None:
         """Bring what was delayed to memory."""
         for name, value in self._flags.items():
-            self._store_flag(name, value())
+            self.b.store(self.b.bitcast(value(), I32), self._cell("flags", FLAGS.index(name)))
         self._flags = {}
-
-    def _merge(self, new: V, old: Callable[[], V]) -> V:
-        return new if self.mask is None else self.b.select(self.mask, new, old())
 
     def _merge_bits(self, new: V, old: Callable[[], V]) -> V:
         if self.mask is None:
@@ -125,13 +125,14 @@ class WarpTracer(Lanes):
     def set_reg(self, index: int, value: V) -> None:
         if index in (RZ, UNIFORM_ZERO):
             return
-        merged = self._merge(value, lambda: self._reg(index))
+        merged = value if self.mask is None else self.b.select(self.mask, value, self._reg(index))
         self._note_written(index, 1)
         self.b.store(merged, self.slot(index), align=64)
         self._remember(index, merged)
 
-    def _written_slot(self, index: int) -> V:
-        return at(self.b, field(self.b, self.warp, WARP, "written"), 4 * index)
+    def _cell(self, row: str, index: int) -> V:
+        """The address of a mask of lanes in one of the record's rows."""
+        return at(self.b, field(self.b, self.warp, WARP, row), 4 * index)
 
     def _must_be_written(self, first: int, count: int) -> None:
         """With the check on: fault if an executing lane never wrote one of these registers, and the value matters."""
@@ -139,7 +140,7 @@ class WarpTracer(Lanes):
             return
         caring = self._caring()
         for index in range(first, min(first + count, RZ)):
-            missing = self.b.and_(caring, self.b.not_(self.b.load(self._written_slot(index), typ=I32)))
+            missing = self.b.and_(caring, self.b.not_(self.b.load(self._cell("written", index), typ=I32)))
             self.fault("undefined register", address=index, lanes=missing)
 
     def _caring(self) -> V:
@@ -160,17 +161,14 @@ class WarpTracer(Lanes):
         if not self.undefined or first == RZ or first >= UNIFORM:
             return
         for index in range(first, min(first + count, RZ)):
-            slot_ = self._written_slot(index)
+            slot_ = self._cell("written", index)
             self.b.store(self.b.or_(self.b.load(slot_, typ=I32), self.mask_bits), slot_)
-
-    def _pred_slot(self, index: int) -> V:
-        return at(self.b, field(self.b, self.warp, WARP, "preds"), 4 * index)
 
     def pred(self, index: int) -> V:
         if index in (PT, UNIFORM_PREDICATE + PT):
             return self.const("i1", 1)
         if index not in self._preds:
-            self._preds[index] = self.b.bitcast(self.b.load(self._pred_slot(index), typ=I32), VI1)
+            self._preds[index] = self.b.bitcast(self.b.load(self._cell("preds", index), typ=I32), VI1)
         return self._preds[index]
 
     def set_pred(self, index: int, value: V) -> None:
@@ -178,20 +176,14 @@ class WarpTracer(Lanes):
             return
         merged = self._merge_bits(value, lambda: self.pred(index))
         self._preds[index] = merged
-        self.b.store(self.b.bitcast(merged, I32), self._pred_slot(index))
-
-    def _flag_slot(self, name: str) -> V:
-        return at(self.b, field(self.b, self.warp, WARP, "flags"), 4 * FLAGS.index(name))
+        self.b.store(self.b.bitcast(merged, I32), self._cell("preds", index))
 
     def flag(self, name: str) -> V:
         if name in self._flags:
             value = self._flags[name]()
             self._flags[name] = lambda: value
             return value
-        return self.b.bitcast(self.b.load(self._flag_slot(name), typ=I32), VI1)
-
-    def _store_flag(self, name: str, value: V) -> None:
-        self.b.store(self.b.bitcast(value, I32), self._flag_slot(name))
+        return self.b.bitcast(self.b.load(self._cell("flags", FLAGS.index(name)), typ=I32), VI1)
 
     def set_flag(self, name: str, value: Callable[[], V]) -> None:
         if self.mask is None:
@@ -213,11 +205,10 @@ class WarpTracer(Lanes):
 
     def special(self, name: str) -> V:
         name = name.removeprefix("SR_")
-        simple = self._lane_register(name) or self._uniform_register(name)
-        if simple is None:
+        found = self._lane_register(name) or self._uniform_register(name)
+        if found is None:
             self.unsupported(f"special register {name} is not emulated")
-            return self.const("i32", 0)
-        return simple
+        return found or self.const("i32", 0)
 
     def _lane_register(self, name: str) -> V | None:
         tables = {"LANEID": lambda i: i, "EQMASK": lambda i: 1 << i, "LTMASK": lambda i: (1 << i) - 1,
@@ -238,16 +229,10 @@ class WarpTracer(Lanes):
         b = self.b
         if name.startswith("CTAID."):
             return self.broadcast(get(b, self.ctx, CTX, f"ctaid_{name[6].lower()}"))
-        if name == "CgaCtaId":  # where the block's window of shared memory lies, as generic addresses see it
-            return self.const("i32", layout.SHARED_WINDOW)
-        if name == "VIRTUALSMID":
-            return self.const("i32", 0)
-        if name == "SWINHI":
-            return self.const("i32", 0)
+        if name in _FIXED_REGISTERS:
+            return self.const("i32", _FIXED_REGISTERS[name])
         if name == "VIRTID":
             return self.broadcast(b.shl(get(b, self.warp, WARP, "index"), c32(8)))
-        if name == "VIRTCFG":
-            return self.const("i32", 1 << 20)
         if name == "SMEMSZ":
             return self.broadcast(b.trunc(get(b, self.ctx, CTX, "shared_bytes"), I32))
         if name in ("CLOCK", "CLOCKLO", "CLOCKHI", "GLOBALTIMERLO", "GLOBALTIMERHI"):
@@ -287,9 +272,8 @@ class WarpTracer(Lanes):
         """Fault if any lane executes this instruction, or any of `lanes`. address: a number or an i64."""
         bits = self.mask_bits if lanes is None else lanes
         where = c64(address) if isinstance(address, int) else address
-        callee = self.declare("rt_fault_mask", I32, [PTR, I32, I32, I64, I32, I32])
-        self.check(self.b.call(callee, [self.ctx, c32(FAULT_KINDS.index(kind)), bits, where,
-                                        c32(layout.SPACES.index(space)), c32(size)]))
+        self.check(self.call("rt_fault_mask", I32, self.ctx, c32(FAULT_KINDS.index(kind)), bits, where,
+                             c32(layout.SPACES.index(space)), c32(size)))
 
     def unsupported(self, why: str) -> None:
         self.fault("unsupported")
@@ -315,23 +299,18 @@ class WarpTracer(Lanes):
         index = self.inst.addressing.index_of(self.inst.address) if self.inst else 0
         return at(self.b, get(self.b, self.ctx, CTX, "sites"), layout.SITE_BYTES * index)
 
-    def _spare(self, index: int) -> V:
-        """Where RZ is loaded to."""
-        return self._scratch(layout.SCRATCH_REGISTERS) if index == RZ else self.slot(index)
-
     def _scratch(self, offset: int) -> V:
         return at(self.b, get(self.b, self.ctx, CTX, "scratch"), offset)
 
     def load(self, space: str, address: V, kind: str, dest: int) -> None:
-        where = self._spare(dest)
+        where = self._scratch(layout.SCRATCH_REGISTERS) if dest == RZ else self.slot(dest)
         if space.startswith("const"):
             self._record(self.or_(address, self.const("i32", int(space[5:]) << 16)))
-            callee = self.declare(f"rt_load_const_{kind}", I32, [PTR, I32, VI32, I32, PTR])
-            status = self.b.call(callee, [self.ctx, c32(int(space[5:])), address, self.mask_bits, where])
+            status = self.call(f"rt_load_const_{kind}", I32, self.ctx, c32(int(space[5:])), address, self.mask_bits,
+                               where)
         else:
             self._record(address)
-            status = self.b.call(self._access(f"rt_load_{space}_{kind}", space),
-                                 [self.ctx, self._site(), address, self.mask_bits, where])
+            status = self.call(f"rt_load_{space}_{kind}", I32, self.ctx, self._site(), address, self.mask_bits, where)
         self._regs.clear()
         self.check(status)
         self._note_written(dest, max(1, KINDS[kind] // 4))
@@ -341,20 +320,15 @@ class WarpTracer(Lanes):
         """With the check on: note an access to shared memory, after its bounds have been checked."""
         if not self.racing or space != "shared":
             return
-        callee = self.declare("rt_race", I32, [PTR, PTR, VI32, I32, I32, I32, I32])
         pc = self.inst.address if self.inst else 0
-        self.check(self.b.call(callee, [self.ctx, self.warp, address, self.mask_bits, c32(size), c32(kind), c32(pc)]))
-
-    def _access(self, name: str, space: str) -> ir.Function:
-        vector = VI64 if SPACE_ADDRESS[space] == 64 else VI32
-        return self.declare(name, I32, [PTR, PTR, vector, I32, PTR])
+        self.check(self.call("rt_race", I32, self.ctx, self.warp, address, self.mask_bits, c32(size), c32(kind),
+                             c32(pc)))
 
     def store(self, space: str, address: V, kind: str, source: int) -> None:
         where = self._scratch(layout.SCRATCH_ZEROS) if source == RZ else self.slot(source)
         self._record(address)
         self._must_be_written(source, max(1, KINDS[kind] // 4))
-        callee = self._access(f"rt_store_{space}_{kind}", space)
-        status = self.b.call(callee, [self.ctx, self._site(), address, self.mask_bits, where])
+        status = self.call(f"rt_store_{space}_{kind}", I32, self.ctx, self._site(), address, self.mask_bits, where)
         self._regs.clear()
         self.check(status)
         self._race(space, address, KINDS[kind], WRITE)
@@ -362,10 +336,8 @@ class WarpTracer(Lanes):
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         texels = self._scratch(layout.SCRATCH_REGISTERS)
         if self.tracing:
-            where = self.declare("rt_texel_addresses", VI64, [PTR, VI32, VI32])
-            self._record(self.b.call(where, [self.ctx, handle, coord]))
-        callee = self.declare("rt_texture", I32, [PTR, VI32, VI32, I32, PTR])
-        status = self.b.call(callee, [self.ctx, handle, coord, self.mask_bits, texels])
+            self._record(self.call("rt_texel_addresses", VI64, self.ctx, handle, coord))
+        status = self.call("rt_texture", I32, self.ctx, handle, coord, self.mask_bits, texels)
         self._regs.clear()
         self.check(status)
         for component, dest in enumerate(dests):
@@ -377,17 +349,14 @@ class WarpTracer(Lanes):
         if op not in OPERATIONS.get(kind, ()):
             self.unsupported(f"atomic {op} of {kind}")
             return
-        b, size = self.b, 8 if kind.endswith("64") else 4
+        size = 8 if kind.endswith("64") else 4
         self._record(address)
         hosts = self._scratch(layout.SCRATCH_HOSTS)
-        vector = VI32 if space == "shared" else VI64
-        check = self.declare(f"rt_atomic_hosts_{space}_{size}", I32, [PTR, PTR, vector, I32, PTR])
-        status = b.call(check, [self.ctx, self._site(), address, self.mask_bits, hosts])
-        self.check(status)
+        self.check(self.call(f"rt_atomic_hosts_{space}_{size}", I32, self.ctx, self._site(), address, self.mask_bits,
+                             hosts))
         wide = [v if v.type == VI64 else self.zext(v, "i64") for v in operands]
         where = self._scratch(layout.SCRATCH_REGISTERS) if dest is None else self.slot(dest)
-        apply = self.declare(f"rt_atomic_{op}_{kind}", ir.VoidType(), [PTR, I32, VI64, VI64, PTR])
-        b.call(apply, [hosts, self.mask_bits, wide[0], wide[-1], where])
+        self.call(f"rt_atomic_{op}_{kind}", ir.VoidType(), hosts, self.mask_bits, wide[0], wide[-1], where)
         self._regs.clear()
         if dest is not None:
             self._note_written(dest, size // 4)
@@ -398,8 +367,7 @@ class WarpTracer(Lanes):
     def directed(self, operation: str, rnd: str, *args: V, result: str | None = None) -> V:
         source = self.name(args[0])
         to = result or source
-        callee = self.declare(function_name(operation, source, to, rnd), self.type(to), [a.type for a in args])
-        return self.b.call(callee, args)
+        return self.call(function_name(operation, source, to, rnd), self.type(to), *args)
 
     def name(self, value: V) -> str:
         """The element type's name."""
@@ -441,17 +409,16 @@ class WarpTracer(Lanes):
         return super().itof(a, type_, signed, rnd)
 
     def mufu(self, function: str, a: V) -> V:
-        return self.b.call(self.declare(f"rt_mufu_{function}", a.type, [a.type]), [a])
+        return self.call(f"rt_mufu_{function}", a.type, a)
 
     def seed64(self, function: str, a: V) -> V:
-        return self.b.call(self.declare(f"rt_seed_{function}", a.type, [a.type]), [a])
+        return self.call(f"rt_seed_{function}", a.type, a)
 
     # -- between lanes -----------------------------------------------------------------------------------------
 
     def shuffle(self, value: V, lane: V) -> V:
         self._must_execute(lane)
-        callee = self.declare("rt_shuffle", VI32, [VI32, VI32])
-        result = self.b.call(callee, [value, lane])
+        result = self.call("rt_shuffle", VI32, value, lane)
         self._regs.clear()
         return result
 

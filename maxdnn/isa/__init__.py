@@ -6,26 +6,6 @@ from .control import Control
 from .instruction import Guard, Instruction, Operand
 from .table import PT, RZ, TABLE, URZ, Flow, InstructionClass, OperandField, Row, Table, hopper, table_of
 
-__all__ = [
-    "PT",
-    "RZ",
-    "TABLE",
-    "URZ",
-    "Addressing",
-    "Control",
-    "Flow",
-    "Guard",
-    "Instruction",
-    "InstructionClass",
-    "Operand",
-    "OperandField",
-    "Row",
-    "Table",
-    "Undecodable",
-    "decode",
-    "encode",
-    "hopper",
-    "read_word",
-    "table_of",
-    "words",
-]
+__all__ = ["PT", "RZ", "TABLE", "URZ", "Addressing", "Control", "Flow", "Guard", "Instruction", "InstructionClass",
+           "Operand", "OperandField", "Row", "Table", "Undecodable", "decode", "encode", "hopper", "read_word",
+           "table_of", "words"]

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import DecodeError
 from .control import CONTROL_BITS, CONTROL_LSB, Control, split_control_word
 from .instruction import Guard, Instruction, Operand
-from .table import RZ, TABLE, URZ, Field, OperandField, Row, Table, get_pieces, put_pieces
+from .table import RZ, TABLE, Field, OperandField, Row, Table
 
 _FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
           ("inv", ("inv_bit", "inv_bit_suffix", "not_bit")), ("cc", ("cc_bit",)))
@@ -16,14 +16,6 @@ _FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_s
 
 def _bits(word: int, lsb: int, width: int) -> int:
     return word >> lsb & ((1 << width) - 1)
-
-
-def _signed(value: int, width: int) -> int:
-    return value - (1 << width) if width and value >> (width - 1) & 1 else value
-
-
-def _put(value: int, lsb: int, width: int) -> int:
-    return (value & ((1 << width) - 1)) << lsb
 
 
 def _flag_bit(spec: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
@@ -50,74 +42,12 @@ def words(code: bytes, table: Table) -> Iterator[tuple[int, int, Control]]:
 # -- decoding -----------------------------------------------------------------------------------------------------
 
 
-def _raw(spec: Mapping[str, Any], word: int) -> int:
-    """The bits of a field that may lie scattered."""
-    return get_pieces(word, spec["pieces"]) if "pieces" in spec else _bits(word, spec["lsb"], spec["width"])
-
-
-def _put_raw(spec: Mapping[str, Any], value: int) -> int:
-    return put_pieces(value, spec["pieces"]) if "pieces" in spec else _put(value, spec["lsb"], spec["width"])
-
-
-def _half(part: Mapping[str, int], word: int) -> int:
-    """One 16-bit float of a pair, of which the sign and the `w` highest other bits are in the word."""
-    width = part.get("w", 9)
-    return _bits(word, part["sign"], 1) << 15 | _bits(word, part["lsb"], width) << 15 - width
-
-
-def _value(field: OperandField, word: int, address: int) -> dict[str, int]:
-    """The value, bank and base of an operand, by type."""
-    s = field.spec
-    match field.type:
-        case "rel_target" | "rel_register" if "scale" in s:
-            raw = _raw(s, word)
-            distance = (raw if "unsigned" in s else _signed(raw, s["width"])) * s["scale"]
-            base = {"base": _bits(word, s["reg"], 8)} if "reg" in s else {}
-            base |= {"ubase": _bits(word, s["ureg"], 6)} if "ureg" in s else {}
-            return {"value": (0 if "absolute" in s else address + 16) + distance, **base}
-        case "simm20_split":
-            return {"value": _signed(_bits(word, s["lsb"], 19) | _bits(word, s["sign_bit"], 1) << 19, 20)}
-        case "f32_top20_split":
-            return {"value": _bits(word, s["lsb"], 19) << 12 | _bits(word, s["sign_bit"], 1) << 31}
-        case "f64_top20_split":
-            return {"value": _bits(word, s["lsb"], 19) << 44 | _bits(word, s["sign_bit"], 1) << 63}
-        case "f16_pair_split":
-            return {"value": _half(s["hi"], word) << 16 | _half(s["lo"], word)}
-        case "simm":
-            return {"value": _signed(_bits(word, s["lsb"], s["width"]), s["width"])}
-        case "cbank":
-            return {"value": _bits(word, s["lsb"], s["width"]) * s["scale"], "bank": _bits(word, s["bank_lsb"], 5)}
-        case "cx":
-            return {"value": _bits(word, s["lsb"], s["width"]) * s["scale"], "ubase": _bits(word, s["ureg"], 6)}
-        case "cbank36":
-            return {"value": _bits(word, s["lsb"], s["width"]), "bank": _bits(word, s["bank"], 5)}
-        case "cbank_indexed":
-            off = s["off"]
-            return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]),
-                    "base": _bits(word, s["reg"], 8) if "reg" in s else RZ,
-                    "ubase": _bits(word, s["ureg"], 6) if "ureg" in s else URZ,
-                    "bank": _bits(word, s["bank"]["lsb"], s["bank"]["w"]) if "bank" in s else 0}
-        case "addr" if "ureg" in s or "reg" not in s or "off" not in s or "scale" in s:
-            off = s.get("off", {"lsb": 0, "w": 0})
-            return {"value": _signed(_bits(word, off["lsb"], off["w"]), off["w"]),
-                    "base": _bits(word, s["reg"], 8) if "reg" in s else RZ,
-                    "ubase": _bits(word, s["ureg"], 6) if "ureg" in s else URZ}
-        case "addr":
-            off = s["off"]
-            offset = _signed(_bits(word, off["lsb"], off["w"]), off["w"]) * off.get("scale", 1)
-            return {"value": offset, "base": _bits(word, s["reg"], 8)}
-        case "gpr_plus_simm":
-            return {"value": _signed(_bits(word, s["lsb"], s["width"]), s["width"]), "base": _bits(word, s["reg"], 8)}
-        case "rel_target":
-            return {"value": address + 8 + _signed(_bits(word, s["lsb"], s["width"]), s["width"])}
-        case "pred" if "complement" in s:
-            return {"value": 7 - _bits(word, s["lsb"], 3)}
-        case "literal" | "implied_next_gpr" | "enum_from_modifier":
-            return {"value": 0}
-        case _ if "pieces" in s:
-            return {"value": _raw(s, word)}
-        case _:  # gpr, pred, uimm, f32, special_reg, scoreboard, scoreboard_mask, cc_test, enum
-            return {"value": _bits(word, s["lsb"], s["width"])}
+def _numbers(field: OperandField, word: int, address: int) -> dict[str, int]:
+    """Value, bank and registers of an operand."""
+    found = {"value": 0}
+    for number in field.numbers:
+        found[number.name] = found.get(number.name, 0) + number.get(word, address)
+    return found
 
 
 def _regs(rule: Any, row: Row, word: int) -> int:
@@ -156,7 +86,7 @@ def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
     part, scale = (_told(of, f"operand '{field.name}'", row, word, address) if of else ""
                    for of in (field.part, field.scale))
     regs = _regs(field.spec.get("regs", 1), row, word)
-    return Operand(field, part=part or scale, regs=regs, **flags, **_value(field, word, address))  # type: ignore[arg-type]
+    return Operand(field, part=part or scale, regs=regs, **flags, **_numbers(field, word, address))  # type: ignore[arg-type]
 
 
 def _implied(row: Row, word: int, operands: list[Operand]) -> list[Operand]:
@@ -215,57 +145,10 @@ def read_word(word: int, control: Control, address: int, table: Table = TABLE) -
 # -- encoding -----------------------------------------------------------------------------------------------------
 
 
-def _put_half(value: int, part: Mapping[str, int]) -> int:
-    width = part.get("w", 9)
-    return _put(value >> 15, part["sign"], 1) | _put(value >> 15 - width, part["lsb"], width)
-
-
-def _put_value(op: Operand, address: int) -> int:
-    s = op.field.spec
-    v = op.value
-    match op.type:
-        case "rel_target" | "rel_register" if "scale" in s:
-            base = _put(op.base, s["reg"], 8) if "reg" in s else 0
-            base |= _put(op.ubase, s["ureg"], 6) if "ureg" in s else 0
-            return _put_raw(s, (v - (0 if "absolute" in s else address + 16)) // s["scale"]) | base
-        case "simm20_split":
-            return _put(v, s["lsb"], 19) | _put(v >> 19, s["sign_bit"], 1)
-        case "f32_top20_split":
-            return _put(v >> 12, s["lsb"], 19) | _put(v >> 31, s["sign_bit"], 1)
-        case "f64_top20_split":
-            return _put(v >> 44, s["lsb"], 19) | _put(v >> 63, s["sign_bit"], 1)
-        case "f16_pair_split":
-            return _put_half(v >> 16, s["hi"]) | _put_half(v, s["lo"])
-        case "cbank":
-            return _put(v // s["scale"], s["lsb"], s["width"]) | _put(op.bank, s["bank_lsb"], 5)
-        case "cx":
-            return _put(v // s["scale"], s["lsb"], s["width"]) | _put(op.ubase, s["ureg"], 6)
-        case "cbank36":
-            return _put(v, s["lsb"], s["width"]) | _put(op.bank, s["bank"], 5)
-        case "cbank_indexed":
-            word = _put(v, s["off"]["lsb"], s["off"]["w"])
-            word |= _put(op.base, s["reg"], 8) if "reg" in s else 0
-            word |= _put(op.ubase, s["ureg"], 6) if "ureg" in s else 0
-            return word | (_put(op.bank, s["bank"]["lsb"], s["bank"]["w"]) if "bank" in s else 0)
-        case "addr":
-            off = s.get("off", {"lsb": 0, "w": 0})
-            base = _put(op.base, s["reg"], 8) if "reg" in s else 0
-            ubase = _put(op.ubase, s["ureg"], 6) if "ureg" in s else 0
-            return _put(v // off.get("scale", 1), off["lsb"], off["w"]) | base | ubase
-        case "gpr_plus_simm":
-            return _put(v, s["lsb"], s["width"]) | _put(op.base, s["reg"], 8)
-        case "rel_target":
-            return _put(v - address - 8, s["lsb"], s["width"])
-        case "pred" if "complement" in s:
-            return _put(7 - v, s["lsb"], 3)
-        case "literal" | "implied_next_gpr" | "enum_from_modifier":
-            return 0
-        case _:
-            return _put_raw(s, v)
-
-
 def _put_operand(op: Operand, address: int) -> int:
-    word = _put_value(op, address)
+    word = 0
+    for number in op.field.numbers:
+        word |= number.put(getattr(op, number.name), address)
     for name, keys in _FLAGS:
         bit = _flag_bit(op.field.spec, keys)
         if bit is not None and getattr(op, name):
@@ -289,7 +172,7 @@ def encode(inst: Instruction) -> int:
     row = inst.row
     word = row.value | row.fill
     if row.guard:
-        word |= _put(inst.guard.index | inst.guard.negated << 3, row.table.guard_lsb, 4)
+        word |= (inst.guard.index | inst.guard.negated << 3) << row.table.guard_lsb
     for op in inst.operands:
         word |= _put_operand(op, inst.address)
     for bits in _raw_modifiers(inst):

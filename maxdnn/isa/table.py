@@ -3,7 +3,7 @@ them too."""
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -138,6 +138,29 @@ class Field:
         return (value & ((1 << self.width) - 1)) << self.lsb
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Where a number of an operand lies: the bits of `pieces`, times `scale`, plus `bias`, plus the address of the
+    instruction if it is `relative`. `name`: the attribute of Operand that it is; several of one name are added."""
+
+    name: str
+    pieces: tuple[tuple[int, int], ...]  # (lsb, width), low-order ones first
+    signed: bool = False
+    scale: int = 1
+    bias: int = 0
+    relative: bool = False
+
+    def get(self, word: int, address: int) -> int:
+        raw = get_pieces(word, self.pieces)
+        if self.signed:
+            sign = 1 << sum(width for _, width in self.pieces) >> 1
+            raw = (raw ^ sign) - sign
+        return raw * self.scale + self.bias + (address if self.relative else 0)
+
+    def put(self, value: int, address: int) -> int:
+        return put_pieces((value - self.bias - (address if self.relative else 0)) // self.scale, self.pieces)
+
+
 @dataclass(frozen=True)
 class OperandField:
     """One operand of a row: name, type, access ("r", "w", "rw") and the bits it lives in (`spec`, as in the table)."""
@@ -150,6 +173,44 @@ class OperandField:
     values: Mapping[int, str] | None
     slot: int | None
     scale: Field | None = None  # of the base register of an address
+
+    @cached_property
+    def numbers(self) -> tuple[Number, ...]:
+        """What its bits say: the value by type, and the registers and the bank of an address or a constant."""
+        s, found = self.spec, list(self._values())
+        found += [Number(name, ((s[key], width),)) for key, name, width in
+                  (("reg", "base", 8), ("ureg", "ubase", 6), ("bank_lsb", "bank", 5)) if key in s]
+        if "bank" in s:
+            lsb, width = (s["bank"]["lsb"], s["bank"]["w"]) if isinstance(s["bank"], dict) else (s["bank"], 5)
+            found.append(Number("bank", ((lsb, width),)))
+        return tuple(found)
+
+    def _values(self) -> Iterator[Number]:
+        s = self.spec
+        pieces = tuple((lsb, width) for lsb, width in s.get("pieces", [(s.get("lsb", 0), s.get("width", 0))]))
+        match self.type:
+            case "literal" | "implied_next_gpr" | "enum_from_modifier":
+                pass
+            case "simm20_split" | "f32_top20_split" | "f64_top20_split":  # the upper 20 bits of a float
+                scale = 1 << {"simm20_split": 0, "f32_top20_split": 12, "f64_top20_split": 44}[self.type]
+                yield Number("value", ((s["lsb"], 19), (s["sign_bit"], 1)), self.type == "simm20_split", scale)
+            case "f16_pair_split":  # of each half the sign and the highest other bits
+                for half, top in ((s["lo"], 15), (s["hi"], 31)):
+                    width = half.get("w", 9)
+                    yield Number("value", ((half["lsb"], width), (half["sign"], 1)), scale=1 << top - width)
+            case "addr" | "cbank_indexed":
+                off = s.get("off", {"lsb": 0, "w": 0})
+                yield Number("value", ((off["lsb"], off["w"]),), True, off.get("scale", 1))
+            case "rel_target" | "rel_register":
+                absolute, behind = "absolute" in s, 16 if "scale" in s else 8
+                yield Number("value", pieces, "unsigned" not in s, s.get("scale", 1), 0 if absolute else behind,
+                             not absolute)
+            case "pred" if "complement" in s:
+                yield Number("value", pieces, scale=-1, bias=7)
+            case "cbank" | "cx":
+                yield Number("value", pieces, scale=s["scale"])
+            case _:
+                yield Number("value", pieces, self.type in ("simm", "gpr_plus_simm"))
 
 
 @dataclass(frozen=True, eq=False)

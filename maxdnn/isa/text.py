@@ -49,8 +49,8 @@ def _double(bits: int) -> str:
     return _float(struct.unpack("<d", struct.pack("<Q", bits))[0], not bits >> 51 & 1)
 
 
-def _halves(bits: int) -> str:
-    return ", ".join(_float(struct.unpack("<e", struct.pack("<H", half))[0]) for half in (bits >> 16, bits & 0xFFFF))
+def _half(bits: int) -> str:
+    return _float(struct.unpack("<e", struct.pack("<H", bits))[0])
 
 
 def _signs(body: str, op: Operand) -> str:
@@ -121,9 +121,11 @@ def _constant(op: Operand) -> str:
     return _signs(body + (f".{op.part}" if op.part else ""), op) + op.field.spec.get("suffix", "")
 
 
-def _uniform_constant(op: Operand) -> str:
-    """A constant at a uniform register, or one of a register in a bank that a uniform register names."""
+def _indexed_constant(op: Operand) -> str:
+    """A constant at a register or a uniform one, or one of a register in a bank that a uniform register names."""
     base, bank = _ureg(op.ubase), f"c[0x{op.bank:x}]"
+    if "ureg" not in op.field.spec:
+        return f"{bank}[{_hex(op.value)}]" if op.base == RZ and op.value else bank + _address(op)
     if "bank" not in op.field.spec:
         base, bank = _reg(op.base), f"cx[{base}]"
     return f"{bank}[{base}+{_hex(op.value)}]" if op.value else f"{bank}[{base}]"
@@ -150,14 +152,10 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
             return _register(inst, op)
         case "ugpr":
             return _signs(_ureg(op.value) + (f".{op.part}" if op.part else ""), op) + spec.get("suffix", "")
-        case "upred":
-            return ("!" if op.inv else "") + ("UPT" if op.value == PT else f"UP{op.value}")
         case "convergence":
             return f"B{op.value}"
-        case "f16" if _brain(inst, spec):
-            return _single(op.value << 16)
         case "f16":
-            return _float(struct.unpack("<e", struct.pack("<H", op.value))[0])
+            return _single(op.value << 16) if _brain(inst, spec) else _half(op.value)
         case "f32" if inst.mods.get("func") in ("RCP64H", "RSQ64H"):
             return _double(op.value << 32)
         case "f64_high":
@@ -167,18 +165,14 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
             return base if "quiet" in spec and not op.value else f"{base} {_hex(op.value)}"
         case "implied_next_gpr":
             return _reg(op.value)
-        case "pred":
-            return ("!" if op.inv else "") + ("PT" if op.value == PT else f"P{op.value}")
+        case "pred" | "upred":
+            return "!" * op.inv + "U" * (op.type == "upred") + ("PT" if op.value == PT else f"P{op.value}")
         case "cbank" | "cx":
             return _constant(op)
         case "cbank36":
             return f"c[0x{op.bank:x}][{_signed16(op.value)}]"
-        case "cbank_indexed" if "ureg" in spec:
-            return _uniform_constant(op)
         case "cbank_indexed":
-            if op.base == RZ and op.value:
-                return f"c[0x{op.bank:x}][{_hex(op.value)}]"
-            return f"c[0x{op.bank:x}]{_address(op)}"
+            return _indexed_constant(op)
         case "addr":
             return _address(op)
         case "gpr_plus_simm":
@@ -188,7 +182,7 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
         case "f64_top20_split":
             return _suffixes(_double(op.value), op)
         case "f16_pair_split":
-            return _halves(op.value)
+            return f"{_half(op.value >> 16)}, {_half(op.value & 0xFFFF)}"
         case "simm20_split" | "simm" | "uimm":
             return _suffixes(_hex(_integer(inst, op)), op)
         case "rel_target":

@@ -17,7 +17,8 @@ from ..semantics.move import flag_test
 from ..semantics.operands import i32, pred
 from .paths import Paths, Position, Recursion, Stack, Stretch, does, refusal, stack_kind
 from .reconvergence import Entry, Reunion
-from .thread import I32, Thread
+from .scalars import I32
+from .thread import Thread
 from .warp_sync import Exchange
 
 DYNAMIC_DEPTH = 512

@@ -12,7 +12,7 @@ from functools import cached_property
 from ..cubin import CubinKernel
 from ..errors import TranslationError
 from ..isa import Instruction
-from ..isa.program import CALLER, conditional, indirect_targets
+from ..isa.program import CALLER, conditional, indirect_targets, static_target
 
 MAX_STATIC_DEPTH = 24  # pushes outstanding on one path before the stack is kept in memory
 MAX_POSITIONS = 10_000  # likewise
@@ -55,13 +55,9 @@ class Paths:
         self.at = kernel.addressing
         self.code = {i.address: i for i in code}
         self.next = {a.address: b.address for a, b in itertools.pairwise(code)}
-        self._leaders = {self.at.normal(i["target"].value) for i in code if self._is_direct(i)}
+        self._leaders = {target for i in code if (target := static_target(i)) is not None}
         self._leaders |= {self.next.get(i.address, -1) for i in code if does(i) in _ENDING}
         self._leaders |= {t for found in self.indirect_targets.values() for t in found}
-
-    @staticmethod
-    def _is_direct(inst: Instruction) -> bool:
-        return inst.operand("target") is not None and inst["target"].type in ("rel_target", "uimm")
 
     def target(self, inst: Instruction) -> int:
         """The fixed address an instruction names. Raises TranslationError where the kernel has no code there."""
@@ -80,7 +76,7 @@ class Paths:
 
     @staticmethod
     def is_indirect(inst: Instruction) -> bool:
-        return does(inst) in _ENDING and inst.operand("target") is not None and not Paths._is_direct(inst)
+        return does(inst) in _ENDING and inst.operand("target") is not None and static_target(inst) is None
 
     def places(self, inst: Instruction) -> list[int]:
         """Where an indirect branch may go. Raises TranslationError if that is not known."""

@@ -171,5 +171,5 @@ def _kernel(module: ir.Module, kernel: CubinKernel, arrays: dict[str, ir.GlobalV
             initial = _bytes(data)
             banks[number] = _array(module, f"maxdnn_bank{number}_{kernel.name}", initial.type, CONST, initial)
             banks[number].linkage = "internal"  # one that nothing reads is left out
-    thread = Thread(module, builder, kernel, fn.args[0], banks, arrays)
+    thread = Thread(builder, kernel, fn.args[0], banks, arrays)
     write_body(thread, fn, kernel, kernel.instructions)

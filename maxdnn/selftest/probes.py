@@ -1,7 +1,9 @@
 """Small programs in machine code (sass/probes) that ask a card what no document says: what instructions leave in their
 corners, compared with the virtual GPU bit by bit, and how many clocks loops take, beside what the timing model says."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from ..errors import TranslationError
 from ..runtime.devices.protocol import Device, Texture
 from .items import DIFFERENT, NOTED, SAME, SHOWN, Result, Stand, digest
 
+_ABOUT = json.loads(Path(__file__).with_suffix(".json").read_bytes())  # what each probe asks, in words
 THREADS, BLOCK = 4096, 32
 TEXELS = 1024
 
@@ -106,62 +109,12 @@ def answers(source: str) -> list[str]:
 
 
 def questions() -> list[Question]:
-    return [
-        Question("flags", "condition codes: every test as CSETP and as a branch (BRA CC.SFF ends the kernels' loops)"),
-        Question("constants", "LDC with a negative register as base (the tables of the pixel kernels)"),
-        Question("texture", "texture fetches: before the beginning and behind the end there are zeros"),
-        Question("lanes", "lanes in step: votes, shuffles, shared memory handed over without a barrier"),
-        Question("floats", "float32: payloads of NaN, denormals, flushing, clamping, rounding, conversions"),
-        Question("integers", "integers: XMAD parts and signs, saturation, shifts beyond the word, bit fields, PRMT"),
-        Question("mufu", "special functions: how far RCP, RSQ, EX2, LG2, SIN, COS are from the virtual GPU's",
-                 exact=False),
-    ]
+    return [Question(source, **asked) for source, asked in _ABOUT["questions"].items()]
 
 
 TURNS = 16, 48
 
-CLOCKS = {
-    "ffma_chain": "32 FFMA, each waiting for the one before: stall counts are cycles",
-    "ffma_rate": "32 FFMA of 16 warps: one a scheduler and cycle",
-    "xmad_rate": "32 XMAD of 16 warps",
-    "bank_conflict": "32 FFMA of 16 warps, three operands of one register bank",
-    "conflict_pairs_stall_6": "96 FFMA, two operands of one bank: 4 warps a scheduler, stall 6",
-    "conflict_pairs_stall_8": "the same, stall 8",
-    "conflict_threes_stall_6": "96 FFMA, three operands of one bank: 4 warps a scheduler, stall 6",
-    "conflict_threes_stall_8": "the same, stall 8",
-    "reuse_2_warps_stall_4": "96 FFMA, three operands of one bank, two flagged for reuse: 2 warps a scheduler, stall 4",
-    "reuse_3_warps_stall_3": "the same, 3 warps a scheduler, stall 3 (turn_stall; who keeps a reuse entry)",
-    "reuse_3_warps_stall_4": "the same, stall 4",
-    "reuse_3_warps_stall_5": "the same, stall 5",
-    "reuse_3_warps_stall_6": "the same, stall 6",
-    "reuse_3_warps_stall_8": "the same, stall 8",
-    "reuse_4_warps_stall_4": "the same, 4 warps a scheduler, stall 4",
-    "reuse_4_warps_stall_8": "the same, 4 warps a scheduler, stall 8",
-    "reuse_three_registers": "96 FFMA of one warp, an operand of which is one of three flagged registers in turn",
-    "reuse_one_beside_two": "96 FFMA of 2 warps a scheduler: one flags the same two operands, one two of each in turn",
-    "branch_3_warps": "12 times 8 FFMA and a branch: 3 warps a scheduler, stall 5 (turn_stall at a branch)",
-    "mufu_rate": "8 MUFU a warp, one warp a scheduler",
-    "dfma_rate": "4 DFMA a warp, one warp a scheduler",
-    "i2f_rate": "8 I2F a warp, one warp a scheduler",
-    "shfl_rate": "8 SHFL a warp, one warp a scheduler",
-    "lds_gap": "8 LDS of one warp (memory_issue_gap)",
-    "lds_chain": "8 LDS, each waiting for the one before (shared_latency)",
-    "lds_2_ways": "8 LDS with two-way conflicts (shared_way_cycles)",
-    "lds128_pairs": "4 LDS.128 of 8 warps, lanes alike in pairs (shared_pair_merge)",
-    "lds128_apart": "4 LDS.128 of 8 warps, all lanes apart",
-    "l2_chain": "4 LDG, each waiting for the one before (l2_latency)",
-    "l1_chain": "4 LDG.CI, each waiting for the one before (l1_latency)",
-    "tld_chain": "4 texture fetches, each waiting for the one before",
-    "tld_4_channels": "4 texture fetches of 4 floats by 16 warps (texture_units, texture_cycles_per_channel)",
-    "tld_1_channel": "4 texture fetches of 1 float by 16 warps (texture_cycles_per_channel)",
-    "constant_chain": "16 LDC, each waiting for the one before (constant_latency)",
-    "constant_15_chain": "128 LDC over 8 KiB, each waiting for the one before (constant15_latency)",
-    "barrier_8_warps": "8 BAR of 8 warps (barrier_cycles)",
-    "red_one_address": "8 RED.ADD of 32 lanes on one address (atomic_cycles)",
-    "code_600": "600 FFMA, which the instruction cache holds (instruction_kib)",
-    "code_900": "900 FFMA, a little more than it holds",
-    "code_2400": "2400 FFMA, three times as many",
-}
+CLOCKS: dict[str, str] = _ABOUT["clocks"]
 
 
 @dataclass(frozen=True)

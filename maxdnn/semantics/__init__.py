@@ -3,19 +3,7 @@
 Facts: NVIDIA PTX ISA for the operations the compiler maps onto these instructions; encodings and rarely documented
 rules (XMAD, carries, funnel shifts) from the sources named in isa/maxwell.json."""
 
-from . import (  # noqa: F401  (importing registers the functions)
-    convert,
-    double,
-    half,
-    hopper,
-    integer,
-    logic,
-    memory,
-    move,
-    single,
-    video,
-    warp,
-)
+from . import convert, double, half, hopper, integer, logic, memory, move, single, video, warp  # noqa: F401  (register)
 from .machine import Machine, V
 from .registry import SEMANTICS, meaning
 

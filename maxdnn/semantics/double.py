@@ -1,34 +1,30 @@
 """Double-precision arithmetic. NaN payloads are not documented; what the target gives is kept."""
 
+from collections.abc import Callable
+
 from ..isa import Instruction
-from .integer import set_boolean, set_predicates
 from .machine import Machine, V
-from .operands import f64, pred, result64
+from .operands import f64, pred, result64, set_result
 from .registry import semantics
 from .single import choose_minmax, relation
 
 QUIET_NAN = 0xFFF80000_00000000
 
 
-def _finish(m: Machine, i: Instruction, value: V) -> None:
+OPERANDS = {"DADD": "ab", "DMUL": "ab", "DFMA": "abc"}
+
+
+def computed(m: Machine, i: Instruction) -> V:
+    """The sum, product or both, rounded once."""
+    operations: dict[str, Callable[..., V]] = {"DADD": m.fadd, "DMUL": m.fmul, "DFMA": m.ffma}
+    return operations[i.opcode](*(f64(m, i[n]) for n in OPERANDS[i.opcode]), i.mods["rnd"])
+
+
+@semantics(*OPERANDS)
+def arithmetic(m: Machine, i: Instruction) -> None:
     """A NaN result is the default one, so that every target agrees."""
-    bits = m.select(m.fcmp("uno", value, value), m.const("i64", QUIET_NAN), m.bitcast(value, "i64"))
-    result64(m, i, bits)
-
-
-@semantics("DADD")
-def dadd(m: Machine, i: Instruction) -> None:
-    _finish(m, i, m.fadd(f64(m, i["a"]), f64(m, i["b"]), i.mods["rnd"]))
-
-
-@semantics("DMUL")
-def dmul(m: Machine, i: Instruction) -> None:
-    _finish(m, i, m.fmul(f64(m, i["a"]), f64(m, i["b"]), i.mods["rnd"]))
-
-
-@semantics("DFMA")
-def dfma(m: Machine, i: Instruction) -> None:
-    _finish(m, i, m.ffma(f64(m, i["a"]), f64(m, i["b"]), f64(m, i["c"]), i.mods["rnd"]))
+    value = computed(m, i)
+    result64(m, i, m.select(m.fcmp("uno", value, value), m.const("i64", QUIET_NAN), m.bitcast(value, "i64")))
 
 
 @semantics("DMNMX")
@@ -39,15 +35,6 @@ def dmnmx(m: Machine, i: Instruction) -> None:
     result64(m, i, m.select(both, m.const("i64", QUIET_NAN), bits))
 
 
-def _related(m: Machine, i: Instruction) -> V:
-    return relation(m, i.mods["cmp"], f64(m, i["a"]), f64(m, i["b"]))
-
-
-@semantics("DSETP")
-def dsetp(m: Machine, i: Instruction) -> None:
-    set_predicates(m, i, _related(m, i))
-
-
-@semantics("DSET")
+@semantics("DSETP", "DSET")
 def dset(m: Machine, i: Instruction) -> None:
-    set_boolean(m, i, _related(m, i), bool(i.mods["bf"]))
+    set_result(m, i, relation(m, i.mods["cmp"], f64(m, i["a"]), f64(m, i["b"])))

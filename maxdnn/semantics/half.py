@@ -1,11 +1,12 @@
 """Pairs of half-precision numbers (sm_53 and later). Each half is computed in double precision, where sums and products
 of two halves are exact, and rounded to half once. Halves may be mixed with single-precision numbers."""
 
+from collections.abc import Sequence
+
 from ..isa import Instruction, Operand
 from .convert import half_bits
-from .integer import set_predicates
 from .machine import Machine, V
-from .operands import combine, pred, raw, set32, set_pred, signs
+from .operands import combine, pred, raw, set32, set_pred, set_predicates, signs
 from .registry import semantics
 from .single import canonical, relation, saturate
 
@@ -55,10 +56,6 @@ def write_pair(m: Machine, i: Instruction, low: V, high: V, mode: str, ftz: str,
     set32(m, i["d"], value)
 
 
-def _write(m: Machine, i: Instruction, low: V, high: V) -> None:
-    write_pair(m, i, low, high, i.mods.get("mode", ""), i.mods["ftz"], bool(i.mods.get("sat")))
-
-
 def _round(m: Machine, value: V, ftz: str, sat: bool) -> V:
     half = m.fptrunc(value, "f16")
     if ftz:
@@ -70,26 +67,34 @@ def _round(m: Machine, value: V, ftz: str, sat: bool) -> V:
 
 def _factors(m: Machine, i: Instruction, a: V, b: V) -> tuple[V, V]:
     """.FMZ: a zero takes the other factor with it."""
-    if i.mods["ftz"] != "FMZ":
+    if i.mods.get("ftz") != "FMZ":
         return a, b
     zero = m.const("f64", 0.0)
     either = m.or_(m.fcmp("oeq", a, zero), m.fcmp("oeq", b, zero))
     return m.select(either, zero, a), m.select(either, zero, b)
 
 
-@semantics("HADD2", "HADD2_32I")
-def hadd2(m: Machine, i: Instruction) -> None:
-    (a0, a1), (b0, b1) = (halves_of(m, i[n], bool(i.mods["ftz"])) for n in "ab")
-    _write(m, i, m.fadd(a0, b0), m.fadd(a1, b1))
+OPERANDS = {"HADD2": "ab", "HMUL2": "ab", "HFMA2": "abc"}
 
 
-@semantics("HMUL2", "HMUL2_32I")
-def hmul2(m: Machine, i: Instruction) -> None:
-    (a0, a1), (b0, b1) = (halves_of(m, i[n], bool(i.mods["ftz"])) for n in "ab")
-    _write(m, i, m.fmul(*_factors(m, i, a0, b0)), m.fmul(*_factors(m, i, a1, b1)))
+@semantics("HADD2", "HADD2_32I", "HMUL2", "HMUL2_32I", "HFMA2", "HFMA2_32I")
+def arithmetic(m: Machine, i: Instruction) -> None:
+    name = i.opcode.removesuffix("_32I")
+    low, high = computed(m, i, name, [halves_of(m, i[n], bool(i.mods["ftz"])) for n in OPERANDS[name]])
+    write_pair(m, i, low, high, i.mods.get("mode", ""), i.mods["ftz"], bool(i.mods.get("sat")))
 
 
-def sum_to_odd(m: Machine, a: V, b: V) -> V:
+def computed(m: Machine, i: Instruction, name: str, operands: Sequence[tuple[V, V]]) -> list[V]:
+    """The low and the high sum, product or both of halves. A product of two halves, or of a half and a single, is exact
+    in double precision."""
+    found = []
+    for a, b, *c in zip(*operands, strict=True):
+        value = m.fadd(a, b) if name == "HADD2" else m.fmul(*_factors(m, i, a, b))
+        found.append(_sum_to_odd(m, value, *c) if c else value)
+    return found
+
+
+def _sum_to_odd(m: Machine, a: V, b: V) -> V:
     """a + b in double precision where what is lost sets the last bit, so that one more rounding, to a format at least
     two bits shorter, is the only one (S. Boldo and G. Melquiond, 2008)."""
     total = m.fadd(a, b)
@@ -101,14 +106,6 @@ def sum_to_odd(m: Machine, a: V, b: V) -> V:
     moved = m.add(bits, m.select(outward, one, m.const("i64", -1)))
     inexact = m.and_(even, m.fcmp("one", lost, m.const("f64", 0.0)))
     return m.bitcast(m.select(inexact, moved, bits), "f64")
-
-
-@semantics("HFMA2", "HFMA2_32I")
-def hfma2(m: Machine, i: Instruction) -> None:
-    """The product of two halves, or of a half and a single, is exact in double precision."""
-    (a0, a1), (b0, b1), (c0, c1) = (halves_of(m, i[n], bool(i.mods["ftz"])) for n in "abc")
-    low, high = m.fmul(*_factors(m, i, a0, b0)), m.fmul(*_factors(m, i, a1, b1))
-    _write(m, i, sum_to_odd(m, low, c0), sum_to_odd(m, high, c1))
 
 
 def _relations(m: Machine, i: Instruction) -> tuple[V, V]:

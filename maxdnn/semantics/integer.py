@@ -6,7 +6,6 @@ from ..isa import PT, Instruction, Operand
 from .machine import Machine, V
 from .operands import (
     bits,
-    combine,
     extend,
     i32,
     pair,
@@ -17,6 +16,7 @@ from .operands import (
     set32,
     set_flags,
     set_pred,
+    set_result,
 )
 from .registry import semantics
 
@@ -219,33 +219,10 @@ def _compare_extended(m: Machine, relation: str, a: V, b: V, signed: bool) -> V:
     return table[relation]()
 
 
-def _relation(m: Machine, i: Instruction) -> V:
-    how = _compare_extended if i.mods.get("x") else compare
-    return how(m, i.mods["cmp"], i32(m, i["a"]), i32(m, i["b"]), not i.mods["u"])
-
-
-def set_predicates(m: Machine, i: Instruction, holds: V) -> None:
-    """pd = holds BOOL ps, pq = (not holds) BOOL ps."""
-    ps, how = pred(m, i["ps"]), i.mods["bool"]
-    first, second = combine(m, how, holds, ps), combine(m, how, m.not_(holds), ps)
-    set_pred(m, i["pd"], first)
-    set_pred(m, i["pq"], second)
-
-
-def set_boolean(m: Machine, i: Instruction, holds: V, one: bool) -> None:
-    """All ones, or 1.0 (.BF), where holds BOOL ps, else 0."""
-    true = m.const("i32", 0x3F800000 if one else 0xFFFFFFFF)
-    result32(m, i, m.select(combine(m, i.mods["bool"], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
-
-
-@semantics("ISETP")
-def isetp(m: Machine, i: Instruction) -> None:
-    set_predicates(m, i, _relation(m, i))
-
-
-@semantics("ISET")
+@semantics("ISETP", "ISET")
 def iset(m: Machine, i: Instruction) -> None:
-    set_boolean(m, i, _relation(m, i), bool(i.mods["bf"]))
+    how = _compare_extended if i.mods.get("x") else compare
+    set_result(m, i, how(m, i.mods["cmp"], i32(m, i["a"]), i32(m, i["b"]), not i.mods["u"]))
 
 
 @semantics("ICMP")
@@ -317,33 +294,20 @@ def highest_bit(m: Machine, op: Operand, signed: bool, shift: bool) -> V:
     return m.select(m.icmp("eq", value, m.const("i32", 0)), m.const("i32", -1), found)
 
 
-@semantics("IDP.4A")
-def idp4a(m: Machine, i: Instruction) -> None:
-    dot_of_bytes(m, i, i.mods["s1"], i.mods["s2"])
+@semantics("IDP.4A", "IDP.2A")
+def idp(m: Machine, i: Instruction) -> None:
+    dot(m, i, (i.mods["s1"], i.mods["s2"]), i.mods.get("h") == "HI")
 
 
-def dot_of_bytes(m: Machine, i: Instruction, type_a: str, type_b: str) -> None:
-    """c plus the products of four bytes, U8 or S8."""
-    _dot(m, i, (type_a, type_b), (range(4), range(4)))
-
-
-@semantics("IDP.2A")
-def idp2a(m: Machine, i: Instruction) -> None:
-    dot_of_halves(m, i, (i.mods["s1"], i.mods["s2"]), i.mods["h"] == "HI")
-
-
-def dot_of_halves(m: Machine, i: Instruction, types: tuple[str, str], upper: bool) -> None:
-    """c plus the products of two halves of a and the lower or upper two bytes of b."""
-    _dot(m, i, types, (range(2), range(2, 4) if upper else range(2)))
-
-
-def _dot(m: Machine, i: Instruction, types: tuple[str, str], places: tuple[range, range]) -> None:
-    """The sum of products of parts of a and b at some places, and c."""
+def dot(m: Machine, i: Instruction, types: tuple[str, str], upper: bool) -> None:
+    """c plus the products of four bytes (U8, S8), or of two halves of a (U16, S16) and two bytes of b, the lower or the
+    `upper` ones."""
     a, b, total = i32(m, i["a"]), i32(m, i["b"]), i32(m, i["c"])
     if i["c"].neg:
         total = m.sub(m.const("i32", 0), total)
     a_bits, b_bits = (int(type_[1:]) for type_ in types)
-    for x, y in zip(*places, strict=True):
+    for x in range(32 // a_bits):
+        y = x + 2 * upper
         left = extend(m, m.lshr(a, m.const("i32", x * a_bits)), a_bits, types[0][0] == "S")
         right = extend(m, m.lshr(b, m.const("i32", y * b_bits)), b_bits, types[1][0] == "S")
         total = m.add(total, m.mul(left, right))

@@ -56,42 +56,25 @@ def load_constant(m: Machine, i: Instruction) -> None:
 _ATOMIC_KINDS = {"": "U32", "S32": "S32", "U64": "U64", "S64": "S64", "64": "U64", "F32.FTZ.RN": "F32"}
 
 
-def _atomic(m: Machine, i: Instruction, space: str, type_: str, op: str, names: str, dest: int | None) -> None:
-    wide = type_.endswith("64")
-    address = _address64(m, i["addr"], bool(i.mods["e"])) if space == "generic" else address32(m, i["addr"])
-    values = [_value(m, i[n], wide) for n in names]
-    m.atomic(space, address, op, type_, values, None if dest == RZ else dest)
-
-
 def _value(m: Machine, op: Operand, wide: bool) -> V:
     if not wide:
         return raw(m, op)
     return m.const("i64", 0) if op.value == RZ else pair(m, m.reg(op.value), m.reg(op.value + 1))
 
 
-@semantics("ATOM", "ATOMS", "RED")
+@semantics("ATOM", "ATOMS", "RED", "ATOM.F64", "RED.F64", "ATOM.CAS", "ATOMS.CAS")
 def atomic(m: Machine, i: Instruction) -> None:
-    kind = _ATOMIC_KINDS.get(i.mods["type"])
+    """RED has its value in d and gives no result."""
+    red, swaps = i.opcode == "RED", i.mnemonic.endswith(".CAS")
+    kind = "F64" if i.mnemonic.endswith(".F64") else _ATOMIC_KINDS.get(i.mods["type"])
     if kind is None:
         m.unsupported(f"atomic type {i.mods['type']} needs a later architecture")
         return
-    space = "shared" if i.opcode == "ATOMS" else "generic"
-    if i.opcode == "RED":
-        _atomic(m, i, space, kind, i.mods["op"], "d", None)
-    else:
-        _atomic(m, i, space, kind, i.mods["op"], "b", i["d"].value)
-
-
-@semantics("ATOM.F64", "RED.F64")
-def atomic_double(m: Machine, i: Instruction) -> None:
-    red = i.opcode == "RED"
-    _atomic(m, i, "generic", "F64", i.mods["op"], "d" if red else "b", None if red else i["d"].value)
-
-
-@semantics("ATOM.CAS", "ATOMS.CAS")
-def compare_and_swap(m: Machine, i: Instruction) -> None:
-    kind = "U64" if i.mods["type"] == "64" else "U32"
-    _atomic(m, i, "shared" if i.opcode == "ATOMS" else "generic", kind, "CAS", "bc", i["d"].value)
+    near = i.opcode == "ATOMS"
+    address = address32(m, i["addr"]) if near else _address64(m, i["addr"], bool(i.mods["e"]))
+    values = [_value(m, i[n], kind.endswith("64")) for n in ("bc" if swaps else "d" if red else "b")]
+    dest = None if red or i["d"].value == RZ else i["d"].value
+    m.atomic("shared" if near else "generic", address, "CAS" if swaps else i.mods["op"], kind, values, dest)
 
 
 @semantics("ATOMS.CAST")

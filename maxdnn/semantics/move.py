@@ -2,7 +2,7 @@
 
 from ..isa import PT, Instruction
 from .machine import Machine, V
-from .operands import combine, i32, pair, pred, raw, result32, select_part, set32, set64, set_pred
+from .operands import combine, i32, pair, pred, raw, select_part, set32, set64, set_result
 from .registry import semantics
 
 FLAG_ORDER = "ZSCO"  # as P2R and R2P pack them
@@ -45,21 +45,9 @@ def nothing(m: Machine, i: Instruction) -> None:
     """Scoreboards, memory order, caches: where one instruction runs after the other there is nothing to wait for."""
 
 
-@semantics("PSETP")
-def psetp(m: Machine, i: Instruction) -> None:
-    first = combine(m, i.mods["op1"], pred(m, i["pa"]), pred(m, i["pb"]))
-    ps, how = pred(m, i["ps"]), i.mods["op2"]
-    one, other = combine(m, how, first, ps), combine(m, how, m.not_(first), ps)
-    set_pred(m, i["pd"], one)
-    set_pred(m, i["pq"], other)
-
-
-@semantics("PSET")
+@semantics("PSETP", "PSET")
 def pset(m: Machine, i: Instruction) -> None:
-    first = combine(m, i.mods["op1"], pred(m, i["pa"]), pred(m, i["pb"]))
-    holds = combine(m, i.mods["op2"], first, pred(m, i["ps"]))
-    true = m.const("i32", 0x3F800000 if i.mods["bf"] else 0xFFFFFFFF)
-    result32(m, i, m.select(holds, true, m.const("i32", 0)))
+    set_result(m, i, combine(m, i.mods["op1"], pred(m, i["pa"]), pred(m, i["pb"])), "op2")
 
 
 def flag_test(m: Machine, test: str) -> V | None:
@@ -78,26 +66,13 @@ def flag_test(m: Machine, test: str) -> V | None:
     return tests[test]() if test in tests else None
 
 
-@semantics("CSETP")
-def csetp(m: Machine, i: Instruction) -> None:
-    holds = flag_test(m, i.mods["cc"])
-    if holds is None:
-        m.unsupported(f"condition test {i.mods['cc']} has no published meaning")
-        return
-    ps, how = pred(m, i["ps"]), i.mods["op2"]
-    one, other = combine(m, how, holds, ps), combine(m, how, m.not_(holds), ps)
-    set_pred(m, i["pd"], one)
-    set_pred(m, i["pq"], other)
-
-
-@semantics("CSET")
+@semantics("CSETP", "CSET")
 def cset(m: Machine, i: Instruction) -> None:
     holds = flag_test(m, i.mods["cc"])
     if holds is None:
         m.unsupported(f"condition test {i.mods['cc']} has no published meaning")
-        return
-    true = m.const("i32", 0x3F800000 if i.mods["bf"] else 0xFFFFFFFF)
-    result32(m, i, m.select(combine(m, i.mods["op2"], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
+    else:
+        set_result(m, i, holds, "op2")
 
 
 def _packed(m: Machine, flags: bool) -> V:

@@ -125,12 +125,6 @@ def set64(m: Machine, op: Operand, value: V) -> None:
         m.set_reg(first + 1, high)
 
 
-def set_zs(m: Machine, op: Operand, value: V) -> None:
-    """Z and S of a 32-bit result whose instruction has no carry; the others are cleared."""
-    if op.cc:
-        set_flags(m, value)
-
-
 def set_flags(m: Machine, value: V, **others: Callable[[], V]) -> None:
     """All flags after a 32-bit result: Z and S from the value unless given, C, O and K as given, else cleared."""
     clear = lambda: m.const("i1", 0)  # noqa: E731
@@ -145,9 +139,32 @@ def combine(m: Machine, op: str, a: V, b: V) -> V:
     return {"AND": m.and_, "OR": m.or_, "XOR": m.xor}[op](a, b)
 
 
+def set_predicates(m: Machine, i: Instruction, holds: V, how: str = "bool") -> None:
+    """pd = holds BOOL ps, pq = (not holds) BOOL ps; `how`: the modifier that says BOOL."""
+    ps, join = pred(m, i["ps"]), i.mods[how]
+    first, second = combine(m, join, holds, ps), combine(m, join, m.not_(holds), ps)
+    set_pred(m, i["pd"], first)
+    set_pred(m, i["pq"], second)
+
+
+def set_result(m: Machine, i: Instruction, holds: V, how: str = "bool") -> None:
+    """The result of a comparison: of ISETP and its like predicates, of ISET and its like a number."""
+    if i.opcode.endswith("P"):
+        set_predicates(m, i, holds, how)
+    else:
+        set_boolean(m, i, holds, bool(i.mods["bf"]), how)
+
+
+def set_boolean(m: Machine, i: Instruction, holds: V, one: bool, how: str = "bool") -> None:
+    """All ones, or 1.0 (.BF), where holds BOOL ps, else 0."""
+    true = m.const("i32", 0x3F800000 if one else 0xFFFFFFFF)
+    result32(m, i, m.select(combine(m, i.mods[how], holds, pred(m, i["ps"])), true, m.const("i32", 0)))
+
+
 def result32(m: Machine, i: Instruction, value: V) -> None:
-    """Write an i32 to operand d with Z and S if .CC is set."""
-    set_zs(m, i["d"], value)
+    """Write an i32 to operand d with Z and S, the other flags cleared, if .CC is set."""
+    if i["d"].cc:
+        set_flags(m, value)
     set32(m, i["d"], value)
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from ..isa import Instruction, Operand
-from .integer import set_boolean, set_predicates
 from .machine import Machine, V
-from .operands import f32, i32, pred, set32, set_pred, set_zs
+from .operands import f32, i32, pred, result32, set32, set_pred, set_result
 from .registry import semantics
 
 NAN = 0x7FFFFFFF
@@ -55,9 +54,7 @@ def _finish(m: Machine, i: Instruction, operation: Callable[[str], V]) -> None:
         x = flush(m, m.rarely(at_limit, exact, x))
     if i.mods.get("sat"):
         x = saturate(m, x)
-    bits = canonical(m, x)
-    set_zs(m, i["d"], bits)
-    set32(m, i["d"], bits)
+    result32(m, i, canonical(m, x))
 
 
 def _zero_factor(m: Machine, i: Instruction, a: V, b: V) -> V | None:
@@ -112,9 +109,7 @@ def fmnmx(m: Machine, i: Instruction) -> None:
     a, b = _inputs(m, i, "a", "b")
     bits = choose_minmax(m, a, b, pred(m, i["ps"]), "i32")
     both = m.and_(m.fcmp("uno", a, a), m.fcmp("uno", b, b))
-    value = m.select(both, m.const("i32", NAN), bits)
-    set_zs(m, i["d"], value)
-    set32(m, i["d"], value)
+    result32(m, i, m.select(both, m.const("i32", NAN), bits))
 
 
 def choose_minmax(m: Machine, a: V, b: V, least: V, bits_type: str) -> V:
@@ -144,14 +139,9 @@ def related(m: Machine, i: Instruction) -> V:
     return relation(m, i.mods["cmp"], a, b)
 
 
-@semantics("FSETP")
-def fsetp(m: Machine, i: Instruction) -> None:
-    set_predicates(m, i, related(m, i))
-
-
-@semantics("FSET")
+@semantics("FSETP", "FSET")
 def fset(m: Machine, i: Instruction) -> None:
-    set_boolean(m, i, related(m, i), bool(i.mods["bf"]))
+    set_result(m, i, related(m, i))
 
 
 @semantics("FCMP")

@@ -3,7 +3,7 @@
 from ..isa import Instruction, Operand
 from .integer import compare
 from .machine import Machine, V
-from .operands import extend, raw, select_part, set32, set_zs
+from .operands import extend, raw, result32, select_part
 from .registry import semantics
 
 _RESULT_BITS = {"MRG_16H": 16, "MRG_16L": 16, "MRG_8B0": 8, "MRG_8B2": 8}
@@ -49,8 +49,7 @@ def _finish(m: Machine, i: Instruction, value: V, signed: bool) -> None:
     result = m.trunc(value, "i32")
     if mode:
         result = _second(m, mode, result, raw(m, i["c"]), signed)
-    set_zs(m, i["d"], result)
-    set32(m, i["d"], result)
+    result32(m, i, result)
 
 
 def _second(m: Machine, mode: str, value: V, c: V, signed: bool) -> V:
@@ -115,9 +114,7 @@ def vmad(m: Machine, i: Instruction) -> None:
         total = (m.ashr if signed else m.lshr)(total, m.const("i64", shift))
     if i.mods["sat"]:
         total = _clamp(m, total, -(1 << 31), (1 << 31) - 1) if signed else _below(m, total)
-    value = m.trunc(total, "i32")
-    set_zs(m, i["d"], value)
-    set32(m, i["d"], value)
+    result32(m, i, m.trunc(total, "i32"))
 
 
 def _below(m: Machine, value: V) -> V:
@@ -168,8 +165,7 @@ def vabsdiff4(m: Machine, i: Instruction) -> None:
             place, byte = m.const("i32", 8 * k), m.const("i32", 0xFF)
             kept = m.and_(total, m.const("i32", ~(0xFF << 8 * k)))
             total = m.or_(kept, m.shl(m.and_(word, byte), place))
-    set_zs(m, i["d"], total)
-    set32(m, i["d"], total)
+    result32(m, i, total)
 
 
 def _selected_bytes(i: Instruction) -> int:

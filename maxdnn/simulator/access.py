@@ -102,6 +102,15 @@ def cache_lines(row, nbytes, lines, first):
 
 
 @compiled
+def is_first(row, start, lane, unit):
+    """Whether no lane from `start` on and before this one has an address in the same `unit` bytes."""
+    for before in range(start, lane):
+        if row[before] != NO_LANE and row[before] // unit == row[lane] // unit:
+            return False
+    return True
+
+
+@compiled
 def global_requests(row, nbytes):
     """Requests a global or local access is split into before the tags: 8 lanes each up to 32 bit, 4 at 64, 2 at 128
     (an NVIDIA engineer on the developer forum, "Pascal L1 cache"), each needing a cycle per four lines it touches."""
@@ -110,14 +119,7 @@ def global_requests(row, nbytes):
     for at in range(0, 32, per):
         tags = 0
         for lane in range(at, at + per):
-            if row[lane] == NO_LANE:
-                continue
-            new = 1
-            for before in range(at, lane):
-                if row[before] != NO_LANE and row[before] // LINE == row[lane] // LINE:
-                    new = 0
-                    break
-            tags += new
+            tags += row[lane] != NO_LANE and is_first(row, at, lane, LINE)
         total += (tags + 3) // 4
     return total
 
@@ -146,12 +148,7 @@ def constant_lines(row, lines, first):
     for lane in range(32):
         if row[lane] == NO_LANE:
             continue
-        new = 1
-        for before in range(lane):
-            if row[before] == row[lane]:
-                new = 0
-                break
-        serial += new
+        serial += is_first(row, 0, lane, 1)
         count = put_line(lines, first, count, row[lane] // CONSTANT_LINE, 1)
     return count, serial
 

@@ -100,21 +100,25 @@ def l2_way(X, line, now):
 
 
 @compiled
+def l2_sector(X, cell, begin):
+    """The cycle a sector is in L2, which fetches it from DRAM if it has not got it. `cell`: of its arrival time."""
+    X[C_L2_SECTORS] += 1
+    if X[cell] < 0:
+        X[cell] = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
+        X[C_DRAM_READ] += 1
+    else:
+        X[C_L2_HITS] += 1
+    return X[cell]
+
+
+@compiled
 def l2_read(X, line, mask, begin):
     """Read sectors of a line through L2, whose bandwidth is booked already: the cycle the last one is there."""
     _, fill = l2_way(X, line, begin)
     done = begin + X[P_L2LAT]
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            there = X[fill + sector]
-            X[C_L2_SECTORS] += 1
-            if there < 0:
-                there = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
-                X[fill + sector] = there
-                X[C_DRAM_READ] += 1
-            else:
-                X[C_L2_HITS] += 1
-            done = max(done, there)
+            done = max(done, l2_sector(X, fill + sector, begin))
     return done
 
 
@@ -135,15 +139,9 @@ def l2_atomic(X, line, mask, begin):
     is there. Those on one address are done one after another, so a sector is taken until its last is done."""
     dirty, fill = l2_way(X, line, begin)
     done = begin
-    for sector in range(4):
+    for sector in range(SECTORS):
         if mask >> sector & 1:
-            there = X[fill + sector]
-            X[C_L2_SECTORS] += 1
-            if there < 0:
-                there = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
-                X[C_DRAM_READ] += 1
-            else:
-                X[C_L2_HITS] += 1
+            there = l2_sector(X, fill + sector, begin)
             over = max(begin + X[P_L2LAT], there) + (mask >> TURNS) * X[P_ATOMIC]
             X[fill + sector] = over
             done = max(done, over - X[P_ATOMIC])
@@ -183,13 +181,19 @@ def small_lookup(X, table, sets, ways, sm, line, now):
 
 
 @compiled
+def counted_lookup(X, table, sets, ways, sm, line, now, counter):
+    """`small_lookup` that counts: how often in the cell `counter`, hits in the next one."""
+    fill, hit = small_lookup(X, table, sets, ways, sm, line, now)
+    X[counter] += 1
+    X[counter + 1] += hit
+    return fill, hit
+
+
+@compiled
 def behind_first_level(X, sm, line, now):
     """The cycle a 256-byte line is there from the cache that constants and instructions share, or from L2."""
-    fill, hit = small_lookup(X, X[T_CONST15], X[P_C15SETS], X[P_C15WAYS], sm, line, now)
-    X[C_C15_LOOKUPS] += 1
-    if hit:
-        X[C_C15_HITS] += 1
-    else:
+    fill, hit = counted_lookup(X, X[T_CONST15], X[P_C15SETS], X[P_C15WAYS], sm, line, now, C_C15_LOOKUPS)
+    if not hit:
         X[fill] = now + X[P_L2LAT] - X[P_C15LAT]
     return max(X[fill], now) + X[P_C15LAT]
 
@@ -197,11 +201,8 @@ def behind_first_level(X, sm, line, now):
 @compiled
 def constant_line(X, sm, line, now):
     """The cycle a 64-byte line of a constant bank is in the first level; `now` for a hit."""
-    fill, hit = small_lookup(X, X[T_CONST], X[P_CSETS], X[P_CWAYS], sm, line, now)
-    X[C_C_LOOKUPS] += 1
-    if hit:
-        X[C_C_HITS] += 1
-    else:
+    fill, hit = counted_lookup(X, X[T_CONST], X[P_CSETS], X[P_CWAYS], sm, line, now, C_C_LOOKUPS)
+    if not hit:
         X[fill] = behind_first_level(X, sm, line // CONSTANT_LINES, now) - X[P_CLAT]
     return max(X[fill], now)
 
@@ -210,10 +211,8 @@ def constant_line(X, sm, line, now):
 def instruction_line(X, sm, line, now):
     """The cycle a 128-byte line of code is in the instruction cache; a missing line brings the next ones with it."""
     sets, ways = X[P_ISETS], X[P_IWAYS]
-    fill, hit = small_lookup(X, X[T_ICACHE], sets, ways, sm, line, now)
-    X[C_I_LOOKUPS] += 1
+    fill, hit = counted_lookup(X, X[T_ICACHE], sets, ways, sm, line, now, C_I_LOOKUPS)
     if hit:
-        X[C_I_HITS] += 1
         return X[fill]
     there = behind_first_level(X, sm, (1 << 20) + line // INSTRUCTION_LINES, now)
     X[fill] = there

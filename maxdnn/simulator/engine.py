@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""The cycle loop, compiled: schedulers choose warps, instructions issue, blocks come and go.
+"""The cycle loop, compiled: schedulers choose warps, instructions issue.
 
 A warp knows at the moment it issues when it may issue again as far as its own control codes say (stall, scoreboards);
 what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
@@ -10,107 +10,7 @@ from .columns import *
 from .jit import compiled
 from .memory import global_access, load_constant, moved, shared_access, variant
 from .operand import bank_reads, enter, forget, read_later
-
-
-@compiled
-def step_path(X, w):
-    """Go to the warp's next instruction; False when its path has ended."""
-    if X[w + W_LEFT] > 0:
-        X[w + W_LEFT] -= 1
-        X[w + W_PC] += I_SIZE
-        return True
-    run = X[w + W_RUN]
-    if run >= X[w + W_RUNEND]:
-        return False
-    X[w + W_PC], X[w + W_LEFT], X[w + W_RUN] = X[run], X[run + 1] - 1, run + RUN_SIZE
-    return True
-
-
-@compiled
-def to_youngest(X, s, w):
-    """Move a warp to the end of its scheduler's list, which is kept oldest first and ends with -1."""
-    at = X[s + S_ORDER]
-    while X[at] != w:
-        at += 1
-    while X[at + 1] >= 0:
-        X[at] = X[at + 1]
-        at += 1
-    X[at] = w
-
-
-@compiled
-def wake(X, w, ready):
-    s = X[w + W_SCHED]
-    X[w + W_READY] = ready
-    X[s + S_NEXT] = min(X[s + S_NEXT], max(ready, X[s + S_FREE]))
-
-
-@compiled
-def launch_warp(X, w, block, number, slot, now):
-    for cell in range(w + W_READY, w + W_SHIFT):
-        X[cell] = 0
-    X[w + W_BLOCK], X[w + W_NUMBER], X[w + W_SLOT] = block, number, slot
-    X[w + W_ALIVE], X[w + W_LINE], X[w + W_REASON] = 1, -1, R_LAUNCH
-    index = X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + number
-    path = X[T_PATHPTR] + X[X[T_PATH] + index]
-    X[w + W_RUN], X[w + W_RUNEND] = X[path], X[path + 1]
-    X[w + W_STREAM], X[w + W_REC] = X[X[T_RECPTR] + index], 0
-    X[w + W_SHIFT] = X[T_SHIFT] + block * X[P_GROUPS]
-    if X[T_COUNT]:
-        for board in range(6):
-            X[X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE] = 0
-    step_path(X, w)
-    to_youngest(X, X[w + W_SCHED], w)
-    wake(X, w, now + X[P_LAUNCH])
-
-
-@compiled
-def launch_block(X, sm, slot, now):
-    """Put the next block of the grid into a free slot of an SM, if there is one left."""
-    block = X[C_NEXT_BLOCK]
-    if block >= X[P_BLOCKS]:
-        return
-    X[C_NEXT_BLOCK] += X[P_MIRROR] + 1
-    X[C_LAUNCHED] += 1
-    at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
-    X[at + B_LIVE] = X[P_BLOCK_WARPS]
-    for cell in range(at + B_BARRIER0, at + B_SIZE):
-        X[cell] = 0
-    w = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
-    for number in range(X[P_BLOCK_WARPS]):
-        launch_warp(X, w + number * W_SIZE, block, number, slot, now)
-
-
-@compiled
-def complete(X, at, barrier):
-    """Whether all warps that a barrier of a block waits for have arrived."""
-    wanted = X[barrier + B_WANTED]
-    return X[barrier + B_ARRIVED] >= (wanted if wanted else X[at + B_LIVE])
-
-
-@compiled
-def release_barrier(X, sm, slot, barrier, now):
-    """Let the warps of a block that wait at a barrier go on."""
-    X[barrier + B_ARRIVED] = X[barrier + B_WANTED] = 0
-    first = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
-    for w in range(first, first + X[P_BLOCK_WARPS] * W_SIZE, W_SIZE):
-        if X[w + W_ALIVE] and X[w + W_READY] == NEVER and X[w + W_BARRIER] == barrier:
-            wake(X, w, max(X[w + W_RESUME], X[w + W_STALLED], now + X[P_BARLAT]))
-
-
-@compiled
-def finish_warp(X, w, now):
-    X[w + W_ALIVE] = 0
-    sm, slot = X[w + W_SM], X[w + W_SLOT]
-    at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
-    X[at + B_LIVE] -= 1
-    if X[at + B_LIVE] == 0:
-        X[C_DONE] += 1
-        launch_block(X, sm, slot, now)
-        return
-    for barrier in range(at + B_BARRIER0, at + B_SIZE, BARRIER_SIZE):
-        if X[barrier + B_ARRIVED] and complete(X, at, barrier):
-            release_barrier(X, sm, slot, barrier, now)
+from .residency import complete, finish_warp, launch_block, release_barrier, step_path
 
 
 @compiled

@@ -118,27 +118,27 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
            options: Options | None, progress: Progress | None) -> ConvTiming:
     plan = shape if isinstance(shape, Plan) else make_plan(shape, layout=layout, kernel=kernel)
     chip = _machine(machine)
-    steps = [s for s in _steps(plan) if whole or s.useful]
+    steps = [(launch, useful) for launch, useful in _steps(plan) if whole or useful]
     tell = _Share(progress, len(steps))
     found = []
-    workloads = _workloads(plan, steps, chip, tell)
+    workloads = _workloads(plan, [step for step, _ in steps], chip, tell)
     with ThreadPoolExecutor(1) as ahead:  # the next launch is traced while one is simulated
         coming = ahead.submit(next, workloads)
-        for number, step in enumerate(steps, 1):
+        for number, (step, useful) in enumerate(steps, 1):
             work, function = coming.result()
             if number < len(steps):
                 coming = ahead.submit(next, workloads)
             result = simulated(work, function, step.block, chip, options=options, progress=tell)
             del work  # gigabytes where every block was traced
-            found.append(LaunchTiming(step.kernel, result, step.useful))
+            found.append(LaunchTiming(step.spec.name, result, useful))
             tell.done += 1
     return ConvTiming(plan.shape, plan, tuple(found))
 
 
 def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel]]:
     """For each launch of the convolution kernel: what its warps do, and the kernel."""
-    return [(work, function.kernel) for work, function in _workloads(plan, [s for s in _steps(plan) if s.useful],
-                                                                     machine)]
+    steps = [launch for launch, useful in _steps(plan) if useful]
+    return [(work, function.kernel) for work, function in _workloads(plan, steps, machine)]
 
 
 class _Share:
@@ -155,32 +155,16 @@ class _Share:
 # -- what a plan launches ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A launch of a plan and the operations of the layer that it does: all that timing asks of plans."""
-
-    launch: Launch
-    useful: int
-
-    @property
-    def kernel(self) -> str:
-        return self.launch.spec.name
-
-    @property
-    def block(self) -> Dim3:
-        return self.launch.block
-
-
-def _steps(plan: Plan) -> list[_Step]:
-    """The launches of a plan in order. The passes of the kernel that does the arithmetic share the layer's operations
-    as they share its issue slots."""
+def _steps(plan: Plan) -> list[tuple[Launch, int]]:
+    """The launches of a plan in order, and the operations of the layer that each does. The passes of the kernel that
+    does the arithmetic share the layer's operations as they share its issue slots."""
     slots = [x.work.ctas * x.work.code.slots for x in plan.passes]
     ends = [int(plan.flops * sum(slots[:n + 1]) / sum(slots)) for n in range(len(slots) - 1)] + [plan.flops]
     shares = iter(end - start for start, end in zip([0, *ends], ends, strict=False))
-    return [_Step(x, next(shares) if x.spec is plan.spec else 0) for x in plan.launches]
+    return [(x, next(shares) if x.spec is plan.spec else 0) for x in plan.launches]
 
 
-def _workloads(plan: Plan, steps: Sequence[_Step], machine: Machine,
+def _workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
                progress: Progress | None = None) -> Iterator[tuple[Workload, Any]]:
     from ..emulator.gpu import VirtualGpu
     gpu = VirtualGpu()
@@ -188,12 +172,12 @@ def _workloads(plan: Plan, steps: Sequence[_Step], machine: Machine,
     sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
     buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
     places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
-    modules = {step.kernel: gpu.load(cubin(step.launch.spec.source.removesuffix(".sass"), "sm_52")) for step in steps}
-    for step in steps:
-        launch, module = step.launch, modules[step.kernel]
+    modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), "sm_52")) for x in launches}
+    for launch in launches:
+        module = modules[launch.spec.name]
         for name, data in launch.tables.items():
             module.set_constant(name, data)
-        function = module.function(step.kernel)
+        function = module.function(launch.spec.name)
         args = launch.arguments(places, dict.fromkeys(launch.names - places.keys(), np.float32(1)))
         textures = {name: Texture(*bound) for name, bound in launch.bound(places).items()}
         yield workload(function, launch.grid, launch.block, args, textures=textures, machine=machine,

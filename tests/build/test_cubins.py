@@ -137,7 +137,8 @@ def test_the_rules_of_the_checker_decide(tree, tmp_path, monkeypatch):
     monkeypatch.setattr(cubins, "PACKAGE", copy)
     tree.write(a_sass="# Kernel: a\n" + BODY)
     tree.get("a")
-    for name in ("checker/hazards.py", "checker/latencies.json", "isa/maxwell.json", "semantics/move.py", "cubin.py"):
+    for name in ("checker/hazards.py", "checker/latencies.json", "isa/maxwell.json", "semantics/move.py", "cubin.py",
+                 "runtime/elf.py"):
         before = len(tree.assembled)
         with (copy / name).open("a") as file:
             file.write(" ")

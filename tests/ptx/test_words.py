@@ -52,7 +52,7 @@ def on_the_host(kernel):
     module = ir.Module("words")
     fn = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.PointerType()]), "run")
     builder = ir.IRBuilder(fn.append_basic_block("entry"))
-    thread = Thread(module, builder, kernel, None, {}, {"shared": None})
+    thread = Thread(builder, kernel, None, {}, {"shared": None})
     place = [builder.gep(fn.args[0], [ir.Constant(I32, n)], source_etype=I32) for n in range(REGISTERS)]
     for n in range(REGISTERS):
         thread.set_reg(n, builder.load(place[n], typ=I32))

@@ -4,13 +4,13 @@ kernel."""
 
 from llvmlite import ir
 
-from . import atomics, convergence, flow, memory, mufu, races, rounding, scheduler
+from . import atomics, convergence, flow, memory, mufu, races, rounding, scheduler, texture
 
 
 def text() -> str:
     """The runtime as one LLVM module."""
     m = ir.Module(name="maxdnn_runtime")
-    for part in (memory, flow, convergence, atomics, mufu, races, scheduler):
+    for part in (memory, texture, flow, convergence, atomics, mufu, races, scheduler):
         part.build(m)
     return f"{m}\n{rounding.text()}\n"
 

@@ -7,8 +7,8 @@ structured code comes together again. How the hardware chooses is not published,
 from llvmlite import ir
 
 from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, field, get, put
-from ..layout import CONVERGENCE, FAULT_KINDS, VECTOR_BYTES, WARP
-from .memory import VI1, VI32, declare, splat
+from ..layout import CONVERGENCE, VECTOR_BYTES, WARP
+from .memory import VI1, VI32, fault, splat
 
 
 def _vector(b: ir.IRBuilder, warp: V, name: str) -> V:
@@ -27,12 +27,17 @@ def _masks(b: ir.IRBuilder, warp: V, barrier: V) -> V:
     return b.load(row, typ=VI32, align=64)
 
 
+def _drop(b: ir.IRBuilder, warp: V, name: str, lanes: V) -> None:
+    """Take lanes out of a mask."""
+    put(b, warp, WARP, name, b.and_(get(b, warp, WARP, name), b.not_(lanes)))
+
+
 def build_park(module: ir.Module) -> None:
     """rt_park(warp, lanes, target): lanes leave the running group and will go on at `target`."""
     f = Function(module, "rt_park", ir.VoidType(), PTR, I32, I32)
     b, (warp, lanes, target) = f.b, f.args
     _blend(b, warp, "where", lanes, splat(b, target))
-    put(b, warp, WARP, "active", b.and_(get(b, warp, WARP, "active"), b.not_(lanes)))
+    _drop(b, warp, "active", lanes)
     b.ret_void()
 
 
@@ -55,8 +60,7 @@ def build_settle(module: ir.Module) -> None:
         f.ret(2)
     ready = b.and_(alive, b.not_(get(b, warp, WARP, "blocked")))
     with f.if_(b.icmp_unsigned("==", ready, c32(0))):
-        callee = declare(module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-        b.call(callee, [ctx, c32(FAULT_KINDS.index("unmatched")), c32(0), c64(0), c32(0), c32(0)])
+        fault(b, ctx, "unmatched")
         f.ret(3)
     left, least = f.variable(I32, ready), f.variable(I32, c32(-1))
     where = _vector(b, warp, "where")
@@ -80,7 +84,7 @@ def build_come(module: ir.Module) -> None:
     _blend(b, warp, "where", lanes, splat(b, after))
     _blend(b, warp, "waits", lanes, splat(b, barrier))
     put(b, warp, WARP, "blocked", b.or_(get(b, warp, WARP, "blocked"), lanes))
-    put(b, warp, WARP, "active", b.and_(get(b, warp, WARP, "active"), b.not_(lanes)))
+    _drop(b, warp, "active", lanes)
     b.ret_void()
 
 
@@ -89,7 +93,7 @@ def build_scatter(module: ir.Module) -> None:
     f = Function(module, "rt_scatter", ir.VoidType(), PTR, VI32, I32)
     b, (warp, targets, lanes) = f.b, f.args
     _blend(b, warp, "where", lanes, targets)
-    put(b, warp, WARP, "active", b.and_(get(b, warp, WARP, "active"), b.not_(lanes)))
+    _drop(b, warp, "active", lanes)
     b.ret_void()
 
 
@@ -98,7 +102,7 @@ def build_gone(module: ir.Module) -> None:
     f = Function(module, "rt_gone", ir.VoidType(), PTR, I32)
     b, (warp, lanes) = f.b, f.args
     for name in ("active", "alive"):
-        put(b, warp, WARP, name, b.and_(get(b, warp, WARP, name), b.not_(lanes)))
+        _drop(b, warp, name, lanes)
     b.ret_void()
 
 
@@ -106,8 +110,5 @@ NAMES = ("rt_park", "rt_settle", "rt_come", "rt_scatter", "rt_gone")
 
 
 def build(module: ir.Module) -> None:
-    build_park(module)
-    build_settle(module)
-    build_come(module)
-    build_scatter(module)
-    build_gone(module)
+    for part in (build_park, build_settle, build_come, build_scatter, build_gone):
+        part(module)

@@ -7,9 +7,9 @@ matching one; lanes that exit leave all. When no lane is active the top entry re
 
 from llvmlite import ir
 
-from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, field, get, put
-from ..layout import BARRIER_IDS, CTX, DIV, FAULT_KINDS, LANES, STACK_DEPTH, WARP
-from .memory import VI32, declare, splat
+from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, call, field, get, put
+from ..layout import BARRIER_IDS, CTX, DIV, LANES, STACK_DEPTH, WARP
+from .memory import VI32, fault, splat
 
 EXIT_KIND = 255  # matches no entry: leave everything
 
@@ -18,18 +18,13 @@ def _entry(b: ir.IRBuilder, warp: V, index: V) -> V:
     return at(b, field(b, warp, WARP, "stack"), b.shl(b.zext(index, I64), c64(4)))
 
 
-def _fault(f: Function, ctx: V, kind: str) -> V:
-    callee = declare(f.module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-    return f.b.call(callee, [ctx, c32(FAULT_KINDS.index(kind)), c32(0), c64(0), c32(0), c32(0)])
-
-
 def build_push(module: ir.Module) -> None:
     """rt_push(ctx, warp, kind, target, lanes): 1 after a stack overflow."""
     f = Function(module, "rt_push", I32, PTR, PTR, I32, I32, I32)
     b, (ctx, warp, kind, target, lanes) = f.b, f.args
     depth = get(b, warp, WARP, "depth")
     with f.if_(b.icmp_unsigned(">=", depth, c32(STACK_DEPTH))):
-        b.ret(_fault(f, ctx, "stack overflow"))
+        b.ret(fault(b, ctx, "stack overflow"))
     entry = _entry(b, warp, depth)
     for offset, value in ((0, kind), (4, target), (8, lanes)):
         b.store(value, at(b, entry, offset))
@@ -59,7 +54,7 @@ def build_leave(module: ir.Module) -> None:
                 b.store(b.and_(b.load(slot, typ=I32), keep), slot)
     exiting = b.icmp_unsigned("==", kind, c32(EXIT_KIND))
     with f.if_(b.and_(b.icmp_unsigned("==", b.load(found, typ=I32), c32(0)), b.not_(exiting))):
-        _fault(f, ctx, "unmatched")
+        fault(b, ctx, "unmatched")
         f.ret(3)
     with f.if_(exiting):
         put(b, warp, WARP, "alive", b.and_(get(b, warp, WARP, "alive"), keep))
@@ -84,7 +79,6 @@ def build_indirect(module: ir.Module) -> None:
     f = Function(module, "rt_indirect", I32, PTR, PTR, VI32, I32)
     b, (ctx, warp, targets, lanes) = f.b, f.args
     left = f.variable(I32, lanes)
-    push = declare(module, "rt_push", I32, PTR, PTR, I32, I32, I32)
     with f.while_(lambda: b.icmp_unsigned("!=", b.load(left, typ=I32), c32(0))):
         now = b.load(left, typ=I32)
         target = b.extract_element(targets, b.cttz(now, ir.Constant(I1, 1)))
@@ -95,7 +89,7 @@ def build_indirect(module: ir.Module) -> None:
             put(b, warp, WARP, "active", alike)
             put(b, warp, WARP, "pc", target)
             f.ret(0)
-        with f.if_(b.icmp_unsigned("!=", b.call(push, [ctx, warp, c32(DIV), target, alike]), c32(0))):
+        with f.if_(b.icmp_unsigned("!=", call(b, "rt_push", I32, ctx, warp, c32(DIV), target, alike), c32(0))):
             f.ret(1)
     f.ret(0)
 
@@ -106,8 +100,7 @@ def build_fault_mask(module: ir.Module) -> None:
     b, (ctx, kind, lanes, address, space, size) = f.b, f.args
     with f.if_(b.icmp_unsigned("==", lanes, c32(0))):
         f.ret(0)
-    callee = declare(module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-    b.ret(b.call(callee, [ctx, kind, b.cttz(lanes, ir.Constant(I1, 1)), address, space, size]))
+    b.ret(call(b, "rt_fault", I32, ctx, kind, b.cttz(lanes, ir.Constant(I1, 1)), address, space, size))
 
 
 def build_check_barrier(module: ir.Module) -> None:
@@ -117,7 +110,7 @@ def build_check_barrier(module: ir.Module) -> None:
     bad = b.or_(b.icmp_unsigned(">=", number, c32(BARRIER_IDS)), b.icmp_unsigned("!=", b.and_(count, c32(31)), c32(0)))
     bad = b.or_(bad, b.icmp_unsigned(">", count, b.shl(get(b, ctx, CTX, "warp_count"), c32(5))))
     with f.if_(bad):
-        b.ret(_fault(f, ctx, "barrier"))
+        b.ret(fault(b, ctx, "barrier"))
     f.ret(0)
 
 
@@ -135,10 +128,5 @@ def build_shuffle(module: ir.Module) -> None:
 
 
 def build(module: ir.Module) -> None:
-    build_fault_mask(module)
-    build_check_barrier(module)
-    build_shuffle(module)
-    build_push(module)
-    build_leave(module)
-    build_indirect(module)
-
+    for part in (build_fault_mask, build_check_barrier, build_shuffle, build_push, build_leave, build_indirect):
+        part(module)

@@ -5,13 +5,12 @@ table of allocations is searched only when a site moves on to another one."""
 
 from llvmlite import ir
 
-from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, field, get
-from ..layout import BANKS, CTX, FAULT_KINDS, LANES, LAUNCH, LOCAL_WINDOW, SCRATCH_TEXEL, SHARED_WINDOW, SPACES
+from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, call, field, get
+from ..layout import BANKS, CTX, FAULT_KINDS, LANES, LAUNCH, LOCAL_WINDOW, SHARED_WINDOW, SPACES
 
 KINDS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16}
 SPACE_ADDRESS = {"global": 64, "generic": 64, "shared": 32, "local": 32}
 VI32, VI64, VI1 = (ir.VectorType(t, LANES) for t in (I32, I64, I1))
-_BOUNDS, _MISALIGNED = FAULT_KINDS.index("bounds"), FAULT_KINDS.index("misaligned")
 
 
 def splat(b: ir.IRBuilder, scalar: V) -> V:
@@ -26,15 +25,10 @@ def _lane_numbers(type_: ir.Type, step: int = 1) -> ir.Constant:
     return ir.Constant(ir.VectorType(type_, LANES), [step * i for i in range(LANES)])
 
 
-def declare(module: ir.Module, name: str, result: ir.Type, *args: ir.Type) -> ir.Function:
-    if name in module.globals:
-        return module.globals[name]
-    return ir.Function(module, ir.FunctionType(result, args), name)
-
-
-def access_type(space: str, store: bool) -> tuple[ir.Type, ...]:
-    """ctx, site, addresses, lane mask, first register's address."""
-    return PTR, PTR, (VI64 if SPACE_ADDRESS[space] == 64 else VI32), I32, PTR
+def access_function(module: ir.Module, what: str, space: str, kind: str) -> Function:
+    """A load or a store of (ctx, site, addresses, lane mask, first register's address)."""
+    addresses = VI64 if SPACE_ADDRESS[space] == 64 else VI32
+    return Function(module, f"rt_{what}_{space}_{kind}", I32, PTR, PTR, addresses, I32, PTR)
 
 
 # -- the checks ---------------------------------------------------------------------------------------------------
@@ -50,10 +44,13 @@ def build_fault(module: ir.Module) -> None:
     f.ret(1)
 
 
-def fault(f: Function, ctx: V, kind: str, lane: V, address: V, space: str, size: int) -> None:
-    """Note a fault and return 1 from the function being built."""
-    callee = declare(f.module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-    f.ret(f.b.call(callee, [ctx, c32(FAULT_KINDS.index(kind)), lane, address, c32(SPACES.index(space)), c32(size)]))
+def fault(b: ir.IRBuilder, ctx: V, kind: str | V, lane: V | None = None, address: V | None = None,
+          space: str = "global", size: int | V = 0) -> V:
+    """Note a fault, whose number may be computed; gives 1."""
+    number = c32(FAULT_KINDS.index(kind)) if isinstance(kind, str) else kind
+    return call(b, "rt_fault", I32, ctx, number, c32(0) if lane is None else lane,
+                c64(0) if address is None else address, c32(SPACES.index(space)),
+                c32(size) if isinstance(size, int) else size)
 
 
 def build_resolve(module: ir.Module) -> None:
@@ -62,14 +59,13 @@ def build_resolve(module: ir.Module) -> None:
         f = Function(module, f"rt_resolve_{space}", I32, PTR, PTR, PTR, I32, I32, PTR)
         b, (ctx, site, addresses, mask, size, hosts) = f.b, f.args
         size64 = b.zext(size, I64)
-        find = declare(module, "rt_find", PTR, PTR, I64, I64)
         with f.lanes(mask) as lane:
             slot = b.shl(b.zext(lane, I64), c64(3))
             address = b.load(at(b, addresses, slot), typ=I64)
             out = at(b, hosts, slot)
             wrong = b.icmp_unsigned("!=", b.and_(address, b.sub(size64, c64(1))), c64(0))
             with f.if_(wrong):
-                fault_dynamic(f, ctx, "misaligned", lane, address, space, size)
+                f.ret(fault(b, ctx, "misaligned", lane, address, space, size))
             if space == "generic":
                 _windows(f, ctx, lane, address, size64, out)
             if not b.block.is_terminated:
@@ -81,9 +77,9 @@ def build_resolve(module: ir.Module) -> None:
                 else:
                     b.branch(outer)
                 b.position_at_end(outer)
-                entry = b.call(find, [ctx, address, size64])
+                entry = call(b, "rt_find", PTR, ctx, address, size64)
                 with f.if_(b.icmp_unsigned("==", b.ptrtoint(entry, I64), c64(0))):
-                    fault_dynamic(f, ctx, "bounds", lane, address, space, size)
+                    f.ret(fault(b, ctx, "bounds", lane, address, space, size))
                 low = b.load(entry, typ=I64)
                 nbytes = b.load(at(b, entry, 8), typ=I64)
                 delta = b.sub(b.load(at(b, entry, 16), typ=I64), low)
@@ -96,11 +92,6 @@ def build_resolve(module: ir.Module) -> None:
         f.ret(0)
 
 
-def fault_dynamic(f: Function, ctx: V, kind: str, lane: V, address: V, space: str, size: V) -> None:
-    callee = declare(f.module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-    f.ret(f.b.call(callee, [ctx, c32(FAULT_KINDS.index(kind)), lane, address, c32(SPACES.index(space)), size]))
-
-
 def _windows(f: Function, ctx: V, lane: V, address: V, size: V, out: V) -> None:
     """Generic addresses inside the shared or local window; stores 0 where the address is in neither."""
     b = f.b
@@ -111,7 +102,7 @@ def _windows(f: Function, ctx: V, lane: V, address: V, size: V, out: V) -> None:
         with f.if_(b.icmp_unsigned("==", top, c64(code))):
             bad = b.icmp_unsigned(">", b.add(offset, size), get(b, ctx, CTX, room))
             with f.if_(bad):
-                fault_dynamic(f, ctx, "bounds", lane, offset, base, b.trunc(size, I32))
+                f.ret(fault(b, ctx, "bounds", lane, offset, base, b.trunc(size, I32)))
             host = b.add(b.ptrtoint(get(b, ctx, CTX, base), I64), offset)
             if base == "local":
                 host = b.add(host, b.mul(b.zext(lane, I64), get(b, ctx, CTX, "local_stride")))
@@ -155,12 +146,9 @@ def _near_hosts(f: Function, ctx: V, space: str, addresses: V, mask: V, size: in
     bad = b.and_(mask, b.not_(good))
     with f.b.if_then(b.icmp_unsigned("!=", bad, c32(0)), likely=False):
         lane = b.cttz(bad, ir.Constant(I1, 1))
-        address = b.extract_element(wide, lane)
-        inside_mask = b.bitcast(inside, I32)
-        is_inside = b.trunc(b.lshr(inside_mask, lane), I1)
-        kind = b.select(is_inside, c32(_MISALIGNED), c32(_BOUNDS))
-        callee = declare(f.module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-        b.ret(b.call(callee, [ctx, kind, lane, address, c32(SPACES.index(space)), c32(size)]))
+        is_inside = b.trunc(b.lshr(b.bitcast(inside, I32), lane), I1)
+        kind = b.select(is_inside, *(c32(FAULT_KINDS.index(n)) for n in ("misaligned", "bounds")))
+        f.ret(fault(b, ctx, kind, lane, b.extract_element(wide, lane), space, size))
     hosts = b.add(wide, splat(b, b.ptrtoint(get(b, ctx, CTX, space), I64)))
     if space == "local":
         stride = splat(b, get(b, ctx, CTX, "local_stride"))
@@ -182,8 +170,7 @@ def _far_hosts(f: Function, ctx: V, space: str, site: V, addresses: V, mask: V, 
     b.position_at_end(slow)
     given, found = f.array(I64, LANES), f.array(I64, LANES)
     b.store(addresses, given)
-    callee = declare(f.module, f"rt_resolve_{space}", I32, PTR, PTR, PTR, I32, I32, PTR)
-    status = b.call(callee, [ctx, site, given, mask, c32(size), found])
+    status = call(b, f"rt_resolve_{space}", I32, ctx, site, given, mask, c32(size), found)
     with f.b.if_then(b.icmp_unsigned("!=", status, c32(0)), likely=False):
         f.ret(1)
     searched = b.load(found, typ=VI64)
@@ -209,7 +196,7 @@ def hosts_of(f: Function, ctx: V, space: str, site: V, addresses: V, mask: V, si
 # -- moving the values --------------------------------------------------------------------------------------------
 
 
-def _pointers(b: ir.IRBuilder, hosts: V) -> list[V]:
+def pointers(b: ir.IRBuilder, hosts: V) -> list[V]:
     return [b.inttoptr(b.extract_element(hosts, c32(i)), PTR) for i in range(LANES)]
 
 
@@ -233,15 +220,18 @@ def write_register(f: Function, dest: V, index: int, value: V, mask: V) -> None:
             b.store(b.select(b.bitcast(mask, VI1), value, old), slot, align=64)
 
 
-def _narrow_load(b: ir.IRBuilder, hosts: V, kind: str) -> V:
-    """8- and 16-bit loads, extended."""
-    scalar = ir.IntType(8 * KINDS[kind])
-    vector: V = ir.Constant(VI32, ir.Undefined)
-    for i, pointer in enumerate(_pointers(b, hosts)):
-        value = b.load(pointer, typ=scalar)
-        value = b.sext(value, I32) if kind[0] == "S" else b.zext(value, I32)
-        vector = b.insert_element(vector, value, c32(i))
+def _gather(b: ir.IRBuilder, hosts: V, bits: int) -> V:
+    """A number from each address, lane by lane."""
+    scalar = ir.IntType(bits)
+    vector: V = ir.Constant(ir.VectorType(scalar, LANES), ir.Undefined)
+    for i, pointer in enumerate(pointers(b, hosts)):
+        vector = b.insert_element(vector, b.load(pointer, typ=scalar, align=bits // 8), c32(i))
     return vector
+
+
+def _scatter(b: ir.IRBuilder, hosts: V, values: V) -> None:
+    for i, pointer in enumerate(pointers(b, hosts)):
+        b.store(b.extract_element(values, c32(i)), pointer, align=values.type.element.width // 8)
 
 
 def _word_load(f: Function, hosts: V, mask: V) -> V:
@@ -253,9 +243,7 @@ def _word_load(f: Function, hosts: V, mask: V) -> V:
     whole = b.load(b.inttoptr(b.extract_element(hosts, c32(0)), PTR), typ=VI32, align=4)
     b.branch(join)
     b.position_at_end(each)
-    vector: V = ir.Constant(VI32, ir.Undefined)
-    for i, pointer in enumerate(_pointers(b, hosts)):
-        vector = b.insert_element(vector, b.load(pointer, typ=I32, align=4), c32(i))
+    vector = _gather(b, hosts, 32)
     b.branch(join)
     b.position_at_end(join)
     value = b.phi(VI32)
@@ -314,51 +302,40 @@ def _store_quads(b: ir.IRBuilder, pointers: list[V], registers: list[V]) -> None
                         pointers[side + 4 * q + j], align=16)
 
 
-def _load_pairs(b: ir.IRBuilder, hosts: V) -> list[V]:
-    pair: V = ir.Constant(VI64, ir.Undefined)
-    for i, pointer in enumerate(_pointers(b, hosts)):
-        pair = b.insert_element(pair, b.load(pointer, typ=I64, align=8), c32(i))
-    return [b.trunc(pair, VI32), b.trunc(b.lshr(pair, ir.Constant(VI64, [32] * LANES)), VI32)]
-
-
 def build_load(module: ir.Module, space: str, kind: str) -> None:
-    f = Function(module, f"rt_load_{space}_{kind}", I32, *access_type(space, False))
-    ctx, site, addresses, mask, dest = f.args
+    f = access_function(module, "load", space, kind)
+    b, (ctx, site, addresses, mask, dest) = f.b, f.args
     hosts = hosts_of(f, ctx, space, site, addresses, mask, KINDS[kind])
     if kind == "32":
         values = [_word_load(f, hosts, mask)]
     elif kind == "64":
-        values = _load_pairs(f.b, hosts)
+        pairs = _gather(b, hosts, 64)
+        values = [b.trunc(pairs, VI32), b.trunc(b.lshr(pairs, ir.Constant(VI64, [32] * LANES)), VI32)]
     elif kind == "128":
-        values = load_quads(f.b, _pointers(f.b, hosts))
+        values = load_quads(b, pointers(b, hosts))
     else:
-        values = [_narrow_load(f.b, hosts, kind)]
+        values = [(b.sext if kind[0] == "S" else b.zext)(_gather(b, hosts, 8 * KINDS[kind]), VI32)]
     for index, value in enumerate(values):
         write_register(f, dest, index, value, mask)
     f.ret(0)
 
 
 def build_store(module: ir.Module, space: str, kind: str) -> None:
-    f = Function(module, f"rt_store_{space}_{kind}", I32, *access_type(space, True))
+    f = access_function(module, "store", space, kind)
     b, (ctx, site, addresses, mask, source) = f.b, f.args
     size = KINDS[kind]
     hosts = hosts_of(f, ctx, space, site, addresses, mask, size)
     registers = [b.load(at(b, source, 4 * LANES * r), typ=VI32, align=64) for r in range(max(1, size // 4))]
     if kind == "128":
-        _store_quads(b, _pointers(b, hosts), registers)
+        _store_quads(b, pointers(b, hosts), registers)
     elif kind == "32":
         _word_store(f, hosts, registers[0], mask)
+    elif kind == "64":
+        low, high = (b.zext(r, VI64) for r in registers)
+        _scatter(b, hosts, b.or_(low, b.shl(high, ir.Constant(VI64, [32] * LANES))))
     else:
-        value = registers[0] if size < 8 else _joined(b, registers)
-        for i, pointer in enumerate(_pointers(b, hosts)):
-            item = b.extract_element(value, c32(i))
-            b.store(b.trunc(item, ir.IntType(8 * size)) if size < 4 else item, pointer, align=size)
+        _scatter(b, hosts, b.trunc(registers[0], ir.VectorType(ir.IntType(8 * size), LANES)))
     f.ret(0)
-
-
-def _joined(b: ir.IRBuilder, registers: list[V]) -> V:
-    low, high = (b.zext(r, VI64) for r in registers)
-    return b.or_(low, b.shl(high, ir.Constant(VI64, [32] * LANES)))
 
 
 def _word_store(f: Function, hosts: V, value: V, mask: V) -> None:
@@ -367,8 +344,7 @@ def _word_store(f: Function, hosts: V, value: V, mask: V) -> None:
         with one:
             b.store(value, b.inttoptr(b.extract_element(hosts, c32(0)), PTR), align=4)
         with each:
-            for i, pointer in enumerate(_pointers(b, hosts)):
-                b.store(b.extract_element(value, c32(i)), pointer, align=4)
+            _scatter(b, hosts, value)
 
 
 def build_constant_load(module: ir.Module, kind: str) -> None:
@@ -383,9 +359,9 @@ def build_constant_load(module: ir.Module, kind: str) -> None:
     with f.lanes(mask) as lane:
         offset = b.zext(b.extract_element(offsets, lane), I64)
         with f.if_(b.icmp_unsigned(">", b.add(offset, c64(size)), room)):
-            fault(f, ctx, "bounds", lane, offset, "constant", size)
+            f.ret(fault(b, ctx, "bounds", lane, offset, "constant", size))
         with f.if_(b.icmp_unsigned("!=", b.and_(offset, c64(size - 1)), c64(0))):
-            fault(f, ctx, "misaligned", lane, offset, "constant", size)
+            f.ret(fault(b, ctx, "misaligned", lane, offset, "constant", size))
         host = b.inttoptr(b.add(base, offset), PTR)
         place = b.shl(b.zext(lane, I64), c64(2))
         if size < 4:
@@ -397,79 +373,6 @@ def build_constant_load(module: ir.Module, kind: str) -> None:
     f.ret(0)
 
 
-def build_texture(module: ir.Module) -> None:
-    """rt_texture(ctx, handles, coords, mask, texels*): component c of the lanes in mask goes to register c of `texels`,
-    four whole registers. Out-of-range coordinates give zero. An unbound handle is a fault."""
-    f = Function(module, "rt_texture", I32, PTR, VI32, VI32, I32, PTR)
-    b, (ctx, handles, coords, mask, texels) = f.b, f.args
-    launch = get(b, ctx, CTX, "launch")
-    first = b.cttz(mask, ir.Constant(I1, 0))
-    with f.if_(b.icmp_unsigned("==", mask, c32(0))):
-        f.ret(0)
-    handle = b.extract_element(handles, first)
-    alike = b.bitcast(b.icmp_unsigned("==", handles, splat(b, handle)), I32)
-    index = b.zext(b.and_(handle, c32(0xFFFFF)), I64)
-    with f.if_(b.icmp_unsigned(">=", index, b.zext(get(b, launch, LAUNCH, "texture_count"), I64))):
-        fault(f, ctx, "bounds", first, b.zext(handle, I64), "texture", 4)
-    entry = at(b, get(b, launch, LAUNCH, "textures"), b.shl(index, c64(5)))
-    base = b.load(entry, typ=I64)
-    count = b.load(at(b, entry, 8), typ=I32)
-    channels = b.load(at(b, entry, 12), typ=I32)
-    with f.if_(b.icmp_unsigned("==", channels, c32(0))):
-        fault(f, ctx, "bounds", first, b.zext(handle, I64), "texture", 4)
-    mine = b.and_(mask, alike)
-    zeros = splat(b, b.add(b.ptrtoint(get(b, ctx, CTX, "scratch"), I64), c64(SCRATCH_TEXEL)))
-    inside = b.icmp_unsigned("<", coords, splat(b, count))
-    wanted = b.bitcast(mine, VI1)
-    with b.if_else(b.icmp_unsigned("==", channels, c32(4)), likely=True) as (four, fewer):
-        with four:
-            hosts = b.add(splat(b, base), b.shl(b.zext(coords, VI64), ir.Constant(VI64, [4] * LANES)))
-            hosts = b.select(b.and_(inside, wanted), hosts, zeros)
-            for c, value in enumerate(load_quads(b, _pointers(b, hosts))):
-                write_register(f, texels, c, value, mine)
-        with fewer:
-            _few_channels(f, base, channels, coords, b.bitcast(inside, I32), mine, texels)
-    rest = b.and_(mask, b.not_(alike))
-    with f.if_(b.icmp_unsigned("!=", rest, c32(0))):
-        b.ret(b.call(f.fn, [ctx, handles, coords, rest, texels]))
-    f.ret(0)
-
-
-def build_texel_addresses(module: ir.Module) -> None:
-    """rt_texel_addresses(ctx, handles, coords): device address of each lane's texel, all ones out of range."""
-    f = Function(module, "rt_texel_addresses", VI64, PTR, VI32, VI32)
-    b, (ctx, handles, coords) = f.b, f.args
-    launch = get(b, ctx, CTX, "launch")
-    table, count = get(b, launch, LAUNCH, "textures"), b.zext(get(b, launch, LAUNCH, "texture_count"), I64)
-    out = f.array(I64, LANES)
-    with f.for_(c32(0), c32(LANES)) as lane:
-        index = b.zext(b.and_(b.extract_element(handles, lane), c32(0xFFFFF)), I64)
-        slot = at(b, out, b.shl(b.zext(lane, I64), c64(3)))
-        b.store(c64(-1), slot)
-        with f.if_(b.icmp_unsigned("<", index, count)):
-            entry = at(b, table, b.shl(index, c64(5)))
-            coord = b.extract_element(coords, lane)
-            with f.if_(b.icmp_unsigned("<", coord, b.load(at(b, entry, 8), typ=I32))):
-                texel = b.mul(b.zext(coord, I64), b.shl(b.zext(b.load(at(b, entry, 12), typ=I32), I64), c64(2)))
-                b.store(b.add(b.load(at(b, entry, 16), typ=I64), texel), slot)
-    b.ret(b.load(out, typ=VI64))
-
-
-def _few_channels(f: Function, base: V, channels: V, coords: V, inside: V, mask: V, texels: V) -> None:
-    """One- and two-channel texels; missing colours read 0, missing alpha 1.0."""
-    b = f.b
-    with f.lanes(mask) as lane:
-        valid = b.trunc(b.lshr(inside, lane), I1)
-        texel = b.mul(b.zext(b.extract_element(coords, lane), I64), b.shl(b.zext(channels, I64), c64(2)))
-        for c in range(4):
-            has = b.and_(valid, b.icmp_unsigned("<", c32(c), channels))
-            absent = b.select(valid, c32(0x3F800000 if c == 3 else 0), c32(0))
-            slot = at(b, texels, b.add(b.shl(b.zext(lane, I64), c64(2)), c64(4 * LANES * c)))
-            b.store(absent, slot)
-            with f.if_(has):
-                b.store(b.load(b.inttoptr(b.add(base, b.add(texel, c64(4 * c))), PTR), typ=I32), slot)
-
-
 def build(module: ir.Module) -> None:
     build_fault(module)
     build_find(module)
@@ -479,6 +382,3 @@ def build(module: ir.Module) -> None:
             build_load(module, space, kind)
             build_store(module, space, kind)
         build_constant_load(module, kind)
-    build_texture(module)
-    build_texel_addresses(module)
-

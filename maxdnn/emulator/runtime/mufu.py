@@ -91,7 +91,7 @@ def _evaluate(m: Lanes, function: str, x: V) -> V:
 
 
 def _function(module: ir.Module, name: str, type_: str) -> Lanes:
-    m = Lanes(module, ir.IRBuilder())
+    m = Lanes(ir.IRBuilder())
     function = ir.Function(module, ir.FunctionType(m.type(type_), [m.type(type_)]), name)
     m.b.position_at_end(function.append_basic_block())
     return m

@@ -9,8 +9,8 @@ invented. Order made by flags and locks in shared memory is not seen."""
 from llvmlite import ir
 
 from ..irkit import I32, I64, PTR, Function, V, at, c32, c64, get, put
-from ..layout import CTX, FAULT_KINDS, SHADOW_BYTES, SPACES, WARP
-from .memory import VI32, declare
+from ..layout import CTX, SHADOW_BYTES, WARP
+from .memory import VI32, fault
 
 READ, WRITE, ATOMIC = range(3)
 _MANY = 0xFFFFFFFF  # more than one warp
@@ -51,9 +51,7 @@ def _report(f: Function, ctx: V, entry: V, offset: int, lane: V, byte: V, size: 
     b = f.b
     put(b, ctx, CTX, "fault_other", _load(b, entry, offset + 4))
     put(b, ctx, CTX, "fault_other_pc", _load(b, entry, offset + 8))
-    callee = declare(f.module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-    return b.call(callee, [ctx, c32(FAULT_KINDS.index("race")), lane, b.zext(byte, I64), c32(SPACES.index("shared")),
-                           size])
+    return fault(b, ctx, "race", lane, b.zext(byte, I64), "shared", size)
 
 
 def _note(f: Function, entry: V, kind: V, me: V, now: V, pc: V) -> None:

@@ -3,38 +3,10 @@ to Python only when the grid is done, something went wrong, or a missing piece m
 
 from llvmlite import ir
 
-from ..irkit import I32, I64, PTR, Function, V, at, c32, c64, field, get, put
-from ..layout import (
-    BAD_PC,
-    BAR_AND,
-    BAR_ARRIVE,
-    BAR_OR,
-    BARRIER,
-    BARRIER_BYTES,
-    BARRIER_IDS,
-    CTX,
-    DONE,
-    EXITED,
-    FAULT,
-    FAULT_KINDS,
-    FAULTED,
-    FINISHED,
-    LANES,
-    LAUNCH,
-    READY,
-    REGS_OFFSET,
-    SHADOW_BYTES,
-    SWITCH,
-    TRACE_FULL,
-    WAITING,
-    WANT_FULL,
-    WANT_PARTIAL,
-    WANT_PC,
-    WANT_ROOM,
-    WARP,
-    YIELDED,
-)
-from .memory import declare
+from .. import layout
+from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, call, field, get, put
+from ..layout import BARRIER_BYTES, BARRIER_IDS, CTX, DONE, LANES, LAUNCH, READY, REGS_OFFSET, WAITING, WARP
+from .memory import fault
 
 POISON = 0xFF  # shared memory and registers are undefined when a block starts: every byte reads 0xff
 
@@ -43,10 +15,8 @@ def _warp_at(b: ir.IRBuilder, ctx: V, index: V) -> V:
     return at(b, get(b, ctx, CTX, "warps"), b.mul(b.zext(index, I64), get(b, ctx, CTX, "warp_bytes")))
 
 
-def _memset(b: ir.IRBuilder, module: ir.Module, where: V, byte: int, size: V) -> None:
-    i8, i1 = ir.IntType(8), ir.IntType(1)
-    fill = declare(module, "llvm.memset.p0.i64", ir.VoidType(), PTR, i8, I64, i1)
-    b.call(fill, [where, ir.Constant(i8, byte), size, ir.Constant(i1, 0)])
+def _memset(b: ir.IRBuilder, where: V, byte: int, size: V) -> None:
+    call(b, "llvm.memset.p0.i64", ir.VoidType(), where, ir.Constant(I8, byte), size, ir.Constant(I1, 0))
 
 
 def build_start_block(module: ir.Module) -> None:
@@ -59,8 +29,8 @@ def build_start_block(module: ir.Module) -> None:
     rest = b.udiv(number, x)
     put(b, ctx, CTX, "ctaid_y", b.trunc(b.urem(rest, y), I32))
     put(b, ctx, CTX, "ctaid_z", b.trunc(b.udiv(rest, y), I32))
-    _memset(b, module, field(b, ctx, CTX, "barriers"), 0, c64(BARRIER_IDS * BARRIER_BYTES))
-    _memset(b, module, get(b, ctx, CTX, "shared"), POISON, get(b, ctx, CTX, "shared_bytes"))
+    _memset(b, field(b, ctx, CTX, "barriers"), 0, c64(BARRIER_IDS * BARRIER_BYTES))
+    _memset(b, get(b, ctx, CTX, "shared"), POISON, get(b, ctx, CTX, "shared_bytes"))
     count = get(b, ctx, CTX, "warp_count")
     with f.for_(c32(0), count) as index:
         warp = _warp_at(b, ctx, index)
@@ -73,13 +43,13 @@ def build_start_block(module: ir.Module) -> None:
         put(b, warp, WARP, "issued", 0)
         put(b, warp, WARP, "synced", 1)
         put(b, warp, WARP, "fuel", get(b, ctx, CTX, "slice"))
-        _memset(b, module, field(b, warp, WARP, "written"), 0, c64(1024))
-        _memset(b, module, field(b, warp, WARP, "preds"), 0, c64(64))
-        _memset(b, module, field(b, warp, WARP, "flags"), 0, c64(32))
-        _memset(b, module, at(b, warp, REGS_OFFSET), POISON, get(b, ctx, CTX, "register_bytes"))
+        _memset(b, field(b, warp, WARP, "written"), 0, c64(1024))
+        _memset(b, field(b, warp, WARP, "preds"), 0, c64(64))
+        _memset(b, field(b, warp, WARP, "flags"), 0, c64(32))
+        _memset(b, at(b, warp, REGS_OFFSET), POISON, get(b, ctx, CTX, "register_bytes"))
     shadow = get(b, ctx, CTX, "shadow")
     with f.if_(b.icmp_unsigned("!=", b.ptrtoint(shadow, I64), c64(0))):
-        _memset(b, module, shadow, 0, b.mul(get(b, ctx, CTX, "shared_bytes"), c64(SHADOW_BYTES)))
+        _memset(b, shadow, 0, b.mul(get(b, ctx, CTX, "shared_bytes"), c64(layout.SHADOW_BYTES)))
     put(b, ctx, CTX, "epoch", 1)
     put(b, ctx, CTX, "live", count)
     put(b, ctx, CTX, "next_warp", 0)
@@ -100,7 +70,7 @@ def build_arrive(module: ir.Module) -> None:
     b.store(b.add(b.load(arrived, typ=I32), c32(LANES)), arrived)
     b.store(b.add(b.load(bits, typ=I32), get(b, warp, WARP, "bar_bits")), bits)
     b.store(get(b, warp, WARP, "bar_count"), _barrier_slot(b, ctx, bar, 8))
-    arrives = b.icmp_unsigned("==", get(b, warp, WARP, "bar_kind"), c32(BAR_ARRIVE))
+    arrives = b.icmp_unsigned("==", get(b, warp, WARP, "bar_kind"), c32(layout.BAR_ARRIVE))
     put(b, warp, WARP, "state", b.select(arrives, c32(READY), c32(WAITING)))
     b.ret_void()
 
@@ -136,8 +106,8 @@ def _open(f: Function, ctx: V, bar: V, bits: V, released: V) -> None:
         with f.if_(waits):
             kind = get(b, warp, WARP, "bar_kind")
             none = b.icmp_unsigned("==", bits, c32(0))
-            result = b.select(b.icmp_unsigned("==", kind, c32(BAR_AND)), b.zext(none, I32), bits)
-            result = b.select(b.icmp_unsigned("==", kind, c32(BAR_OR)), b.zext(b.not_(none), I32), result)
+            result = b.select(b.icmp_unsigned("==", kind, c32(layout.BAR_AND)), b.zext(none, I32), bits)
+            result = b.select(b.icmp_unsigned("==", kind, c32(layout.BAR_OR)), b.zext(b.not_(none), I32), result)
             put(b, warp, WARP, "bar_result", result)
             put(b, warp, WARP, "state", READY)
             put(b, warp, WARP, "synced", epoch)
@@ -150,15 +120,15 @@ def build_run_warp(module: ir.Module) -> None:
     f = Function(module, "rt_run_warp", I32, PTR, PTR)
     b, (ctx, warp) = f.b, f.args
     kernel = ir.FunctionType(I32, [PTR, PTR])
-    status = f.variable(I32, c32(SWITCH))
+    status = f.variable(I32, c32(layout.SWITCH))
     stack = b.mul(b.mul(b.zext(get(b, warp, WARP, "index"), I64), c64(LANES)), get(b, ctx, CTX, "local_stride"))
     put(b, ctx, CTX, "local", at(b, get(b, ctx, CTX, "local_base"), stack))
-    with f.while_(lambda: b.icmp_unsigned("==", b.load(status, typ=I32), c32(SWITCH))):
+    with f.while_(lambda: b.icmp_unsigned("==", b.load(status, typ=I32), c32(layout.SWITCH))):
         full = b.icmp_unsigned("==", get(b, warp, WARP, "active"), c32(-1))
         code = b.select(full, *(b.load(field(b, ctx, CTX, n), typ=kernel.as_pointer())
                                 for n in ("run_full", "run_partial")))
         with f.if_(b.icmp_unsigned("==", b.ptrtoint(code, I64), c64(0))):
-            b.ret(b.select(full, c32(WANT_FULL + 16), c32(WANT_PARTIAL + 16)))
+            b.ret(b.select(full, c32(layout.WANT_FULL + 16), c32(layout.WANT_PARTIAL + 16)))
         b.store(b.call(code, [ctx, warp]), status)
     b.ret(b.load(status, typ=I32))
 
@@ -168,7 +138,6 @@ def build_run(module: ir.Module) -> None:
     f = Function(module, "rt_run", I32, PTR)
     b, (ctx,) = f.b, f.args
     launch = get(b, ctx, CTX, "launch")
-    one_block = declare(module, "rt_run_block", I32, PTR)
     with f.while_(lambda: b.icmp_unsigned("==", get(b, launch, LAUNCH, "stop"), c32(0))):
         with f.if_(b.icmp_unsigned("==", get(b, ctx, CTX, "block_busy"), c32(0))):
             number = b.atomic_rmw("add", field(b, launch, LAUNCH, "next"), c64(1), "monotonic")
@@ -178,14 +147,13 @@ def build_run(module: ir.Module) -> None:
             chosen = f.variable(I64, number)
             with f.if_(b.icmp_unsigned("!=", b.ptrtoint(order, I64), c64(0))):
                 b.store(b.load(at(b, order, b.shl(number, c64(3))), typ=I64), chosen)
-            start = declare(module, "rt_start_block", ir.VoidType(), PTR, I64)
-            b.call(start, [ctx, b.load(chosen, typ=I64)])
-        status = b.call(one_block, [ctx])
+            call(b, "rt_start_block", ir.VoidType(), ctx, b.load(chosen, typ=I64))
+        status = call(b, "rt_run_block", I32, ctx)
         with f.if_(b.icmp_unsigned("!=", status, c32(DONE))):
             b.ret(status)
         put(b, ctx, CTX, "block_busy", 0)
         with f.if_(b.icmp_unsigned("!=", get(b, ctx, CTX, "rows_room"), c32(0))):
-            f.ret(WANT_ROOM)
+            f.ret(layout.WANT_ROOM)
     f.ret(DONE)
 
 
@@ -193,14 +161,13 @@ def build_run_block(module: ir.Module) -> None:
     """rt_run_block(ctx): run the current block to its end (DONE), or until a warp stops with something to be done."""
     f = Function(module, "rt_run_block", I32, PTR)
     b, (ctx,) = f.b, f.args
-    release = declare(module, "rt_release", I32, PTR)
     progress = f.variable(I32, c32(0))
     with f.while_(lambda: b.icmp_unsigned("!=", get(b, ctx, CTX, "live"), c32(0))):
         index = get(b, ctx, CTX, "next_warp")
         last = b.icmp_unsigned(">=", index, get(b, ctx, CTX, "warp_count"))
         with b.if_else(last) as (wrap, inside):
             with wrap:
-                opened = b.call(release, [ctx])
+                opened = call(b, "rt_release", I32, ctx)
                 moved = b.or_(opened, b.load(progress, typ=I32))
                 with f.if_(b.icmp_unsigned("==", moved, c32(0))):
                     b.ret(_stop(f, ctx, "deadlock", c32(0)))
@@ -216,35 +183,35 @@ def build_run_block(module: ir.Module) -> None:
 
 
 def _stop(f: Function, ctx: V, kind: str, index: V) -> V:
-    callee = declare(f.module, "rt_fault", I32, PTR, I32, I32, I64, I32, I32)
-    f.b.call(callee, [ctx, c32(FAULT_KINDS.index(kind)), c32(0), c64(0), c32(0), c32(0)])
+    fault(f.b, ctx, kind)
     put(f.b, ctx, CTX, "fault_warp", index)
-    return c32(FAULTED)
+    return c32(layout.FAULTED)
 
 
 def _step(f: Function, ctx: V, warp: V, index: V) -> None:
     b = f.b
-    status = b.call(declare(f.module, "rt_run_warp", I32, PTR, PTR), [ctx, warp])
+    status = call(b, "rt_run_warp", I32, ctx, warp)
     join = f.fn.append_basic_block("stepped")
     cases = {code: f.fn.append_basic_block(f"status{code}") for code in
-             (EXITED, BARRIER, YIELDED, FAULT, BAD_PC, TRACE_FULL)}
+             (layout.EXITED, layout.BARRIER, layout.YIELDED, layout.FAULT, layout.BAD_PC, layout.TRACE_FULL)}
     missing = f.fn.append_basic_block("missing")
     choice = b.switch(status, missing)
     for code, block in cases.items():
         choice.add_case(c32(code), block)
     b.position_at_end(missing)
     b.ret(b.sub(status, c32(16)))
-    b.position_at_end(cases[EXITED])
-    put(b, warp, WARP, "state", FINISHED)
+    b.position_at_end(cases[layout.EXITED])
+    put(b, warp, WARP, "state", layout.FINISHED)
     put(b, ctx, CTX, "live", b.sub(get(b, ctx, CTX, "live"), c32(1)))
     b.branch(join)
-    b.position_at_end(cases[BARRIER])
-    b.call(declare(f.module, "rt_arrive", ir.VoidType(), PTR, PTR), [ctx, warp])
+    b.position_at_end(cases[layout.BARRIER])
+    call(b, "rt_arrive", ir.VoidType(), ctx, warp)
     b.branch(join)
-    b.position_at_end(cases[YIELDED])
+    b.position_at_end(cases[layout.YIELDED])
     _refuel(f, ctx, warp, index)
     b.branch(join)
-    for code, result in ((FAULT, FAULTED), (BAD_PC, WANT_PC), (TRACE_FULL, WANT_ROOM)):
+    for code, result in ((layout.FAULT, layout.FAULTED), (layout.BAD_PC, layout.WANT_PC),
+                         (layout.TRACE_FULL, layout.WANT_ROOM)):
         b.position_at_end(cases[code])
         put(b, ctx, CTX, "fault_warp", index)
         f.ret(result)
@@ -265,10 +232,5 @@ def _refuel(f: Function, ctx: V, warp: V, index: V) -> None:
 
 
 def build(module: ir.Module) -> None:
-    build_start_block(module)
-    build_arrive(module)
-    build_release(module)
-    build_run_warp(module)
-    build_run_block(module)
-    build_run(module)
-
+    for part in (build_start_block, build_arrive, build_release, build_run_warp, build_run_block, build_run):
+        part(module)

@@ -22,12 +22,18 @@ from .opcode import parts, words
 SMALLEST_NORMAL = 2.0 ** -1022  # of doubles
 
 _WIDTHS = ("8", "16", "32", "64")
-_NO_BF16 = "numbers of 16 bits with the exponent of 32"
 
 
 def _types(i: Instruction) -> list[str]:
     """The types that the opcode names, in order: `I2F.F64.S16` F64, S16."""
     return [n for n in parts(i) if n[0] in "FSU" and n[1:] in _WIDTHS]
+
+
+def _brain(m: Machine, i: Instruction) -> bool:
+    """Whether a type is one that has no meaning here."""
+    if "BF16" in words(i):
+        m.unsupported("numbers of 16 bits with the exponent of 32")
+    return "BF16" in words(i)
 
 
 def _rounding(i: Instruction) -> str:
@@ -40,8 +46,7 @@ def _integral(i: Instruction) -> str:
 
 @hopper("F2F")
 def f2f(m: Machine, i: Instruction) -> None:
-    if "BF16" in words(i):
-        m.unsupported(_NO_BF16)
+    if _brain(m, i):
         return
     to, source = _types(i)
     op, ftz = i["b"], "FTZ" in words(i)
@@ -77,8 +82,7 @@ def _same_nan(m: Machine, op: Operand, source: str, to: str) -> V:
 
 @hopper("FRND")
 def frnd(m: Machine, i: Instruction) -> None:
-    if "BF16" in words(i):
-        m.unsupported(_NO_BF16)
+    if _brain(m, i):
         return
     type_ = (_types(i) or ["F32"])[0]
     value = float_source(m, i["b"], type_)
@@ -93,8 +97,7 @@ def frnd(m: Machine, i: Instruction) -> None:
 @hopper("F2I")
 def f2i(m: Machine, i: Instruction) -> None:
     """Rounds, then saturates. NaN gives the lowest number of the type, whether it has a sign or not, with .NTZ 0."""
-    if "BF16" in words(i):
-        m.unsupported(_NO_BF16)
+    if _brain(m, i):
         return
     names = _types(i)
     source = next((n for n in names if n[0] == "F"), "F32")
@@ -116,8 +119,7 @@ def f2i(m: Machine, i: Instruction) -> None:
 
 @hopper("I2F", "I2FP")
 def i2f(m: Machine, i: Instruction) -> None:
-    if "BF16" in words(i):
-        m.unsupported(_NO_BF16)
+    if _brain(m, i):
         return
     names = _types(i)
     to = next((n for n in names if n[0] == "F"), "F32")

@@ -1,40 +1,25 @@
 """Double precision, whose NaN keep their digits."""
 
 from ...isa import Instruction
-from ..double import QUIET_NAN
-from ..integer import set_predicates
-from ..machine import Machine, V
-from ..operands import combine, f64, i64, pred, set64, set_pred
+from ..double import OPERANDS, QUIET_NAN, computed
+from ..machine import Machine
+from ..operands import combine, f64, i64, pred, set64, set_pred, set_predicates
 from ..registry import hopper
 from ..single import relation
 
 QUIET = 1 << 51  # the bit of a double's NaN that says that it does not signal
 
 
-def _finish(m: Machine, i: Instruction, value: V, names: str) -> None:
+@hopper(*OPERANDS)
+def arithmetic(m: Machine, i: Instruction) -> None:
     """A NaN among the operands is the result, quiet, whatever its marks; without one the NaN is the default. Seen on an
     H200 for one NaN. Which of two different ones it takes is not known; here the first."""
-    bits = m.canonical(value, QUIET_NAN)
-    for name in reversed(names):
+    bits = m.canonical(computed(m, i), QUIET_NAN)
+    for name in reversed(OPERANDS[i.opcode]):
         given = i64(m, i[name])
         number = m.bitcast(given, "f64")
         bits = m.select(m.fcmp("uno", number, number), m.or_(given, m.const("i64", QUIET)), bits)
     set64(m, i["d"], bits)
-
-
-@hopper("DADD")
-def dadd(m: Machine, i: Instruction) -> None:
-    _finish(m, i, m.fadd(f64(m, i["a"]), f64(m, i["b"]), i.mods["rnd"]), "ab")
-
-
-@hopper("DMUL")
-def dmul(m: Machine, i: Instruction) -> None:
-    _finish(m, i, m.fmul(f64(m, i["a"]), f64(m, i["b"]), i.mods["rnd"]), "ab")
-
-
-@hopper("DFMA")
-def dfma(m: Machine, i: Instruction) -> None:
-    _finish(m, i, m.ffma(f64(m, i["a"]), f64(m, i["b"]), f64(m, i["c"]), i.mods["rnd"]), "abc")
 
 
 @hopper("DSETP")

@@ -1,9 +1,9 @@
 """Sums with carries in predicates, products, comparisons, smaller and larger numbers."""
 
 from ...isa import PT, Instruction, Operand
-from ..integer import compare, dot_of_bytes, dot_of_halves, set_predicates
+from ..integer import compare, dot
 from ..machine import Machine, V
-from ..operands import i64, pair, pred, raw, set32, set64, set_pred
+from ..operands import i64, pair, pred, raw, set32, set64, set_pred, set_predicates
 from ..registry import hopper
 from .opcode import words
 
@@ -221,7 +221,5 @@ def vabsdiff4(m: Machine, i: Instruction) -> None:
 
 @hopper("IDP")
 def idp(m: Machine, i: Instruction) -> None:
-    if "2A" in words(i):
-        dot_of_halves(m, i, (i.mods["mod_s16"], i.mods["mod_s8"]), "HI" in words(i))
-    else:
-        dot_of_bytes(m, i, i.mods["mod_s8"], i.mods["mod_s82"])
+    types = ("mod_s16", "mod_s8") if "2A" in words(i) else ("mod_s8", "mod_s82")
+    dot(m, i, (i.mods[types[0]], i.mods[types[1]]), "HI" in words(i))

@@ -3,9 +3,8 @@
 import math
 
 from ...isa import Instruction
-from ..integer import set_boolean
 from ..machine import Machine, V
-from ..operands import f32, pred, set32
+from ..operands import f32, pred, set32, set_boolean
 from ..registry import hopper, same
 from ..single import check_range, flush, related, special_function
 from ..single import fmnmx as plain_fmnmx
