@@ -19,35 +19,28 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from maxdnn import cubin
-from maxdnn.checker.hopper import Checker, State
-from maxdnn.checker.hopper_uses import Key, figure, reads
+from maxdnn.checker import sm80
+from maxdnn.checker.effects import all_effects
+from maxdnn.checker.hazards import uses
+from maxdnn.checker.timing import Timing
 from maxdnn.errors import DecodeError
-from maxdnn.isa import Instruction
 from maxdnn.isa.program import Graph
 
-Uses = dict[tuple[int, Key, int, str], int]
 
-
-class Miner(Checker):
-    """Keeps of each use of a result the least cycles between the two."""
-
-    def __init__(self, kernel: cubin.CubinKernel) -> None:
-        super().__init__(Graph(kernel))
-        self.least: Uses = {}
-
-    def _step(self, index: int, inst: Instruction, state: State) -> None:
-        self._wait(index, inst, state)
-        for key, role, late in reads(inst):
-            for at, since in state.ready.get(key, {}).items():
-                use = at, key, index, role
-                self.least[use] = min(self.least.get(use, 99), since + late)
-        super()._step(index, inst, state)
-
-    def mined(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        """(where the figure stands, cycles) of every use."""
-        self.find()
-        for (at, key, index, role), cycles in self.least.items():
-            yield figure(self.code[at], key, self.code[index], role), cycles
+def mined(kernel: cubin.CubinKernel) -> Iterator[tuple[tuple[str, ...], int]]:
+    """(where the figure stands, least cycles between the two) of every use of a result of fixed latency."""
+    code, effects = kernel.instructions, all_effects(kernel.instructions)
+    timing = Timing(Graph(kernel), effects, sm80.rules(kernel.table.latencies))
+    least: dict[tuple[int, str, int, int, str], int] = {}
+    for i, _, state, clock in timing.walk():
+        for k, entry in state.items():
+            judged = effects[k].fixed and not timing.apart(entry, i, state)
+            for role, kind, mask in uses(entry, effects[i]) if judged else ():
+                for register in (bit for bit in range(mask.bit_length()) if mask >> bit & 1):
+                    use, cycles = (k, kind, register, i, role), clock - entry.issued
+                    least[use] = min(least.get(use, 99), cycles + sm80.late_addend(code[i], register))
+    for (k, kind, register, i, role), cycles in least.items():
+        yield sm80.figure(code[k], kind, register, code[i], role), cycles
 
 
 def stands(table: Any, place: tuple[str, ...]) -> int:
@@ -65,11 +58,11 @@ def main() -> int:
     tables = {}
     for file in files:
         for kernel in cubin.read(file).kernels.values():
-            if kernel.table.divergence != "barriers":
+            if not kernel.table.latencies:
                 continue
             tables[kernel.arch] = kernel.table.latencies
             try:
-                found = list(Miner(kernel).mined())
+                found = list(mined(kernel))
             except DecodeError as e:
                 print(f"not decoded: {file.name}: {kernel.name}: {e}", file=sys.stderr)
                 continue

@@ -26,8 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from maxdnn import cubin
 from maxdnn.checker.effects import Effects, all_effects
 from maxdnn.checker.hazards import uses
-from maxdnn.checker.rules import dual_class
-from maxdnn.checker.static import next_slot_read
+from maxdnn.checker.maxwell import MAXWELL, dual_class, next_slot_read
 from maxdnn.checker.timing import OPERANDS, RESULT, Timing
 from maxdnn.errors import DecodeError
 from maxdnn.isa import Instruction
@@ -46,7 +45,7 @@ def mine_kernel(kernel: cubin.CubinKernel, found: Counts) -> None:
     found["corpus"]["kernels"] += 1
     found["corpus"]["instructions"] += len(code)
     found["corpus"]["reachable"] += len(reachable)
-    _distances(Timing(graph, effects), code, effects, found)
+    _distances(Timing(graph, effects, MAXWELL), code, effects, found)
     for i in reachable:
         _neighbours(code, effects, i, found)
 
@@ -57,7 +56,8 @@ def _distances(timing: Timing, code: tuple[Instruction, ...], effects: tuple[Eff
     for i, before, state, clock in timing.walk():
         for k, entry in state.items():
             if effects[k].fixed and entry.live & effects[i].reads and not timing.apart(entry, i, state):
-                for key, _ in uses(code[i], code[k], entry, effects[i]):
+                for role, kind, _ in uses(entry, effects[i]):
+                    key = code[k].cls.name, kind, code[i].cls.name, role
                     least[k, i, key] = min(least.get((k, i, key), MOST), clock - entry.issued)
             if code[i].mnemonic == "BAR.SYNC" and entry.flags & (RESULT | OPERANDS):
                 found["pending_at_barrier"][code[k].opcode] += 1
@@ -112,7 +112,7 @@ def table(found: Counts) -> dict[str, Any]:
     return {
         "about": "Written by tools/mine_latencies.py; not edited by hand. NVRTC and ptxas 12.9, sm_52. cycles:"
                  " least guaranteed distance seen; samples: uses seen; at_minimum: of them at that distance. Entries"
-                 " with fewer than 20 samples are not used: the published rule stands (maxdnn/checker/rules.py).",
+                 " with fewer than 20 samples are not used: the published rule stands (maxdnn/checker/maxwell.py).",
         "corpus": dict(sorted(found["corpus"].items())), "entries": entries, "dual_issue": pairs,
         "flow_stall": stalls, "wait_after_set": {str(k): v for k, v in sorted(found["wait_after_set"].items())},
         "reuse": dict(sorted(found["reuse"].items())),

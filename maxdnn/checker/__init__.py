@@ -6,21 +6,19 @@ and advice. Knows instructions, control flow and, for addresses, what instructio
 takes.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from .. import cubin
 from ..cubin import CubinKernel
 from ..errors import CubinError
 from ..isa.program import Graph
-from . import hopper
+from . import sm80
 from .advice import advice
 from .effects import all_effects
 from .hazards import Hazards
-from .known import Knowledge
+from .maxwell import MAXWELL
 from .report import ERROR, WARNING, Finding, Place, Report
 from .shared import Walk, shared_findings
-from .static import static_findings
 from .timing import Timing
 
 __all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
@@ -54,19 +52,12 @@ def check_hazards(kernel: CubinKernel) -> Report:
     """
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
-    if kernel.table.divergence == "barriers":
-        graph, effects = Graph(kernel), all_effects(kernel.instructions)
-        walk = Walk(graph, effects, Knowledge(graph.code, effects), graph.nodes)
-        return _report(kernel, [*hopper.findings(graph), *shared_findings(kernel, walk), *_not_followed(graph)])
     timing = _timing(kernel)
     walk = Walk(timing.graph, timing.effects, timing.knowledge, timing.entry_states)
     found = [*_control_findings(timing), *shared_findings(kernel, walk), *_not_followed(timing.graph)]
-    return _report(kernel, found, advice(timing))
-
-
-def _report(kernel: CubinKernel, found: list[Finding], advised: Iterable[Finding] = ()) -> Report:
     found.sort(key=lambda finding: finding.consumer.address)
     errors, warnings = (tuple(f for f in found if f.level == level) for level in (ERROR, WARNING))
+    advised = advice(timing) if timing.rules is MAXWELL else ()
     return Report(kernel.name, len(kernel.instructions), errors, warnings, tuple(advised))
 
 
@@ -76,11 +67,12 @@ def control_findings(kernel: CubinKernel) -> list[Finding]:
 
 
 def _timing(kernel: CubinKernel) -> Timing:
-    return Timing(Graph(kernel), all_effects(kernel.instructions))
+    figures = kernel.table.latencies
+    return Timing(Graph(kernel), all_effects(kernel.instructions), sm80.rules(figures) if figures else MAXWELL)
 
 
 def _control_findings(timing: Timing) -> list[Finding]:
-    return [*Hazards(timing).find(), *static_findings(timing.graph, timing.effects)]
+    return [*Hazards(timing).find(), *timing.rules.static(timing.graph, timing.effects)]
 
 
 def _not_followed(graph: Graph) -> list[Finding]:

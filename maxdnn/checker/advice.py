@@ -7,10 +7,9 @@ from ..isa import TABLE, Instruction
 from ..isa.program import Node
 from .effects import Effects
 from .hazards import uses
+from .maxwell import FLOW_STALL, needs_stall, next_slot_read
 from .report import ADVICE, Finding, Place
-from .rules import required_cycles
-from .static import FLOW_STALL, needs_stall, next_slot_read
-from .timing import OPERANDS, RESULT, VISIBLE, State, Timing, in_order
+from .timing import OPERANDS, RESULT, State, Timing, in_order
 
 BANKS = TABLE.banks
 
@@ -94,11 +93,12 @@ def _slacks(timing: Timing) -> Iterator[tuple[Node, int, int, int]]:
         for k, entry in state.items():
             if effects[k].fixed and entry.live & effects[i].reads and not timing.apart(entry, i, state):
                 elapsed = clock - entry.issued
-                for key, _ in uses(code[i], code[k], entry, effects[i]):
-                    yield node, i, max(elapsed - required_cycles(key), 0), elapsed
+                for use in uses(entry, effects[i]):
+                    for need, _ in timing.rules.needs(code[k], code[i], *use):
+                        yield node, i, max(elapsed - need, 0), elapsed
         for k, entry in before.items():
             if entry.flags & (RESULT | OPERANDS) and _set_by(code[k]) & code[i].control.wait_mask:
-                yield node, i, max(clock - entry.issued - VISIBLE, 0), clock - entry.issued
+                yield node, i, max(clock - entry.issued - timing.rules.visible, 0), clock - entry.issued
 
 
 def _set_by(inst: Instruction) -> int:

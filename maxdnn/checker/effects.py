@@ -1,5 +1,6 @@
-"""What an instruction touches, as bit masks: one bit per 32-bit register, predicate and the carry flags. A mask is a
-Python int, so that "does this read what that writes" is one AND. Derived from the table's operands only."""
+"""What an instruction touches, as bit masks: one bit per 32-bit register, predicate, carry flags, uniform register and
+uniform predicate. A mask is a Python int, so that "does this read what that writes" is one AND. Derived from the table
+only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +12,22 @@ PREDICATE = RZ + 1  # bit of P0
 CC = PREDICATE + PT + 1
 UNIFORM = CC + 1  # bit of UR0
 UNIFORM_PREDICATE = UNIFORM + URZ + 1  # of UP0
+REGISTERS = (1 << RZ) - 1  # mask of all general registers
+_ADDRESSES = ("addr", "gpr_plus_simm", "cbank_indexed", "rel_register")  # operands that registers are added up in
 
 
 @dataclass(frozen=True, slots=True)
 class Effects:
     """Masks of what one instruction reads (by role), writes, and reads late (after issue, so that a later write to the
-    register must wait for it). `fixed`: its results are ready a fixed number of cycles after issue."""
+    register must wait for it). `fixed`: its results are ready a fixed number of cycles after issue; `told`: and a
+    barrier may tell of them all the same."""
 
     reads: int
     by_role: tuple[tuple[str, int], ...]
     writes: int
     late: int
     fixed: bool
+    told: bool
     guard: Guard
     constant: bool  # reads a constant bank as an operand
     queue: str  # the in-order queue its operands are read from ("" for none)
@@ -52,12 +57,11 @@ def registers(op: Operand) -> int:
     return found | sum(1 << UNIFORM + register for register in op.uniforms())
 
 
-def _role(inst: Instruction, op: Operand) -> str:
-    if op.type in ("addr", "cbank_indexed", "gpr_plus_simm"):
-        return "addr"
-    if inst.cls.pipe == "lsu":
-        return "data"
-    return "src"
+def kind_of(bit: int) -> str:
+    """register, predicate, carry, uniform register or uniform predicate, of a resource bit."""
+    if bit >= UNIFORM:
+        return "uniform register" if bit < UNIFORM_PREDICATE else "uniform predicate"
+    return "carry" if bit == CC else "predicate" if bit >= PREDICATE else "register"
 
 
 def _predicates(inst: Instruction) -> tuple[int, int, int]:
@@ -82,15 +86,12 @@ def effects(inst: Instruction) -> Effects:
     roles: dict[str, int] = {}
     writes = 0
     for op in inst.operands:
-        if op.type in ("addr", "gpr_plus_simm", "cbank_indexed"):
-            roles["addr"] = roles.get("addr", 0) | registers(op)
-        elif op.type in ("gpr", "implied_next_gpr", "ugpr", "cx"):
-            mask = registers(op)
-            if "r" in op.field.access:
-                role = _role(inst, op)
-                roles[role] = roles.get(role, 0) | mask
-            if "w" in op.field.access:
-                writes |= mask
+        mask = registers(op)
+        if mask and "r" in op.field.access:
+            role = "addr" if op.type in _ADDRESSES else "data" if inst.cls.pipe == "lsu" else "src"
+            roles[role] = roles.get(role, 0) | mask
+        if "w" in op.field.access:
+            writes |= mask
     general = roles.get("addr", 0) | roles.get("data", 0) | roles.get("src", 0)
     roles["pred"], roles["guard"], predicates = _predicates(inst)
     roles["x" if inst.extends() else "cc"] = int(inst.cc_reads()) << CC
@@ -99,16 +100,10 @@ def effects(inst: Instruction) -> Effects:
     reads = 0
     for _, mask in by_role:
         reads |= mask
-    return Effects(reads, by_role, writes | predicates | int(inst.cc_writes()) << CC, 0 if fixed else general, fixed,
-                   inst.guard, any(op.type == "cbank" for op in inst.operands), *queue_and_order(inst), _unit(inst),
-                   slots(inst))
-
-
-def _unit(inst: Instruction) -> str:
-    """Special registers come through one unit, and so does all that is done to shared memory alone."""
-    if inst.opcode == "S2R":
-        return inst.opcode
-    return "shared" if inst.access is not None and inst.access.spaces == {"shared"} else ""
+    return Effects(reads, by_role, writes | predicates | int(inst.cc_writes()) << CC,
+                   0 if fixed else general & REGISTERS, fixed, inst.cls.told, inst.guard,
+                   any(op.type == "cbank" for op in inst.operands), *queue_and_order(inst),
+                   inst.row.spec.get("unit", ""), slots(inst))
 
 
 def all_effects(instructions: Sequence[Instruction]) -> tuple[Effects, ...]:

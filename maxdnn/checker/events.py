@@ -122,7 +122,7 @@ def _differs(inst: Instruction) -> bool:
         return True
     if inst.cls.pipe == "tex" or (inst.access is not None and not inst.touches("constant")):
         return True
-    if inst.opcode in ("VOTE", "P2R", "B2R", "CS2R", "LEPC", "PRMT.CC") or inst.cc_reads():
+    if inst.row.spec.get("own") or inst.cc_reads():
         return True
     names = [inst.row.table.special_registers.get(op.value, "") for op in inst.operands if op.type == "special_reg"]
     return any(name.startswith(_OWN) or not name for name in names)

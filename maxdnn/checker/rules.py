@@ -1,69 +1,44 @@
-"""How many cycles a fixed-latency result needs before each kind of use. The figures are mined from the vendor
-compiler's output (latencies.json, written by tools/mine_latencies.py); where fewer than MIN_SAMPLES uses were seen the
-published rule stands: ALU result 6, predicate 13, carry 6 for an .X consumer and 13 for a test, less the cycles after
-issue at which the consumer reads its registers by the instruction table."""
+"""What an instruction set says about control codes beside its table: cycles, how far order and distance can be trusted,
+and the words of findings. maxwell.py and sm80.py have one each."""
 
-import json
-from functools import cache
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ..isa import TABLE, Instruction
-from .effects import CC, PREDICATE
-
-LATENCIES_PATH = Path(__file__).with_name("latencies.json")
-MIN_SAMPLES = 20
-
-Key = tuple[str, str, str, str]  # producer class, kind of resource, consumer class, role
+from ..isa import Instruction
+from ..isa.program import Graph
+from .effects import Effects
+from .report import Finding
 
 
-def kind_of(bit: int) -> str:
-    """register, predicate or carry, of a resource bit."""
-    return "carry" if bit == CC else "predicate" if bit >= PREDICATE else "register"
+class Hazard(NamedTuple):
+    """A kind of finding: what is wrong with a register, and what helps if that is always the same."""
+
+    kind: str
+    message: str
+    fix: str = ""
 
 
-def published(key: Key) -> int:
-    """The published rule for a use without enough samples."""
-    _, kind, consumer, role = key
-    if kind == "predicate":
-        return 13
-    if kind == "carry":
-        return 6 if role == "x" else 13
-    return 6 - TABLE.classes[consumer].read_cycles
+@dataclass(frozen=True)
+class Rules:
+    """`needs`: of (producer of fixed latency, reader, role, kind of resource, mask of resources) the cycles between the
+    two for each part of the mask; `overwriting`: cycles between two writes of one register so that the second stays;
+    `behind_barrier`: from a block barrier to an access to memory.
+    `hazards`: by kind of resource, read before its cycles are over; `result` and `operands`, of variable latency: read
+    before it is there, overwritten before it was read; `overwritten`: written while a result is on its way; `lands`:
+    written before the cycles of `overwriting` are over; `early`: a wait too soon after its barrier was set; `memory`.
+    `static`: findings that hang on no time."""
 
-
-@cache
-def _data() -> dict[str, list[dict[str, Any]]]:
-    return json.loads(LATENCIES_PATH.read_bytes())
-
-
-@cache
-def _mined() -> dict[Key, int]:
-    return {(e["producer"], e["kind"], e["consumer"], e["role"]): e["cycles"]
-            for e in _data()["entries"] if e["samples"] >= MIN_SAMPLES}
-
-
-@cache
-def _pairs() -> frozenset[tuple[str, str]]:
-    return frozenset((e["first"], e["second"]) for e in _data()["dual_issue"])
-
-
-def dual_pair_known(first: Instruction, second: Instruction) -> bool:
-    """Whether the two may issue in one cycle: an ALU instruction, then one of another pipe [published rule], or a pair
-    of classes the vendor's compiler was seen to issue."""
-    if first.cls.pipe == "alu" and second.cls.pipe != "alu":
-        return True
-    return (first.cls.name, dual_class(second)) in _pairs()
-
-
-def dual_class(inst: Instruction) -> str:
-    """What a mined pair is looked up by: control flow and B2R by opcode, the rest by class."""
-    return inst.opcode if inst.cls.name == "flow" or inst.opcode == "B2R" else inst.cls.name
-
-
-@cache
-def required_cycles(key: Key) -> int:
-    """Cycles between the issue of producer and consumer: the least the vendor's compiler ever leaves, never more than
-    the published rule (a pair it happened to keep further apart proves no longer latency)."""
-    rule = published(key)
-    return min(rule, _mined().get(key, rule))
+    needs: Callable[[Instruction, Instruction, str, str, int], Iterable[tuple[int, int]]]
+    hazards: Mapping[str, Hazard]
+    static: Callable[[Graph, Sequence[Effects]], Iterator[Finding]]
+    visible: int  # cycles until a scoreboard that is set can be waited for
+    overwriting: Callable[[Instruction, Instruction], int] = lambda first, second: 0
+    behind_barrier: int = 0
+    unyielded: Mapping[int, int] = field(default_factory=dict)  # stalls without yield hint that guarantee fewer cycles
+    follows: str = ""  # a block barrier comes behind all that this queue has read
+    silent: Collection[str] = ()  # orders of which an operation that its guard skips tells nothing
+    each_register: bool = False  # whether each register has a finding of its own
+    # Whether what a long distance or the order of a unit protects is a warning only; and whether the overwriting of
+    # what is on its way is one finding, without others for each use behind it.
+    lenient: bool = False

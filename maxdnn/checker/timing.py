@@ -5,23 +5,22 @@ worst case, so a fact holds on all paths; loops run to a fixed point.
 One entry per instruction is enough: where several instances are under way the newest is the worst."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from ..isa import Guard, Instruction
+from ..isa import Guard
 from ..isa.program import Graph, Node, tests_flags
-from .effects import Effects
+from .effects import UNIFORM, Effects
 from .facts import NOTHING, Facts, both, conflict, either, lost
 from .known import NOTHING_KNOWN, Knowledge, Known, join_known
+from .rules import Rules
 
-VISIBLE = 2  # cycles until an instruction's scoreboard can be waited for [maxas wiki; so does the vendor's compiler]
 HORIZON = 30  # cycles after which distances no longer matter (longest latency 13 + longest stall 15, and some)
-# Cycles that stall 12..15 guarantees without the yield hint: the lower bound of the CuAssembler RegBank measurements
-# (23.4, 8.4, 8.9 and 9.6 cycles). The vendor's compiler relies on 8 of an un-yielded 14.
-UNYIELDED = {12: 8, 13: 8, 14: 8, 15: 9}
 
 RESULT, OPERANDS = 1, 2  # result not known written, operands not known read
 LIKELY = 4  # result there if its unit works in order, which nobody promises
+TOLD = 8  # result of fixed latency that is there when a scoreboard tells so
 LONG = 512  # cycles after which distances no longer matter even to what is under way
 SHORTEST = 13  # cycles after issue before which no tracked result comes [maxas wiki, Jia et al.: MUFU, the fastest]
 _JOINS = 4  # how often a node is joined before intervals that still change are given up
@@ -66,68 +65,70 @@ class State(dict[int, Entry]):
         return max([clock - issued, *(SHORTEST + clock - waited for start, waited in self.waits if issued <= start)])
 
 
-def stall_cycles(inst: Instruction) -> int:
-    """Cycles guaranteed between the issue of an instruction and of the next one."""
-    control = inst.control
-    return control.stall if control.yield_hint else UNYIELDED.get(control.stall, control.stall)
+S = TypeVar("S")
 
 
-def bars(control_write: int | None, control_read: int | None) -> tuple[int, int]:
-    return (0 if control_write is None else 1 << control_write), (0 if control_read is None else 1 << control_read)
+def bars(write: int | None, read: int | None) -> tuple[int, int]:
+    return (0 if write is None else 1 << write), (0 if read is None else 1 << read)
+
+
+def fixed_point(graph: Graph, start: S, leave: Callable[[Node, S], Iterable[tuple[Node, S]]],
+                   join: Callable[[S, S, bool], S]) -> dict[Node, S]:
+    """The state before every node that is reached: `leave` carries a state through a node to its successors, `join`
+    makes one of two (whether to give up what still changes). Nodes in order of their first instruction."""
+    states = {graph.nodes[0]: start}
+    order = {node: n for n, node in enumerate(sorted(graph.nodes, key=lambda n: n.first))}
+    todo = {graph.nodes[0]}
+    joins: Counter[Node] = Counter()
+    while todo:
+        node = min(todo, key=order.__getitem__)
+        todo.remove(node)
+        for successor, state in leave(node, states[node]):
+            known = states.get(successor)
+            joins[successor] += 1
+            joined = state if known is None else join(known, state, joins[successor] > _JOINS)
+            if known is None or joined != known:
+                states[successor] = joined
+                todo.add(successor)
+    return states
 
 
 class Timing:
     """The states before every node of a graph, and a walk over every instruction with the state it issues in."""
 
-    def __init__(self, graph: Graph, effects: Sequence[Effects]) -> None:
+    def __init__(self, graph: Graph, effects: Sequence[Effects], rules: Rules) -> None:
         self.graph = graph
+        self.rules = rules
         self.code = graph.code
         self.effects = effects
         self.knowledge = Knowledge(self.code, effects)
         named = {inst["sb"].value for inst in self.code if inst.operand("sb") is not None}
         self._partial = tuple(sorted(named))  # scoreboards waited on by count
         self._plans = [self._plan(i) for i in range(len(self.code))]
-        self.entry_states: dict[Node, State] = {}
-        self._solve()
+        self.entry_states = fixed_point(graph, State(), self._leave, join)
 
     def _plan(self, i: int) -> tuple[int, int, int, int, int, int]:
         """(stall, wait mask, partial wait, write bit, read bit, flags) of an instruction."""
         inst, eff = self.code[i], self.effects[i]
         write, read = bars(inst.control.write_barrier, inst.control.read_barrier)
-        flags = 0
-        if not eff.fixed and eff.writes:
+        flags = OPERANDS if eff.late else 0
+        if eff.writes and not eff.fixed:
             flags |= RESULT
-        if eff.late:
-            flags |= OPERANDS
+        elif eff.told and write:
+            flags |= TOLD
         wait = inst.control.wait_mask
         partial = -1
         if inst.waits == "scoreboards":
             wait |= inst["mask"].value
-            if inst.operand("sb") is not None:
+            if inst.operand("sb") is not None and inst["n"].type == "uimm":
                 partial = inst["sb"].value | inst["n"].value << 3
-        return stall_cycles(inst), wait, partial, write, read, flags
+        stall = inst.control.stall
+        guaranteed = stall if inst.control.yield_hint else self.rules.unyielded.get(stall, stall)
+        return guaranteed, wait, partial, write, read, flags
 
-    def _solve(self) -> None:
-        """Propagate to a fixed point, nodes in order of first arrival."""
-        start = self.graph.nodes[0]
-        self.entry_states[start] = State()
-        order = {node: n for n, node in enumerate(sorted(self.graph.nodes, key=lambda n: n.first))}
-        todo = {start}
-        joins: Counter[Node] = Counter()
-        while todo:
-            node = min(todo, key=order.__getitem__)
-            todo.remove(node)
-            for successor, state in self._leave(node):
-                known = self.entry_states.get(successor)
-                joins[successor] += 1
-                joined = state if known is None else join(known, state, joins[successor] > _JOINS)
-                if known is None or joined != known:
-                    self.entry_states[successor] = joined
-                    todo.add(successor)
-
-    def _leave(self, node: Node) -> Iterator[tuple[Node, State]]:
+    def _leave(self, node: Node, state: State) -> Iterator[tuple[Node, State]]:
         """(successor, state there) of every way out of a node that what is known leaves open."""
-        state, clock = self.entry_states[node].copy(), 0
+        state, clock = state.copy(), 0
         for i in range(node.first, node.last + 1):
             self._wait(i, state, clock, node.first)
             if i == node.last:
@@ -187,9 +188,9 @@ class Timing:
     def _wait(self, i: int, state: State, clock: int, first: int) -> None:
         """Apply the waits of instruction i, of a piece of code that begins with instruction `first`."""
         _, wait, partial, _, _, _ = self._plans[i]
-        for k, e in state.items() if wait else ():
+        for k, e in state.items() if wait and self.rules.lenient else ():
             if (self._plans[k][3] & wait and e.flags & RESULT and first <= k < i and self.code[k].guard == ALWAYS
-                    and clock - e.issued >= VISIBLE):
+                    and clock - e.issued >= self.rules.visible):
                 state.waits.append((e.issued, clock))
         if wait or partial >= 0:
             release(state, wait, partial, self._partial)
@@ -198,19 +199,20 @@ class Timing:
         stall, _, _, write, read, flags = self._plans[i]
         eff = self.effects[i]
         run, skip = self.knowledge.guard(i, state.known), self.knowledge.skipped(i, state.known)
+        skipped = both(skip, state.known.facts)
         if write | read and (eff.queue or eff.unit):
-            cover(state, self.effects, write | read, write, eff)
+            self._cover(state, i, skipped)
         elif eff.order == "bar":
-            arrive(state, self.effects)
+            self._arrive(state)
         if run is None:
             return clock + stall
-        skipped = both(skip, state.known.facts)
+        lenient = self.rules.lenient
         counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
         for k, e in list(state.items()):
             later, live, only = e.later, e.live, e.only
-            if e.flags and any(counted) and counts_for(self.effects[k], e, eff, write):
+            if e.flags and any(counted) and self._counts_for(k, e, i, skipped):
                 later = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True))
-            if eff.writes & live:
+            if eff.writes & live and (lenient or not e.flags & RESULT):
                 if conflict(skipped, e.only):
                     live &= ~eff.writes
                 elif not live & ~eff.writes and not e.flags & OPERANDS:
@@ -229,12 +231,49 @@ class Timing:
                         state[k] = replace(e, only=only)
             run = change.after(run)
         own = tuple(0 if n else -1 for n in counted)  # -1: complete only with the next one counted
-        entry = Entry(clock, flags, write, read | write if flags & RESULT else read, 0, own, eff.writes, run or NOTHING)
+        reading = read | write if flags & RESULT or not lenient else read
+        entry = Entry(clock, flags, write, reading, 0, own, eff.writes, run or NOTHING)
+        entry = replace(entry, only=hangs_on(entry, NOTHING) or NOTHING)
         earlier = state.get(i)
         if earlier is not None and entry.only and (earlier.flags or eff.fixed):
             entry = replace(entry, only=either(earlier.only, entry.only) or NOTHING, flags=flags | earlier.flags)
         state[i] = entry
         return clock + stall
+
+    def _proves(self, k: int, e: Entry, i: int, skipped: Facts | None) -> bool:
+        """Whether completion of instruction i proves that of the one under way. So does one that its guard keeps from
+        running (scoreboards ignore guards, and the vendor's compiler waits for `@!P0 MUFU` by the barrier of a
+        `@P0 MUFU` behind it), but for the orders that are silent then."""
+        old = self.effects[k]
+        return in_order(old, self.effects[i]) and (old.order not in self.rules.silent or conflict(skipped, e.only))
+
+    def _counts_for(self, k: int, e: Entry, i: int, skipped: Facts | None) -> bool:
+        """Whether instruction i, counted on a scoreboard, comes after the one under way in that scoreboard's order:
+        results of one kind do; for operands alone, any later operation of the queue whose result is tracked."""
+        old, new, write = self.effects[k], self.effects[i], self._plans[i][3]
+        return self._proves(k, e, i, skipped) or (
+            not e.flags & RESULT and old.queue == new.queue and bool(write and new.order))
+
+    def _cover(self, state: State, i: int, skipped: Facts | None) -> None:
+        """An operation of a queue tells about its predecessors there: operands are read in queue order, and results of
+        one kind come back in order."""
+        write, new = self._plans[i][3], self.effects[i]
+        either_bar = write | self._plans[i][4]
+        for k, e in list(state.items()):
+            old = self.effects[k]
+            result = write if self._proves(k, e, i, skipped) else 0
+            operands = either_bar if old.queue == new.queue != "" else result
+            unit = either_bar if old.unit == new.unit != "" else 0
+            if e.flags and operands | unit:
+                state[k] = replace(e, result_bars=e.result_bars | result, operand_bars=e.operand_bars | operands,
+                                   unit_bars=e.unit_bars | unit)
+
+    def _arrive(self, state: State) -> None:
+        """A block barrier follows a queue: once it is passed, earlier operations there have been issued to memory, so
+        their operands are read."""
+        for k, e in list(state.items()):
+            if e.flags & OPERANDS and self.effects[k].queue == self.rules.follows != "":
+                state[k] = replace(e, flags=e.flags & ~OPERANDS)
 
 
 ALWAYS = Guard()
@@ -253,34 +292,6 @@ def in_order(old: Effects, new: Effects) -> bool:
     return bool(old.order) and old.order == new.order
 
 
-def counts_for(old: Effects, entry: Entry, new: Effects, write: int) -> bool:
-    """Whether an operation counted on a scoreboard comes after the old one in that scoreboard's order: results of one
-    kind do; for operands alone, any later operation of the queue whose result is tracked."""
-    return in_order(old, new) or (not entry.flags & RESULT and old.queue == new.queue and bool(write and new.order))
-
-
-def cover(state: State, effects: Sequence[Effects], any_bar: int, write: int, new: Effects) -> None:
-    """An operation of a queue tells about its predecessors there: operands are read in queue order, and results of
-    one kind come back in order. So does one that its guard keeps from running: scoreboards ignore guards, and the
-    vendor's compiler waits for `@!P0 MUFU` by the barrier of a `@P0 MUFU` behind it."""
-    for k, e in list(state.items()):
-        old = effects[k]
-        result = write if in_order(old, new) else 0
-        operands = any_bar if old.queue == new.queue != "" else result
-        unit = any_bar if old.unit == new.unit != "" else 0
-        if e.flags and operands | unit:
-            state[k] = replace(e, result_bars=e.result_bars | result, operand_bars=e.operand_bars | operands,
-                               unit_bars=e.unit_bars | unit)
-
-
-def arrive(state: State, effects: Sequence[Effects]) -> None:
-    """A block barrier follows the load/store queue: once it is passed, earlier operations there have been issued to
-    memory, so their operands are read."""
-    for k, e in list(state.items()):
-        if e.flags & OPERANDS and effects[k].queue == "lsu":
-            state[k] = replace(e, flags=e.flags & ~OPERANDS)
-
-
 def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> None:
     """Apply a wait: entries whose scoreboard is in the mask are complete; `partial` = scoreboard | count << 3 leaves
     the `count` newest operations of that scoreboard."""
@@ -293,13 +304,13 @@ def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> 
             mask |= 1 << bar
         flags = e.flags
         if e.result_bars & mask:
-            flags &= ~(RESULT | OPERANDS | LIKELY)
+            flags = 0
         elif e.unit_bars & mask and flags & RESULT:
             flags |= LIKELY
         if e.operand_bars & mask:
             flags &= ~OPERANDS
         if flags != e.flags:
-            state[k] = replace(e, flags=flags)
+            state[k] = replace(e, flags=flags, live=0 if e.flags & TOLD else e.live)
 
 
 def join(a: State, b: State, widen: bool) -> State:
@@ -312,22 +323,28 @@ def join(a: State, b: State, widen: bool) -> State:
             if k in out:
                 continue
             y = other.get(k)
-            only = both(e.only, given) if given else e.only
+            only = hangs_on(e, given)
             if y is None:
                 if only is not None:
                     out[k] = e if only is e.only else replace(e, only=only)
                 continue
-            out[k] = _worst(e, y, only, both(y.only, lost(other.known.facts, known.facts)), widen)
+            out[k] = _worst(e, y, only, hangs_on(y, lost(other.known.facts, known.facts)), widen)
     return out
+
+
+def hangs_on(entry: Entry, given: Facts) -> Facts | None:
+    """The facts that what is under way hangs on where others are given besides; None if that cannot be. What lanes
+    share hangs on nothing: it is written for those that do not run the instruction, too."""
+    return NOTHING if entry.live >> UNIFORM else both(entry.only, given) if given else entry.only
 
 
 def _worst(x: Entry, y: Entry, only: Facts | None, other: Facts | None, widen: bool) -> Entry:
     """Either of two states of one instruction under way; `only`, `other`: the facts each hangs on."""
     if bool(x.flags) != bool(y.flags):  # that it may still be pending is the worst of it
-        worst, hangs_on = (x, only) if x.flags else (y, other)
-        return replace(worst, issued=max(x.issued, y.issued), live=x.live | y.live, only=hangs_on or NOTHING)
-    hangs_on = either(only, other, widen)
+        worst, facts = (x, only) if x.flags else (y, other)
+        return replace(worst, issued=max(x.issued, y.issued), live=x.live | y.live, only=facts or NOTHING)
+    facts = either(only, other, widen)
     pending = any(e.flags & (RESULT | LIKELY) == RESULT for e in (x, y))
     return Entry(max(x.issued, y.issued), (x.flags | y.flags) & ~(LIKELY if pending else 0),
                  x.result_bars & y.result_bars, x.operand_bars & y.operand_bars, x.unit_bars & y.unit_bars,
-                 tuple(map(min, x.later, y.later)), x.live | y.live, hangs_on or NOTHING)
+                 tuple(map(min, x.later, y.later)), x.live | y.live, facts or NOTHING)

@@ -99,7 +99,7 @@ class Values:
         """What an instruction does to registers, predicates and flags, and to memory (`touched`). `mask`: the threads
         that execute it, if its guard does not tell."""
         self._mask, self._set, self.touched = self.guard(inst) if mask is None else mask, set(), None
-        function = None if self._mask is None or _is_float(inst) else meaning(inst)
+        function = None if self._mask is None else meaning(inst)
         if function is not None:
             function(self, inst)
         for register in inst.writes():
@@ -180,6 +180,3 @@ class Values:
             return self.const("i32", WINDOWS["S"] if name == "SR_CgaCtaId" else 0)
         return values[name].astype(np.uint32) if name in values else UNKNOWN
 
-
-def _is_float(inst: Instruction) -> bool:
-    return inst.access is None and inst.opcode[0] in "FDHR" and inst.opcode not in ("FLO", "R2P", "R2UR")

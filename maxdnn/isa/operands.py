@@ -5,23 +5,17 @@ from .instruction import Instruction, Operand
 from .table import RZ
 
 BARRIER = "bar"  # the order of instructions that wait for a block
-_ALONE = ("S2R", "B2R")  # of the special-function unit, but not in its order
 _SLOT_OF_BIT = {8: 0, 20: 1, 39: 2}  # slot of a register field where the form has no reuse flag for it
 
 
 def queue_and_order(inst: Instruction) -> tuple[str, str]:
     """The in-order queue that an instruction's operands are read from ("" for none), and the kind of operations that
     complete in the order of their issue with it ("" for none)."""
-    pipe = inst.cls.pipe
     if waits_for_block(inst):
         return "", BARRIER
-    if pipe == "lsu":
-        return pipe, inst.access.order if inst.access else ""
-    if pipe == "tex":
-        return pipe, "global"  # texture and global loads come back through one unit
-    if pipe == "fp64" or (pipe == "sfu" and inst.opcode not in _ALONE):
-        return pipe, pipe
-    return "", ""
+    own, access = inst.row.spec, inst.access
+    order = own.get("order", inst.cls.order) or (access.order if access is not None else "")
+    return own.get("queue", inst.cls.queue), order
 
 
 def barrier_kind(inst: Instruction) -> str:

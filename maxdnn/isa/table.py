@@ -34,6 +34,8 @@ class InstructionClass:
     sched_latency: int
     sched_throughput: int
     told: bool = False  # of fixed latency, and a write barrier may tell of its result all the same
+    queue: str = ""  # from which operands are read in the order of issue; a row may have one of its own
+    order: str = ""  # results of one such kind come in the order of issue; a row, or what is done to memory, may differ
 
 
 @dataclass(frozen=True, slots=True)

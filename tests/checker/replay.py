@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from maxdnn.checker.rules import required_cycles
+from maxdnn.checker.maxwell import required_cycles
 from maxdnn.cubin import CubinKernel
 from maxdnn.isa import TABLE, Instruction
 from maxdnn.isa.program import noted_targets

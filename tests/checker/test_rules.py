@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from maxdnn.checker.rules import LATENCIES_PATH, MIN_SAMPLES, dual_pair_known, published, required_cycles
+from maxdnn.checker.maxwell import LATENCIES_PATH, MIN_SAMPLES, dual_pair_known, published, required_cycles
 from maxdnn.isa import TABLE, Control, decode
 
 DATA = json.loads(LATENCIES_PATH.read_text())

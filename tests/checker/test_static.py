@@ -5,7 +5,7 @@ import functools
 from maxdnn import cubin
 from maxdnn.checker import check_hazards
 from maxdnn.checker.effects import all_effects
-from maxdnn.checker.static import next_slot_read
+from maxdnn.checker.maxwell import next_slot_read
 from maxdnn.cubin import CubinKernel
 from tests import oracles
 from tests.checker.programs import with_control

@@ -1,6 +1,7 @@
 """Guaranteed distances and scoreboards on small programs whose answer is in the docstring."""
 
 from maxdnn.checker.effects import all_effects
+from maxdnn.checker.maxwell import MAXWELL
 from maxdnn.checker.timing import RESULT, State, Timing
 from maxdnn.isa.program import Graph
 from tests.checker.programs import assembled
@@ -9,7 +10,7 @@ from tests.checker.programs import assembled
 def states(lines: str) -> list[tuple[int, State, int]]:
     """(instruction, state after its waits, clock) in order."""
     kernel = assembled(lines)
-    timing = Timing(Graph(kernel), all_effects(kernel.instructions))
+    timing = Timing(Graph(kernel), all_effects(kernel.instructions), MAXWELL)
     return [(i, dict(state), clock) for i, _, state, clock in timing.walk()]
 
 

@@ -102,8 +102,9 @@ def test_long_stalls_count_cycles_with_the_hint_only() -> None:
     assert all(Control(stall=s, yield_hint=True).counts_cycles for s in range(16))
 
 
-@pytest.mark.parametrize("module", ["checker/known.py", "checker/timing.py", "simulator/lower.py",
-                                    "ptx/control_flow.py"])
+@pytest.mark.parametrize("module", [f"checker/{name}.py" for name in
+                                    ("effects", "events", "hazards", "known", "timing", "values")]
+                         + ["simulator/lower.py", "ptx/control_flow.py"])
 def test_those_who_ask_the_table_name_no_instruction(module: str) -> None:
     """But for kinds of entries of a stack and of barriers, which are the table's own words."""
     opcodes = {row.opcode for table in (TABLE, hopper()) for row in table.rows} - {"SSY", "PBK", "PCNT", "RED"}

@@ -8,10 +8,12 @@ import pytest
 
 from maxdnn import cubin
 from maxdnn.checker import check_hazards
+from tests import oracles
 from tests.corpus import compiler
+from tests.emulator import test_hopper_forms as forms
 from tests.maxas.tool import assemble
 
-PROGRAMS = [name for name in compiler.sources() if name not in ("texture.cu", "texref.ptx")]
+PROGRAMS = [name for name in compiler.sources() if name != "texref.ptx"]
 EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # all programs for each architecture: minutes
 COMPILED = [(arch, p) for n, arch in enumerate(("sm_80", "sm_86", "sm_89")) for p in (PROGRAMS[n::4], PROGRAMS)[EVERY]]
 COMPILED += [("sm_90", p) for p in PROGRAMS]
@@ -25,6 +27,14 @@ def test_compiled_kernels_have_no_errors(arch: str, program: str) -> None:
         # One program has memory that the launch brings (`extern __shared__`): its cubin declares none.
         brought = {"no-shared"} if program == "integer_programs.cu" else set()
         assert {finding.kind for finding in report.warnings} <= {"not-followed"} | brought
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("form", ["SWITCH", "MATCH", "CONVERSIONS", "TRAP"])
+def test_compiled_code_of_rare_forms_has_no_errors(form: str, arch: str) -> None:
+    for kernel in cubin.read(oracles.compile_cuda(getattr(forms, form), arch)).kernels.values():
+        report = check_hazards(kernel)
+        assert report.ok, report.text()
 
 
 HEAD = """# Kernel: k
@@ -166,3 +176,40 @@ def test_a_result_is_not_overtaken_in_lanes_that_do_not_execute_both(
     """Compiled code for sm_80 has it so."""
     body = f"--:-:2:-:2 @P1 I2F R8, R0;\n{between}--:-:-:-:6 {second} IMAD.MOV.U32 R8, RZ, RZ, R1;\n"
     assert _kinds(tmp_path, body) == ({"overtaken"} if late else set())
+
+
+@pytest.mark.parametrize("first, second, left, read, told", [
+    ("LDS R8, [R1]", "LDS R9, [R1]", 1, "R8", True), ("LDS R8, [R1]", "LDS R9, [R1]", 1, "R9", False),
+    ("LDS R8, [R1]", "LDS R9, [R1]", 0, "R9", True), ("LDS R8, [R1]", "@P1 LDS R9, [R1]", 1, "R8", False),
+    ("@P1 LDS R8, [R1]", "@P1 LDS R9, [R1]", 1, "R8", True), ("MUFU.RCP R8, R0", "POPC R9, R0", 1, "R8", True),
+    ("LDG.E R8, desc[UR4][R2.64]", "LDG.E R9, desc[UR4][R2.64+0x10]", 1, "R8", False),
+    ("LDG.E R8, desc[UR4][R2.64]", "LDG.E R9, desc[UR4][R2.64+0x10]", 0, "R8", True)])
+@pytest.mark.parametrize("between", ["", "--:-:-:Y:5 @P1 BRA NEXT;\n--:-:-:-:6 IMAD.MOV.U32 R5, RZ, RZ, R0;\nNEXT:\n"])
+def test_a_wait_by_count_tells_of_the_earliest_where_results_come_in_order(
+        tmp_path: Path, first: str, second: str, left: int, read: str, told: bool, between: str) -> None:
+    body = (f"--:-:2:-:8 {first};\n--:-:2:-:8 {second};\n{between}--:-:-:Y:6 DEPBAR.LE SB1, {left:#x};\n"
+            f"--:-:-:-:6 FADD R10, {read}, {read};\n")
+    assert _kinds(tmp_path, body) == (set() if told else {"not-awaited"})
+
+
+@pytest.mark.parametrize("first, second, late", [
+    ("LDG.E R8, desc[UR4][R2.64]", "LDS R8, [R1]", True), ("LDS R8, [R1]", "LDS R8, [R1+0x4]", False),
+    ("LDG.E R8, desc[UR4][R2.64]", "LDG.E R8, desc[UR4][R2.64+0x10]", True), ("MUFU.RCP R8, R0", "POPC R8, R0", False),
+    ("@P1 LDG.E R8, desc[UR4][R2.64]", "@!P1 LDS R8, [R1]", False)])
+def test_of_two_loads_into_one_register_the_first_may_land_last(
+        tmp_path: Path, first: str, second: str, late: bool) -> None:
+    """Waiting for both, before the register is read, does not help: operands of one queue are read in order, results
+    come as they come."""
+    body = f"--:-:2:-:8 {first};\n--:-:3:-:8 {second};\n06:-:-:-:6 FADD R10, R8, R8;\n"
+    assert _kinds(tmp_path, body) == ({"overtaken"} if late else set())
+
+
+@pytest.mark.parametrize("body, found", [
+    ("--:-:-:-:1 @P1 IMAD.MOV.U32 R8, RZ, RZ, R0;\n--:-:-:-:6 @!P1 FADD R9, R8, R8;\n", set()),
+    ("--:-:-:-:1 @P1 IMAD.MOV.U32 R8, RZ, RZ, R0;\n--:-:-:-:6 FADD R9, R8, R8;\n", {"fixed-latency"}),
+    ("--:-:2:-:2 @P1 LDS R8, [R1];\n--:-:-:Y:5 @P1 BRA NEXT;\n--:-:-:-:6 FADD R9, R8, R8;\nNEXT:\n", set()),
+    ("--:-:2:-:2 @P1 LDS R8, [R1];\n--:-:-:Y:5 @!P1 BRA NEXT;\n--:-:-:-:6 FADD R9, R8, R8;\nNEXT:\n", {"not-awaited"}),
+    # a uniform register is written for all lanes, whichever of them ran the instruction
+    ("--:-:-:-:1 @P1 R2UR UR8, R0;\n--:-:-:-:6 @!P1 IMAD.U32 R9, RZ, RZ, UR8;\n", {"fixed-latency"})])
+def test_what_lanes_cannot_both_run_is_no_hazard(tmp_path: Path, body: str, found: set[str]) -> None:
+    assert _kinds(tmp_path, body) == found

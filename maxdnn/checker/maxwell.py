@@ -1,17 +1,88 @@
-"""Rules that concern an instruction and its neighbour only: dual issue, stalls of control flow, barriers and reuse.
-Errors are those that give a wrong value or may hang; what the hardware does otherwise nobody has published."""
+"""Maxwell and Pascal: how many cycles a fixed-latency result needs before each kind of use, and rules that concern an
+instruction and its neighbour only (dual issue, stalls of control flow, barriers, reuse).
 
+The cycles are mined from the vendor compiler's output (latencies.json, written by tools/mine_latencies.py); where fewer
+than MIN_SAMPLES uses were seen the published rule stands: ALU result 6, predicate 13, carry 6 for an .X consumer and 13
+for a test, less the cycles after issue at which the consumer reads its registers by the instruction table. Errors are
+what gives a wrong value or may hang; what the hardware does otherwise nobody has published."""
+
+import json
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from ..isa import PT, Instruction
+from ..isa import PT, TABLE, Instruction
 from ..isa.operands import waits_for_block
 from ..isa.program import Graph
 from .effects import Effects, names
 from .report import ERROR, WARNING, Finding, Place
-from .rules import dual_pair_known
+from .rules import Hazard, Rules
 
+LATENCIES_PATH = Path(__file__).with_name("latencies.json")
+MIN_SAMPLES = 20
 FLOW_STALL = 5  # least stall of a taken control transfer or block barrier [maxas wiki; the vendor's compiler: 5 to 15]
 _UNSTALLED = ("KIL", "LONGJMP")  # which the vendor's compiler leaves without that
+VISIBLE = 2  # cycles until an instruction's scoreboard can be waited for [maxas wiki; so does the vendor's compiler]
+# Cycles that stall 12..15 guarantees without the yield hint: the lower bound of the CuAssembler RegBank measurements
+# (23.4, 8.4, 8.9 and 9.6 cycles). The vendor's compiler relies on 8 of an un-yielded 14.
+UNYIELDED = {12: 8, 13: 8, 14: 8, 15: 9}
+
+Key = tuple[str, str, str, str]  # producer class, kind of resource, consumer class, role
+
+
+def published(key: Key) -> int:
+    """The published rule for a use without enough samples."""
+    _, kind, consumer, role = key
+    if kind == "predicate":
+        return 13
+    if kind == "carry":
+        return 6 if role == "x" else 13
+    return 6 - TABLE.classes[consumer].read_cycles
+
+
+@cache
+def _data() -> dict[str, list[dict[str, Any]]]:
+    return json.loads(LATENCIES_PATH.read_bytes())
+
+
+@cache
+def _mined() -> dict[Key, int]:
+    return {(e["producer"], e["kind"], e["consumer"], e["role"]): e["cycles"]
+            for e in _data()["entries"] if e["samples"] >= MIN_SAMPLES}
+
+
+@cache
+def _pairs() -> frozenset[tuple[str, str]]:
+    return frozenset((e["first"], e["second"]) for e in _data()["dual_issue"])
+
+
+def dual_pair_known(first: Instruction, second: Instruction) -> bool:
+    """Whether the two may issue in one cycle: an ALU instruction, then one of another pipe [published rule], or a pair
+    of classes the vendor's compiler was seen to issue."""
+    if first.cls.pipe == "alu" and second.cls.pipe != "alu":
+        return True
+    return (first.cls.name, dual_class(second)) in _pairs()
+
+
+def dual_class(inst: Instruction) -> str:
+    """What a mined pair is looked up by: control flow and B2R by opcode, the rest by class."""
+    return inst.opcode if inst.cls.name == "flow" or inst.opcode == "B2R" else inst.cls.name
+
+
+@cache
+def required_cycles(key: Key) -> int:
+    """Cycles between the issue of producer and consumer: the least the vendor's compiler ever leaves, never more than
+    the published rule (a pair it happened to keep further apart proves no longer latency)."""
+    rule = published(key)
+    return min(rule, _mined().get(key, rule))
+
+
+def _needs(old: Instruction, new: Instruction, role: str, kind: str, mask: int) -> Iterator[tuple[int, int]]:
+    yield required_cycles((old.cls.name, kind, new.cls.name, role)), mask
+
+
+# -- an instruction and its neighbour -----------------------------------------------------------------------------
 
 
 def transfers(inst: Instruction) -> bool:
@@ -137,3 +208,14 @@ def next_slot_read(code: Sequence[Instruction], effects: Sequence[Effects], i: i
         if transfers(code[j]):
             break
     return writer, None
+
+
+_EARLY = "result is used before it is there"
+MAXWELL = Rules(_needs, {
+    "register": Hazard("raw-fixed", _EARLY), "predicate": Hazard("raw-predicate", _EARLY),
+    "carry": Hazard("raw-carry", _EARLY),
+    "result": Hazard("raw-barrier", "result is read before it is known to be there"),
+    "overwritten": Hazard("waw", "register is overwritten while a result is on its way"),
+    "operands": Hazard("war", "register is overwritten before it is known to be read"),
+    "early": Hazard("early-wait", "the wait may not see barrier {} set"),
+}, static_findings, VISIBLE, unyielded=UNYIELDED, follows="lsu", lenient=True)
