@@ -59,6 +59,21 @@ def test_python_reads_the_interface_from_the_cubin_and_from_the_source(tmp_path:
     assert json.loads(printed) == {"kernels": [WANTED]}
 
 
+def test_what_stands_before_the_first_kernel_belongs_to_all(tmp_path: Path) -> None:
+    """Whatever a kernel declares itself follows, or replaces what all have."""
+    common = HEADER.replace("# Kernel: k\n", "")
+    source = common + f"# Kernel: a\n{BODY}{END}# Kernel: b\n# SharedSize: 64\n# Param: u32 m\n{BODY}{END}"
+    data = tool.assemble(tmp_path, source, "-w")
+    more = {"name": "m", "type": "u32", "offset": 24, "size": 4, "meaning": ""}
+    wanted = [WANTED | {"name": "a"}, WANTED | {"name": "b", "shared": 64, "params": [*WANTED["params"], more]}]
+    assert cubin.interface(data) == interface(tmp_path / "kernel.sass") == wanted
+    kernels = cubin.read(data).kernels
+    assert [(k.shared_bytes, k.reqntid, k.textures) for k in kernels.values()] == [
+        (1024, (64, 2, 1), (("maps", 0x158),)), (64, (64, 2, 1), (("maps", 0x15c),))]
+    assert tool.maxas("-p", "--flat", tmp_path / "kernel.sass", tmp_path / "flat.sass").status == 0
+    assert tool.assemble(tmp_path, (tmp_path / "flat.sass").read_text(), "-w") == data
+
+
 def test_the_header_of_a_source_with_code_is_read_without_running_it(tmp_path: Path) -> None:
     """Also where the header is an included file's, and where the code would be refused."""
     mark = tmp_path / "mark"

@@ -28,13 +28,13 @@ def loops(kernel: CubinKernel) -> list[Sequence[Instruction]]:
     for i, inst in enumerate(code):
         if inst.opcode == "BRA" and inst["target"].value < inst.address:
             target = inst["target"].value
-            found.append(code[place[target + 8 if target % 32 == 0 else target]:i + 1])  # may name the control word
+            found.append(code[place.get(target, place.get(target + 8)):i + 1])  # may name Maxwell's control word
     return found
 
 
 def main_loop(kernel: CubinKernel) -> Sequence[Instruction]:
-    """The loop that holds most FFMA."""
-    return max(loops(kernel), key=lambda body: sum(inst.opcode == "FFMA" for inst in body))
+    """The innermost loop that holds most FFMA."""
+    return max(loops(kernel), key=lambda body: (sum(inst.opcode == "FFMA" for inst in body), -len(body)))
 
 
 def issue_slots(body: Iterable[Instruction]) -> int:

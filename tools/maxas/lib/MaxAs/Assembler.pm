@@ -78,6 +78,7 @@ sub _kernel {
     my $mapped = _mappings($common, $lines);
     my $kernel = { params => undef, textures => [], at => $lines->[0]{at}, %$mapped, constants => { %{ $mapped->{constants} } } };
     my @lines = @{ $mapped->{lines} };
+    parse_header([_header_lines($common->{lines})], $kernel, { constants => {}, globals => [] }, $opt{arch});    # what belongs to all
     parse_header([_header_lines(\@lines)], $kernel, $module, $opt{arch});
     $kernel->{declared_name} = $kernel->{name};
     $kernel->{name} = _kernel_name($opt{kernel}) if defined $opt{kernel};
