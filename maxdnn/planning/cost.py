@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
@@ -41,6 +41,18 @@ class Chip:
     def dram_peak(self) -> float:
         """Bytes a clock that DRAM takes of writes which many CTAs end with."""
         return self.dram_bytes_per_clock * DRAM_PEAK
+
+
+class HasChip(Protocol):
+    """A device that says what plans are chosen for. Others may be SimulatesChip."""
+
+    chip: Chip
+
+
+class SimulatesChip(Protocol):
+    """A device that computes as a preset of the timing model does."""
+
+    preset: str
 
 
 @dataclass(frozen=True, slots=True)

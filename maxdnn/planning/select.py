@@ -11,10 +11,11 @@ from typing import Any
 from ..algorithms import registry
 from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
-from ..problem.problem import Problem, data, filters, forward
+from ..problem.problem import PASSES, Problem
 from ..problem.shape import ConvShape
+from ..runtime.devices.protocol import able
 from ..runtime.remember import HOST_BYTES, remembered
-from .cost import Chip, preset
+from .cost import Chip, HasChip, SimulatesChip, preset
 from .plan import Plan, Terms
 from .records import Record, recall
 
@@ -177,14 +178,13 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {shown(value)})")
     check_wanted(algorithm, max_error, max_workspace_bytes)
-    kinds = {"forward": forward, "data": data, "filters": filters}
-    if not isinstance(kind, str) or kind not in kinds:
-        raise ShapeError(f"kind must be one of {', '.join(kinds)} (got {shown(kind)})")
+    if not isinstance(kind, str) or kind not in PASSES:
+        raise ShapeError(f"kind must be one of {', '.join(PASSES)} (got {shown(kind)})")
     if kind != "forward" and (bias or activation is not None):
         raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
     copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
     ending = {"bias": bias, "activation": activation} if kind == "forward" else {}
-    problem: Problem = kinds[kind](shape, layout=layout, unaligned=[role for role in copied if copied[role]],
+    problem = PASSES[kind](shape, layout=layout, unaligned=[role for role in copied if copied[role]],
                                    reads_out=adds_out, **ending)
     beyond = [role for role in copied if copied[role] and role not in problem.roles[:2]]
     if beyond:
@@ -197,7 +197,11 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
 
 def chip_of(device: Any) -> Chip:
     """The chip that plans for a device are estimated for."""
-    return getattr(device, "chip", None) or preset(getattr(device, "preset", "gm204"))
+    known = able(device, HasChip)
+    if known is not None:
+        return known.chip
+    simulated = able(device, SimulatesChip)
+    return preset() if simulated is None else preset(simulated.preset)
 
 
 @remembered(HOST_BYTES, lambda plan: plan.host_bytes)
