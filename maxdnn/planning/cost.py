@@ -27,7 +27,7 @@ class Chip:
     machine code of Maxwell; else translations of it. `memory`: bytes of
     DRAM, 0 if not known. `driver`: of a real GPU, with its capability: what measurements on it are remembered under
     beside its name; "" for a simulated chip. `arch`: whose machine code it runs, beside what is translated; "" for a
-    simulated chip."""
+    simulated chip. `clock_mhz`: the highest of the SMs; 0 if not known."""
 
     name: str
     sms: int
@@ -36,6 +36,11 @@ class Chip:
     memory: int = 0
     driver: str = ""
     arch: str = ""
+    clock_mhz: float = 0
+
+    def said(self, clocks: float) -> str:
+        """An estimate in words."""
+        return f"{clocks:,.0f} clocks" + (f" ({clocks / self.clock_mhz:.1f} us)" if self.clock_mhz else "")
 
     @property
     def dram_peak(self) -> float:
@@ -139,4 +144,5 @@ def preset(name: str = "gm204") -> Chip:
     from ..simulator.machine import preset as machine
 
     figures = machine(name)
-    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30)
+    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30,
+                clock_mhz=figures["clock_mhz"])

@@ -9,9 +9,9 @@ and leaves when the events of its last uses have passed (stream_workspace.py). N
 nothing leaves during a call on a stream that is being captured, nor what a graph runs as long as there is the graph. A
 plan's first call may be one that is captured: loading it becomes no part of the graph."""
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ..build.cubins import cubin
@@ -20,6 +20,7 @@ from ..errors import LaunchError, OutOfMemoryError, ShapeError
 from ..planning.cost import HasChip
 from ..planning.plan import FLOAT_BYTES, Part, Plan
 from ..problem.operands import ArrayView
+from . import verbose
 from .devices.protocol import (
     Buffer,
     Device,
@@ -61,15 +62,16 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
 
 def of(device: Device) -> "Engine":
     """The engine that is kept in the device."""
-    found: Engine = device.kept.get("engine") or device.kept.setdefault("engine", Engine(device))
-    return found
+    found: Engine | None = device.kept.get("engine")
+    return found or device.kept.setdefault("engine", Engine(device, verbose.level()))
 
 
 class Engine:
-    """What a device keeps between calls."""
+    """What a device keeps between calls. `verbosity`: whether to tell of each call (verbose.py)."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, verbosity: int = 0) -> None:
         self.device = device
+        self._load = functools.partial(_Told, verbosity) if verbosity else _Loaded
         known = able(device, HasChip)
         memory = (known and known.chip.memory) or MEMORY
         self._plans: Table[Plan, _Loaded] = Table(PLAN_SHARE * memory)
@@ -115,7 +117,7 @@ class Engine:
 
     def loaded(self, plan: Plan) -> "_Loaded":
         """The plan, ready to run with addresses."""
-        return self._plans.get(plan) or self._plans.put(plan, _Loaded(self, plan, self._shared), weight=0)
+        return self._plans.get(plan) or self._plans.put(plan, self._load(self, plan, self._shared), weight=0)
 
     def captured(self, plan: Plan) -> bool:
         """Whether there is a graph that runs the plan."""
@@ -127,7 +129,7 @@ class Engine:
         key = (handle, threading.get_ident()) if handle == _PER_THREAD else handle
         found = self._streams.get(key)
         if found is None:
-            made = StreamWorkspace(self.device, self._leaving, partial(self._room, key))
+            made = StreamWorkspace(self.device, self._leaving, functools.partial(self._room, key))
             found = self._streams.put(key, made, weight=0)
             if self._streams.over and self.graph_of(handle) is None:
                 self._streams.trim(lambda own: own.leave(), keep=key)
@@ -300,7 +302,7 @@ class _Loaded:
                     for value, kind in zip(values, kinds, strict=True)]
             reach = {texture: nbytes for texture, (_, nbytes, _) in launch.bound(sizes).items()}
             own = able(function, Preparing)
-            prepare = own.prepare if own else partial(_Plain, function, launch.spec.channels)
+            prepare = own.prepare if own else functools.partial(_Plain, function, launch.spec.channels)
             prepared: Prepared = prepare(launch.grid, launch.block, args, reach)
             for number, (value, kind) in enumerate(zip(values, kinds, strict=True)):
                 if isinstance(value, (int, float)):
@@ -338,6 +340,19 @@ class _Loaded:
                 nbytes += weighed.nbytes if weighed else MODULE_BYTES
             functions.append(own[key])
         return functions, nbytes
+
+
+class _Told(_Loaded):
+    """The same with a line for each call."""
+
+    def __init__(self, verbosity: int, engine: Engine, plan: Plan, shared: _Modules) -> None:
+        super().__init__(engine, plan, shared)
+        self._teller = verbose.Teller(plan, engine.device, verbosity)
+
+    def run(self, places: dict[str, int], workspace: int, scalars: Mapping[str, Any], stream: int,
+            own: StreamWorkspace | None = None) -> None:
+        self._teller.tell(lambda: super(_Told, self).run(places, workspace, scalars, stream, own), stream,
+                          self._graph_of(stream) is not None)
 
 
 def _begin(memory: Any) -> tuple[str, int]:
@@ -398,8 +413,8 @@ class _HostArrays:
 
     def _place(self, role: str, array: ArrayView) -> Any:
         if self._in_place is not None:
-            return self._having_room(partial(self._in_place.adopt, array.memory), self._stream)
-        buffer: Buffer = self._having_room(partial(self._device.alloc, array.nbytes), self._stream)
+            return self._having_room(functools.partial(self._in_place.adopt, array.memory), self._stream)
+        buffer: Buffer = self._having_room(functools.partial(self._device.alloc, array.nbytes), self._stream)
         if role not in self._plan.written or self._plan.problem.reads_out:
             self._device.upload(buffer, array.memory, self._stream)
         return buffer

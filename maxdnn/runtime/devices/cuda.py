@@ -385,7 +385,7 @@ class GpuDevice:
         per_clock *= 1 if self.native else STREAMS
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
                          device.total_memory(), f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}",
-                         HOPPER.get(self.capability, self.arch))
+                         HOPPER.get(self.capability, self.arch), self.clock_khz / 1000)
         self.context = context  # its driver handle
         if not context:
             with self.active():
