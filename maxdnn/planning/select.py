@@ -145,15 +145,8 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         The pass: fprop, dgrad, wgrad.
     copy_gradients : bool
         As `copy_images`, of dgrad and wgrad.
-    algorithm : {"auto", "direct", "winograd"}
-        "winograd" transforms tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs of its
-        tile. "auto" takes what is estimated, or was measured, to be faster.
-    max_error : float
-        No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for arrays
-        uniform in [-1, 1].
-    max_workspace_bytes : int, optional
-        Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
-        of images.
+    algorithm, max_error, max_workspace_bytes
+        As for `conv_fprop`.
     prepared_filters : bool
         For calls with filters of `prepare_filters`: the time of that does not count.
     tuned : bool
