@@ -6,7 +6,7 @@ import pytest
 import maxdnn
 from maxdnn.errors import DeviceError, ShapeError
 from maxdnn.runtime import engine, frontend, shortage
-from tests.card import Card
+from tests.card import Card, spare_assembling
 
 IMAGES, FILTERS = np.ones((4, 6, 6, 4), np.float32), np.ones((4, 3, 3, 8), np.float32)
 GRADIENTS, A, B = np.ones((8, 4, 4, 4), np.float32), np.ones((8, 4), np.float32), np.ones((4, 12), np.float32)
@@ -16,6 +16,11 @@ CALLS = {"forward": lambda **o: maxdnn.conv_fprop(IMAGES, FILTERS, **o),
          "bias": lambda **o: maxdnn.conv_bprop_bias(GRADIENTS, **o),
          "product": lambda **o: maxdnn.matmul(A, B, **o)}
 SHAPES = {"forward": (8, 4, 4, 4), "data": (4, 6, 6, 4), "filters": (4, 3, 3, 8), "bias": (8,), "product": (8, 12)}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_assembled(monkeypatch):
+    spare_assembling(monkeypatch)
 
 
 def locked(shape):

@@ -13,7 +13,7 @@ from maxdnn.planning.select import choose, plans
 from maxdnn.problem.problem import forward
 from maxdnn.runtime import engine, verbose
 from maxdnn.runtime.measure import Runner
-from tests.card import Card
+from tests.card import Card, spare_assembling
 
 SHAPE = maxdnn.ConvShape(4, 3, 6, 6, 8, 3, 3, 1, 1)
 IMAGES, FILTERS = np.ones((3, 6, 6, 4), np.float32), np.ones((3, 3, 3, 8), np.float32)
@@ -27,20 +27,20 @@ CALLS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_assembled(monkeypatch):
+    spare_assembling(monkeypatch)
+
+
 def told(capsys):
     return [line.removeprefix("maxdnn: ") for line in capsys.readouterr().err.splitlines()
             if "assembling" not in line]
 
 
-def silent_card():
-    """A stand-in that computes nothing, so that nothing is assembled for an emulation."""
-    return Card()
-
-
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_line_for_each_call_and_the_candidates_with_the_first(kind, monkeypatch, capsys):
     monkeypatch.setenv("MAXDNN_VERBOSE", "1")
-    card = silent_card()
+    card = Card()
     CALLS[kind](card)
     first, *candidates = told(capsys)
     problem, plan, arithmetic, estimated = first.split("; ")
@@ -60,7 +60,7 @@ def test_no_line_and_nothing_in_the_way_where_nobody_asks(monkeypatch, capsys):
             monkeypatch.delenv("MAXDNN_VERBOSE", raising=False)
         else:
             monkeypatch.setenv("MAXDNN_VERBOSE", value)
-        card = silent_card()
+        card = Card()
         CALLS["forward"](card)
         assert told(capsys) == []
         plan = maxdnn.plan(SHAPE, device=card)
@@ -86,7 +86,7 @@ def test_a_time_where_it_is_asked_for(monkeypatch, capsys):
 
 def test_a_call_that_a_graph_records_is_not_measured(monkeypatch, capsys):
     monkeypatch.setenv("MAXDNN_VERBOSE", "2")
-    card, ran = silent_card(), []
+    card, ran = Card(), []
     teller = verbose.Teller(maxdnn.plan(SHAPE, device=card), card, verbose.level())
     monkeypatch.setattr(card, "synchronize", lambda: pytest.fail("a capture would be lost"))
     teller.tell(lambda: ran.append(1), 7, recorded=True)
@@ -95,7 +95,7 @@ def test_a_call_that_a_graph_records_is_not_measured(monkeypatch, capsys):
 
 def test_what_measures_plans_tells_nothing(monkeypatch, capsys):
     monkeypatch.setenv("MAXDNN_VERBOSE", "2")
-    card = silent_card()
+    card = Card()
     Runner(card).call(maxdnn.plan(SHAPE, device=card))()
     assert card.launched and told(capsys) == []
 
@@ -103,7 +103,7 @@ def test_what_measures_plans_tells_nothing(monkeypatch, capsys):
 @pytest.mark.parametrize("value", ["3", "yes", "-1"])
 def test_what_the_variable_cannot_be_is_said_before_any_work(value, monkeypatch):
     monkeypatch.setenv("MAXDNN_VERBOSE", value)
-    card = silent_card()
+    card = Card()
     with pytest.raises(MaxdnnError, match=re.escape(f"MAXDNN_VERBOSE must be 0, 1 (a line for each call) or 2 (with "
                                                     f"its time) (got {value!r})")):
         CALLS["forward"](card)
