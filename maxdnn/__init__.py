@@ -20,21 +20,20 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .backward import conv_bprop_bias, conv_bprop_data, conv_bprop_filters
     from .checker import check_hazards
-    from .conv import conv_fprop
+    from .conv import conv_bprop_bias, conv_bprop_data, conv_bprop_filters, conv_fprop
     from .layers import LAYERS, Layer
-    from .matmul import matmul
     from .planning.plan import Plan
     from .planning.select import plan
+    from .planning.tuning import tune
     from .problem.shape import ConvShape
+    from .product import matmul
     from .runtime.prepared import PreparedFilters, prepare_filters
-    from .tune import tune
 
-_HOME = {"check_hazards": "checker", "conv_bprop_bias": "backward", "conv_bprop_data": "backward",
-         "conv_bprop_filters": "backward", "conv_fprop": "conv", "Plan": "planning.plan", "plan": "planning.select",
-         "ConvShape": "problem.shape", "LAYERS": "layers", "Layer": "layers", "matmul": "matmul",
-         "PreparedFilters": "runtime.prepared", "prepare_filters": "runtime.prepared", "tune": "tune"}
+_HOME = {"check_hazards": "checker", "conv_bprop_bias": "conv", "conv_bprop_data": "conv",
+         "conv_bprop_filters": "conv", "conv_fprop": "conv", "Plan": "planning.plan", "plan": "planning.select",
+         "ConvShape": "problem.shape", "LAYERS": "layers", "Layer": "layers", "matmul": "product",
+         "PreparedFilters": "runtime.prepared", "prepare_filters": "runtime.prepared", "tune": "planning.tuning"}
 
 __all__ = [
     "LAYERS",

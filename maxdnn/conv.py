@@ -1,27 +1,28 @@
-"""The user's functions: check the arrays, name the problem, choose a plan, run it.
+"""Convolution and its gradients, as users call them.
 
-Knows no kernel and no device in particular.
+Every call goes operands -> problem -> select -> run (runtime/frontend.py). Here it is said what the operands of each
+pass are.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from .errors import ShapeError
+from .errors import ShapeError, shown
 from .planning.plan import Plan
-from .planning.select import MAX_ERROR, check_wanted, chip_of, choose
+from .planning.select import MAX_ERROR, check_wanted
+from .problem import problem
 from .problem.arrays import Array, ArrayT
 from .problem.operands import ArrayView, view
-from .problem.problem import check_layout, forward
-from .problem.shape import ConvShape
-from .runtime import engine, shortage
-from .runtime.arguments import check_out, check_shapes, device_of, factor_of, number, planned, unaligned
+from .problem.problem import Problem, check_layout
+from .problem.shape import ConvShape, pair
+from .runtime.arguments import check_shapes, factor_of, factors, flag, planned
 from .runtime.devices.protocol import Device
+from .runtime.frontend import Call
 from .runtime.prepared import PreparedFilters
 
-_OWN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "activation": None,
-        "algorithm": "auto", "max_error": MAX_ERROR, "max_workspace_bytes": None}
+_PLAIN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "activation": None,
+          "algorithm": "auto", "max_error": MAX_ERROR, "max_workspace_bytes": None}  # what says nothing beside a plan
 
 
 def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int | tuple[int, int] = 1,
@@ -107,55 +108,216 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
     Source: A. Lavin, "maxDNN: An Efficient Convolution Kernel for Deep Learning with Maxwell GPUs" (2015); A. Lavin
     and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
     """
-    given = {"images": view("images", images, strided=plan is None)}
+    given = {"images": view("images", images, strided=plan is None and not isinstance(filters, PreparedFilters))}
     prepared = filters if isinstance(filters, PreparedFilters) else None
-    if prepared is None:
+    if not isinstance(filters, PreparedFilters):
         given["filters"] = view("filters", filters)
-    elif plan is not None and plan is not prepared.plan:
+    elif plan is not None and plan is not filters.plan:
         raise ShapeError("filters were prepared for another plan: give the one they were prepared with, or none")
-    else:
-        plan = prepared.plan
     if bias is not None:
         given["bias"] = view("bias", bias, rank=1)
-    scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
-    reads_out = bool(scalars["beta"] != 0)
-    if reads_out and out is None:
-        raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
-    if plan is None:
-        check_wanted(algorithm, max_error, max_workspace_bytes)
-        problem = partial(forward, layout=layout, bias=bias is not None, reads_out=reads_out, activation=activation)
-        shape = _shape(given["images"], given["filters"], stride, padding, dilation, groups, layout)
-        wanted: Mapping[str, tuple[int, ...]] = problem(shape).shapes
-        check_shapes(given, wanted, "")
-    else:
-        said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
-                "activation": activation, "algorithm": algorithm, "max_error": max_error,
-                "max_workspace_bytes": max_workspace_bytes}
-        wanted = planned(plan, "forward", given, said, _OWN, reads_out=reads_out)
-    if prepared is not None:
-        given |= prepared.views
-    if out is not None:
-        given["out"] = check_out(view("out", out), wanted["out"], given)
-    target = device_of(given, device)
-    asked = plan
-    if plan is None:
-        named = replace(problem(shape, unaligned=unaligned(given, target)), most_workspace=max_workspace_bytes)
-        named = named.with_strides("images", given["images"].strides)
-        plan = choose(named, chip_of(target), algorithm=algorithm, max_error=max_error)
-    if out is None:
-        out = shortage.empty_like(images, wanted["out"], target, stream)
-        given["out"] = view("out", out)
-    if asked is None:
-        shortage.run(plan, given, scalars, target, stream)
-    else:
-        engine.run(plan if prepared is None else plan.apart[1], given, scalars, target, stream)
-    return out
+    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
+            "activation": activation, "algorithm": algorithm, "max_error": max_error,
+            "max_workspace_bytes": max_workspace_bytes}
+    found: ArrayT = _run("forward", given, said, None, alpha, beta, out, device, stream, plan, prepared)
+    return found
 
 
-def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dilation: Any, groups: Any,
-           layout: str) -> ConvShape:
+def conv_bprop_data(gradients: ArrayT, filters: Array, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
+                    padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
+                    alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
+                    stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
+                    deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
+                    max_workspace_bytes: int | None = None) -> ArrayT:
+    """Gradient of a layer with respect to its images (dgrad) in float32.
+
+    out = alpha * sum over all outputs of gradients * filters + beta * out.
+
+    Parameters
+    ----------
+    gradients : array of float32
+        (K, P, Q, N), or (N, K, P, Q) with layout="NCHW", as the layer's output. C-contiguous.
+    filters : array of float32
+        (C/groups, R, S, K), or (K, C/groups, R, S). C-contiguous.
+    size : (int, int)
+        (H, W) of the images, which P and Q do not tell where the stride is more than 1.
+    stride, padding, dilation, groups : int or (int, int)
+        Of the layer, as for `conv_fprop`.
+    alpha, beta, out, device, stream, layout
+        As for `conv_fprop`; `out` in the shape of the result.
+    plan : Plan, optional
+        Of `maxdnn.plan(.., kind="data")`, in place of the layer's arguments.
+    deterministic : bool
+        No effect: every run gives the same bits.
+    algorithm, max_error, max_workspace_bytes
+        As for `conv_fprop`.
+
+    Returns
+    -------
+    array of float32
+        `out`, or a new array: (C, H, W, N), or (N, C, H, W).
+
+    Raises
+    ------
+    ShapeError, DeviceError, OutOfMemoryError
+        As for `conv_fprop`; ShapeError also where no layer has these sizes.
+
+    Notes
+    -----
+    With few channels a tile holds windows of pixels: a NaN or an infinity may then reach all pixels of its window.
+    Workspace as for `conv_fprop`.
+    """
+    given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
+    flag("deterministic", deterministic)
+    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
+            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
+    found: ArrayT = _run("data", given, said, _size(size, "images"), alpha, beta, out, device, stream, plan)
+    return found
+
+
+def conv_bprop_filters(images: ArrayT, gradients: Array, size: tuple[int, int], *, stride: int | tuple[int, int] = 1,
+                       padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1,
+                       alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
+                       stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
+                       deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
+                       max_workspace_bytes: int | None = None) -> ArrayT:
+    """Gradient of a layer with respect to its filters (wgrad) in float32.
+
+    out = alpha * sum over all outputs of gradients * images + beta * out.
+
+    Parameters
+    ----------
+    images : array of float32
+        (C, H, W, N), or (N, C, H, W) with layout="NCHW". C-contiguous.
+    gradients : array of float32
+        (K, P, Q, N), or (N, K, P, Q), as the layer's output. C-contiguous.
+    size : (int, int)
+        (R, S) of the filters.
+    stride, padding, dilation, groups : int or (int, int)
+        Of the layer, as for `conv_fprop`.
+    alpha, beta, out, device, stream, layout
+        As for `conv_fprop`; `out` in the shape of the result.
+    plan : Plan, optional
+        Of `maxdnn.plan(.., kind="filters")`, in place of the layer's arguments.
+    deterministic : bool
+        No effect: partial sums are added in a fixed order, so every run gives the same bits.
+    algorithm, max_error, max_workspace_bytes
+        As for `conv_fprop`.
+
+    Returns
+    -------
+    array of float32
+        `out`, or a new array: (C/groups, R, S, K), or (K, C/groups, R, S).
+
+    Raises
+    ------
+    ShapeError, DeviceError, OutOfMemoryError
+        As for `conv_bprop_data`.
+    """
+    given = {"images": view("images", images), "gradients": view("gradients", gradients)}
+    flag("deterministic", deterministic)
+    said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
+            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
+    found: ArrayT = _run("filters", given, said, _size(size, "filters"), alpha, beta, out, device, stream, plan)
+    return found
+
+
+def conv_bprop_bias(gradients: ArrayT, *, alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None,
+                    device: Device | None = None, stream: Any = None, layout: str = "CHWN") -> ArrayT:
+    """Gradient of a layer with respect to its bias in float32.
+
+    out = alpha * (sum of the gradients over images and pixels) + beta * out.
+
+    Parameters
+    ----------
+    gradients : array of float32
+        (K, P, Q, N), or (N, K, P, Q) with layout="NCHW". C-contiguous.
+    alpha, beta, out, device, stream, layout
+        As for `conv_fprop`; `out` in the shape of the result.
+
+    Returns
+    -------
+    array of float32
+        `out`, or a new array: (K,). Partial sums are added in a fixed order: the same bits in every run.
+
+    Raises
+    ------
+    ShapeError, DeviceError, OutOfMemoryError
+        As for `conv_fprop`.
+    """
+    given = {"gradients": view("gradients", gradients)}
+    found: ArrayT = _run("bias", given, {"layout": layout}, None, alpha, beta, out, device, stream, None)
+    return found
+
+
+def _run(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tuple[int, int] | None, alpha: Any,
+         beta: Any, out: Any, device: Device | None, stream: Any, plan: Plan | None,
+         prepared: PreparedFilters | None = None) -> Any:
+    """Compute a pass. `said`: what a plan says in its place, if one is given. `size`: of the result of a gradient."""
+    scalars, reads_out = factors(alpha, beta, out)
+    named, fixed = None, prepared.plan if prepared else plan
+    if fixed is None:
+        named = _problem(kind, given, said, size, reads_out)
+        wanted: Mapping[str, tuple[int, ...]] = named.shapes
+    else:
+        wanted = planned(fixed, kind, given, said, _PLAIN, reads_out=reads_out)
+        of = fixed.shape
+        if size and size != (own := (of.H, of.W) if kind == "data" else (of.R, of.S)):
+            raise ShapeError(f"size must be the plan's {own} (got {size})")
+    call = Call(given | prepared.views if prepared else given, wanted["out"], out, scalars, device, stream)
+    if named is not None:
+        fixed = call.choose(named, said.get("algorithm", "auto"), said.get("max_error", MAX_ERROR))
+    assert fixed is not None
+    result = call.result()
+    call.run(fixed.apart[1] if prepared else fixed, given=named is None)
+    return result
+
+
+def _problem(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tuple[int, int] | None,
+             reads_out: bool) -> Problem:
+    """What a call without a plan asks for, of arrays that begin where any texture may."""
+    if kind == "bias":
+        return problem.bias(given["gradients"].shape, layout=said["layout"], reads_out=reads_out)
+    check_wanted(said["algorithm"], said["max_error"], said["max_workspace_bytes"])
+    ending = {"bias": "bias" in given, "activation": said["activation"]} if kind == "forward" else {}
+    shape = _layer(kind, given, said, size)
+    found = problem.PASSES[kind](shape, layout=said["layout"], reads_out=reads_out, **ending)
+    check_shapes(given, found.shapes, "" if kind == "forward" else f"for {shape} ")
+    if said["max_workspace_bytes"] is not None:
+        found = replace(found, most_workspace=said["max_workspace_bytes"])
+    return found.with_strides("images", given["images"].strides) if kind == "forward" else found
+
+
+def _layer(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tuple[int, int] | None) -> ConvShape:
+    """The layer that the first two arrays are of.
+
+    `size`: what they do not tell of it, rows and columns of a gradient.
+    """
+    layout, groups = said["layout"], said["groups"]
     check_layout(layout)
-    factor = factor_of(groups)
+    one, two = list(given.values())[:2]
+    (n, c, h, w), (k, per_group, r, s) = _axes(one, layout), _axes(two, layout)
+    if kind == "forward":
+        _check_channels(one, two, factor_of(groups), layout)
+    elif kind == "data":
+        if c != k:
+            raise _unlike(one, two, "filters K", layout)
+        assert size is not None
+        (h, w), c = size, per_group * factor_of(groups)
+    else:
+        if n != k:
+            raise _unlike(one, two, "images N", layout)
+        assert size is not None
+        (r, s), k = size, per_group
+    return ConvShape(n, c, h, w, k, r, s, said["stride"], said["padding"], said["dilation"], groups)
+
+
+def _unlike(one: ArrayView, two: ArrayView, what: str, layout: str) -> ShapeError:
+    return ShapeError(f"{one.name} and {two.name} must have the same number of {what} in layout {layout} (got "
+                      f"{one.name} {one.shape}, {two.name} {two.shape})")
+
+
+def _check_channels(images: ArrayView, filters: ArrayView, factor: int, layout: str) -> None:
     axis, other = (1, "CHWN") if layout == "NCHW" else (0, "NCHW")
     if images.shape[axis] != factor * filters.shape[axis]:
         swapped = images.shape[1 - axis] == factor * filters.shape[1 - axis]
@@ -164,8 +326,15 @@ def _shape(images: ArrayView, filters: ArrayView, stride: Any, padding: Any, dil
                 f"images must have {factor} (groups) times as many channels as filters")
         raise ShapeError(f"{rule}, axis {axis} in layout {layout} (got images {images.shape}, filters "
                          f"{filters.shape}){hint}")
-    if layout == "NCHW":
-        (n, c, h, w), (k, _, r, s) = images.shape, filters.shape
-    else:
-        (c, h, w, n), (_, r, s, k) = images.shape, filters.shape
-    return ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, groups)
+
+
+def _size(size: Any, whose: str) -> tuple[int, int]:
+    if not isinstance(size, (tuple, list)):
+        raise ShapeError(f"size must be a pair, rows and columns of the {whose} (got {shown(size)})")
+    return pair("size", size, 1)
+
+
+def _axes(array: ArrayView, layout: str) -> tuple[int, int, int, int]:
+    """The axes of an array as layout NCHW has them."""
+    a, b, c, d = array.shape
+    return (a, b, c, d) if layout == "NCHW" else (d, a, b, c)

@@ -280,10 +280,11 @@ def install(monkeypatch, driver):
     monkeypatch.setitem(sys.modules, "pycuda", package)
     monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver)
     from maxdnn.runtime import devices
-    monkeypatch.delitem(sys.modules, "maxdnn.runtime.devices.cuda", raising=False)
+    for name in [name for name in sys.modules if name.startswith("maxdnn.runtime.devices.cuda")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(devices, "cuda", raising=False)
     from maxdnn.runtime.devices import cuda as gpu
     from maxdnn.runtime.devices.driver import DriverError
     library = LibCuda(driver, DriverError)
-    monkeypatch.setattr(gpu, "_driver", library)
+    monkeypatch.setattr(gpu.context, "_driver", library)
     return gpu, library

@@ -20,9 +20,7 @@ from maxdnn.runtime.devices import find
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTIONS = ("Parameters", "Returns", "Yields", "Raises", "Notes", "Attributes")
-NAMED = {name: getattr(maxdnn, name) for name in maxdnn.__all__ if name != "LAYERS"}
-# matmul and tune are modules, too, and a test may have imported those
-PUBLIC = {name: getattr(thing, name) if inspect.ismodule(thing) else thing for name, thing in NAMED.items()}
+PUBLIC = {name: getattr(maxdnn, name) for name in maxdnn.__all__ if name != "LAYERS"}
 OTHERS = {"conv_reference": reference.conv_reference, "relative_error": reference.relative_error, "read": cubin.read,
           "VirtualGpu": VirtualGpu, "host": find.host, "gpu": find.gpu, "first_gpu": find.first_gpu,
           "of_address": find.of_address, "empty_like": find.empty_like}

@@ -170,7 +170,7 @@ def test_heavy_packages_are_imported_only_at_home(path: pathlib.Path) -> None:
 
 
 def test_real_gpus_take_only_ptx_text_from_the_emulator() -> None:
-    taken = {name for name in imports(ROOT / "runtime" / "devices" / "cuda.py")
+    taken = {name for path in (ROOT / "runtime" / "devices" / "cuda").glob("*.py") for name in imports(path)
              if name.startswith(("maxdnn.emulator", "maxdnn.ptx"))}
     assert taken == {"maxdnn.ptx.translate"}
 

@@ -352,7 +352,7 @@ def test_a_call_with_tensors_again_takes_the_same_plan_and_refuses_what_it_refus
     """The second call skips the checks of the first, but for what may have become wrong since."""
     from types import SimpleNamespace
 
-    from maxdnn.matmul import _seen
+    from maxdnn.product import _seen
     gpu = SimpleNamespace(name="a GPU", chip=preset(), texture_alignment=16, kept={})
     ran = []
     monkeypatch.setattr("maxdnn.runtime.devices.find.gpu", lambda ordinal: gpu)

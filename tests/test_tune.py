@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import maxdnn
-from maxdnn import ConvShape
+from maxdnn import ConvShape, tune
 from maxdnn.build import cubins
 from maxdnn.cli import main
 from maxdnn.errors import DeviceError, MaxdnnError, ShapeError
@@ -19,7 +19,6 @@ from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose, plans
 from maxdnn.problem.problem import forward, product
 from maxdnn.runtime import cache
-from maxdnn.tune import tune
 from tests.card import Card
 
 SHAPE = ConvShape(2, 8, 5, 5, 8, 3, 3, 1, 1)
@@ -58,7 +57,7 @@ def test_what_is_measured_belongs_to_the_sources_as_they_were(tmp_path, monkeypa
     def measured(candidates, *_):
         (sass / "another.sass").write_text("# another\n")
         return {name: 1.0 for name, _ in candidates}
-    monkeypatch.setattr(sys.modules["maxdnn.tune"], "_simulated", measured)
+    monkeypatch.setattr(sys.modules["maxdnn.planning.tuning"], "_simulated", measured)
     try:
         (found,) = tune(SHAPE, device=maxdnn.emulator.VirtualGpu(), again=True)
         cubins.ingredients.cache_clear()

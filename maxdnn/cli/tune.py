@@ -35,11 +35,12 @@ def run(args: argparse.Namespace) -> int:
         return _remembered(shapes, args.forget)
     if not shapes:
         raise MaxdnnError(f"tune needs a LAYER: {LAYER}; --list shows what is remembered")
-    from ..tune import tune
+    from ..planning.tuning import tune
+    from ..runtime.devices.protocol import Card, able
     from ._progress import Progress
 
     device = chosen(args.device)
-    print(f"measuring on {device.name}" if hasattr(device, "elapsed_seconds") else
+    print(f"measuring on {device.name}" if able(device, Card) else
           f"no GPU: simulating the {device.preset} of the timing model; nothing here is measured")
     with Progress("tuning") as tell:
         for found in tune(shapes, device=device, kind=kinds, layout=args.layout,

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
@@ -27,7 +27,7 @@ class Chip:
     machine code of Maxwell; else translations of it. `memory`: bytes of
     DRAM, 0 if not known. `driver`: of a real GPU, with its capability: what measurements on it are remembered under
     beside its name; "" for a simulated chip. `arch`: whose machine code it runs, beside what is translated; "" for a
-    simulated chip."""
+    simulated chip. `clock_mhz`: the highest of the SMs; 0 if not known."""
 
     name: str
     sms: int
@@ -36,11 +36,28 @@ class Chip:
     memory: int = 0
     driver: str = ""
     arch: str = ""
+    clock_mhz: float = 0
+
+    def said(self, clocks: float) -> str:
+        """An estimate in words."""
+        return f"{clocks:,.0f} clocks" + (f" ({clocks / self.clock_mhz:.1f} us)" if self.clock_mhz else "")
 
     @property
     def dram_peak(self) -> float:
         """Bytes a clock that DRAM takes of writes which many CTAs end with."""
         return self.dram_bytes_per_clock * DRAM_PEAK
+
+
+class HasChip(Protocol):
+    """A device that says what plans are chosen for. Others may be SimulatesChip."""
+
+    chip: Chip
+
+
+class SimulatesChip(Protocol):
+    """A device that computes as a preset of the timing model does."""
+
+    preset: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +144,5 @@ def preset(name: str = "gm204") -> Chip:
     from ..simulator.machine import preset as machine
 
     figures = machine(name)
-    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30)
+    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30,
+                clock_mhz=figures["clock_mhz"])

@@ -4,7 +4,7 @@ Pure data; no array, no device. (The module is not called `plan` because the pac
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -167,6 +167,10 @@ class Plan:
         Why it was taken of all candidates.
     terms : Terms or None
         By what another may take its place; None where it was asked for by name.
+    name : str
+        Of the candidate that it is.
+    account : callable or None
+        Gives lines on the estimate and on the candidates that were not taken.
     """
 
     problem: Problem
@@ -178,6 +182,8 @@ class Plan:
     error: float = DIRECT_ERROR
     chosen: str = ""
     terms: Terms | None = None
+    name: str = ""
+    account: Callable[[], list[str]] | None = None
 
     @property
     def algorithm(self) -> str:
@@ -287,11 +293,17 @@ class Plan:
         """Some of the launches as a plan of its own."""
         used = {name for launch in launches for name in launch.names} - {operand.role for operand in operands}
         regions = {name: region.nbytes for name, region in self.workspace.items() if name in used}
-        return make(replace(self.problem, operands=tuple(operands)), self.family, self.spec, launches, regions,
+        made = make(replace(self.problem, operands=tuple(operands)), self.family, self.spec, launches, regions,
                     self.notes, self.error)
+        return replace(made, name=self.name)
 
-    def explain(self) -> str:
+    def explain(self, verbose: bool = False) -> str:
         """What a call does and what it costs, in words.
+
+        Parameters
+        ----------
+        verbose : bool
+            Whether to tell of the candidates that were not taken: what each costs, or why it does not serve.
 
         Returns
         -------
@@ -312,6 +324,8 @@ class Plan:
         lines.append(f"workspace {self.workspace_bytes / 2**20:.1f} MiB")
         if self.chosen:
             lines.append(f"chosen {self.chosen}")
+        if verbose and self.account is not None:
+            lines += self.account()
         return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ Asks every family for its candidates and ranks them by what was measured on such
 (records.py), or else by their estimates for it. What is chosen says all of what will run; nothing after this decides.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 from ..algorithms import registry
 from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
-from ..problem.problem import Problem, data, filters, forward
+from ..problem.problem import PASSES, Problem
 from ..problem.shape import ConvShape
+from ..runtime.devices.protocol import able
 from ..runtime.remember import HOST_BYTES, remembered
-from .cost import Chip, preset
+from .cost import Chip, HasChip, SimulatesChip, preset
 from .plan import Plan, Terms
 from .records import Record, recall
 
@@ -73,12 +75,11 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
           families: tuple[Family, ...] | None = None) -> dict[str, Plan]:
     """Every candidate that `choose` chooses from, by name. Raises ShapeError as `choose` does."""
     most = problem.most_workspace
-    if most is None and chip.memory:
+    if _unbounded(problem, chip):
         problem = replace(problem, most_workspace=chip.memory // 4)
     made: dict[str, Plan] = {}
     refused: ShapeError | None = None
-    of_the_chip = tuple(f for f in families or registry.FAMILIES
-                        if not f.kernels or any(k.arch in (None, chip.arch) for k in f.kernels))
+    of_the_chip = tuple(f for f in families or registry.FAMILIES if _has_kernels(f, chip))
     for name, make in _candidates(problem, chip, algorithm, of_the_chip):
         try:
             one = make()
@@ -144,15 +145,8 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         The pass: fprop, dgrad, wgrad.
     copy_gradients : bool
         As `copy_images`, of dgrad and wgrad.
-    algorithm : {"auto", "direct", "winograd"}
-        "winograd" transforms tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs of its
-        tile. "auto" takes what is estimated, or was measured, to be faster.
-    max_error : float
-        No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for arrays
-        uniform in [-1, 1].
-    max_workspace_bytes : int, optional
-        Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
-        of images.
+    algorithm, max_error, max_workspace_bytes
+        As for `conv_fprop`.
     prepared_filters : bool
         For calls with filters of `prepare_filters`: the time of that does not count.
     tuned : bool
@@ -177,14 +171,13 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {shown(value)})")
     check_wanted(algorithm, max_error, max_workspace_bytes)
-    kinds = {"forward": forward, "data": data, "filters": filters}
-    if not isinstance(kind, str) or kind not in kinds:
-        raise ShapeError(f"kind must be one of {', '.join(kinds)} (got {shown(kind)})")
+    if not isinstance(kind, str) or kind not in PASSES:
+        raise ShapeError(f"kind must be one of {', '.join(PASSES)} (got {shown(kind)})")
     if kind != "forward" and (bias or activation is not None):
         raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
     copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
     ending = {"bias": bias, "activation": activation} if kind == "forward" else {}
-    problem: Problem = kinds[kind](shape, layout=layout, unaligned=[role for role in copied if copied[role]],
+    problem = PASSES[kind](shape, layout=layout, unaligned=[role for role in copied if copied[role]],
                                    reads_out=adds_out, **ending)
     beyond = [role for role in copied if copied[role] and role not in problem.roles[:2]]
     if beyond:
@@ -197,14 +190,18 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
 
 def chip_of(device: Any) -> Chip:
     """The chip that plans for a device are estimated for."""
-    return getattr(device, "chip", None) or preset(getattr(device, "preset", "gm204"))
+    known = able(device, HasChip)
+    if known is not None:
+        return known.chip
+    simulated = able(device, SimulatesChip)
+    return preset() if simulated is None else preset(simulated.preset)
 
 
 @remembered(HOST_BYTES, lambda plan: plan.host_bytes)
 def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, record: Record | None) -> Plan:
     algorithm, families = terms.algorithm, terms.families
     if kernel is not None:
-        if problem.most_workspace is None and chip.memory:
+        if _unbounded(problem, chip):
             problem = replace(problem, most_workspace=chip.memory // 4)
         candidates = dict(_candidates(problem, chip, algorithm, families))
         if kernel not in candidates:
@@ -212,14 +209,69 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
         plan: Plan = candidates[kernel]()
         if chip.arch and not _runs(plan, chip):
             raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
-        return replace(plan, chosen="by its name")
+        return replace(plan, chosen="by its name", name=kernel,
+                       account=functools.partial(_account, kernel, problem, chip, terms, record))
     made = plans(problem, chip, algorithm=algorithm, max_error=terms.max_error, families=families)
     seconds = {} if record is None else _measured(record, problem, chip, terms, made)
     if record is not None and seconds:
         name = min(seconds, key=seconds.__getitem__)
-        return replace(made[name], chosen=record.why(name), terms=terms)
-    best = min(made.values(), key=lambda p: (p.apart[1] if terms.prepared else p).clocks(chip))
-    return replace(best, chosen=f"by estimate for {chip.name}", terms=terms)
+        why = record.why(name)
+    else:
+        name = min(made, key=lambda name: _clocks(made[name], chip, terms))
+        why = f"by estimate for {chip.name}"
+    return replace(made[name], chosen=why, terms=terms, name=name,
+                   account=functools.partial(_account, name, problem, chip, terms, record))
+
+
+def _clocks(plan: Plan, chip: Chip, terms: Terms) -> float:
+    return (plan.apart[1] if terms.prepared else plan).clocks(chip)
+
+
+def _account(taken: str, problem: Problem, chip: Chip, terms: Terms, record: Record | None) -> list[str]:
+    """The estimate of the candidate that was taken, and of every other one what it costs or why it does not serve."""
+    within = replace(problem, most_workspace=chip.memory // 4) if _unbounded(problem, chip) else problem
+    measured = {} if record is None else dict(record.results)
+    own, costs, reasons = "", [], []
+    for family in terms.families:
+        if problem.kind not in family.kinds:
+            continue
+        if why := _excluded(family, chip, terms) or _refusal(family, problem):
+            reasons.append(f"{family.name}: {why}")
+            continue
+        for name, make in family.candidates(within, chip).items():
+            try:
+                one = make()
+            except ShapeError as e:
+                reasons.append(f"{name}: {e}")
+                continue
+            clocks = _clocks(one, chip, terms)
+            text = chip.said(clocks) + (f", measured {measured[name] * 1e6:.1f} us" if name in measured else "")
+            if name == taken:
+                own = text
+            elif why := _unfit(one, chip, terms, problem.most_workspace):
+                reasons.append(f"{name}: {why}")
+            else:
+                costs.append((clocks, f"{name}: {text}"))
+    return [f"{taken} is estimated at {own} on {chip.name}",
+            *(f"not taken: {text}" for _, text in sorted(costs)), *(f"does not serve: {text}" for text in reasons)]
+
+
+def _excluded(family: Family, chip: Chip, terms: Terms) -> str:
+    """Why a family is not asked for candidates; "" if it is."""
+    if terms.algorithm not in ("auto", family.algorithm):
+        return f"its algorithm is {family.algorithm!r} ({terms.algorithm!r} is asked for)"
+    return "" if _has_kernels(family, chip) else f"none of its kernels is for {chip.name}"
+
+
+def _unfit(plan: Plan, chip: Chip, terms: Terms, most: int | None) -> str:
+    """Why a candidate that can be made may not be taken; "" if it may."""
+    if not _runs(plan, chip):
+        return f"machine code of {', '.join(plan.archs)}, which {chip.name} does not run"
+    if plan.error > terms.max_error:
+        return f"its documented error is {plan.error:.1e} (max_error is {terms.max_error:.1e})"
+    if most is not None and plan.workspace_bytes > most:
+        return f"its workspace is {plan.workspace_bytes} bytes (at most {most} are wanted)"
+    return ""
 
 
 def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: dict[str, Plan]) -> dict[str, float]:
@@ -238,6 +290,15 @@ def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: 
         if len(other.launches) != len(made[name].launches):
             found[name] *= made[name].clocks(chip) / other.clocks(chip)
     return found
+
+
+def _unbounded(problem: Problem, chip: Chip) -> bool:
+    """Whether the workspace is to be within a quarter of the chip's memory, because nobody said another bound."""
+    return problem.most_workspace is None and chip.memory > 0
+
+
+def _has_kernels(family: Family, chip: Chip) -> bool:
+    return not family.kernels or any(k.arch in (None, chip.arch) for k in family.kernels)
 
 
 def _runs(plan: Plan, chip: Chip) -> bool:

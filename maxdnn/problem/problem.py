@@ -1,7 +1,7 @@
 """What is to be computed, as a value: the kind of work, its sizes, its operands. Knows no kernel and no device."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
@@ -83,6 +83,14 @@ class Problem:
         return replace(self, operands=tuple(replace(o, strides=strides) if o.role == role else o
                                             for o in self.operands))
 
+    def with_unaligned(self, roles: Iterable[str]) -> "Problem":
+        """The same where some operands begin at any float. (A bias does wherever it lies.)"""
+        odd = {role for role in roles if role != "bias"}
+        if not odd:
+            return self
+        return replace(self, operands=tuple(replace(o, alignment=Alignment.FLOAT) if o.role in odd else o
+                                            for o in self.operands))
+
     @property
     def roles(self) -> tuple[str, ...]:
         return tuple(o.role for o in self.operands)
@@ -120,6 +128,10 @@ def filters(shape: ConvShape, *, layout: str = "CHWN", unaligned: Iterable[str] 
     images, out, gradients = _sizes(shape, layout)
     return _convolution("filters", shape, {"images": images, "gradients": gradients, "out": out}, layout, unaligned,
                         reads_out)
+
+
+PASSES: dict[str, Callable[..., Problem]] = {"forward": forward, "data": data, "filters": filters}
+"""The passes of a layer: fprop, dgrad, wgrad."""
 
 
 def bias(shape: tuple[int, ...], *, layout: str = "CHWN", reads_out: bool = False) -> Problem:

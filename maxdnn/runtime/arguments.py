@@ -11,8 +11,9 @@ import numpy as np
 from ..errors import DeviceError, ShapeError, shown
 from ..planning.plan import Plan
 from ..problem.operands import ArrayView
+from . import engine
 from .devices import find
-from .devices.protocol import TEXTURE_ALIGNMENT, Device
+from .devices.protocol import Device, able
 
 LARGEST = 3.4e38  # below the largest float32
 
@@ -25,6 +26,15 @@ def number(name: str, value: Any) -> np.float32:
         if not isinstance(value, (str, bytes)):
             return np.float32(float(value))
     raise ShapeError(f"{name} must be a real number (got {shown(value)})")
+
+
+def factors(alpha: Any, beta: Any, out: Any) -> tuple[dict[str, np.float32], bool]:
+    """The scalars of a call, and whether it reads what `out` held. Raises ShapeError if there is no `out` then."""
+    scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
+    reads_out = bool(scalars["beta"] != 0)
+    if reads_out and out is None:
+        raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
+    return scalars, reads_out
 
 
 def flag(name: str, value: Any) -> bool:
@@ -71,7 +81,7 @@ def check_shapes(given: Mapping[str, ArrayView], wanted: Mapping[str, tuple[int,
             raise ShapeError(f"{array.name} must have {whose}shape {wanted[array.name]} (got {array.shape})")
 
 
-def check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayView]) -> ArrayView:
+def check_out(out: ArrayView, wanted: tuple[int, ...], given: Mapping[str, ArrayView]) -> ArrayView:
     """Raises ShapeError unless `out` can be filled while the arrays given are read."""
     if out.shape != wanted:
         raise ShapeError(f"out must have shape {wanted} (got {out.shape})")
@@ -83,20 +93,26 @@ def check_out(out: ArrayView, wanted: tuple[int, ...], given: dict[str, ArrayVie
     return out
 
 
-def unaligned(given: dict[str, ArrayView], device: Device) -> list[str]:
+def unaligned(given: Mapping[str, ArrayView], device: Device) -> list[str]:
     """The arrays that begin where no texture may. Host arrays keep that on the way to a device in whose memory they are
     used in place; copies are aligned."""
-    if next(iter(given.values())).on_host and not getattr(device, "adopt", None):
+    on = engine.of(device)
+    if next(iter(given.values())).on_host and on.in_place is None:
         return []
-    need = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
-    return [name for name, array in given.items() if name != "out" and array.address % need]
+    return [name for name, array in given.items() if name != "out" and array.address % on.alignment]
 
 
-def device_of(given: dict[str, ArrayView], asked: Device | None) -> Device:
-    """The one device all arrays are on; for arrays on the host, the one asked for."""
-    if asked is not None and not isinstance(asked, Device):
+def check_device(device: object) -> None:
+    """Raises DeviceError for what is no device."""
+    if able(device, Device) is None:
         raise DeviceError("device must be a device of this library, such as maxdnn.emulator.VirtualGpu() "
-                          f"(got {shown(asked)})")
+                          f"(got {shown(device)})")
+
+
+def device_of(given: Mapping[str, ArrayView], asked: Device | None) -> Device:
+    """The one device all arrays are on; for arrays on the host, the one asked for."""
+    if asked is not None:
+        check_device(asked)
     if len({array.on_host for array in given.values()}) > 1:
         places = ", ".join(f"{name} on {'the host' if array.on_host else 'a GPU'}" for name, array in given.items())
         raise ShapeError(f"all arrays must be on the same device (got {places})")

@@ -9,20 +9,36 @@ and leaves when the events of its last uses have passed (stream_workspace.py). N
 nothing leaves during a call on a stream that is being captured, nor what a graph runs as long as there is the graph. A
 plan's first call may be one that is captured: loading it becomes no part of the graph."""
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ..build.cubins import cubin
 from ..build.interface import KernelSpec
 from ..errors import LaunchError, OutOfMemoryError, ShapeError
+from ..planning.cost import HasChip
 from ..planning.plan import FLOAT_BYTES, Part, Plan
 from ..problem.operands import ArrayView
-from .devices.protocol import TEXTURE_ALIGNMENT, Buffer, Device, Function, Module, Prepared, Texture
+from . import verbose
+from .devices.protocol import (
+    Buffer,
+    Device,
+    Function,
+    InPlace,
+    Launching,
+    Module,
+    Prepared,
+    Preparing,
+    SharesMemory,
+    Texture,
+    Weighed,
+    able,
+    texture_alignment,
+)
 from .forks import FreshLock
 from .remember import Table
-from .stream_workspace import Graphs, Leaving, StreamWorkspace
+from .stream_workspace import Graphs, Leaving, StreamWorkspace, streams_of
 
 PLAN_SHARE = 1 / 16  # of a device's memory may hold modules of plans
 WORKSPACE_SHARE = 1 / 4  # and workspaces of streams
@@ -46,22 +62,27 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
 
 def of(device: Device) -> "Engine":
     """The engine that is kept in the device."""
-    found: Engine = device.kept.get("engine") or device.kept.setdefault("engine", Engine(device))
-    return found
+    found: Engine | None = device.kept.get("engine")
+    return found or device.kept.setdefault("engine", Engine(device, verbose.level()))
 
 
 class Engine:
-    """What a device keeps between calls."""
+    """What a device keeps between calls. `verbosity`: whether to tell of each call (verbose.py)."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, verbosity: int = 0) -> None:
         self.device = device
-        memory = getattr(getattr(device, "chip", None), "memory", 0) or MEMORY
+        self._load = functools.partial(_Told, verbosity) if verbosity else _Loaded
+        known = able(device, HasChip)
+        memory = (known and known.chip.memory) or MEMORY
         self._plans: Table[Plan, _Loaded] = Table(PLAN_SHARE * memory)
         self._streams: Table[Any, StreamWorkspace] = Table(WORKSPACE_SHARE * memory, STREAMS)
         self._leaving = Leaving()
         self._shared = _Modules(device)
-        self._stream_handle = getattr(device, "stream_handle", lambda stream: 0)
-        self._graph_of = getattr(device, "graph_of", lambda handle: None)
+        streams = streams_of(device)
+        self._stream_handle, self._wait_for = streams.stream_handle, streams.wait_for
+        self.graph_of, self.alignment = streams.graph_of, texture_alignment(device)
+        self.in_place = able(device, InPlace)
+        self._others = able(device, SharesMemory)
 
     def run(self, plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], stream: Any,
             workspace: int | None = None) -> None:
@@ -91,12 +112,12 @@ class Engine:
         """The addresses by role, of arrays that may be used once this returns."""
         for array in given.values():
             if array.stream is not None:
-                self.device.wait_for(stream, array.stream)  # type: ignore[attr-defined]
+                self._wait_for(stream, array.stream)
         return {role: array.address for role, array in given.items()}
 
     def loaded(self, plan: Plan) -> "_Loaded":
         """The plan, ready to run with addresses."""
-        return self._plans.get(plan) or self._plans.put(plan, _Loaded(self, plan, self._shared), weight=0)
+        return self._plans.get(plan) or self._plans.put(plan, self._load(self, plan, self._shared), weight=0)
 
     def captured(self, plan: Plan) -> bool:
         """Whether there is a graph that runs the plan."""
@@ -108,15 +129,15 @@ class Engine:
         key = (handle, threading.get_ident()) if handle == _PER_THREAD else handle
         found = self._streams.get(key)
         if found is None:
-            made = StreamWorkspace(self.device, self._leaving, partial(self._room, key))
+            made = StreamWorkspace(self.device, self._leaving, functools.partial(self._room, key))
             found = self._streams.put(key, made, weight=0)
-            if self._streams.over and self._graph_of(handle) is None:
+            if self._streams.over and self.graph_of(handle) is None:
                 self._streams.trim(lambda own: own.leave(), keep=key)
         return found
 
     def recorded(self, stream: Any) -> bool:
         """Whether what is launched on a stream goes into a graph."""
-        return self._graph_of(self._stream_handle(stream)) is not None
+        return self.graph_of(self._stream_handle(stream)) is not None
 
     @property
     def idle_bytes(self) -> int:
@@ -132,12 +153,13 @@ class Engine:
         self._plans.drop(lambda loaded: loaded.leave(self._leaving))
         self._streams.drop(lambda own: own.leave())
         self._leaving.sweep(wait=True)
-        getattr(self.device, "let_go", lambda: None)()
+        if self._others is not None:
+            self._others.let_go()
 
     def kept(self, plan: Plan, nbytes: int, stream: int) -> None:
         """A plan has been loaded and takes so many bytes: keep within bounds."""
         self._plans.weigh(plan, nbytes)
-        if self._graph_of(stream) is None:
+        if self.graph_of(stream) is None:
             self._leaving.sweep()
             self._plans.trim(lambda loaded: loaded.leave(self._leaving), keep=plan)
 
@@ -189,8 +211,7 @@ class _Loaded:
         self.lock = FreshLock()
         self.regions = [(name, region.offset) for name, region in plan.workspace.items()]
         self._engine, self._device, self._plan, self._shared = engine, device, plan, shared
-        self._graph_of = getattr(device, "graph_of", lambda handle: None)
-        self._alignment = getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
+        self._graph_of, self._alignment = engine.graph_of, engine.alignment
         self._textured = plan.textured
         self._gone = False
         self._graphs = Graphs()
@@ -280,7 +301,8 @@ class _Loaded:
             args = [value if isinstance(value, (int, float)) else 0 if kind == "ptr" else 0.0
                     for value, kind in zip(values, kinds, strict=True)]
             reach = {texture: nbytes for texture, (_, nbytes, _) in launch.bound(sizes).items()}
-            prepare = getattr(function, "prepare", None) or partial(_Plain, function, launch.spec.channels)
+            own = able(function, Preparing)
+            prepare = own.prepare if own else functools.partial(_Plain, function, launch.spec.channels)
             prepared: Prepared = prepare(launch.grid, launch.block, args, reach)
             for number, (value, kind) in enumerate(zip(values, kinds, strict=True)):
                 if isinstance(value, (int, float)):
@@ -291,7 +313,8 @@ class _Loaded:
                     scalars.append((*prepared.slot(number), str(value)))
             addresses += [(*prepared.slot(name), *_begin(memory)) for name, memory in launch.textures.items()]
             every.append(prepared)
-        go: Callable[[int, int], bool | None] = getattr(self._device, "launcher", _plain)(every)
+        together = able(self._device, Launching)
+        go: Callable[[int, int], bool | None] = together.launcher(every) if together else _plain(every)
         self._prepared, self._addresses, self._scalars, self._nbytes = every, addresses, scalars, nbytes
         self._go = go
         return go
@@ -313,9 +336,23 @@ class _Loaded:
                 for symbol, content in launch.tables.items():
                     module.set_constant(symbol, content)  # which is there for every stream when this returns
                 own[key] = module.function(spec.name)
-                nbytes += getattr(module, "nbytes", MODULE_BYTES)
+                weighed = able(module, Weighed)
+                nbytes += weighed.nbytes if weighed else MODULE_BYTES
             functions.append(own[key])
         return functions, nbytes
+
+
+class _Told(_Loaded):
+    """The same with a line for each call."""
+
+    def __init__(self, verbosity: int, engine: Engine, plan: Plan, shared: _Modules) -> None:
+        super().__init__(engine, plan, shared)
+        self._teller = verbose.Teller(plan, engine.device, verbosity)
+
+    def run(self, places: dict[str, int], workspace: int, scalars: Mapping[str, Any], stream: int,
+            own: StreamWorkspace | None = None) -> None:
+        self._teller.tell(lambda: super(_Told, self).run(places, workspace, scalars, stream, own), stream,
+                          self._graph_of(stream) is not None)
 
 
 def _begin(memory: Any) -> tuple[str, int]:
@@ -363,7 +400,7 @@ class _HostArrays:
         self._device, self._plan, self._given, self._stream = engine.device, plan, given, stream
         self._having_room = engine.having_room
         self._buffers: dict[str, Buffer] = {}
-        self._adopt = getattr(engine.device, "adopt", None)
+        self._in_place = engine.in_place
 
     def __enter__(self) -> dict[str, int]:
         try:
@@ -375,16 +412,16 @@ class _HostArrays:
         return {role: buffer.address for role, buffer in self._buffers.items()}
 
     def _place(self, role: str, array: ArrayView) -> Any:
-        if self._adopt:
-            return self._having_room(partial(self._adopt, array.memory), self._stream)
-        buffer: Buffer = self._having_room(partial(self._device.alloc, array.nbytes), self._stream)
+        if self._in_place is not None:
+            return self._having_room(functools.partial(self._in_place.adopt, array.memory), self._stream)
+        buffer: Buffer = self._having_room(functools.partial(self._device.alloc, array.nbytes), self._stream)
         if role not in self._plan.written or self._plan.problem.reads_out:
             self._device.upload(buffer, array.memory, self._stream)
         return buffer
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         try:
-            if not self._adopt and failure is None:
+            if self._in_place is None and failure is None:
                 for role in self._plan.written:
                     self._device.download(self._buffers[role], self._given[role].array, self._stream)
         finally:

@@ -41,7 +41,7 @@ class DeviceArray:
 
 class Stopwatch:
     """Seconds of plans on a GPU, without the host's share: a kernel that waits goes first, so that the launches behind
-    it follow each other as fast as the GPU takes them. `device` has `elapsed_seconds` and `clock_khz`."""
+    it follow each other as fast as the GPU takes them. `device`: a Device that is a Card."""
 
     def __init__(self, device: Any) -> None:
         self._device = device

@@ -14,7 +14,7 @@ from ..problem.arrays import ArrayT
 from ..problem.operands import ArrayView
 from . import engine
 from .devices import find
-from .devices.protocol import Device
+from .devices.protocol import CountsMemory, Device, able
 from .remember import Table
 
 LOOK = 8  # calls, of which one asks how much memory is free: the driver takes as long for that as for a small launch
@@ -106,11 +106,17 @@ def _failure(attempt: Callable[[Plan], None], plan: Plan) -> OutOfMemoryError | 
 
 def of(device: Device) -> Shortage:
     """That of a device's own allocations; kept in the device."""
+    found: Shortage | None = device.kept.get("shortage")
+    return found or device.kept.setdefault("shortage", Shortage(device, _free(device)))
+
+
+def _free(device: Device) -> Free:
+    counted = able(device, CountsMemory)
+
     def free() -> int | None:
-        found: int | None = getattr(device, "free_bytes", lambda: None)()
+        found = None if counted is None else counted.free_bytes()
         return found if found is None else found + engine.of(device).idle_bytes
-    made: Shortage = device.kept.get("shortage") or device.kept.setdefault("shortage", Shortage(device, free))
-    return made
+    return free
 
 
 def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], device: Device, stream: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..planning.plan import Plan
-from .devices.protocol import Buffer, Device
+from .devices.protocol import Buffer, Device, Event, Streams, able
 from .forks import FreshLock
 
 
@@ -50,9 +50,38 @@ class Leaving:
 
 
 class NoEvent:
-    """Of a device without events, whose launches are over when they return."""
+    """Of a device without streams, whose launches are over when they return."""
 
     handle, recorded = 0, False
+
+    def record(self, stream: Any) -> None:
+        """There is nothing to wait for."""
+
+    def passed(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
+class NoStreams:
+    """Of a device that has none."""
+
+    def stream_handle(self, stream: Any) -> int:
+        return 0
+
+    def wait_for(self, stream: Any, handle: int) -> None:
+        """There is nothing to wait for."""
+
+    def graph_of(self, handle: int) -> None:
+        return None
+
+    def event(self) -> Event:
+        return NoEvent()
+
+
+def streams_of(device: Device) -> Streams:
+    return able(device, Streams) or NoStreams()
 
 
 class Graphs:
@@ -78,12 +107,12 @@ class StreamWorkspace:
 
     def __init__(self, device: Device, leaving: Leaving, make_room: Callable[[int, int], Buffer]) -> None:
         self.lock = FreshLock()
-        self._device, self._leaving, self._make_room = device, leaving, make_room
-        self._graph_of = getattr(device, "graph_of", lambda handle: None)
+        self._leaving, self._make_room = leaving, make_room
+        streams = streams_of(device)
+        self._graph_of, self._make_event = streams.graph_of, streams.event
         self._buffer: Buffer | None = None
         self._of_graphs: list[tuple[Any, Buffer]] = []
         self._swapping = FreshLock()
-        self._make_event = getattr(device, "event", NoEvent)
         self.event = self._make_event()
         self._before: list[Any] = []  # the event that was recorded before that one, if any
         self.gone = False

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..runtime.devices.protocol import Device
+from ..planning.select import chip_of
+from ..runtime.devices.protocol import Card, Device, able
 
 SAME, DIFFERENT, FAILED, NOTED = "same", "different", "failed", "noted"
 """States of a result: as expected; not so; it could not be run; a figure that nothing is expected of."""
@@ -45,8 +46,8 @@ class Stand:
         from ..emulator import VirtualGpu
 
         self.device: Any = device
-        self.card = hasattr(device, "elapsed_seconds")
-        self.native = bool(getattr(device, "native", not self.card))
+        self.card = able(device, Card) is not None
+        self.native = chip_of(device).runs_maxwell
         self.virtual: Device = VirtualGpu()
         self.kept: dict[str, Any] = {}
 

@@ -41,7 +41,7 @@ def clean(text: str) -> str:
 def about(stand: Any) -> dict[str, Any]:
     """The device and what stands around it."""
     device = stand.device
-    facts = device.facts() if hasattr(device, "facts") else {"name": device.name}
+    facts = device.facts() if stand.card else {"name": device.name}
     how = ("virtual" if not stand.card else "native" if stand.native else "translated")
     return {"device": facts, "how": how, "library": records.library(), "python": platform.python_version(),
             "numpy": np.__version__, "system": f"{platform.system()} {platform.machine()}",

@@ -12,7 +12,6 @@ from torch import Tensor
 from ..conv import conv_fprop
 from ..errors import OutOfMemoryError
 from ..planning.plan import Plan
-from ..planning.select import chip_of, choose
 from ..runtime import engine, shortage
 from ..runtime.prepared import PreparedFilters, prepare_filters
 from ..runtime.remember import Table
@@ -186,8 +185,7 @@ def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor 
     given = {"images": input, "filters": weight} | ({} if bias is None else {"bias": bias})
     groups, algorithm, max_error = how[3:]
     conf = stride, padding, dilation, groups, algorithm, max_error
-    problem = ops.problem_of("forward", given, input.shape, weight.shape, conf, device)
-    plan = choose(problem, chip_of(device), algorithm=algorithm, max_error=max_error, prepared=True)
+    plan = ops.plan_of("forward", given, input.shape, weight.shape, conf, device, prepared=True)
     way, detached = _way(plan), weight.detach()
     same = next((kept for kept in every.values() if isinstance(kept, Kept) and (kept.seen, kept.way) == (seen, way)),
                 None)

@@ -17,15 +17,14 @@ from torch import Tensor
 from ..errors import ShapeError
 from ..planning import records
 from ..planning.plan import Plan
-from ..planning.select import MAX_ERROR, check_wanted, chip_of, choose
-from ..problem import problem
+from ..planning.select import MAX_ERROR, check_wanted
 from ..problem.operands import FLOAT_BYTES, ArrayView
-from ..problem.problem import Problem
+from ..problem.problem import PASSES, Problem
 from ..problem.shape import ConvShape
-from ..runtime import engine, shortage
-from ..runtime.arguments import unaligned
+from ..runtime import engine, frontend, shortage
+from ..runtime.arguments import check_shapes
 from ..runtime.devices import find
-from ..runtime.devices.protocol import TEXTURE_ALIGNMENT
+from ..runtime.devices.protocol import texture_alignment
 from ..runtime.remember import HOST_BYTES, Table
 from .memory import free_bytes, having_room
 
@@ -108,7 +107,7 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
            algorithm, max_error, odd)
     plan = _plans.get(key)
     if plan is None:
-        plan = _find(kind, used, images, filters, (stride, padding, dilation, groups, algorithm, max_error), device)
+        plan = plan_of(kind, used, images, filters, (stride, padding, dilation, groups, algorithm, max_error), device)
         _plans.remember(key, plan, plan.host_bytes)
     if out.numel() == 0:
         return
@@ -163,7 +162,8 @@ def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
     found = {}
     for role, tensor in given.items():
         on_host = tensor.get_device() < 0
-        found[role] = ArrayView(role, tensor.detach().numpy() if on_host else tensor, tensor.shape, tensor.data_ptr(),
+        memory = tensor.detach().numpy() if on_host else tensor
+        found[role] = ArrayView(role, memory, tuple(tensor.shape), tensor.data_ptr(),
                                 FLOAT_BYTES * tensor.numel(), on_host, True)
     return found
 
@@ -289,19 +289,18 @@ def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
     return ShapeError(f"{role} must be on {out.device}, as the first tensor is (got {tensor.device})")
 
 
-def _find(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf, device: Any) -> Plan:
+def plan_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf, device: Any,
+            prepared: bool = False) -> Plan:
     """The plan of a call that is new. Raises ShapeError for what is no convolution."""
     algorithm, max_error = conf[4:]
     check_wanted(algorithm, max_error, None)
     if algorithm == "winograd" and kind != "forward":
         algorithm = "auto"  # asked of the layer: whether it serves the gradients too nobody knows who asks
-    return choose(problem_of(kind, given, images, filters, conf, device), chip_of(device), algorithm=algorithm,
-                  max_error=max_error)
+    views = _views(given)
+    return frontend.chosen(_problem(kind, views, images, filters, conf), views, device, algorithm, max_error, prepared)
 
 
-def problem_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf,
-               device: Any) -> Problem:
-    """What a call asks for. Raises ShapeError for what is no convolution."""
+def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: Numbers, conf: Conf) -> Problem:
     n, c, h, w = images
     k, inner, r, s = filters
     (stride, padding, dilation), groups = (tuple(axes) for axes in conf[:3]), conf[3]
@@ -309,13 +308,8 @@ def problem_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Nu
         raise ShapeError(f"input must have {inner * groups} channels, {groups} (groups) times those of weight "
                          f"(got input {tuple(images)}, weight {tuple(filters)})")
     shape = ConvShape(max(n, 1), c, h, w, k, r, s, stride, padding, dilation, groups)
-    views = _views(given)
-    asked = getattr(problem, kind)(shape, layout="NCHW", unaligned=unaligned(views, device),
-                                   **({"bias": True} if "bias" in views else {}))
-    for role, view in views.items():
-        wanted = asked.shapes[role]
-        if view.shape != wanted and (n or role in ("filters", "bias")):
-            raise ShapeError(f"{role} must have shape {wanted} (got {tuple(view.shape)})")
+    asked = PASSES[kind](shape, layout="NCHW", **({"bias": True} if "bias" in given else {}))
+    check_shapes({role: x for role, x in given.items() if n or role in ("filters", "bias")}, asked.shapes, "")
     return asked
 
 
@@ -336,7 +330,7 @@ def device_of(where: int) -> tuple[Any, int]:
         warnings.warn("CPU tensors run on maxDNN's virtual GPU, which is made for checking, not for speed",
                       stacklevel=2)
     device = find.gpu(where) if where >= 0 else find.host()
-    found = _devices[where] = device, getattr(device, "texture_alignment", TEXTURE_ALIGNMENT)
+    found = _devices[where] = device, texture_alignment(device)
     return found
 
 

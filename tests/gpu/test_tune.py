@@ -5,12 +5,11 @@ import time
 import pytest
 
 import maxdnn
-from maxdnn import ConvShape
+from maxdnn import ConvShape, tune
 from maxdnn.planning import records
 from maxdnn.planning.select import choose
 from maxdnn.problem.problem import forward
 from maxdnn.runtime.measure import Runner, Stopwatch
-from maxdnn.tune import tune
 
 pytestmark = pytest.mark.gpu
 

@@ -160,7 +160,7 @@ def test_workspace_of_pytorchs_allocator_gives_way(gpu, played):
     x, w = tensors()
     out, right = torch.empty(X), F.conv2d(x.double(), w.double(), padding=1)
     conf = (1, 1), (1, 1), (1, 1), 1, "auto", select.MAX_ERROR
-    plan = ops._find("forward", {"images": x, "filters": w, "out": out}, X, W, conf, gpu)
+    plan = ops.plan_of("forward", {"images": x, "filters": w, "out": out}, X, W, conf, gpu)
     arrays = {"images": x.numpy(), "filters": w.numpy(), "out": out.numpy()}
     buffers = {role: gpu.adopt(array) for role, array in arrays.items()}
 

@@ -4,12 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from maxdnn import ConvShape
+from maxdnn import ConvShape, tune
 from maxdnn.errors import ShapeError
 from maxdnn.planning import records
 from maxdnn.torch import ops
 from maxdnn.torch.shapes import layers
-from maxdnn.tune import tune
 from tests.card import Card
 
 

@@ -320,7 +320,7 @@ def test_what_is_idle_goes_before_memory_is_said_to_be_short(fake):
     with pytest.raises(OutOfMemoryError):
         call(plan, 400)
     assert (count(driver, "launch"), count(driver, "free")) == (before, freed) and not driver.lost
-    assert engine.of(gpu.device(0))._graph_of(400).alive, "nothing was recorded, and the capture goes on"
+    assert engine.of(gpu.device(0)).graph_of(400).alive, "nothing was recorded, and the capture goes on"
 
 
 def test_a_chosen_plan_gives_way_in_a_capture_which_lets_nothing_go(fake):

@@ -109,7 +109,7 @@ def test_two_thousand_choices_are_made_once(monkeypatch):
 
 
 def test_two_thousand_products_are_chosen_once(monkeypatch):
-    matmul = import_module("maxdnn.matmul")
+    matmul = import_module("maxdnn.product")
     chip, asked = preset("gm204"), counted(monkeypatch, matmul, "product")
     for _ in range(2):
         for n in range(2000):

@@ -1,5 +1,6 @@
 """The self-test: what is planted is reported, what a report looks like, and that nothing stops it."""
 
+import dataclasses
 import getpass
 import json
 import re
@@ -182,7 +183,7 @@ def test_the_ledger_says_what_the_probe_of_branches_would_show(monkeypatch):
 
 def test_a_translation_is_not_asked_for_clocks():
     device = card()
-    device.native = False
+    device.chip = dataclasses.replace(device.chip, runs_maxwell=False)
     assert probes.Clock("ffma_chain").run(Stand(device)) == Result("clocks", probes.Clock("ffma_chain").name, NOTED, "")
 
 

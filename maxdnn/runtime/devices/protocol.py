@@ -1,16 +1,17 @@
 """What a device must offer. The virtual GPU and real GPUs fulfil the same protocol, so nothing above this folder knows
 which one it talks to."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
 Dim3 = tuple[int, int, int]
 
 TEXTURE_ALIGNMENT = 16
-"""Bytes at whose multiples a texture may begin, where a device does not say otherwise (`texture_alignment`)."""
+"""Bytes at whose multiples a texture may begin, where a device does not say otherwise (AlignedTextures)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,7 @@ class Function(Protocol):
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
         """Run the kernel. `args`: one value per kernel parameter in declaration order: a Buffer (its address), a
         numpy scalar or array whose bytes fill the parameter, or a Python int (parameter's size) or float (float32 or
-        float64 by the parameter's size). Raises LaunchError before anything runs if they do not fit the kernel.
-
-        What some have besides: `prepare(grid, block, args, textures) -> Prepared`, where launches must cost little:
-        `args` plain numbers, `textures` the bytes of each texture reference."""
+        float64 by the parameter's size). Raises LaunchError before anything runs if they do not fit the kernel."""
 
 
 class Prepared(Protocol):
@@ -68,27 +66,8 @@ class Module(Protocol):
         """(device address, bytes) of a global variable."""
 
 
-@runtime_checkable
 class Device(Protocol):
-    """A GPU, real or virtual. What some have besides:
-
-    `adopt(array) -> Buffer`, where host memory is shared: a C-contiguous NumPy array as device memory, in place.
-    `texture_alignment` (bytes): what a texture's address must be a multiple of; else 16.
-    `stream_handle(stream) -> int`, where there are streams: a number for the stream, 0 for the default one; raises
-    LaunchError for what is no stream. `wait_for(stream, handle)`: later work on `stream` waits for what is on the
-    stream with that handle now. `graph_of(handle)`: the graph that the stream is recorded into, None if it runs; its
-    `alive` turns false when it and all that was made of it are gone. `event()`: an event, with its `handle`,
-    `record(stream)`, `passed() -> bool` and `wait()`.
-    `launcher(prepared) -> Callable[[int, int], bool]`, where launches can be prepared: launches them in their order,
-    with what stands there then, on the stream with that handle, and says whether that is being recorded into a graph;
-    if not, it records the event with the handle given behind them, unless that is 0.
-    `free_bytes() -> int | None`, where that is known: bytes of memory that are free now; None where there is no limit.
-    `let_go()`: gives back what other libraries of this process keep of its memory without using it.
-    What loads, allocates, frees, writes constants of new modules, asks for an event or for what is free does not
-    disturb a stream that is being captured; what waits for the device does.
-    `chip`: the Chip to choose plans for; else that of `preset`, the timing model's name of what a virtual GPU is.
-    `elapsed_seconds(work, repeats, before=)`, where time can be measured: seconds of each of `repeats` runs of
-    `work()`, `before()` having been called before each."""
+    """A GPU, real or virtual. What some have besides are the protocols below; see `able`."""
 
     name: str  # "virtual gm204", "NVIDIA H200" ...
     arch: str  # of the cubins `load` takes: "sm_52" ...
@@ -108,3 +87,125 @@ class Device(Protocol):
     def load(self, cubin: bytes) -> Module: ...
 
     def synchronize(self) -> None: ...
+
+
+# -- optional abilities: of devices; of a Module (Weighed) and of a Function (Preparing) -------------------------------
+
+class InPlace(Protocol):
+    """Host memory is shared."""
+
+    def adopt(self, array: np.ndarray) -> Buffer:
+        """A C-contiguous NumPy array as device memory, in place."""
+
+
+class AlignedTextures(Protocol):
+    """`texture_alignment`: bytes, what a texture's address must be a multiple of; else TEXTURE_ALIGNMENT."""
+
+    texture_alignment: int
+
+
+class Graph(Protocol):
+    """What a stream is recorded into. `alive` turns false when it and all that was made of it are gone."""
+
+    @property
+    def alive(self) -> bool: ...
+
+
+class Event(Protocol):
+    """What a stream has to do at some moment. `handle`: for launchers to record; whoever does says so in `recorded`."""
+
+    handle: int
+    recorded: bool
+
+    def record(self, stream: Any) -> None: ...
+
+    def passed(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+
+class Streams(Protocol):
+    """Work is put into streams, each of which has a number, its handle: 0 for the default one.
+
+    What loads, allocates, frees, writes constants of new modules, asks for an event or for what is free does not
+    disturb a stream that is being captured; what waits for the device does."""
+
+    def stream_handle(self, stream: Any) -> int:
+        """Raises LaunchError for what is no stream."""
+
+    def wait_for(self, stream: Any, handle: int) -> None:
+        """Later work on `stream` waits for what is on the stream with that handle now."""
+
+    def graph_of(self, handle: int) -> Graph | None:
+        """The graph that the stream is recorded into, None if it runs."""
+
+    def event(self) -> Event: ...
+
+
+class Launching(Protocol):
+    """Prepared launches (see Preparing) go together."""
+
+    def launcher(self, prepared: Sequence[Any]) -> Callable[[int, int], bool]:
+        """What launches them in their order, with what stands there then, on the stream with the handle given, and says
+        whether that is being recorded into a graph; if not, it records the event with the other handle given behind
+        them, unless that is 0."""
+
+
+class CountsMemory(Protocol):
+    def free_bytes(self) -> int | None:
+        """Bytes of memory that are free now; None where there is no limit."""
+
+
+class SharesMemory(Protocol):
+    def let_go(self) -> None:
+        """Give back what other libraries of this process keep of the device's memory without using it."""
+
+
+class Card(Protocol):
+    """A real GPU: time can be measured there, and its driver says facts."""
+
+    clock_khz: int
+
+    def elapsed_seconds(self, work: Callable[[], object], repeats: int = 1, stream: Any = None,
+                        before: Callable[[], object] | None = None) -> list[float]:
+        """Seconds of each of `repeats` runs of `work()`, `before()` having been called before each."""
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+class Weighed(Protocol):
+    """A module. `nbytes`: of device memory that it takes, about."""
+
+    nbytes: int
+
+
+class Preparing(Protocol):
+    """A function whose launches cost little."""
+
+    def prepare(self, grid: Dim3, block: Dim3, args: Sequence[Any], textures: Mapping[str, int]) -> Prepared:
+        """`args`: plain numbers; `textures`: the bytes of each texture reference."""
+
+
+A = TypeVar("A")
+
+
+def able(thing: object, ability: type[A]) -> A | None:
+    """The thing as one that has all that a protocol names; None if it lacks some of it, or has None there.
+
+    What is forwarded by `__getattr__` counts, which `isinstance` does not see from Python 3.12 on, so any class that
+    forwards is a wrapper of a device. Asked when something is made for a device, not at every call."""
+    for name in _members(ability):  # type: ignore[arg-type]  # a class is hashable, whatever mypy makes of a protocol
+        if getattr(thing, name, None) is None:
+            return None
+    return cast(A, thing)
+
+
+@functools.cache
+def _members(protocol: Any) -> list[str]:
+    return [name for name in {**vars(protocol), **protocol.__annotations__} if not name.startswith("_")]
+
+
+def texture_alignment(device: Device) -> int:
+    """Bytes, what the address of a texture must be a multiple of there."""
+    own = able(device, AlignedTextures)
+    return TEXTURE_ALIGNMENT if own is None else own.texture_alignment

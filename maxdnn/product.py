@@ -1,10 +1,13 @@
-"""Matrix products for the user: check the arrays, name the problem, choose a plan, run it."""
+"""Matrix products, as users call them: operands -> problem -> select -> run (runtime/frontend.py).
+
+(The module is not called `matmul`, nor planning/tuning.py `tune`, because the package offers functions of those names.)
+"""
 
 import itertools
 import math
 from typing import Any
 
-from .errors import ShapeError, shown
+from .errors import ShapeError
 from .planning import records
 from .planning.cost import Chip
 from .planning.plan import Plan
@@ -13,9 +16,10 @@ from .problem.arrays import Array, ArrayT
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
 from .runtime import shortage
-from .runtime.arguments import check_out, device_of, number, unaligned
+from .runtime.arguments import factors, flag, number, unaligned
 from .runtime.devices import find
 from .runtime.devices.protocol import Device
+from .runtime.frontend import Call
 from .runtime.remember import HOST_BYTES, Table, remembered
 
 VECTOR_BYTES = 16
@@ -36,17 +40,12 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
         (.., K, N), or (.., N, K) with transpose_b; likewise. Axes in front of the last two broadcast as NumPy's.
     transpose_a, transpose_b : bool
         Whether the operand is given transposed.
-    alpha : float
-        Factor of the product, rounded to float32.
-    beta : float
-        Factor of what `out` held; at 0 its content does not matter.
+    alpha, beta : float
+        Factors of the product and of what `out` held, as for `conv_fprop`.
     out : array of float32, optional
         To be filled: (.., M, N). C-contiguous, no overlap with an input. Needed for a beta other than 0.
-    device : Device, optional
-        Where NumPy arrays run: the virtual GTX 980 if None. Arrays on a GPU run there.
-    stream : stream, optional
-        Of the library of the arrays, or a handle: work is put there, after what the arrays' own streams still do.
-        The call does not wait for the result.
+    device, stream
+        As for `conv_fprop`.
 
     Returns
     -------
@@ -55,12 +54,8 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
 
     Raises
     ------
-    ShapeError
-        Arrays or numbers fit no kernel, not each other. Raised before anything runs, as the others.
-    DeviceError
-        There is no such device.
-    OutOfMemoryError
-        There is no memory for the result, or for the workspace of any plan.
+    ShapeError, DeviceError, OutOfMemoryError
+        As for `conv_fprop`.
 
     Notes
     -----
@@ -75,32 +70,24 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
         tensors = _like(a, b, out, transpose_a, transpose_b, bool(scalars["beta"] != 0))
         if out is not None and _again(tensors, a, b, out, scalars, stream):
             return out
-    for name, value in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
-        if not isinstance(value, bool):
-            raise ShapeError(f"{name} must be True or False (got {shown(value)})")
+    flag("transpose_a", transpose_a)
+    flag("transpose_b", transpose_b)
     (view_a, turned_a), (view_b, turned_b) = _as_it_lies("a", a, transpose_a), _as_it_lies("b", b, transpose_b)
-    given = {"a": view_a, "b": view_b}
-    scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
-    reads_out = bool(scalars["beta"] != 0)
-    if reads_out and out is None:
-        raise ShapeError(f"out must be given for a beta other than 0 (got beta={beta})")
+    scalars, reads_out = factors(alpha, beta, out)
     wanted = _result(_swapped(view_a.shape) if turned_a != transpose_a else view_a.shape,
                      _swapped(view_b.shape) if turned_b != transpose_b else view_b.shape, transpose_a, transpose_b)
-    if out is not None:
-        given["out"] = check_out(view("out", out, rank=len(wanted)), wanted, given)
-    target = device_of(given, device)
-    if out is None:
-        out = shortage.empty_like(a, wanted, target, stream)
-        given["out"] = view("out", out, rank=len(wanted))
+    call = Call({"a": view_a, "b": view_b}, wanted, out, scalars, device, stream)
+    result: ArrayT = call.result()
     alike, places = _together(view_a.shape, view_b.shape, wanted)
     for first in places:
-        part = {name: _piece(given[name], at, shape) for name, at, shape in zip(given, first, alike, strict=True)}
-        odd = unaligned(part, target) + ["out"] * bool(part["out"].address % VECTOR_BYTES)
-        plan = _chosen(*alike[:2], turned_a, turned_b, tuple(odd), reads_out, chip_of(target), records.enabled())
-        shortage.run(plan, part, scalars, target, stream)
+        part = {name: _piece(array, at, shape)
+                for (name, array), at, shape in zip(call.given.items(), first, alike, strict=True)}
+        odd = unaligned(part, call.device) + ["out"] * bool(part["out"].address % VECTOR_BYTES)
+        plan = _chosen(*alike[:2], turned_a, turned_b, tuple(odd), reads_out, chip_of(call.device), records.enabled())
+        call.run(plan, part)
     if tensors is not None and len(places) == 1 and (turned_a, turned_b) == (transpose_a, transpose_b):
         _seen.remember(tensors, plan, plan.host_bytes)
-    return out
+    return result
 
 
 _seen: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # of calls with tensors of PyTorch that nothing was wrong with

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .errors import DeviceError, ShapeError, shown
-from .planning import records
-from .planning.cost import Chip
-from .planning.plan import Plan
-from .planning.select import MAX_ERROR, check_wanted, chip_of, plans
-from .problem.problem import Problem, data, filters, forward
-from .problem.shape import ConvShape
-from .runtime.devices import find
-from .runtime.devices.protocol import Device
-from .runtime.measure import Runner, Stopwatch
+from ..errors import DeviceError, ShapeError, shown
+from ..problem.problem import PASSES, Problem, forward
+from ..problem.shape import ConvShape
+from ..runtime.arguments import check_device
+from ..runtime.devices import find
+from ..runtime.devices.protocol import Card, Device, able
+from ..runtime.measure import Runner, Stopwatch
+from . import records
+from .cost import Chip
+from .plan import Plan
+from .select import MAX_ERROR, check_wanted, chip_of, plans
 
 Progress = Callable[[int, int], None]
-KINDS = {"forward": forward, "data": data, "filters": filters}
 SECONDS, SIMULATED_SECONDS = 5.0, 60.0
 """Of measuring a problem, if the caller does not say."""
 
@@ -123,21 +123,20 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
     """
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         raise ShapeError(f"seconds must be a positive number (got {shown(seconds)})")
-    if device is not None and not isinstance(device, Device):
-        raise DeviceError("device must be a device of this library, such as maxdnn.emulator.VirtualGpu() "
-                          f"(got {device!r})")
+    if device is not None:
+        check_device(device)
     kinds = (kind,) if isinstance(kind, str) else tuple(kind)
-    unknown = [k for k in kinds if not isinstance(k, str) or k not in KINDS]
+    unknown = [k for k in kinds if not isinstance(k, str) or k not in PASSES]
     if unknown or not kinds:
-        raise ShapeError(f"kind must be one or several of {', '.join(KINDS)} (got {shown(kind)})")
+        raise ShapeError(f"kind must be one or several of {', '.join(PASSES)} (got {shown(kind)})")
 
     def problems_of(shape: ConvShape, layout: str, bias: bool) -> list[Problem]:
         return [forward(shape, layout=layout, bias=bias, activation=activation, reads_out=adds_out) if k == "forward"
-                else KINDS[k](shape, layout=layout, reads_out=adds_out) for k in kinds]
+                else PASSES[k](shape, layout=layout, reads_out=adds_out) for k in kinds]
     if callable(getattr(what, "modules", None)):
         if example is None:
             raise ShapeError("example must be an input of the model: its layers get their sizes from a run on it")
-        from .torch.shapes import layers
+        from ..torch.shapes import layers
 
         problems = [p for shape, has_bias in layers(what, example) for p in problems_of(shape, "NCHW", has_bias)]
         if not problems:
@@ -191,7 +190,7 @@ def _tuned(problem: Problem, device: Device, max_error: float, prepared: bool, s
     if record is not None and (there := [name for name, _ in record.results if name in by_name]):
         plan = replace(by_name[there[0]], chosen=record.why(there[0]))
         return Tuning(problem, plan, record, estimated[0][0], False, True)
-    simulated = not hasattr(device, "elapsed_seconds")
+    simulated = able(device, Card) is None
     measure, usual = (_simulated, SIMULATED_SECONDS) if simulated else (_measured, SECONDS)
     found = measure(estimated, device, chip, usual if seconds is None else seconds, progress)
     record = records.measured(chip, problem, found, simulated=simulated, left_out=len(estimated) - len(found),
@@ -204,7 +203,7 @@ def _tuned(problem: Problem, device: Device, max_error: float, prepared: bool, s
 def _simulated(candidates: list[tuple[str, Plan]], device: Any, chip: Chip, seconds: float,
                progress: Progress) -> dict[str, float]:
     """Seconds by the timing model, of as many candidates as time allows, at least one."""
-    from .simulator import timing
+    from ..simulator import timing
 
     found: dict[str, float] = {}
     end = time.monotonic() + seconds
