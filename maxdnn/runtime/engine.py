@@ -117,7 +117,10 @@ class Engine:
 
     def loaded(self, plan: Plan) -> "_Loaded":
         """The plan, ready to run with addresses."""
-        return self._plans.get(plan) or self._plans.put(plan, self._load(self, plan, self._shared), weight=0)
+        found = self._plans.get(plan)
+        if found is None or found.gone:  # then `put` waits until who lets go of it has taken it out of the table
+            found = self._plans.put(plan, self._load(self, plan, self._shared), weight=0)
+        return found
 
     def captured(self, plan: Plan) -> bool:
         """Whether there is a graph that runs the plan."""
@@ -128,7 +131,7 @@ class Engine:
         """What belongs to the stream with that handle, in this thread."""
         key = (handle, threading.get_ident()) if handle == _PER_THREAD else handle
         found = self._streams.get(key)
-        if found is None:
+        if found is None or found.gone:  # as in `loaded`
             made = StreamWorkspace(self.device, self._leaving, functools.partial(self._room, key))
             found = self._streams.put(key, made, weight=0)
             if self._streams.over and self.graph_of(handle) is None:
@@ -213,7 +216,7 @@ class _Loaded:
         self._engine, self._device, self._plan, self._shared = engine, device, plan, shared
         self._graph_of, self._alignment = engine.graph_of, engine.alignment
         self._textured = plan.textured
-        self._gone = False
+        self.gone = False
         self._graphs = Graphs()
         self._prepared: list[Prepared] = []  # holds the modules, whose kernels die with them
         self._nbytes = 0  # of modules of its own
@@ -243,7 +246,7 @@ class _Loaded:
         first = False
         with self.lock.now:  # what is written below is read by the launches
             go = self._go
-            if go is None and not self._gone:
+            if go is None and not self.gone:
                 first, go = True, self._engine.having_room(self._prepare, stream)
             if go is not None:
                 for values, at, name, offset in self._addresses:
@@ -277,7 +280,7 @@ class _Loaded:
                 return False
             events = [event for used in self._used_on.values() for event in used.last_use()]
             leaving.add(events, [self._prepared, self._go].clear)
-            self._gone, self._go, self._prepared = True, None, []
+            self.gone, self._go, self._prepared = True, None, []
             self._addresses, self._scalars = [], []
             return True
         finally:
