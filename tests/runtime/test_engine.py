@@ -180,6 +180,30 @@ def test_nothing_leaves_in_a_call_that_is_captured_and_nothing_that_a_graph_runs
     assert len(on._plans) == 0 and count(driver, "unload") == loads and not driver.lost
 
 
+def test_a_plan_that_is_leaving_is_waited_for(fake, narrow, monkeypatch):
+    """Whoever wants it meanwhile gets a new one, and does not ask for the old one until the stack is full."""
+    plan, done = plans_of(1)[0], []
+    run(narrow, plan)
+    found = engine.of(narrow).loaded(plan)
+    leave = found.leave
+
+    def work():
+        run(narrow, plan)
+        done.append("ran")
+    other = threading.Thread(target=work)
+
+    def leaves_slowly(leaving):
+        left = leave(leaving)
+        other.start()
+        other.join(0.2)
+        done.append("waits" if other.is_alive() else "ended")
+        return left
+    monkeypatch.setattr(found, "leave", leaves_slowly)
+    engine.of(narrow).release()
+    other.join()
+    assert done == ["waits", "ran"]
+
+
 def test_threads_run_plans_that_leave_while_others_capture(fake, narrow):
     """The fake asserts that no kernel is launched whose module is gone, and that no capture is lost."""
     driver, _, _ = fake
