@@ -9,3 +9,18 @@ def _by_estimate():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MAXDNN_TUNED", "0")
         yield
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` takes its choice
+def pytest_collection_modifyitems(items):
+    """Of a test marked `sampled(n)` n of the parameter sets, evenly spaced, are for `make test`; the others are long."""
+    same: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            same.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for every in same.values():
+        (number,) = every[0].get_closest_marker("sampled").args
+        kept = {(n + 1) * len(every) // number - 1 for n in range(number)}
+        for at, item in enumerate(every):
+            if at not in kept:
+                item.add_marker("long")
