@@ -13,7 +13,7 @@ def _by_estimate():
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` takes its choice
 def pytest_collection_modifyitems(items):
-    """Of a test marked `sampled(n)` n of the parameter sets, evenly spaced, are for `make test`; the others are long."""
+    """Of a test marked `sampled(n)` n parameter sets, evenly spaced, are for `make test`; the others are long."""
     same: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled"):

@@ -69,6 +69,7 @@ sub load {
     while (my ($index, $row) = each @texts) {
         my ($op, $first, $last) = map { $row =~ /"$_": "(\w+)/ ? $1 : undef } qw(text min_arch max_arch);
         next if defined $arch && ($arch lt $first || defined $last && $last lt $arch);
+        ($op) = $self->_parsed($row)->{text} =~ /^(\w+)/ if $row =~ /"before".*"text"/;    # which may tell of another name
         push @{ $self->{texts}{$op} }, [$index, $row];
     }
     return $self;
@@ -78,7 +79,13 @@ sub load {
 sub rows_of {
     my ($self, $op) = @_;
     my $texts = $self->{texts}{$op} or return;
-    return $self->{by_op}{$op} //= [map { $self->_row(_as_of(JSON::PP->new->decode($_->[1]), $self->{arch} // '~'), $_->[0]) } @$texts];
+    return $self->{by_op}{$op} //= [map { $self->_row($self->_parsed($_->[1]), $_->[0]) } @$texts];
+}
+
+sub _parsed {
+    my ($self, $row) = @_;
+    my $data = JSON::PP->new->decode($row);
+    return defined $self->{arch} ? _as_of($data, $self->{arch}) : $data;
 }
 
 sub _special_registers {
