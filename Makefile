@@ -4,7 +4,7 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: table quick test test-all test-long test-torch test-gpu lint verify docs wheel clean
+.PHONY: table quick test test-all test-long test-exhaustive test-torch test-gpu lint verify docs wheel clean
 .DELETE_ON_ERROR:
 
 table: $(VENV)/.with-plot  ## the paper's table and figures, every output element checked
@@ -18,10 +18,13 @@ test: $(VENV)/.with-test  ## linter, type checker, all tests but the long ones
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy || status=1; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup || status=1; exit $$status
 
-test-all: test test-long test-torch  ## everything that needs no GPU
+test-all: test test-long test-torch  ## what CI runs
 
 test-long: $(VENV)/.with-test  ## the tests that `make test` leaves out because they take long
-	$(BIN)/python -m pytest -m long -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -m 'long and not exhaustive' -n $(WORKERS) --dist loadgroup
+
+test-exhaustive: $(VENV)/.with-test  ## all parameters of tests that run with a sample of them elsewhere
+	$(BIN)/python -m pytest -m exhaustive -n $(WORKERS) --dist loadgroup
 
 test-torch: $(VENV)/.with-test $(VENV)/.with-torch  ## maxdnn.torch on the virtual GPU; installs PyTorch
 	$(BIN)/python -m pytest -m torch -n $(WORKERS) tests/pytorch

@@ -13,7 +13,7 @@ def _by_estimate():
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` takes its choice
 def pytest_collection_modifyitems(items):
-    """Of a test marked `sampled(n)` n parameter sets, evenly spaced, are for `make test`; the others are long."""
+    """Of a test marked `sampled(n)` n parameter sets, evenly spaced, run as any test; the others are exhaustive."""
     same: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled"):
@@ -23,4 +23,4 @@ def pytest_collection_modifyitems(items):
         kept = {(n + 1) * len(every) // number - 1 for n in range(number)}
         for at, item in enumerate(every):
             if at not in kept:
-                item.add_marker("long")
+                item.add_marker("exhaustive")

@@ -350,6 +350,7 @@ def test_processes_that_build_at_once_while_the_source_changes(tree):
     assert tree.get("a") == kept
 
 
+@pytest.mark.long
 def test_planning_assembles_nothing_and_a_call_what_it_launches(tmp_path, monkeypatch, capsys):
     """In a tree where nothing is kept yet."""
     made = []

@@ -23,6 +23,7 @@ def test_delays_change_nothing_in_compiled_code(mode: str) -> None:
     assert outcome(program(), program().kernel, mode) == outcome(program(), program().kernel, "none")
 
 
+@pytest.mark.long
 def test_a_wrong_result_comes_only_where_the_checker_reports() -> None:
     print("seed", SEED)
     counts = run(program(), each=14, seed=SEED)
@@ -39,6 +40,7 @@ def test_a_program_without_any_wait_goes_wrong_and_is_reported() -> None:
     assert not check_hazards(kernel).ok
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "k", "n"), CONVOLUTIONS)
 def test_delays_change_nothing_in_a_convolution_and_what_goes_wrong_is_reported(name: str, k: int, n: int) -> None:
     print("seed", SEED)

@@ -18,6 +18,7 @@ def judged() -> tuple[tuple[str, bool, Report], ...]:
     return tuple((name, right, check_hazards(kernel)) for name, kernel, right in kernels())
 
 
+@pytest.mark.long
 def test_every_source_is_right_and_every_fault_is_one() -> None:
     assert [name for name, right, _ in judged() if right == ("fault" in name)] == []
     assert len(judged()) >= 40 and len({name for name, _, _ in judged()}) == len(judged())

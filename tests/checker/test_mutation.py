@@ -30,6 +30,7 @@ def sample(source: str) -> list[cubin.CubinKernel]:
     return [kernels[0], kernels[len(kernels) // 2], kernels[-1]]
 
 
+@pytest.mark.long
 def test_weakened_conv_kernels_are_found(tmp_path: pathlib.Path) -> None:
     print("seed", SEED)
     counts, misses = mutation.run(conv(tmp_path), each=8, seed=SEED)
@@ -37,6 +38,7 @@ def test_weakened_conv_kernels_are_found(tmp_path: pathlib.Path) -> None:
     assert misses == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", ["int_arith.cu", "math32.cu", "barrier.cu"])
 def test_weakened_corpus_kernels_are_found(source: str) -> None:
     print("seed", SEED)

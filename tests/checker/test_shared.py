@@ -122,6 +122,7 @@ def judged(kernel: CubinKernel) -> list[Finding]:
     return shared_findings(kernel, Walk(graph, effects, Knowledge(graph.code, effects), graph.nodes))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", HOPPER_SOURCES)
 def test_the_kernels_for_hopper_need_each_of_their_barriers(source: str) -> None:
     """A race, or a doubt for the list of elements, which is read at an address that comes with the launch. Of each

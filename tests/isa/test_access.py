@@ -164,6 +164,7 @@ def test_an_instruction_touches_what_its_meaning_says(index: int, instructions: 
     assert _effects(inst) == effects, inst.text()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", compiler.sources())
 def test_compiled_kernels_read_only_registers_they_write(source: str) -> None:
     """A count too high shows as a register read but never written, in any kernel the vendor compiled."""
@@ -173,6 +174,7 @@ def test_compiled_kernels_read_only_registers_they_write(source: str) -> None:
             assert inst.reads() <= written, f"{kernel.name} 0x{inst.address:x} {inst.text()}"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", compiler.sources())
 def test_compiled_kernels_do_not_overwrite_results_nobody_read(source: str) -> None:
     """A count too low shows as a result that is overwritten unread. The compiler leaves a few parts of wide results

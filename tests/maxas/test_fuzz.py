@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.corpus import compiler
 from tests.maxas import tool
 
@@ -10,6 +12,7 @@ CASES = 20_000
 SEED = 20150105
 
 
+@pytest.mark.long
 def test_damaged_sources_and_cubins_give_no_perl_warning_no_other_death_and_no_hang(tmp_path: Path) -> None:
     files = sorted(Path(__file__).with_name("dialect").glob("*.sass"))
     for name in ("texref.ptx", "special.cu"):

@@ -179,6 +179,7 @@ def _steps(found: list[tuple[int, int]]) -> list[Step]:
     return [_step(word, bits, i) for i, (word, bits) in enumerate(found)]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", range(PROGRAMS))
 def test_a_scheduled_program_keeps_its_meaning(number: int, tmp_path: Path) -> None:
     rng = random.Random(SEED + number)

@@ -101,6 +101,7 @@ def _loop(kernel):
     return min((loop for loop in loops if any(inst.opcode == "FFMA" for inst in loop)), key=len)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["filters", "filters_nchw", "filters_borders"])
 def test_the_machine_code_is_checked_and_its_budget_is_that_of_the_source(source) -> None:
     image = built(f"sm90/{source}", "sm_90")

@@ -12,6 +12,7 @@ from maxdnn.runtime.devices import find
 from tests.gpu import again, mutants
 
 
+@pytest.mark.long
 def test_every_native_kernel_is_reached_and_weakened_in_every_way() -> None:
     kernels = mutants.reached()
     assert set(kernels) == mutants._native() and all(kernels.values())
@@ -20,6 +21,7 @@ def test_every_native_kernel_is_reached_and_weakened_in_every_way() -> None:
     assert len({(m.kernel, m.index, m.control) for m in some}) == len(some) == 12 * len(kernels)
 
 
+@pytest.mark.long
 def test_a_mutant_is_judged_by_the_bits_of_the_kernel_as_it_is() -> None:
     """The virtual GPU takes any control code; another instruction gives other bits."""
     key, (_, parts, small, *_) = next(iter(mutants.reached("sm90_product_128x128_nn").items()))

@@ -116,5 +116,6 @@ def test_a_begun_wave_takes_as_long_as_a_full_one() -> None:
     assert [clocks(n) for n in (1, 10, 11, 20, 21, 30, 40, 41)] == [110, 110, 200, 200, 400, 400, 400, 600]
 
 
+@pytest.mark.long
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
     check_code("sm90/pixels", KERNELS)

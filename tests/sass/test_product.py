@@ -70,6 +70,7 @@ def test_every_memory_instruction_shares_its_slot_and_stands_apart_from_the_next
     assert min(b - a for a, b in pairwise(places)) >= 2
 
 
+@pytest.mark.sampled(2)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec):
     """For one iteration, and for all the rest of a full tile."""
     found, _ = traces(spec, spec.tile, GROUPS)
@@ -91,6 +92,7 @@ def test_the_comment_budgets_as_much(spec):
     assert spec.slots == (loops[0 if large else 2], rest + turning * turned(spec))
 
 
+@pytest.mark.sampled(2)
 def test_no_shared_memory_access_meets_a_bank_twice(block):
     for inst, lanes in block[0]:
         if inst.opcode in ("LDS", "STS") and any(a is not None for a in lanes):

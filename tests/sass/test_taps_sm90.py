@@ -78,10 +78,12 @@ def test_the_last_pixels_of_a_layer_are_split_and_a_layer_that_exceeds_its_table
     assert np.allclose(out, told, rtol=0, atol=2e-5)
 
 
+@pytest.mark.long
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
     check_code(SOURCE, KERNELS)
 
 
+@pytest.mark.long
 def test_a_load_is_not_told_of_by_one_that_a_predicate_may_skip() -> None:
     """Without its barrier an H200 gave wrong results: the next load of that barrier has another guard."""
     image = built(SOURCE, "sm_90")

@@ -53,6 +53,7 @@ def slots(spec, warps):
     return sum(issue_slots(path(built(spec), one)) for one in warps)
 
 
+@pytest.mark.sampled(6)
 def test_a_block_takes_the_issue_slots_that_plans_are_ranked_by(spec, traced):
     assert slots(spec, traced[0]) == spec.slots
 

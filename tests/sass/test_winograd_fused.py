@@ -37,6 +37,7 @@ def _traces(spec, groups):
     return trace_block(made, spec, race=True).warps
 
 
+@pytest.mark.sampled(2)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     """The mean of both kinds, and what the comment budgets."""
     fewer, more = ([issue_slots(path(built(spec), trace)) for trace in traces[groups]] for groups in (4, 5))
@@ -60,6 +61,7 @@ def test_a_simulation_agrees_with_the_budget(spec):
         assert timed.launches[-1].clocks == pytest.approx(made.launches[-1].work.clocks(preset()), rel=0.1)
 
 
+@pytest.mark.sampled(1)
 def test_halves_take_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     """And that the comment budgets."""
     text = (asset("sass") / "maxwell/winograd_fused_halves.inc").read_text()
