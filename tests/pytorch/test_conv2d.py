@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import maxdnn
 import maxdnn.torch as mt
+from maxdnn.emulator import VirtualGpu
 from maxdnn.planning.select import MAX_ERROR
 from maxdnn.runtime.remember import Table
 from maxdnn.torch import ops
@@ -360,7 +361,7 @@ def test_a_call_on_a_gpu_gives_its_workspace_back_whatever_happens(monkeypatch, 
         log.clear()
         with pytest.raises(RuntimeError, match="the launch") if fails else contextlib.nullcontext():
             ops.launch(SimpleNamespace(workspace_bytes=nbytes, terms=None),
-                       SimpleNamespace(loaded=lambda plan: Loaded()), out, {})
+                       SimpleNamespace(loaded=lambda plan: Loaded(), device=VirtualGpu()), out, {})
         if not nbytes:
             assert log == [(0, 7)]
         elif current == 0:

@@ -16,6 +16,7 @@ from maxdnn.planning import select
 from maxdnn.planning.select import chip_of
 from maxdnn.runtime import engine, shortage
 from maxdnn.runtime.devices import find
+from maxdnn.runtime.stream_workspace import NoEvent
 from maxdnn.torch import kept_filters, memory, ops
 
 pytestmark = pytest.mark.torch
@@ -152,7 +153,9 @@ def played(gpu, monkeypatch):
                            ("get_per_process_memory_fraction", lambda where: 1.0)):
         monkeypatch.setattr(torch.cuda, name, function, raising=False)
     allocator.graph = None
-    monkeypatch.setattr(gpu, "graph_of", lambda stream: allocator.graph, raising=False)
+    for name, ability in (("graph_of", lambda stream: allocator.graph), ("stream_handle", lambda stream: 0),
+                          ("wait_for", lambda stream, handle: None), ("event", NoEvent)):
+        monkeypatch.setattr(gpu, name, ability, raising=False)
     return allocator
 
 
