@@ -49,7 +49,7 @@ def test_the_estimate_is_within_a_fifth_of_the_best_candidate_in_the_median() ->
     assert statistics.median(over) < 1.2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_ranks_all_candidates_as_the_simulation_does(kind: str) -> None:
     found = []
