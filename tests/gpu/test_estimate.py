@@ -7,7 +7,6 @@ import pytest
 from maxdnn import ConvShape
 from maxdnn.planning.select import plans
 from maxdnn.problem.problem import data, filters, forward, product
-from maxdnn.runtime.devices import cuda
 from maxdnn.runtime.measure import Runner, Stopwatch
 from tests.ranking import tau
 
@@ -25,6 +24,8 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_ranks_all_candidates_as_the_gpu_does(kind: str) -> None:
+    from maxdnn.runtime.devices import cuda
+
     device = cuda.device(0)
     runner, watch, found = Runner(device), Stopwatch(device), []
     for problem in KINDS[kind]:
