@@ -108,11 +108,11 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
     Source: A. Lavin, "maxDNN: An Efficient Convolution Kernel for Deep Learning with Maxwell GPUs" (2015); A. Lavin
     and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
     """
-    given = {"images": view("images", images, strided=plan is None and not isinstance(filters, PreparedFilters))}
     prepared = filters if isinstance(filters, PreparedFilters) else None
-    if not isinstance(filters, PreparedFilters):
+    given = {"images": view("images", images, strided=plan is None and prepared is None)}
+    if prepared is None:
         given["filters"] = view("filters", filters)
-    elif plan is not None and plan is not filters.plan:
+    elif plan is not None and plan is not prepared.plan:
         raise ShapeError("filters were prepared for another plan: give the one they were prepared with, or none")
     if bias is not None:
         given["bias"] = view("bias", bias, rank=1)
