@@ -171,6 +171,10 @@ sub resources {
     my $used = $top + 1 + $RESERVED * ($kernel->{sm} >= 70);
     fail_plain("kernel $kernel->{name} has registers up to R$top: with the $RESERVED that the system takes more than 255")
         if $used > 255;
+    # warps that take over registers of others begin with what the launch gives each
+    if (grep { ref $_ && ($_->{opcode} // '') =~ /^USETMAXREG/ } @{ $kernel->{items} // [] }) {
+        $used = $kernel->{max_registers} // fail_plain("kernel $kernel->{name} has USETMAXREG: say in # MaxRegs: how many registers a thread begins with");
+    }
     $kernel->{registers_used} = $used > $least ? $used : $least;
     $kernel->{barriers} = $bars > ($kernel->{min_barriers} // 0) ? $bars : $kernel->{min_barriers} // 0;
     $kernel->{exits}  = \@exits;
