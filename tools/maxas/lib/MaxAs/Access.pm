@@ -23,6 +23,7 @@ sub _count {
     return sum0(map { _count($inst, $_) } @$rule) if ref $rule eq 'ARRAY';
     if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
     my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
+    return $rule->{each} * ($by + 1) if $rule->{each};
     return _count($inst, $rule->{map}{$by} // $rule->{default} // 1);
 }
 
@@ -134,7 +135,7 @@ sub check_controls {
 sub check_shared {
     my ($kernel, @instructions) = @_;
     return if defined $kernel->{shared};
-    my ($user) = grep { $_->{row}{op} =~ /^(?:LDS|STS|ATOMS|LDGSTS)$/ } @instructions;
+    my ($user) = grep { $_->{row}{op} =~ /^(?:LDS|STS|LDSM|STSM|ATOMS|LDGSTS|SYNCS|ARRIVES|UBLKCP|UBLKRED)$/ } @instructions;
     fail($user->{at}, "$user->{opcode}: kernel '$kernel->{name}' has no shared memory: say how many bytes in '# SharedSize: bytes'"
         . ' (0 if a launch gives it all)') if $user;
     return;
@@ -150,8 +151,9 @@ sub resources {
             my $count = register_count($inst, $spec) or next;
             my $last = $arg->{value} + $count - 1;
             fail($inst->{at}, "$inst->{opcode}: needs $count registers from R$arg->{value} on: more than 255 registers") if $last > 254;
-            warn_at($inst->{at}, "$inst->{opcode}: R$arg->{value} is no multiple of $count, as $count registers in a row should be")
-                if $inst->{row}{class} ne 'tex' && $count != 3 && $arg->{value} % $count;
+            my $aligned = $count % 4 ? $count % 2 ? 1 : 2 : 4;
+            warn_at($inst->{at}, "$inst->{opcode}: R$arg->{value} is no multiple of $aligned, as $count registers in a row should be")
+                if $inst->{row}{class} ne 'tex' && $arg->{value} % $aligned;
             $top = $last if $last > $top;
         }
         my $op = $inst->{row}{op};
