@@ -26,7 +26,7 @@ class Model:
     result: str = "zero"  # the last rounding: "zero", "nearest", "floor"
     negative_zero: str = "never"  # -0: "never", "all" terms negative zeros
     huge: str = "finite"  # a product of 2^128 and more: "finite", or "inf"
-    lowest: int | None = None  # the largest exponent is never below this
+    lowest: int | None = -133  # the largest exponent is never below this
     flush: bool = False  # results below 2^-126 become zero
     overflow: str = "inf"  # or "largest"
     tf32: str = "truncated"  # float32 to TF32; or "nearest"
@@ -122,7 +122,7 @@ def wgmma(a, b, c, kind, model=Model()):
     a, b, c = (np.asarray(x).astype(np.int64) for x in (a, b, c))
     if spare:
         half = 1 << spare - 1 if model.tf32 == "nearest" else 0
-        a, b = (np.where(x >> 23 & 255 == 255, x >> spare | ((x & 0x1FFF) > 0), x + half >> spare) for x in (a, b))
+        a, b = (np.where(x >> 23 & 255 == 255, x, x + half) >> spare for x in (a, b))
     sa, ea, ma, ia, na = decode(a, exponent_bits, fraction_bits)
     sb, eb, mb, ib, nb = decode(b, exponent_bits, fraction_bits)
     sc, ec, mc, ic, nc = decode(c, 8, 23)
