@@ -12,8 +12,9 @@ from llvmlite import ir
 from ..isa import PT, RZ, Instruction
 from ..semantics.machine import FLAGS, UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO
 from . import layout
+from .beside import Beside, Units
 from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
-from .lanes import ELEMENTS, Lanes, V
+from .lanes import ELEMENTS, V
 from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
 from .native import has_wide_vectors
 from .runtime.atomics import OPERATIONS
@@ -25,10 +26,11 @@ from .runtime.rounding import function_name
 _FIXED_REGISTERS = {"CgaCtaId": layout.SHARED_WINDOW, "VIRTUALSMID": 0, "SWINHI": 0, "VIRTCFG": 1 << 20}
 
 
-class WarpTracer(Lanes):
+class WarpTracer(Beside):
     def __init__(self, function: ir.Function, builder: ir.IRBuilder, full: bool, bank_bytes: Sequence[int],
-                 checks: frozenset[str] = frozenset()) -> None:
+                 checks: frozenset[str] = frozenset(), units: Units | None = None) -> None:
         super().__init__(builder, LANES)
+        self.units = units or self.units
         self.ctx, self.warp = function.args
         self.function = function
         self.full = full
@@ -135,7 +137,9 @@ class WarpTracer(Lanes):
         return at(self.b, field(self.b, self.warp, WARP, row), 4 * index)
 
     def _must_be_written(self, first: int, count: int) -> None:
-        """With the check on: fault if an executing lane never wrote one of these registers, and the value matters."""
+        """Fault if a product still writes one of these registers; with the check on also if an executing lane never
+        wrote it, and the value matters."""
+        self.watch(first, count, False)
         if not self.undefined or first == RZ or first >= UNIFORM:
             return
         caring = self._caring()
@@ -158,6 +162,7 @@ class WarpTracer(Lanes):
         return self.b.and_(self.mask_bits, open_)
 
     def _note_written(self, first: int, count: int) -> None:
+        self.watch(first, count, True)
         if not self.undefined or first == RZ or first >= UNIFORM:
             return
         for index in range(first, min(first + count, RZ)):
@@ -315,6 +320,7 @@ class WarpTracer(Lanes):
         self.check(status)
         self._note_written(dest, max(1, KINDS[kind] // 4))
         self._race(space, address, KINDS[kind], READ)
+        self.proxy_access(space, address, KINDS[kind], False)
 
     def _race(self, space: str, address: V, size: int, kind: int) -> None:
         """With the check on: note an access to shared memory, after its bounds have been checked."""
@@ -332,6 +338,7 @@ class WarpTracer(Lanes):
         self._regs.clear()
         self.check(status)
         self._race(space, address, KINDS[kind], WRITE)
+        self.proxy_access(space, address, KINDS[kind], True)
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         texels = self._scratch(layout.SCRATCH_REGISTERS)
@@ -361,6 +368,7 @@ class WarpTracer(Lanes):
         if dest is not None:
             self._note_written(dest, size // 4)
         self._race(space, address, size, ATOMIC)
+        self.proxy_access(space, address, size, True)
 
     # -- arithmetic that the runtime holds ---------------------------------------------------------------------
 

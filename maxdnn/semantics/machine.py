@@ -114,6 +114,28 @@ class Machine(Protocol):
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         """Fetch texel `coord` of a linear texture; component i goes to register dests[i] where that is not None."""
 
+    # -- beside the warp (Hopper) -------------------------------------------------------------------------------
+    def product(self, type_: str, columns: int, d: int, a: int | None, of_a: V, of_b: V, flags: int, keeps: V,
+                commits: bool) -> None:
+        """D (64 x columns, from register d) = A x B + D where `keeps`, of a warpgroup; descriptors of_a, of_b are i64,
+        `a` the first of four registers. flags: 1 A and 2 B transposed, 4 A and 8 B negated."""
+
+    def warpgroup_arrive(self) -> None: ...
+    def warpgroup_wait(self, open_: int) -> None:
+        """Until at most so many committed groups of products are open."""
+
+    def mbarrier_init(self, address: V, word: V) -> None: ...
+    def mbarrier_drop(self, address: V) -> None: ...
+    def mbarrier_arrive(self, address: V, arrivals: V, more: V, drops: bool, dest: int) -> None:
+        """`more` bytes are announced, or copied if negative; the former state goes to the pair `dest`."""
+
+    def mbarrier_phase(self, address: V, parity: V, waits: bool) -> V:
+        """Whether the phase of the parity in bit 31 is complete; `waits` until it is."""
+
+    def bulk_copy(self, to: V, barrier: V, source: V, size: V) -> None: ...
+    def proxy_fence(self) -> None: ...
+    def set_registers(self, count: int, waits: bool) -> None: ...
+
     # -- between lanes -----------------------------------------------------------------------------------------
     def shuffle(self, value: V, lane: V) -> V:
         """The value of another lane; `lane` is i32, 0..31."""
