@@ -33,7 +33,7 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
                           f"thread (its cubin says {kernel.local_bytes})")
     if not isinstance(shared_bytes, int):
         raise LaunchError(f"{kernel.name}: shared_bytes must be an integer (got {shown(shared_bytes)})")
-    room = MAX_SHARED_BYTES - kernel.shared_bytes
+    room = max(0, MAX_SHARED_BYTES - kernel.shared_bytes)  # one that has more than that has declared all
     if not 0 <= shared_bytes <= room:
         raise LaunchError(f"{kernel.name}: shared_bytes must be 0 to {room}, the kernel's own {kernel.shared_bytes} "
                           f"taken off {MAX_SHARED_BYTES} (got {shared_bytes})")

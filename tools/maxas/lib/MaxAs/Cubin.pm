@@ -40,13 +40,17 @@ sub reserved_shared { my ($sm) = @_; return $sm < 90 ? 0 : 0x400 }
 # architecture that has them: version of the toolkit, two ways around faults, how registers of others are counted.
 my @ATTRIBUTES = ([80, 90, 0x37, 4, pack 'L<', 129], [80, 86, 0x35, 1, 0], [90, 90, 0x50, 3, 0], [90, 90, 0x36, 4, pack 'L<', 8]);
 
+# Bytes of shared memory that the driver gives a kernel unasked. Of more the container holds nothing: the launch brings all.
+my $STATIC_SHARED = 48 * 1024;
+
 sub _of_its_time {
     my ($module) = @_;
     my $sm = $module->{sm} // 0;
     return $module if $sm < 80 || defined $module->{e_version};
     my @more = map { [@$_[2 .. 4]] } grep { $_->[0] <= $sm && $sm <= $_->[1] } @ATTRIBUTES;
     my @kernels = map { {
-        %$_, text_align => 128, $sm < 90 ? () : (info_registers => 0), shared => ($_->{shared} // 0) + reserved_shared($sm),
+        %$_, text_align => 128, $sm < 90 ? () : (info_registers => 0),
+        shared => (($_->{shared} // 0) > $STATIC_SHARED ? 0 : $_->{shared} // 0) + reserved_shared($sm),
         attributes => [@{ $_->{attributes} // [] }, @more],
     } } @{ $module->{kernels} };
     my $calls = join '', map { pack 'L<l<', 0, -$_ } 1 .. 4;
