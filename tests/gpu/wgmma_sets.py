@@ -150,7 +150,7 @@ def nasty_tiles(kind, each, seed):
     return families
 
 
-def tiles_of(a, b, c, kind, model):
+def tiles_of(a, b, c, kind, model=Model()):
     """The model for tiles: a [t][64][k], b [t][8][k], c [t][64][8]."""
     shape = (len(a), 64, 8, a.shape[-1])
     parts = [wgmma(np.broadcast_to(a[i:i + 32, :, None], (len(a[i:i + 32]), *shape[1:])),

@@ -145,6 +145,7 @@ sub check_shared {
 sub resources {
     my ($kernel, $instructions) = @_;
     my ($top, $bars, @exits, @ctaids, @meetings) = (-1, 0);
+    $kernel->{accelerated} = 1 if grep { $_->{row}{accelerated} } @$instructions;
     for my $inst (@$instructions) {
         for my $found (gpr_operands($inst)) {
             my ($spec, $arg) = @$found;

@@ -5,7 +5,7 @@ package MaxAs::Cubin;
 #                param_base, constant0_size, const {bank => bytes}, textures [names], texture_slots [byte offsets],
 #                max_registers, max_threads [x y z], req_threads [x y z], frame, crs_stack, functions [{name info value size}],
 #                exits [], meetings [], ctaids [], ctaidz, attributes [[code, format, bytes]] (more, given verbatim), text_align,
-#                text_flags, info_registers (0 where .nv.info alone has the count) }]
+#                text_flags, accelerated (has instructions that only sm_90a has, say), info_registers (0 where .nv.info alone has the count) }]
 #   constants {bank => { data, symbols [{ name offset size }] , relocations [{ offset symbol }] }}   (banks 3 and 4)
 #   globals   [{ name size align data }]
 #   interface (text, for a section of its own that drivers pass over)
@@ -15,7 +15,7 @@ use warnings;
 use Exporter 'import';
 use MaxAs::Elf;
 use MaxAs::Interface qw($INTERFACE_SECTION);
-our @EXPORT_OK = qw(write_module attribute e_flags reserved_shared);
+our @EXPORT_OK = qw(write_module attribute e_flags reserved_shared $ACCELERATED);
 
 use constant { INFO_TYPE => 0x70000000, R_CUDA_64 => 2, R_CUDA_TEX_HEADER_INDEX => 6 };
 use constant { GLOBAL_OBJECT => 0x11, GLOBAL_FUNC => 0x12, GLOBAL_TEXTURE => 0x1a, LOCAL_SECTION => 3 };
@@ -27,8 +27,13 @@ sub attribute {
     return pack('CCS<', 4, $code, length $value) . $value;
 }
 
+our $ACCELERATED = 0x800;    # of an architecture with an "a" behind its number: code that runs on no other
+
 # 0x100 unified textures, 0x400 64-bit addresses; the virtual architecture equals the real one.
-sub e_flags { my ($sm) = @_; return $sm << 16 | 0x500 | $sm }
+sub e_flags {
+    my ($module) = @_;
+    return $module->{sm} << 16 | 0x500 | $module->{sm} | (grep({ $_->{accelerated} } @{ $module->{kernels} }) ? $ACCELERATED : 0);
+}
 
 # Whether the toolkit writes relocations with their addends for it.
 sub _with_addends { my ($w) = @_; return $w->{module}{sm} >= 90 }
@@ -64,7 +69,7 @@ sub write_module {
     my ($module) = @_;
     $module = _of_its_time($module);
     my $elf = MaxAs::Elf->new(abi => 0x33, abiversion => 7, type => 2, version => $module->{e_version} // 80,
-        flags => $module->{e_flags} // e_flags($module->{sm}));
+        flags => $module->{e_flags} // e_flags($module));
     my $w = { elf => $elf, module => $module, link_flag => ($module->{e_version} // 80) >= 90 ? 0x40 : 0, index => {} };
     _plan_sections($w);
     _symbols($w);
