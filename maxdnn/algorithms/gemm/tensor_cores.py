@@ -12,16 +12,16 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Plan
-from ...problem.problem import Alignment, Operand, Problem
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan
+from ...problem.problem import Alignment, Problem
 from ...problem.shape import ProductShape
-from ..common.epilogue import ADDS, PARTIAL, VECTORS, epilogue, finish
+from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue, finish
 from ..common.fastdiv import MOST_SHORT, short_magic
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, within
 from ..common.schedule import SPLITS, split_name
 from ..common.workspace import Draft
 from ..spec import Candidates, Family, Memory, seen, strided_reason
-from .plan import add_parts, stacked
+from .plan import Matrices, add_parts, stacked
 
 TILE = 128  # rows and columns of a CTA
 CHUNK = 64  # values of k whose sums leave the tensor cores
@@ -48,6 +48,17 @@ class SplitKernel(KernelSpec):
     innermost: bool
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """An operand that was split: where, pieces from one matrix to the next, bytes."""
+
+    place: str
+    batch: int
+    nbytes: int
+
+
+NOTE = "float32 by three products of FP16 parts on tensor cores: what is not finite in float32 is NaN"
+
 ROWS = SplitKernel("sm90_split_rows", "sm90/split.sass", SPLIT_DOC, True)
 COLUMNS = SplitKernel("sm90_split_columns", "sm90/split.sass", SPLIT_DOC, False)
 PRODUCT = KernelSpec("sm90_tensor_product_128x128", "sm90/tensor_product.sass", DOC)
@@ -64,59 +75,66 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     draft, s, out = Draft(problem), stacked(problem), problem.operand("out")
-    tiles_m, tiles_n, chunks = (-(-n // size) for n, size in ((s.M, TILE), (s.N, TILE), (s.K, CHUNK)))
     size = s.batch * s.M * s.N
-    within(problem.shape, (
-        ("rows of tiles", tiles_m, MAX_GRID_YZ, "blocks along y of the grid"),
-        ("columns of tiles", tiles_n, MAX_GRID_YZ, "blocks along y of the grid"),
-        ("matrices", s.batch, MAX_GRID_YZ, "blocks along z of the grid"),
-        ("tiles", tiles_m * tiles_n * splits * s.batch, MOST_SHORT, "that are counted by multiplication"),
-        ("the result", size * splits, MAX_ELEMENTS, "elements")))
-    pieces = {}
-    for role, rows, k_innermost in (("a", s.M, problem.layout[0] == "n"), ("b", s.N, problem.layout[1] == "t")):
-        pieces[role] = _split(draft, problem.operand(role), role, rows, s, k_innermost)
-    vectors = s.N % TEXEL_FLOATS == 0
-    ending, into = epilogue(problem), "out"
-    if splits > 1:
-        ending, into = PARTIAL, draft.region("parts", splits * size)
-    vectors = vectors and (splits > 1 or out.alignment >= Alignment.VECTOR)
-    group_log = max(log for log in range(_GROUP_LOG + 1) if tiles_m % (1 << log) == 0)
-    groups, share = tiles_m >> group_log, -(-chunks // splits)
-    tiles = tiles_m * tiles_n * splits * s.batch
-    values = {
-        "a": "a_pieces", "b": "b_pieces", "out": into, **ending.values(VECTORS * vectors), "m": s.M, "n": s.N,
-        "chunks": chunks, "share": share, "tiles": tiles, "ctas": min(tiles, chip.sms), "tiles_m": tiles_m,
-        "tiles_n": tiles_n, "tiles_n_magic": short_magic(tiles_n), "group_log": group_log, "groups": groups,
-        "groups_magic": short_magic(groups), "splits": splits, "split_magic": short_magic(splits),
-        "a_batch": pieces["a"], "b_batch": pieces["b"], "out_row": s.N, "out_batch": s.M * s.N,
-        "out_split": size if splits > 1 else 0}
-    clocks = _CHUNK_CLOCKS * share + _TILE_CLOCKS
-    nbytes = (PIECE_BYTES * chunks * s.batch * (tiles_m + tiles_n)
-              + FLOAT_BYTES * size * (splits + bool(ending.flags & ADDS)))
-    work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
-    doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
-    draft.launches.append(Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (into,), flops=s.flops))
+    within(problem.shape, (("the result", size * splits, MAX_ELEMENTS, "elements"),))
+    pieces = []
+    for role, rows, innermost in (("a", s.M, problem.layout[0] == "n"), ("b", s.N, problem.layout[1] == "t")):
+        row, stacked_too = s.K if innermost else rows, len(problem.operand(role).shape) > 2 and s.batch > 1
+        where = Matrices(role, row, rows * s.K if stacked_too else 0)
+        pieces.append(split(draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
+    rows_of_vectors = s.N % TEXEL_FLOATS == 0
+    if splits == 1:
+        vectors = rows_of_vectors and out.alignment >= Alignment.VECTOR
+        into, ending = Matrices("out", s.N, s.M * s.N), epilogue(problem)
+    else:
+        vectors, ending = rows_of_vectors, PARTIAL
+        into = Matrices(draft.region("parts", splits * size), s.N, s.M * s.N)
+    draft.launches.append(multiply(chip, s, *pieces, into, vectors=vectors, ending=ending, splits=splits))
     if splits > 1:
         add_parts(draft, chip, "out", splits, size)
-        draft.notes.append(f"the sums of {s.K} products are split {splits} ways: there are {tiles // splits} tiles; "
-                           "the parts are added in a fixed order")
-    draft.notes.append("float32 by three products of FP16 parts on tensor cores: an output is not finite where float32's "
-                       "is not, and then NaN")
+        draft.notes.append(f"the sums of {s.K} products are split {splits} ways, and the parts added in a fixed order")
+    draft.notes.append(NOTE)
     return draft.plan("tensor product", PRODUCT)
 
 
-def _split(draft: Draft, operand: Operand, role: str, rows: int, s: ProductShape, innermost: bool) -> int:
-    """Adds the launch that splits an operand; pieces from one matrix to the next."""
-    batch = s.batch if len(operand.shape) > 2 else 1
-    x, y = -(-s.K // CHUNK), -(-rows // TILE)
-    region = draft.region(f"{role}_pieces", PIECE_BYTES // FLOAT_BYTES * x * y * batch)
-    values = {"in": role, "out": region, "rows": rows, "k": s.K, "step": s.K if innermost else rows,
-              "batch": rows * s.K if batch > 1 else 0}
-    nbytes = (PIECE_BYTES * x * y + FLOAT_BYTES * rows * s.K) * batch
-    work = Work(x * y * batch, nbytes, Cost(SCHEDULERS * _PIECE_CLOCKS, _PIECE_LATENCY))
-    draft.launches.append(Launch(ROWS if innermost else COLUMNS, (x, y, batch), values, work,
-                                 f"{role} is split in FP16 parts", (region,)))
-    return x * y if batch > 1 else 0
+def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool) -> Pieces:
+    """Adds the launch that splits so many matrices. `innermost`: values of k follow each other, `source.row` is from one
+    row (column of B) to the next; else from one k to the next."""
+    x, y = -(-k // CHUNK), -(-rows // TILE)
+    draft.region(region, PIECE_BYTES // FLOAT_BYTES * x * y * count)
+    within(draft.problem.shape, (("tiles", y, MAX_GRID_YZ, "blocks along y of the grid"),
+                                 ("matrices", count, MAX_GRID_YZ, "blocks along z of the grid")))
+    values = {"in": source.place, "out": region, "rows": rows, "k": k, "step": source.row, "batch": source.batch}
+    nbytes = (PIECE_BYTES * x * y + FLOAT_BYTES * rows * k) * count
+    work = Work(x * y * count, nbytes, Cost(SCHEDULERS * _PIECE_CLOCKS, _PIECE_LATENCY))
+    name = source.place.name if isinstance(source.place, Part) else source.place
+    draft.launches.append(Launch(ROWS if innermost else COLUMNS, (x, y, count), values, work,
+                                 f"{name} are split in FP16 parts", (region,)))
+    return Pieces(region, x * y if count > 1 else 0, PIECE_BYTES * x * y * count)
+
+
+def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *, vectors: bool,
+             ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
+    """out = what `ending` makes of the products (those themselves by default). With splits, `out` has so many batches
+    one after the other, for parts of the sums. `vectors`: as gemm.plan.multiply has it."""
+    tiles_m, tiles_n, chunks = (-(-n // size) for n, size in ((s.M, TILE), (s.N, TILE), (s.K, CHUNK)))
+    tiles = tiles_m * tiles_n * splits * s.batch
+    within(s, (("tiles", tiles, MOST_SHORT, "that are counted by multiplication"),))
+    group_log = max(log for log in range(_GROUP_LOG + 1) if tiles_m % (1 << log) == 0)
+    groups, share = tiles_m >> group_log, -(-chunks // splits)
+    values = {
+        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), "m": s.M, "n": s.N,
+        "chunks": chunks, "share": share, "tiles": tiles, "ctas": min(tiles, chip.sms), "tiles_m": tiles_m,
+        "tiles_n": tiles_n, "tiles_n_magic": short_magic(tiles_n), "group_log": group_log, "groups": groups,
+        "groups_magic": short_magic(groups), "splits": splits, "split_magic": short_magic(splits),
+        "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
+        "out_split": s.batch * out.batch if splits > 1 else 0}
+    clocks = _CHUNK_CLOCKS * share + _TILE_CLOCKS
+    nbytes = a.nbytes + b.nbytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
+    work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
+    doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
+    name = out.place.name if isinstance(out.place, Part) else out.place
+    return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (name,), flops=s.flops)
 
 
 # --- What the kernels promise ------------------------------------------------------------------------------------------
