@@ -89,7 +89,7 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     else:
         vectors, ending = rows_of_vectors, PARTIAL
         into = Matrices(draft.region("parts", splits * size), s.N, s.M * s.N)
-    draft.launches.append(multiply(chip, s, *pieces, into, vectors=vectors, ending=ending, splits=splits))
+    draft.launches.append(multiply(chip, s, pieces[0], pieces[1], into, vectors=vectors, ending=ending, splits=splits))
     if splits > 1:
         add_parts(draft, chip, "out", splits, size)
         draft.notes.append(f"the sums of {s.K} products are split {splits} ways, and the parts added in a fixed order")
