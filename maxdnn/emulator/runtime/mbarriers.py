@@ -198,6 +198,7 @@ def build_check(module: ir.Module) -> None:
         address = b.extract_element(addresses, lane)
         place = _known(f, ctx, lane, address)
         parity = b.lshr(b.extract_element(parities, lane), c32(31))
+        put(b, warp, WARP, "waiting", address)
 
         def complete(place: V = place, parity: V = parity) -> V:
             return b.icmp_unsigned("!=", b.trunc(b.lshr(b.load(place, typ=I64), c64(_PARITY)), I32), parity)
