@@ -166,7 +166,7 @@ class Beside(Lanes):
     def mbarrier_arrive(self, address: V, arrivals: V, more: V, drops: bool, dest: int) -> None:
         first = self._scratch(layout.SCRATCH_REGISTERS) if dest == RZ else self.slot(dest)
         second = self._scratch(layout.SCRATCH_REGISTERS + VECTOR_BYTES) if dest == RZ else self.slot(dest + 1)
-        status = self.call("rt_mbarrier_arrive", I32, self.ctx, address, arrivals, more, self.mask_bits,
+        status = self.call("rt_mbarrier_arrive", I32, self.ctx, self.warp, address, arrivals, more, self.mask_bits,
                            c32(int(drops)), first, second)
         if dest != RZ:
             self.forget(dest, 2)

@@ -85,13 +85,14 @@ extern "C" __global__ void __launch_bounds__(384) pipeline(const char* a, const 
     COMMIT;
     EARLY
     WAIT0;
-    if (t % 128 == 0) arrive(at(empty + s));
+    LATE
   }
   save(out + (group - 1) * 4096, d, t % 128);
 }
 """
-PLAIN = {"STAGES": 3, "CONSUMERS": 2, "ANNOUNCED": 24576, "EARLY": "", "FULL": "wait(at(full + s), i / STAGES & 1);",
-         "GIVE": "", "TAKE": ""}
+RELEASE = "if (t % 128 == 0) arrive(at(empty + s));"
+PLAIN = {"FULL": "wait(at(full + s), i / STAGES & 1);", "EARLY": "", "LATE": RELEASE, "GIVE": "", "TAKE": "",
+         "STAGES": 3, "CONSUMERS": 2, "ANNOUNCED": 24576}
 TURNS = {"GIVE": 'asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");',
          "TAKE": 'asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");'}
 
@@ -172,7 +173,7 @@ def test_operands_that_have_not_been_waited_for_are_a_fault():
 
 
 def test_a_stage_released_before_its_products_are_done_is_a_fault():
-    text = faulty(EARLY="if (t % 128 == 0) arrive(at(empty + s)); if (0)")
+    text = faulty(EARLY=RELEASE, LATE="")
     assert "reads" in text or "arriv" in text
 
 
