@@ -118,5 +118,5 @@ def _unit(worker: Worker, warp: Record) -> str:
     state = int.from_bytes(worker.shared[where:where + 8].tobytes(), "little")
     missing, more = -(state >> 43) % (1 << 20), state >> 21 & 0x3FFFFF
     more -= (more >> 21) << 22
-    return (f" for phase {state >> 63} of mbarrier 0x{where:x}, which misses {missing} arrival{'s' * (missing != 1)} and "
-            f"{more} bytes")
+    arrivals = f"{missing} arrival{'s' * (missing != 1)}"
+    return f" for phase {state >> 63} of mbarrier 0x{where:x}, which misses {arrivals} and {more} bytes"

@@ -44,7 +44,8 @@ WARP: Mapping[str, tuple[int, str]] = _fields(0, f"""
     blocked:i32 masks:{VECTOR_BYTES * CONVERGENCE} where:{VECTOR_BYTES} waits:{VECTOR_BYTES}
     uniform:{VECTOR_BYTES * UNIFORMS}
     preds:64 flags:64 tid:{3 * VECTOR_BYTES} stack:{STACK_DEPTH * STACK_ENTRY} written:1024
-    committed:i32 done:i32 arrivals:i32 fences:i32 limit:i32 waiting:i32 {_WARPGROUPS} inflight:1024 owner:1024 touched:1024""")
+    committed:i32 done:i32 arrivals:i32 fences:i32 limit:i32 waiting:i32 {_WARPGROUPS}
+    inflight:1024 owner:1024 touched:1024""")
 REGS_OFFSET = WARP["_end"][0]
 
 CTX: Mapping[str, tuple[int, str]] = _fields(0, f"""

@@ -11,8 +11,7 @@ from maxdnn.errors import EmulationFault
 from maxdnn.isa import Undecodable, read_word
 from tests import oracles
 from tests.emulator.test_gpu import fetch, on_device
-from tests.gpu.wgmma_models import DEPTH
-from tests.gpu.wgmma_sets import wgmma
+from tests.gpu.wgmma_models import DEPTH, wgmma
 
 COMMON = r"""
 typedef unsigned int u32; typedef unsigned long u64;
@@ -117,7 +116,8 @@ def modelled(a, b):
     x, y = a.view(np.uint16), b.view(np.uint16)
     for k in range(0, a.shape[1], DEPTH["f16"]):
         shape = (len(a), len(b), 16)
-        out = wgmma(np.broadcast_to(x[:, None, k:k + 16], shape), np.broadcast_to(y[None, :, k:k + 16], shape), out, "f16")
+        parts = (np.broadcast_to(z, shape) for z in (x[:, None, k:k + 16], y[None, :, k:k + 16]))
+        out = wgmma(*parts, out, "f16")
     return out.view(np.float32)
 
 

@@ -112,8 +112,8 @@ def _change(f: Function, ctx: V, place: V, address: V, lane: V, arrivals: V, mor
 
 
 def build_arrive(module: ir.Module) -> None:
-    """rt_mbarrier_arrive(ctx, warp, addresses, arrivals, bytes, mask, drops, low, high): SYNCS.ARRIVE by each lane; the words
-    as they were before go to low and high."""
+    """rt_mbarrier_arrive(ctx, warp, addresses, arrivals, bytes, mask, drops, low, high): SYNCS.ARRIVE by each lane; the
+    words as they were before go to low and high."""
     f = Function(module, "rt_mbarrier_arrive", I32, PTR, PTR, VI32, VI32, VI32, I32, I32, PTR, PTR)
     b, (ctx, warp, addresses, arrivals, more, mask, drops, low, high) = f.b, f.args
     with f.lanes(mask) as lane:

@@ -89,9 +89,10 @@ def _refuse_unfenced(f: Function, ctx: V, warp: V, entry: V, address: V) -> None
 
 
 def build_access(module: ir.Module) -> None:
-    """rt_proxy_access(ctx, warp, addresses, mask, size, kind, pc): an ordinary access, after its bounds are checked."""
-    f = Function(module, "rt_proxy_access", I32, PTR, PTR, VI32, I32, I32, I32, I32)
-    b, (ctx, warp, addresses, mask, size, kind, pc) = f.b, f.args
+    """rt_proxy_access(ctx, warp, addresses, mask, kind, pc): an ordinary access, after its bounds are checked.
+    It lies within one granule."""
+    f = Function(module, "rt_proxy_access", I32, PTR, PTR, VI32, I32, I32, I32)
+    b, (ctx, warp, addresses, mask, kind, pc) = f.b, f.args
     with f.lanes(mask) as lane:
         address = b.extract_element(addresses, lane)
         entry = granule(b, ctx, address)

@@ -221,7 +221,8 @@ def _step(f: Function, ctx: V, warp: V, index: V, progress: V) -> None:
     status = call(b, "rt_run_warp", I32, ctx, warp)
     join = f.fn.append_basic_block("stepped")
     cases = {code: f.fn.append_basic_block(f"status{code}") for code in
-             (layout.EXITED, layout.BARRIER, layout.YIELDED, layout.FAULT, layout.BAD_PC, layout.TRACE_FULL, layout.BLOCKED)}
+             (layout.EXITED, layout.BARRIER, layout.YIELDED, layout.FAULT, layout.BAD_PC, layout.TRACE_FULL,
+              layout.BLOCKED)}
     missing = f.fn.append_basic_block("missing")
     choice = b.switch(status, missing)
     for code, block in cases.items():

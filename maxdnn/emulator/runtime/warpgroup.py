@@ -90,8 +90,8 @@ def build_fragments(module: ir.Module, form: Format) -> None:
 
 
 def build_product(module: ir.Module, form: Format) -> None:
-    """rt_product_TYPE(ctx, warp, active, registers of A, descriptor of A, of B, d, columns, flags, keeps, pc): D = A x B
-    + D (`keeps`), 64 x columns. A comes from shared memory where it has no registers."""
+    """rt_product_TYPE(ctx, warp, active, registers of A, descriptor of A, of B, d, columns, flags, keeps, pc): D, 64 x
+    columns, becomes A x B + D (`keeps`). A comes from shared memory where it has no registers."""
     f = Function(module, f"rt_product_{form.name}", I32, PTR, PTR, I32, PTR, I64, I64, PTR, I32, I32, I32, I32)
     b, (ctx, warp, active, registers, desc_a, desc_b, d, columns, flags, keeps, pc) = f.b, f.args
     index = get(b, warp, WARP, "index")
