@@ -125,6 +125,12 @@ def nasty_tiles(kind, each, seed):
     put("addend much smaller", a, b, make.addends(each, -40, -18))
     full = make.elements(sa, -1, 0, np.full(sa, 1023)), make.elements(sb, -1, 0, np.full(sb, 1023))
     put("carries far", *full, make.addends(each, -3, 6) | 0x7FFFF0)
+    if kind != "f16":  # a last bit short of 2^-149, and halves of that bit: are they cut?
+        more = 3 if kind == "tf32" else 0
+        a_small = np.broadcast_to(pack(kind, 0, np.int64(-70), 0), sa).copy()
+        b_small = pack(kind, 0, make.integers(-91, -88, sb), 0)
+        a_small[..., 0], b_small[..., 0] = (pack(kind, 0, np.int64(e), f << more) for e, f in ((-70, 18), (-80, 96)))
+        put("around the smallest cut", a_small, b_small, np.zeros((each, 64, 8), np.int64))
     infinite = [0x7C00, 0xFC00] if kind == "f16" else [0x7F80, 0xFF80]
     quiet = [x | 1 for x in infinite] + [0x7E00 if kind == "f16" else 0x7FC0]
     if kind == "tf32":

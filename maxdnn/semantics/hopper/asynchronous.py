@@ -45,7 +45,8 @@ def hgmma(m: Machine, i: Instruction) -> None:
     first = UNIFORM + (b or a).value
     of_a, of_b = _descriptor(m, first), _descriptor(m, first + 2)  # the first is there, unread, also with registers
     keeps = pred(m, i["scale"]) if c.value != RZ else m.const("i1", 0)
-    _units(m).product(_TYPES[i.mods["kind"]], columns, d.value, registers, of_a, of_b, flags, keeps, i["gsb"].label != "")
+    commits = i["gsb"].label != ""
+    _units(m).product(_TYPES[i.mods["kind"]], columns, d.value, registers, of_a, of_b, flags, keeps, commits)
 
 
 def _descriptor(m: Machine, first: int) -> V:
