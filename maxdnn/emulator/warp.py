@@ -320,10 +320,10 @@ class WarpTracer(Beside):
         self.check(status)
         self._note_written(dest, max(1, KINDS[kind] // 4))
         self._race(space, address, KINDS[kind], READ)
-        self.proxy_access(space, address, False)
 
     def _race(self, space: str, address: V, size: int, kind: int) -> None:
-        """With the check on: note an access to shared memory, after its bounds have been checked."""
+        """Note an access to shared memory, after its bounds have been checked."""
+        self.proxy_access(space, address, kind != READ)
         if not self.racing or space != "shared":
             return
         pc = self.inst.address if self.inst else 0
@@ -338,7 +338,6 @@ class WarpTracer(Beside):
         self._regs.clear()
         self.check(status)
         self._race(space, address, KINDS[kind], WRITE)
-        self.proxy_access(space, address, True)
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         texels = self._scratch(layout.SCRATCH_REGISTERS)
@@ -368,7 +367,6 @@ class WarpTracer(Beside):
         if dest is not None:
             self._note_written(dest, size // 4)
         self._race(space, address, size, ATOMIC)
-        self.proxy_access(space, address, True)
 
     # -- arithmetic that the runtime holds ---------------------------------------------------------------------
 
