@@ -5,6 +5,7 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(sum0);
 use MaxAs::Fail qw(fail fail_plain warn_at);
+use MaxAs::Hopper qw(barrier_attributes reallocated_registers);
 our @EXPORT_OK = qw(gpr_operands register_count predicates uniforms carry check_controls check_shared resources reads_constant is_store);
 
 use constant { RZ => 255, URZ => 63, PT => 7, NONE => 7 };
@@ -172,7 +173,10 @@ sub resources {
     my $used = $top + 1 + $RESERVED * ($kernel->{sm} >= 70);
     fail_plain("kernel $kernel->{name} has registers up to R$top: with the $RESERVED that the system takes more than 255")
         if $used > 255;
-    $kernel->{registers_used} = $used > $least ? $used : $least;
+    my $given = reallocated_registers($kernel, @$instructions);    # of which warps have more later
+    $kernel->{registers_used} = $given // ($used > $least ? $used : $least);
+    $kernel->{reallocates} = defined $given;
+    $kernel->{barrier_attributes} = [barrier_attributes(@$instructions)];
     $kernel->{barriers} = $bars > ($kernel->{min_barriers} // 0) ? $bars : $kernel->{min_barriers} // 0;
     $kernel->{exits}  = \@exits;
     $kernel->{ctaids} = \@ctaids;
