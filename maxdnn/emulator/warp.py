@@ -291,8 +291,7 @@ class WarpTracer(Beside):
             return
         b = self.b
         wide = addresses if addresses.type == VI64 else self.zext(addresses, "i64")
-        if self.mask is not None:
-            wide = self.select(self.mask, wide, self.const("i64", -1))
+        wide = wide if self.mask is None else self.select(self.mask, wide, self.const("i64", -1))
         rows = get(b, self.warp, WARP, "trace_rows")
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "rows_room")), rows)
         where = at(b, get(b, self.ctx, CTX, "rows"), b.shl(b.zext(row, I64), c64(8)))
