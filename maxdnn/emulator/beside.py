@@ -18,8 +18,8 @@ _BLOCKED = 2  # what a runtime function says that has nothing to report yet
 
 
 class Units:
-    """What a kernel does beside its warps. `watched`: registers of products; `scarce`: from which register on a warp may
-    have given them back."""
+    """What a kernel does beside its warps. `watched`: registers of products; `scarce`: from which register on a warp
+    may have given them back."""
 
     def __init__(self, items: Iterable[Instruction]) -> None:
         watched: set[int] = set()
@@ -166,7 +166,7 @@ class Beside(Lanes):
     def mbarrier_arrive(self, address: V, arrivals: V, more: V, drops: bool, dest: int) -> None:
         first = self._scratch(layout.SCRATCH_REGISTERS) if dest == RZ else self.slot(dest)
         second = self._scratch(layout.SCRATCH_REGISTERS + VECTOR_BYTES) if dest == RZ else self.slot(dest + 1)
-        status = self.call("rt_mbarrier_arrive", I32, self.ctx, address, arrivals, more, self.mask_bits,
+        status = self.call("rt_mbarrier_arrive", I32, self.ctx, self.warp, address, arrivals, more, self.mask_bits,
                            c32(int(drops)), first, second)
         if dest != RZ:
             self.forget(dest, 2)
@@ -193,7 +193,7 @@ class Beside(Lanes):
         if self.units.any:
             self.call("rt_proxy_fence", ir.VoidType(), self.ctx, self.warp)
 
-    def proxy_access(self, space: str, address: V, size: int, writes: bool) -> None:
+    def proxy_access(self, space: str, address: V, writes: bool) -> None:
         """Note an ordinary access to shared memory, after its bounds have been checked."""
         if not self.units.any:
             return
@@ -206,6 +206,6 @@ class Beside(Lanes):
             lanes = self.mask_bits
         else:
             return
-        self.check(self.call("rt_proxy_access", I32, self.ctx, self.warp, address, lanes, c32(size),
+        self.check(self.call("rt_proxy_access", I32, self.ctx, self.warp, address, lanes,
                              c32(WRITE if writes else READ), self._pc()))
 

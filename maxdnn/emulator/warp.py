@@ -291,8 +291,7 @@ class WarpTracer(Beside):
             return
         b = self.b
         wide = addresses if addresses.type == VI64 else self.zext(addresses, "i64")
-        if self.mask is not None:
-            wide = self.select(self.mask, wide, self.const("i64", -1))
+        wide = wide if self.mask is None else self.select(self.mask, wide, self.const("i64", -1))
         rows = get(b, self.warp, WARP, "trace_rows")
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "rows_room")), rows)
         where = at(b, get(b, self.ctx, CTX, "rows"), b.shl(b.zext(row, I64), c64(8)))
@@ -320,10 +319,10 @@ class WarpTracer(Beside):
         self.check(status)
         self._note_written(dest, max(1, KINDS[kind] // 4))
         self._race(space, address, KINDS[kind], READ)
-        self.proxy_access(space, address, KINDS[kind], False)
 
     def _race(self, space: str, address: V, size: int, kind: int) -> None:
-        """With the check on: note an access to shared memory, after its bounds have been checked."""
+        """Note an access to shared memory, after its bounds have been checked."""
+        self.proxy_access(space, address, kind != READ)
         if not self.racing or space != "shared":
             return
         pc = self.inst.address if self.inst else 0
@@ -338,7 +337,6 @@ class WarpTracer(Beside):
         self._regs.clear()
         self.check(status)
         self._race(space, address, KINDS[kind], WRITE)
-        self.proxy_access(space, address, KINDS[kind], True)
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         texels = self._scratch(layout.SCRATCH_REGISTERS)
@@ -368,7 +366,6 @@ class WarpTracer(Beside):
         if dest is not None:
             self._note_written(dest, size // 4)
         self._race(space, address, size, ATOMIC)
-        self.proxy_access(space, address, size, True)
 
     # -- arithmetic that the runtime holds ---------------------------------------------------------------------
 

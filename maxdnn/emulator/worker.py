@@ -76,8 +76,9 @@ class Worker:
         self._shadow = aligned_bytes(layout.SHADOW_BYTES * plan.shared_bytes) if "race" in plan.checks else None
         self._scratch = aligned_bytes(layout.SCRATCH_BYTES)
         units = plan.compiled.has_units
-        self._units = {"tensor": aligned_bytes(TENSOR_BYTES), "copies": aligned_bytes(layout.COPY_BYTES * layout.COPIES),
-                       "granules": aligned_bytes(layout.GRANULE_BYTES * (plan.shared_bytes // 16 + 2))} if units else {}
+        sizes = {"tensor": TENSOR_BYTES, "copies": layout.COPY_BYTES * layout.COPIES,
+                 "granules": layout.GRANULE_BYTES * (plan.shared_bytes // 16 + 2)}
+        self._units = {name: aligned_bytes(size) for name, size in sizes.items()} if units else {}
         self._fill()
 
     def warp(self, index: int) -> Record:

@@ -114,7 +114,26 @@ class Machine(Protocol):
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         """Fetch texel `coord` of a linear texture; component i goes to register dests[i] where that is not None."""
 
-    # -- beside the warp (Hopper) -------------------------------------------------------------------------------
+    # -- between lanes -----------------------------------------------------------------------------------------
+    def shuffle(self, value: V, lane: V) -> V:
+        """The value of another lane; `lane` is i32, 0..31."""
+
+    def ballot(self, p: V) -> V:
+        """i32 mask of the lanes that execute this instruction with p set."""
+
+    def executing(self) -> V:
+        """i32 mask of the lanes that execute this instruction."""
+
+    def barrier_result(self) -> V:
+        """i32 left by the last BAR.RED."""
+
+    def unsupported(self, why: str) -> None:
+        """This instruction faults when it is reached."""
+
+
+class Units(Machine, Protocol):
+    """A machine that also has what runs beside a warp on Hopper. None translates that."""
+
     def product(self, type_: str, columns: int, d: int, a: int | None, of_a: V, of_b: V, flags: int, keeps: V,
                 commits: bool) -> None:
         """D (64 x columns, from register d) = A x B + D where `keeps`, of a warpgroup; descriptors of_a, of_b are i64,
@@ -135,19 +154,3 @@ class Machine(Protocol):
     def bulk_copy(self, to: V, barrier: V, source: V, size: V) -> None: ...
     def proxy_fence(self) -> None: ...
     def set_registers(self, count: int, waits: bool) -> None: ...
-
-    # -- between lanes -----------------------------------------------------------------------------------------
-    def shuffle(self, value: V, lane: V) -> V:
-        """The value of another lane; `lane` is i32, 0..31."""
-
-    def ballot(self, p: V) -> V:
-        """i32 mask of the lanes that execute this instruction with p set."""
-
-    def executing(self) -> V:
-        """i32 mask of the lanes that execute this instruction."""
-
-    def barrier_result(self) -> V:
-        """i32 left by the last BAR.RED."""
-
-    def unsupported(self, why: str) -> None:
-        """This instruction faults when it is reached."""

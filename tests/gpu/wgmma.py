@@ -1,8 +1,9 @@
 """What the H200's tensor cores compute, against models: python tests/gpu/wgmma.py --out DIR.
 
-Compiles tests/gpu/wgmma_probe.cu with nvcc, runs random and nasty operand sets of each type, and says for each candidate
-of tests/gpu/wgmma_models.py in how many sets its bits differ.  Writes report.txt, differing.json (the first sets that the
-best model gets wrong), wgmma.npz (raw results, for tests without the card) and layouts.npz (where descriptors read).
+Compiles tests/gpu/wgmma_probe.cu with nvcc, runs random and nasty operand sets of each type, and says for each
+candidate of tests/gpu/wgmma_models.py in how many sets its bits differ.  Writes report.txt, differing.json (the first
+sets that the best model gets wrong), wgmma.npz (raw results, for tests without the card) and layouts.npz (where
+descriptors read).
 """
 
 import argparse
@@ -21,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tests.gpu.wgmma_models import FORMATS, Model, candidates, neighbours, wgmma  # noqa: E402
-from tests.gpu.wgmma_sets import nasty_tiles, random_tiles, tiles_of  # noqa: E402
+from tests.gpu.wgmma_models import FORMATS, Model, candidates, neighbours, wgmma
+from tests.gpu.wgmma_sets import nasty_tiles, random_tiles, tiles_of
 
 TYPES = {"f16": 0, "bf16": 1, "tf32": 2}
 HERE = Path(__file__).resolve().parent
@@ -32,8 +33,8 @@ def compiled(folder):
     """The probe as a library."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     path = Path(folder) / "wgmma.so"
-    subprocess.run([nvcc, "-gencode", "arch=compute_90a,code=sm_90a", "-O2", "-shared", "-Xcompiler", "-fPIC", "-o", path,
-                    HERE / "wgmma_probe.cu"], check=True)
+    subprocess.run([nvcc, "-gencode", "arch=compute_90a,code=sm_90a", "-O2", "-shared", "-Xcompiler", "-fPIC", "-o",
+                    path, HERE / "wgmma_probe.cu"], check=True)
     return ctypes.CDLL(str(path))
 
 
@@ -79,7 +80,7 @@ def search(kind, say):
     def judge(models):
         models = [m for m in models if m not in tried]
         with get_context("fork").Pool(min(16, os.cpu_count())) as pool:
-            tried.update(zip(models, pool.map(wrong_of, models, chunksize=1)))
+            tried.update(zip(models, pool.map(wrong_of, models, chunksize=1), strict=True))
 
     judge(candidates())
     best = min(tried, key=tried.get)
@@ -125,7 +126,7 @@ def examine(kind, families, library, pretend, say):
     rng = np.random.default_rng(3)
     nasty = np.array([name != "random" for name in names])
     parts = [sample(a[m], b[m], c[m], got[m], 6000, rng) for m in (nasty, ~nasty)]
-    WORK["sample"] = tuple(np.concatenate(x) for x in zip(*parts))
+    WORK["sample"] = tuple(np.concatenate(x) for x in zip(*parts, strict=True))
     best = search(kind, say)
     want = everywhere(best)
     wrong = want != got
@@ -135,7 +136,8 @@ def examine(kind, families, library, pretend, say):
     for name in dict.fromkeys(names):
         here = np.array([n == name for n in names])
         t, i, j = np.nonzero(wrong & here[:, None, None])
-        kinds = Counter(kind_of_difference(w, g) for w, g in zip(want[t, i, j][:5000], got[t, i, j][:5000]))
+        pairs = zip(want[t, i, j][:5000], got[t, i, j][:5000], strict=True)
+        kinds = Counter(kind_of_difference(w, g) for w, g in pairs)
         say(f"  {name}: {here.sum() * 512} sets, {len(t)} differ {dict(kinds.most_common(6)) or ''}")
         for q in range(min(len(t), 20)):
             place = t[q], i[q], j[q]
@@ -155,7 +157,7 @@ def everywhere(model):
 
 
 def layouts():
-    """Descriptors whose reading is recorded: (type, operand is B, transposed, swizzle, leading, stride, base, start)."""
+    """Descriptors whose reading is recorded: type, operand is B, transposed, swizzle, leading, stride, base, start."""
     row = {0: 16, 3: 32, 2: 64, 1: 128}
     for kind in ("f16", "tf32"):
         for operand_b in (0, 1):
@@ -167,18 +169,19 @@ def layouts():
                     yield kind, operand_b, 0, swizzle, leading, stride, 0, 0
                 for start in range(32, width, 32):
                     yield kind, operand_b, 0, swizzle, 16, atom, 0, start
-                for base, start in ((0, atom // 2), (width // 16 // 2, atom // 2), (0, 128), (1, 128), (0, 1024), (0, 16)):
+                for base, start in ((0, atom // 2), (width // 16 // 2, atom // 2), (0, 128), (1, 128), (0, 1024),
+                                    (0, 16)):
                     yield kind, operand_b, 0, swizzle, 16, atom, base, start
                 if kind == "f16":
-                    for leading, stride in ((128, 256), (256, 128), (1024, 2048), (2048, 1024), (4096, 1024), (1024, 4096),
-                                            (512, 8192), (8192, 512)):
+                    for leading, stride in ((128, 256), (256, 128), (1024, 2048), (2048, 1024), (4096, 1024),
+                                            (1024, 4096), (512, 8192), (8192, 512)):
                         yield kind, operand_b, 1, swizzle, leading, stride, 0, 0
                     yield kind, operand_b, 1, swizzle, 2048, 1024, 0, 2048
                     yield kind, operand_b, 1, swizzle, 2048, 1024, 1, 128
 
 
 def find(library, kind, operand_b, transposed, swizzle, leading, stride, base, start):
-    """Which element of a 64 KiB image each element of the operand came from: [k, n] for B, [m, k] for A; -1 for none."""
+    """Which element of a 64 KiB image each element of an operand came from: [k, n] for B, [m, k] for A; -1: none."""
     size = 4 if kind == "tf32" else 2
     index = np.arange(65536 // size)
     rest = (leading >> 4) << 16 | (stride >> 4) << 32 | base << 49 | swizzle << 62
@@ -189,9 +192,9 @@ def find(library, kind, operand_b, transposed, swizzle, leading, stride, base, s
         columns = []
         for first in (0,) if operand_b or depth == 8 else (0, 8):
             out = np.zeros((16, 64) if operand_b else (64, 8), np.float32)
-            if library.run_find(TYPES[kind], operand_b, transposed, pointer(values), ctypes.c_uint64(rest), start, first,
-                                pointer(out)):
-                raise SystemExit(f"the probe failed for {(kind, operand_b, transposed, swizzle, leading, stride, base)}")
+            if library.run_find(TYPES[kind], operand_b, transposed, pointer(values), ctypes.c_uint64(rest), start,
+                                first, pointer(out)):
+                raise SystemExit(f"the probe failed for {kind}, {operand_b}, {transposed}, {rest:x}, {start}")
             columns.append(out[:depth] if operand_b else out)
         parts.append(np.concatenate(columns, axis=1).astype(np.int32) - 1)
     return np.where((parts[0] < 0) | (parts[1] < 0), -1, parts[0] + (parts[1] << 8))

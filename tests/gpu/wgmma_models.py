@@ -1,11 +1,11 @@
-"""Candidates for what wgmma does with products and an addend: one function with options, in NumPy and exact integers."""
+"""Candidates for what wgmma does with products and an addend: one function with options, in exact integers."""
 
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 
 import numpy as np
 
-# Bits of exponent and fraction as the operand counts them, and places of the fraction that an element in memory has more.
+# Bits of exponent and fraction as the operand counts them, and places that an element in memory has more.
 FORMATS = {"f16": (5, 10, 0), "bf16": (8, 7, 0), "tf32": (8, 10, 13)}
 DEPTH = {"f16": 16, "bf16": 16, "tf32": 8}
 NAN = 0x7FFFFFFF
@@ -13,7 +13,7 @@ NAN = 0x7FFFFFFF
 
 @dataclass(frozen=True)
 class Model:
-    """What is open.  The defaults are what published models say."""
+    """What was open.  The defaults give the bits of an H200."""
 
     fraction: int = 25  # bits kept below the largest exponent
     cut: str = "zero"  # terms are cut towards zero, or "floor"
@@ -116,7 +116,10 @@ def block(signs, exponents, significands, places, model):
     return to_float32(aligned.sum(axis=-1), largest - model.fraction, model)
 
 
-def wgmma(a, b, c, kind, model=Model()):
+SILICON = Model()
+
+
+def wgmma(a, b, c, kind, model=SILICON):
     """What one instruction gives: a, b [..., k] bits of the operands, c [...] bits of float32; bits of float32."""
     exponent_bits, fraction_bits, spare = FORMATS[kind]
     a, b, c = (np.asarray(x).astype(np.int64) for x in (a, b, c))
@@ -166,7 +169,7 @@ def wgmma(a, b, c, kind, model=Model()):
 def candidates():
     """The models whose options go together, all combinations."""
     for values in combinations(*(AXES[name] for name in TOGETHER)):
-        yield replace(Model(), **dict(zip(TOGETHER, values)))
+        yield replace(Model(), **dict(zip(TOGETHER, values, strict=True)))
 
 
 def neighbours(model, kind):

@@ -1,7 +1,8 @@
 """Operands for wgmma: tiles of 64 rows of A, 8 columns of B and 512 addends, random and nasty, from a seed."""
 
 import numpy as np
-from tests.gpu.wgmma_models import DEPTH, FORMATS, Model, wgmma
+
+from tests.gpu.wgmma_models import DEPTH, FORMATS, SILICON, Model, wgmma
 
 EXACT = Model(fraction=36, result="nearest")
 
@@ -101,7 +102,8 @@ def nasty_tiles(kind, each, seed):
     put("products below every float", low_a, low_b, make.salted(make.addends(each, -150, -140), [0, 1 << 31], 0.5))
     edge = make.elements(sa, top - 1, top), make.elements(sb, *((top - 1, top) if kind == "f16" else (0, 1)))
     put("overflow at the end", *edge, make.addends(each, 125, 127) | 0x7E000000)
-    put("products overflow", *(make.elements(s, top // 2, top // 2 + 2) for s in (sa, sb)), make.addends(each, 120, 127))
+    put("products overflow", *(make.elements(s, top // 2, top // 2 + 2) for s in (sa, sb)),
+        make.addends(each, 120, 127))
     big_pairs = pairs.copy()
     huge = make.elements((each, 64, k // 2), top, top)
     big_pairs[..., ::2], big_pairs[..., 1::2] = huge, huge ^ (1 << (31 if kind == "tf32" else 15))
@@ -123,12 +125,19 @@ def nasty_tiles(kind, each, seed):
     put("addend much smaller", a, b, make.addends(each, -40, -18))
     full = make.elements(sa, -1, 0, np.full(sa, 1023)), make.elements(sb, -1, 0, np.full(sb, 1023))
     put("carries far", *full, make.addends(each, -3, 6) | 0x7FFFF0)
+    if kind != "f16":  # a last bit short of 2^-149, and halves of that bit: are they cut?
+        more = 3 if kind == "tf32" else 0
+        a_small = np.broadcast_to(pack(kind, 0, np.int64(-70), 0), sa).copy()
+        b_small = pack(kind, 0, make.integers(-91, -88, sb), 0)
+        a_small[..., 0], b_small[..., 0] = (pack(kind, 0, np.int64(e), f << more) for e, f in ((-70, 18), (-80, 96)))
+        put("around the smallest cut", a_small, b_small, np.zeros((each, 64, 8), np.int64))
     infinite = [0x7C00, 0xFC00] if kind == "f16" else [0x7F80, 0xFF80]
     quiet = [x | 1 for x in infinite] + [0x7E00 if kind == "f16" else 0x7FC0]
     if kind == "tf32":
         infinite, quiet = ([x << 16 for x in y] for y in (infinite, quiet))
         quiet = quiet + [0x7F800001, 0x7F801000]
-    put("infinity in products", make.salted(a, infinite, 0.02), make.salted(b, infinite, 0.02), make.addends(each, -9, 9))
+    put("infinity in products", make.salted(a, infinite, 0.02), make.salted(b, infinite, 0.02),
+        make.addends(each, -9, 9))
     put("infinity and zero", make.salted(a, [infinite[0], 0], 0.05), make.salted(b, [infinite[1], 0], 0.05),
         make.salted(make.addends(each, -9, 9), [0x7F800000, 0xFF800000], 0.3))
     put("NaN", make.salted(a, quiet, 0.01), make.salted(b, quiet, 0.01),
@@ -150,7 +159,7 @@ def nasty_tiles(kind, each, seed):
     return families
 
 
-def tiles_of(a, b, c, kind, model=Model()):
+def tiles_of(a, b, c, kind, model=SILICON):
     """The model for tiles: a [t][64][k], b [t][8][k], c [t][64][8]."""
     shape = (len(a), 64, 8, a.shape[-1])
     parts = [wgmma(np.broadcast_to(a[i:i + 32, :, None], (len(a[i:i + 32]), *shape[1:])),

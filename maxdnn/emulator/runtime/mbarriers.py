@@ -11,7 +11,7 @@ from llvmlite import ir
 from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, call, get, put
 from ..layout import COPIES, COPY, COPY_BYTES, CTX, GRANULE, WARP
 from .memory import VI32, fault
-from .proxies import granule
+from .proxies import granule, known, of_barrier, tell
 
 POISON = 0xFF
 _EXPECTED, _BYTES, _MISSING, _PARITY = 1, 21, 43, 63
@@ -112,10 +112,10 @@ def _change(f: Function, ctx: V, place: V, address: V, lane: V, arrivals: V, mor
 
 
 def build_arrive(module: ir.Module) -> None:
-    """rt_mbarrier_arrive(ctx, addresses, arrivals, bytes, mask, drops, low, high): SYNCS.ARRIVE by each lane; the words
-    as they were before go to low and high."""
-    f = Function(module, "rt_mbarrier_arrive", I32, PTR, VI32, VI32, VI32, I32, I32, PTR, PTR)
-    b, (ctx, addresses, arrivals, more, mask, drops, low, high) = f.b, f.args
+    """rt_mbarrier_arrive(ctx, warp, addresses, arrivals, bytes, mask, drops, low, high): SYNCS.ARRIVE by each lane; the
+    words as they were before go to low and high."""
+    f = Function(module, "rt_mbarrier_arrive", I32, PTR, PTR, VI32, VI32, VI32, I32, I32, PTR, PTR)
+    b, (ctx, warp, addresses, arrivals, more, mask, drops, low, high) = f.b, f.args
     with f.lanes(mask) as lane:
         address = b.extract_element(addresses, lane)
         place = _known(f, ctx, lane, address)
@@ -124,6 +124,7 @@ def build_arrive(module: ir.Module) -> None:
         b.store(b.trunc(word, I32), at(b, low, slot))
         b.store(b.trunc(b.lshr(word, c64(32)), I32), at(b, high, slot))
         count, bytes_ = b.zext(b.extract_element(arrivals, lane), I64), b.sext(b.extract_element(more, lane), I64)
+        tell(b, of_barrier(b, ctx, address), known(b, warp))
         _change(f, ctx, place, address, lane, count, bytes_, b.zext(drops, I64))
     f.ret(0)
 
@@ -198,6 +199,7 @@ def build_check(module: ir.Module) -> None:
         address = b.extract_element(addresses, lane)
         place = _known(f, ctx, lane, address)
         parity = b.lshr(b.extract_element(parities, lane), c32(31))
+        put(b, warp, WARP, "waiting", address)
 
         def complete(place: V = place, parity: V = parity) -> V:
             return b.icmp_unsigned("!=", b.trunc(b.lshr(b.load(place, typ=I64), c64(_PARITY)), I32), parity)
@@ -210,6 +212,7 @@ def build_check(module: ir.Module) -> None:
             b.store(b.or_(b.load(out, typ=I32), b.shl(c32(1), lane)), out)
             epoch, synced = get(b, granule(b, ctx, address), GRANULE, "completed"), get(b, warp, WARP, "synced")
             put(b, warp, WARP, "synced", b.select(b.icmp_unsigned(">", epoch, synced), epoch, synced))
+            tell(b, known(b, warp), of_barrier(b, ctx, address))
             put(b, ctx, CTX, "moved", 1)
     f.ret(0)
 

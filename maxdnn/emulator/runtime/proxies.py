@@ -2,7 +2,8 @@
 fault and not luck. Each granule remembers
 
 - its last ordinary writer (warp, time, that warp's proxy fences so far): units see the bytes behind a proxy fence only;
-- for each warpgroup the last group of products that reads it: it must not change before the group is waited for;
+- for each warpgroup the last group of products that reads it: it may change only by a warp that knows the group to be
+  done, because it waited itself or met, at a barrier, somebody who knew;
 - the bulk copy under way to it, and after which opening of a barrier its bytes are there.
 
 Time is the number of barriers and phases completed in the block so far, as for races (races.py). Order that runs
@@ -15,7 +16,7 @@ from ..layout import CTX, GRANULE, GRANULE_BYTES, WARP
 from .memory import VI32, fault
 
 READ, WRITE = range(2)
-_GROUPS = 4  # warps of a warpgroup
+_WARPGROUPS = 8  # of a block at most
 
 
 def granule(b: ir.IRBuilder, ctx: V, address: V) -> V:
@@ -42,25 +43,32 @@ def _refuse_arriving(f: Function, ctx: V, warp: V, entry: V, lane: V, address: V
         _report(f, ctx, "arriving", lane, address, 16, c32(-1), get(b, entry, GRANULE, "pc"))
 
 
-def done_of(f: Function, ctx: V, group: V) -> V:
-    """How many groups of products a warpgroup has waited for. They are done for all of its warps at once."""
-    b = f.b
-    most = f.variable(I32, c32(0))
-    first = b.shl(group, c32(2))
-    with f.for_(c32(0), c32(_GROUPS)) as i:
-        now = get(b, warp_at(b, ctx, b.add(first, i)), WARP, "done")
-        before = b.load(most, typ=I32)
-        b.store(b.select(b.icmp_unsigned(">", now, before), now, before), most)
-    return b.load(most, typ=I32)
+def tell(b: ir.IRBuilder, to: V, source: V) -> None:
+    """What `source` knows of products that are done, `to` knows as well: numbers for each warpgroup."""
+    numbers = ir.VectorType(I32, _WARPGROUPS)
+    new, old = (b.load(where, typ=numbers, align=4) for where in (source, to))
+    b.store(b.select(b.icmp_unsigned(">", new, old), new, old), to, align=4)
 
 
-def _refuse_busy(f: Function, ctx: V, entry: V, lane: V, address: V) -> None:
-    """A fault where a product under way reads the granule."""
+def known(b: ir.IRBuilder, warp: V) -> V:
+    return field(b, warp, WARP, "known0")
+
+
+def of_barrier(b: ir.IRBuilder, ctx: V, address: V) -> V:
+    """What an mbarrier passes on: what all knew who arrived there."""
+    entry = granule(b, ctx, address)
+    second = b.icmp_unsigned("!=", b.and_(address, c32(8)), c32(0))
+    return b.select(second, field(b, entry, GRANULE, "second"), field(b, entry, GRANULE, "first"))
+
+
+def _refuse_busy(f: Function, ctx: V, warp: V, entry: V, lane: V, address: V) -> None:
+    """A fault where a product reads the granule of which this warp cannot know that it is done."""
     b = f.b
     groups = b.lshr(get(b, ctx, CTX, "warp_count"), c32(2))
     with f.for_(c32(0), groups) as group:
-        tag = b.load(at(b, field(b, entry, GRANULE, "reading"), b.shl(b.zext(group, I64), c64(2))), typ=I32)
-        with f.if_(b.icmp_unsigned("!=", tag, c32(0))), f.if_(b.icmp_unsigned(">", tag, done_of(f, ctx, group))):
+        offset = b.shl(b.zext(group, I64), c64(2))
+        tag = b.load(at(b, field(b, entry, GRANULE, "reading"), offset), typ=I32)
+        with f.if_(b.icmp_unsigned(">", tag, b.load(at(b, known(b, warp), offset), typ=I32))):
             _report(f, ctx, "busy", lane, address, 16, b.shl(group, c32(2)), get(b, entry, GRANULE, "pc"))
 
 
@@ -81,15 +89,16 @@ def _refuse_unfenced(f: Function, ctx: V, warp: V, entry: V, address: V) -> None
 
 
 def build_access(module: ir.Module) -> None:
-    """rt_proxy_access(ctx, warp, addresses, mask, size, kind, pc): an ordinary access, after its bounds are checked."""
-    f = Function(module, "rt_proxy_access", I32, PTR, PTR, VI32, I32, I32, I32, I32)
-    b, (ctx, warp, addresses, mask, size, kind, pc) = f.b, f.args
+    """rt_proxy_access(ctx, warp, addresses, mask, kind, pc): an ordinary access, after its bounds are checked.
+    It lies within one granule."""
+    f = Function(module, "rt_proxy_access", I32, PTR, PTR, VI32, I32, I32, I32)
+    b, (ctx, warp, addresses, mask, kind, pc) = f.b, f.args
     with f.lanes(mask) as lane:
         address = b.extract_element(addresses, lane)
         entry = granule(b, ctx, address)
         _refuse_arriving(f, ctx, warp, entry, lane, address)
         with f.if_(b.icmp_unsigned("==", kind, c32(WRITE))):
-            _refuse_busy(f, ctx, entry, lane, address)
+            _refuse_busy(f, ctx, warp, entry, lane, address)
             put(b, entry, GRANULE, "writer", b.add(get(b, warp, WARP, "index"), c32(1)))
             put(b, entry, GRANULE, "written", get(b, ctx, CTX, "epoch"))
             put(b, entry, GRANULE, "fences", get(b, warp, WARP, "fences"))
@@ -118,7 +127,7 @@ def build_unit_write(module: ir.Module) -> None:
     with f.for_(c32(0), b.lshr(size, c32(4))) as i:
         here = b.add(address, b.shl(i, c32(4)))
         entry = granule(b, ctx, here)
-        _refuse_busy(f, ctx, entry, c32(0), here)
+        _refuse_busy(f, ctx, warp, entry, c32(0), here)
         with f.if_(b.icmp_unsigned("!=", get(b, entry, GRANULE, "copying"), c32(0))):
             _report(f, ctx, "arriving", c32(0), here, 16, c32(-1), get(b, entry, GRANULE, "pc"))
         _refuse_unfenced(f, ctx, warp, entry, here)

@@ -7,7 +7,6 @@ from ..irkit import I1, I8, I32, I64, PTR, Function, at, c32, c64, call, get, pu
 from ..layout import CTX, REGS_OFFSET, VECTOR_BYTES, WARP
 from .memory import fault
 
-
 POISON = 0xFF
 NAMES = ("rt_give_registers", "rt_take_registers")
 

@@ -7,6 +7,7 @@ from .. import layout
 from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, call, field, get, put
 from ..layout import BARRIER_BYTES, BARRIER_IDS, CTX, DONE, LANES, LAUNCH, READY, REGS_OFFSET, WAITING, WARP
 from .memory import fault
+from .proxies import known, tell
 
 POISON = 0xFF  # shared memory and registers are undefined when a block starts: every byte reads 0xff
 
@@ -63,6 +64,7 @@ def _start_units(f: Function, ctx: V) -> None:
     b = f.b
     granules = get(b, ctx, CTX, "granules")
     with f.if_(b.icmp_unsigned("!=", b.ptrtoint(granules, I64), c64(0))):
+        _memset(b, field(b, ctx, CTX, "told"), 0, c64(32 * BARRIER_IDS))
         size = b.add(get(b, ctx, CTX, "shared_bytes"), c64(15))
         _memset(b, granules, 0, b.mul(b.lshr(size, c64(4)), c64(layout.GRANULE_BYTES)))
         for name in ("copy_count", "fenced", "moved", "pool"):
@@ -78,6 +80,11 @@ def _barrier_slot(b: ir.IRBuilder, ctx: V, bar: V, offset: int) -> V:
     return at(b, at(b, field(b, ctx, CTX, "barriers"), offset), b.shl(b.zext(bar, I64), c64(4)))
 
 
+def _told(b: ir.IRBuilder, ctx: V, bar: V) -> V:
+    """What those know of products who came to a barrier."""
+    return at(b, field(b, ctx, CTX, "told"), b.shl(b.zext(bar, I64), c64(5)))
+
+
 def build_arrive(module: ir.Module) -> None:
     """rt_arrive(ctx, warp): a warp came to its barrier. Slots: threads arrived, predicate count, threads expected."""
     f = Function(module, "rt_arrive", ir.VoidType(), PTR, PTR)
@@ -87,6 +94,7 @@ def build_arrive(module: ir.Module) -> None:
     b.store(b.add(b.load(arrived, typ=I32), c32(LANES)), arrived)
     b.store(b.add(b.load(bits, typ=I32), get(b, warp, WARP, "bar_bits")), bits)
     b.store(get(b, warp, WARP, "bar_count"), _barrier_slot(b, ctx, bar, 8))
+    tell(b, _told(b, ctx, bar), known(b, warp))
     arrives = b.icmp_unsigned("==", get(b, warp, WARP, "bar_kind"), c32(layout.BAR_ARRIVE))
     put(b, warp, WARP, "state", b.select(arrives, c32(READY), c32(WAITING)))
     b.ret_void()
@@ -128,6 +136,7 @@ def _open(f: Function, ctx: V, bar: V, bits: V, released: V) -> None:
             put(b, warp, WARP, "bar_result", result)
             put(b, warp, WARP, "state", READY)
             put(b, warp, WARP, "synced", epoch)
+            tell(b, known(b, warp), _told(b, ctx, bar))
             b.store(b.add(b.load(released, typ=I32), c32(1)), released)
 
 
@@ -212,7 +221,8 @@ def _step(f: Function, ctx: V, warp: V, index: V, progress: V) -> None:
     status = call(b, "rt_run_warp", I32, ctx, warp)
     join = f.fn.append_basic_block("stepped")
     cases = {code: f.fn.append_basic_block(f"status{code}") for code in
-             (layout.EXITED, layout.BARRIER, layout.YIELDED, layout.FAULT, layout.BAD_PC, layout.TRACE_FULL, layout.BLOCKED)}
+             (layout.EXITED, layout.BARRIER, layout.YIELDED, layout.FAULT, layout.BAD_PC, layout.TRACE_FULL,
+              layout.BLOCKED)}
     missing = f.fn.append_basic_block("missing")
     choice = b.switch(status, missing)
     for code, block in cases.items():

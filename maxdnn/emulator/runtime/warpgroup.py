@@ -7,7 +7,7 @@ from llvmlite import ir
 from ..irkit import I16, I32, I64, PTR, Function, V, at, c32, c64, call, field, get, put
 from ..layout import CTX, VECTOR_BYTES, WARP
 from .memory import fault
-from .proxies import unit_read, warp_at
+from .proxies import known, unit_read, warp_at
 from .tensor import BROKEN, FORMATS, INFINITE, Format, decoded, put_a, put_b
 
 TRANSPOSE_A, TRANSPOSE_B, NEGATE_A, NEGATE_B = 1, 2, 4, 8
@@ -90,8 +90,8 @@ def build_fragments(module: ir.Module, form: Format) -> None:
 
 
 def build_product(module: ir.Module, form: Format) -> None:
-    """rt_product_TYPE(ctx, warp, active, registers of A, descriptor of A, of B, d, columns, flags, keeps, pc): D = A x B
-    + D (`keeps`), 64 x columns. A comes from shared memory where it has no registers."""
+    """rt_product_TYPE(ctx, warp, active, registers of A, descriptor of A, of B, d, columns, flags, keeps, pc): D, 64 x
+    columns, becomes A x B + D (`keeps`). A comes from shared memory where it has no registers."""
     f = Function(module, f"rt_product_{form.name}", I32, PTR, PTR, I32, PTR, I64, I64, PTR, I32, I32, I32, I32)
     b, (ctx, warp, active, registers, desc_a, desc_b, d, columns, flags, keeps, pc) = f.b, f.args
     index = get(b, warp, WARP, "index")
@@ -175,7 +175,10 @@ def build_wait(module: ir.Module) -> None:
             other = get(b, warp_at(b, ctx, number), WARP, "committed")
             with f.if_(b.icmp_unsigned("<", other, target)):
                 f.ret(2)
-    put(b, warp, WARP, "done", b.select(b.icmp_unsigned(">", target, done), target, done))
+    now = b.select(b.icmp_unsigned(">", target, done), target, done)
+    put(b, warp, WARP, "done", now)
+    number = b.lshr(first, c32(2))  # done for all warps of the warpgroup at once
+    b.store(now, at(b, known(b, warp), b.shl(b.zext(number, I64), c64(2))))
     put(b, ctx, CTX, "moved", 1)
     f.ret(0)
 

@@ -1,8 +1,10 @@
-"""What runs beside a warp: products of a warpgroup, mbarriers, bulk copies, proxy fences, and registers given back.
-Sources: the PTX ISA (wgmma, mbarrier, cp.async.bulk, fence.proxy, setmaxnreg), compiled code, measurements on an H200."""
+"""What runs beside a warp: products of a warpgroup, mbarriers, bulk copies, proxy fences, registers given back.
+Sources: the PTX ISA (wgmma, mbarrier, cp.async.bulk, fence.proxy, setmaxnreg), compiled code, an H200."""
+
+from typing import cast
 
 from ...isa import RZ, URZ, Instruction
-from ..machine import UNIFORM, UNIFORM_ZERO, Machine, V
+from ..machine import UNIFORM, UNIFORM_ZERO, Machine, Units, V
 from ..operands import i64, pair, pred, raw, set_pred
 from ..registry import hopper
 from .memory import _shared
@@ -11,6 +13,11 @@ from .opcode import words
 
 _TYPES = {"": "f16", "BF16": "bf16", "TF32": "tf32"}
 _MARKS = {"tnspA": 1, "tnspB": 2, "negA": 4, "negB": 8}
+
+
+def _units(m: Machine) -> Units:
+    """Only the tracer of warps meets these instructions."""
+    return cast(Units, m)
 
 
 def waits(i: Instruction) -> bool:
@@ -38,7 +45,8 @@ def hgmma(m: Machine, i: Instruction) -> None:
     first = UNIFORM + (b or a).value
     of_a, of_b = _descriptor(m, first), _descriptor(m, first + 2)  # the first is there, unread, also with registers
     keeps = pred(m, i["scale"]) if c.value != RZ else m.const("i1", 0)
-    m.product(_TYPES[i.mods["kind"]], columns, d.value, registers, of_a, of_b, flags, keeps, i["gsb"].label != "")
+    commits = i["gsb"].label != ""
+    _units(m).product(_TYPES[i.mods["kind"]], columns, d.value, registers, of_a, of_b, flags, keeps, commits)
 
 
 def _descriptor(m: Machine, first: int) -> V:
@@ -49,9 +57,9 @@ def _descriptor(m: Machine, first: int) -> V:
 def warpgroup(m: Machine, i: Instruction) -> None:
     how = words(i)
     if "ARRIVE" in how:
-        m.warpgroup_arrive()
+        _units(m).warpgroup_arrive()
     elif "DEPBAR" in how:
-        m.warpgroup_wait(i["n"].value)
+        _units(m).warpgroup_wait(i["n"].value)
     else:
         m.unsupported("this wait of a warpgroup")
 
@@ -63,13 +71,13 @@ def syncs(m: Machine, i: Instruction) -> None:
         if i["d"].value != URZ:
             m.unsupported("an exchange with a result")
             return
-        m.mbarrier_init(_shared(m, i["addr"]), i64(m, i["b"]))
+        _units(m).mbarrier_init(_shared(m, i["addr"]), i64(m, i["b"]))
     elif "ARRIVE" in how and "TMASK" not in how:
         _arrive(m, i, how)
     elif "PHASECHK" in how:
-        set_pred(m, i["pd"], m.mbarrier_phase(_shared(m, i["addr"]), raw(m, i["b"]), "TRYWAIT" in how))
+        set_pred(m, i["pd"], _units(m).mbarrier_phase(_shared(m, i["addr"]), raw(m, i["b"]), "TRYWAIT" in how))
     elif "IV" in how:
-        m.mbarrier_drop(_shared(m, i["addr"]))
+        _units(m).mbarrier_drop(_shared(m, i["addr"]))
     else:
         m.unsupported("this operation on an mbarrier")
 
@@ -81,7 +89,7 @@ def _arrive(m: Machine, i: Instruction, how: set[str]) -> None:
     kind = next((k for k in ("A1T0", "A0T1", "A0TR", "A0TX", "ART0") if k in how), "A1TR")
     arrivals = {"A0": zero, "A1": one, "AR": value}[kind[:2]]
     more = {"T0": zero, "T1": one, "TR": value, "TX": m.sub(zero, value)}[kind[2:]]
-    m.mbarrier_arrive(_shared(m, i["addr"]), arrivals, more, "OPTOUT" in how, i["d"].value)
+    _units(m).mbarrier_arrive(_shared(m, i["addr"]), arrivals, more, "OPTOUT" in how, i["d"].value)
 
 
 @hopper("UBLKCP")
@@ -93,13 +101,13 @@ def bulk_copy(m: Machine, i: Instruction) -> None:
     d = UNIFORM + i["d"].value
     to, barrier = (m.and_(m.reg(r), m.const("i32", 0xFFFFFF)) for r in (d, d + 1))
     size = m.shl(m.and_(raw(m, i["size"]), m.const("i32", 0xFFFF)), m.const("i32", 4))
-    m.bulk_copy(to, barrier, i64(m, i["a"]), size)
+    _units(m).bulk_copy(to, barrier, i64(m, i["a"]), size)
 
 
 @hopper("FENCE")
 def fence(m: Machine, i: Instruction) -> None:
     if "S" in words(i):
-        m.proxy_fence()
+        _units(m).proxy_fence()
 
 
 @hopper("USETMAXREG")
@@ -108,7 +116,7 @@ def registers(m: Machine, i: Instruction) -> None:
     if n.type == "ugpr":
         m.unsupported("a number of registers that is computed")
         return
-    m.set_registers(n.value, "TRY_ALLOC" in words(i))
+    _units(m).set_registers(n.value, "TRY_ALLOC" in words(i))
     if i.operand("pd") is not None:
         set_pred(m, i["pd"], m.const("i1", 1))
 
