@@ -4,7 +4,7 @@ package MaxAs::Hopper;
 use strict;
 use warnings;
 use Exporter 'import';
-use MaxAs::Fail qw(fail);
+use MaxAs::Fail qw(fail warn_at);
 use MaxAs::Word qw(get);
 our @EXPORT_OK = qw(barrier_attributes reallocated_registers);
 
@@ -44,7 +44,7 @@ sub reallocated_registers {
     my @changes = grep { $_->{row}{op} eq 'USETMAXREG' } @instructions or return undef;
     for my $inst (@changes) {
         my $n = $inst->{args}{n}{imm};
-        fail($inst->{at}, "$inst->{opcode}: $n registers: must be a multiple of 8 from $FEWEST to $MOST")
+        warn_at($inst->{at}, "$inst->{opcode}: $n registers: should be a multiple of 8 from $FEWEST to $MOST")
             if defined $n && ($n % 8 || $n < $FEWEST || $n > $MOST);
     }
     my $given = $kernel->{max_registers} // fail($changes[0]{at},
