@@ -79,6 +79,7 @@ ALPHAS = st.one_of(st.sampled_from([0.0, 1.0, -1.0]),
                    st.floats(2**-10, 2**10, width=32), st.floats(-2**10, -2**-10, width=32))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(10))
 def test_random_layers_match_the_reference_and_fill_exactly_the_output(part):
     @seed(SEED + part)
@@ -150,6 +151,7 @@ def test_a_layer_whose_offsets_exceed_constant_memory():
     check(shape, alpha=-0.5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 def test_the_papers_layers_with_one_texel_of_images_and_filters(layer):
     s = layer.shape

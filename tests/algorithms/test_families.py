@@ -105,6 +105,7 @@ def test_random_problems_by_a_random_candidate(chunk):
         check(shape, layout, rng, kernel=kernel, **asked)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spec", implicit_gemm_kernels.KERNELS, ids=lambda spec: spec.name)
 def test_random_problems_by_every_pixel_kernel(spec):
     """Each as often, and each as often with every number of splits: MAXDNN_PROBLEMS=1740 makes 5 of each."""
@@ -138,6 +139,7 @@ CORNERS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):

@@ -162,6 +162,7 @@ def test_more_channels_are_never_summed_at_once(layout):
             assert run <= (max(32, 5 * channels / 8 + 8) if halved else channels + 8), name
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("r, padding", [(3, 1), (5, 2), (5, 0)])
@@ -432,6 +433,7 @@ def clocks_of_a_copy(nbytes):
                                                                        np.int32(texels)]).cycles
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("points", TABLE, ids=lambda p: f"F({p.outputs},{p.taps})")
 def test_transforms_run_at_three_quarters_of_the_rate_of_a_copy(points, layout):

@@ -52,6 +52,7 @@ def test_random_problems_by_a_random_candidate(kind):
         check(shape, layout, kind, rng, kernel=rng.choice(names[rng.choice(list(names))]), alpha=-0.75, beta=beta)
 
 
+@pytest.mark.sampled(4)
 @BOTH
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [ConvShape(2, 16, 7, 6, 5, 3, 3, 1, 1), ConvShape(3, 9, 8, 8, 6, 5, 5, 1, (2, 0)),

@@ -1,7 +1,6 @@
 """The checker of sm_80 to sm_90 finds nothing in compiled code, whose latencies it was given, but what it cannot
 follow."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,10 @@ from tests.emulator import test_hopper_forms as forms
 from tests.maxas.tool import assemble
 
 PROGRAMS = [name for name in compiler.sources() if name != "texref.ptx"]
-EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # all programs for each architecture: minutes
-COMPILED = [(arch, p) for n, arch in enumerate(("sm_80", "sm_86", "sm_89")) for p in (PROGRAMS[n::4], PROGRAMS)[EVERY]]
-COMPILED += [("sm_90", p) for p in PROGRAMS]
+COMPILED = [(arch, program) for program in PROGRAMS for arch in ("sm_80", "sm_86", "sm_89", "sm_90")]
 
 
+@pytest.mark.sampled(6, 28)
 @pytest.mark.parametrize(("arch", "program"), COMPILED)
 def test_compiled_kernels_have_no_errors(arch: str, program: str) -> None:
     for kernel in cubin.read(compiler.compile_source(program, arch)).kernels.values():
@@ -130,6 +128,7 @@ FUNCTION:
     assert _kinds(tmp_path, body) == found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("first, second, cycles", [
     ("DADD R8, R0, R2", "IMAD.MOV.U32 R9, RZ, RZ, R0", 2), ("HFMA2.MMA R8, R0, R2, R0", "IADD3 R8, R0, R1, RZ", 2),
     ("UIADD3 UR8, UR4, 0x7, URZ", "UMOV UR8, 0x5", 6),
@@ -178,6 +177,7 @@ def test_a_result_is_not_overtaken_in_lanes_that_do_not_execute_both(
     assert _kinds(tmp_path, body) == ({"overtaken"} if late else set())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("first, second, left, read, told", [
     ("LDS R8, [R1]", "LDS R9, [R1]", 1, "R8", True), ("LDS R8, [R1]", "LDS R9, [R1]", 1, "R9", False),
     ("LDS R8, [R1]", "LDS R9, [R1]", 0, "R9", True), ("LDS R8, [R1]", "@P1 LDS R9, [R1]", 1, "R8", False),

@@ -87,5 +87,6 @@ def test_what_is_not_served_is_said() -> None:
         assert dgrad_strided_sm90.unsupported_reason(data(shape, layout=layout)) == what
 
 
+@pytest.mark.long
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
     check_code("sm90/classes", KERNELS)

@@ -59,6 +59,7 @@ def test_any_number_of_patch_elements(spec, elements):
     check(spec, 36, elements, 1, 2, 20, 1, 1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("r", "s", "stride"), [(1, 1, (1, 1)), (3, 3, (1, 1)), (2, 5, (1, 2)), (5, 1, (3, 1)),
                                                 (11, 11, (4, 4))])
 def test_filter_sizes_and_strides(spec, r, s, stride):

@@ -100,6 +100,7 @@ def test_no_shared_memory_access_meets_a_bank_twice(block):
             assert shared_passes(lanes, 16 if wide else 4) == (4 if wide else 1), inst.text()
 
 
+@pytest.mark.sampled(2)
 def test_every_texel_is_fetched_once_and_every_vector_stored_once(spec, block):
     found, places = block
     size = spec.tile * GROUP * GROUPS * 4

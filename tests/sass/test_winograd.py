@@ -144,6 +144,7 @@ def lanes_of(spec, warps, *opcodes):
     return [np.array(lanes) for lanes in found if lanes]
 
 
+@pytest.mark.sampled(4)
 def test_a_block_fetches_and_stores_each_value_once(spec, traced):
     """But that tiles of maps overlap, and columns of maps that fill a group of threads may be nobody's."""
     a, m, r = spec.points.inputs, spec.points.outputs, spec.points.taps
@@ -156,6 +157,7 @@ def test_a_block_fetches_and_stores_each_value_once(spec, traced):
         assert len(fetched) == len(set(fetched)) == spec.units * {"filters": r * r, "out": a * a}[spec.step]
 
 
+@pytest.mark.sampled(4)
 def test_planes_are_accessed_by_whole_lines(spec, traced):
     """And so are maps and results with images innermost."""
     for trace in traced[0]:
@@ -167,6 +169,7 @@ def test_planes_are_accessed_by_whole_lines(spec, traced):
                 assert lanes[0] % 32 == 0
 
 
+@pytest.mark.sampled(4)
 def test_no_access_touches_more_lines_of_the_cache_than_rows_and_filters_make_it(spec, traced):
     """Where a warp with 32 tiles side by side, or 32 filters one behind the other, would touch as many as
     4 * 32 * (outputs or taps^2) bytes have."""

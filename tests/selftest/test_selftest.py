@@ -38,6 +38,11 @@ def virtual(tmp_path_factory):
     return status, out.getvalue(), path
 
 
+def of_the_report(test):
+    """Marks what looks at that report, which is made once."""
+    return pytest.mark.long(pytest.mark.xdist_group("selftest")(test))
+
+
 def item(words, quick=True):
     """The first kernel item whose name has these words."""
     return next(i for i in kernel_items(quick) if all(word in i.name for word in words.split()))
@@ -50,6 +55,7 @@ def card(spoil=None, cost=lambda name, grid: 0.0164 if name == "probe_delay" els
 # -- without a GPU ----------------------------------------------------------------------------------------------------
 
 
+@of_the_report
 def test_without_a_gpu_the_virtual_one_is_held_to_the_contracts_and_the_heading_says_so(virtual):
     status, out, path = virtual
     assert status == 0 and "virtual GPU (virtual gm204, simulated: no GPU was tested)" in out.splitlines()[0]
@@ -58,6 +64,7 @@ def test_without_a_gpu_the_virtual_one_is_held_to_the_contracts_and_the_heading_
     assert all(r["state"] == SAME for r in found["results"] if r["part"] == "kernels")
 
 
+@of_the_report
 def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual):
     found = report.read(virtual[2])
     used = {name for r in found["results"] if r["part"] == "kernels" for name in r["data"]["kernels"]}
@@ -66,6 +73,7 @@ def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual)
     assert {i.plan.problem.kind for i in kernel_items(True)} == {"forward", "data", "filters", "bias", "product"}
 
 
+@of_the_report
 def test_the_report_has_its_schema(virtual):
     found = report.read(virtual[2])
     assert set(found) == {"format", "device", "how", "library", "python", "numpy", "system", "date", "complete",
@@ -80,6 +88,7 @@ def test_the_report_has_its_schema(virtual):
     assert content.startswith("# maxDNN self-test") and content.index("## Kernels") < content.index("```json")
 
 
+@of_the_report
 def test_what_the_timing_model_says_of_a_chain_of_ffma_is_its_stalls(virtual):
     """32 FFMA 6 cycles apart, IADD 6, ISETP 13, BRA 5."""
     data = next(r["data"] for r in report.read(virtual[2])["results"] if r["name"].startswith("ffma_chain"))
@@ -98,6 +107,7 @@ def flip(name, bit, at=0):
     return spoil
 
 
+@pytest.mark.long
 def test_a_card_that_computes_the_same_bits_passes():
     assert item("forward NCHW one image", quick=False).run(Stand(card())).state == SAME
 
@@ -148,6 +158,7 @@ def test_approximations_are_figures_not_faults():
     assert found.state == NOTED and "at most by 8" in found.text and "MUFU.RCP" in found.text
 
 
+@pytest.mark.long
 def test_clocks_and_seconds_are_measured_beside_the_model():
     def counted(device, kernel, args):  # the card's clock, twice the virtual one
         if kernel == "probe_ffma_chain":
@@ -297,6 +308,7 @@ def test_processes_fit_the_card_and_the_computer(memory, cpus, wanted, monkeypat
     assert run.processes(memory) == wanted
 
 
+@pytest.mark.long
 def test_the_worker_ends_at_a_failure_on_a_card_and_its_lines_are_results(monkeypatch):
     lines = []
     some = [item("forward"), item("bias")]
