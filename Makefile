@@ -19,15 +19,15 @@ test: $(VENV)/.with-test  ## linter, type checker, and of each property's tests 
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy & mypy=$$!; \
 	$(BIN)/python -c 'from maxdnn.build.cubins import build_all; build_all()' || status=1; \
 	wait $$mypy || status=1; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup || status=1; exit $$status
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile || status=1; exit $$status
 
 test-all: test test-long test-torch  ## what CI runs
 
 test-long: $(VENV)/.with-test  ## the tests and parameters that `make test` leaves out because they take long
-	$(BIN)/python -m pytest -m 'long and not exhaustive' -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -m 'long and not exhaustive' -n $(WORKERS) --dist loadfile
 
 test-exhaustive: $(VENV)/.with-test  ## parameters that CI leaves out, too
-	$(BIN)/python -m pytest -m exhaustive -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -m exhaustive -n $(WORKERS) --dist loadfile
 
 test-torch: $(VENV)/.with-test $(VENV)/.with-torch  ## maxdnn.torch on the virtual GPU; installs PyTorch
 	$(BIN)/python -m pytest -m torch -n $(WORKERS) tests/pytorch

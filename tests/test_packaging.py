@@ -12,7 +12,6 @@ import pytest
 
 from maxdnn.build.cubins import build_all
 
-pytestmark = pytest.mark.xdist_group("packaging")  # the wheel is built once
 ROOT = Path(__file__).resolve().parent.parent
 TINY = """# Kernel: tiny
 # Arch: sm_52

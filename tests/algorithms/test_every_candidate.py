@@ -238,6 +238,7 @@ def one(number: int, most: int = MOST) -> list[str]:
     return ran
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_candidate_of_random_problems_is_within_its_error(chunk: int) -> None:
     for number in range(FIRST + chunk, FIRST + PROBLEMS, CHUNKS):

@@ -93,6 +93,7 @@ def served(shape, layout, **asked):
             for name in family.candidates(problem, preset())]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     for number in range(chunk, PROBLEMS, CHUNKS):
@@ -216,6 +217,7 @@ def test_images_beyond_the_reach_of_a_texture_of_floats_come_in_runs():
     assert len(made.passes) == 2 and sum(x.numbers["j"] for x in made.passes) == 128 * 224 * 224
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_filters_of_one_tap_are_matrix_products(layout):
     rng = random.Random(5)

@@ -79,6 +79,7 @@ def test_no_coefficient_of_maps_and_results_is_rounded():
             assert all(Fraction(float(np.float32(float(x)))) == x for row in matrix for x in row)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     for number in range(chunk, PROBLEMS, CHUNKS):

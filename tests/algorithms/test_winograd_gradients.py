@@ -41,6 +41,7 @@ def test_the_matrices_convolve_exactly_with_the_transform_of_the_layers_maps(poi
             assert found == [Fraction(int(i == j + k)) for j in range(points.outputs)]
 
 
+@pytest.mark.long
 @BOTH
 def test_random_problems_by_a_random_candidate(kind):
     for number in range(PROBLEMS // 2):

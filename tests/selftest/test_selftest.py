@@ -38,11 +38,6 @@ def virtual(tmp_path_factory):
     return status, out.getvalue(), path
 
 
-def of_the_report(test):
-    """Marks what looks at that report, which is made once."""
-    return pytest.mark.long(pytest.mark.xdist_group("selftest")(test))
-
-
 def item(words, quick=True):
     """The first kernel item whose name has these words."""
     return next(i for i in kernel_items(quick) if all(word in i.name for word in words.split()))
@@ -55,7 +50,7 @@ def card(spoil=None, cost=lambda name, grid: 0.0164 if name == "probe_delay" els
 # -- without a GPU ----------------------------------------------------------------------------------------------------
 
 
-@of_the_report
+@pytest.mark.long
 def test_without_a_gpu_the_virtual_one_is_held_to_the_contracts_and_the_heading_says_so(virtual):
     status, out, path = virtual
     assert status == 0 and "virtual GPU (virtual gm204, simulated: no GPU was tested)" in out.splitlines()[0]
@@ -64,7 +59,7 @@ def test_without_a_gpu_the_virtual_one_is_held_to_the_contracts_and_the_heading_
     assert all(r["state"] == SAME for r in found["results"] if r["part"] == "kernels")
 
 
-@of_the_report
+@pytest.mark.long
 def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual):
     found = report.read(virtual[2])
     used = {name for r in found["results"] if r["part"] == "kernels" for name in r["data"]["kernels"]}
@@ -73,7 +68,7 @@ def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual)
     assert {i.plan.problem.kind for i in kernel_items(True)} == {"forward", "data", "filters", "bias", "product"}
 
 
-@of_the_report
+@pytest.mark.long
 def test_the_report_has_its_schema(virtual):
     found = report.read(virtual[2])
     assert set(found) == {"format", "device", "how", "library", "python", "numpy", "system", "date", "complete",
@@ -88,7 +83,7 @@ def test_the_report_has_its_schema(virtual):
     assert content.startswith("# maxDNN self-test") and content.index("## Kernels") < content.index("```json")
 
 
-@of_the_report
+@pytest.mark.long
 def test_what_the_timing_model_says_of_a_chain_of_ffma_is_its_stalls(virtual):
     """32 FFMA 6 cycles apart, IADD 6, ISETP 13, BRA 5."""
     data = next(r["data"] for r in report.read(virtual[2])["results"] if r["name"].startswith("ffma_chain"))
