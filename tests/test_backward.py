@@ -115,7 +115,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @BOTH
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)

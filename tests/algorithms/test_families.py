@@ -140,7 +140,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):
@@ -175,6 +175,7 @@ def test_the_same_bits_in_every_run():
     assert all(np.array_equal(first, conv_fprop(arrays["images"], arrays["filters"], plan=made)) for _ in range(5))
 
 
+@pytest.mark.long
 def test_nan_and_infinity_reach_only_the_outputs_they_belong_to():
     """Channels, taps and filters that do not exist must not be met as zero times something."""
     for shape in (ConvShape(2, 9, 5, 5, 5, 3, 3, 1, 1), ConvShape(64, 9, 5, 5, 5, 3, 3, 1, 1)):

@@ -458,6 +458,7 @@ def test_transforms_run_at_three_quarters_of_the_rate_of_a_copy(points, layout):
                 assert launch.work.clocks(preset()) == pytest.approx(one.clocks, rel=0.25)
 
 
+@pytest.mark.long
 def test_the_simulated_layers_on_file_are_of_these_kernels():
     """One of each kind, within 2 %: a row of the ten layers takes too long."""
     folder = Path(__file__).parents[2] / "benchmarks"

@@ -40,6 +40,7 @@ def random_problem(rng: np.random.Generator):
             return problem
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_random_gradients_are_right_and_write_nothing_else(seed: int) -> None:
     rng = np.random.default_rng(seed)

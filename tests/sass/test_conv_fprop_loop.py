@@ -42,6 +42,7 @@ def test_an_iteration_is_512_multiplications_and_a_few_others(spec, loop):
     assert mix["FFMA"] == 512
 
 
+@pytest.mark.sampled(1)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
     """For one iteration, and for all the rest of a full tile."""
     traces, (n, k) = [], spec.tile

@@ -70,7 +70,7 @@ def test_every_memory_instruction_shares_its_slot_and_stands_apart_from_the_next
     assert min(b - a for a, b in pairwise(places)) >= 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec):
     """For one iteration, and for all the rest of a full tile."""
     found, _ = traces(spec, spec.tile, GROUPS)

@@ -264,6 +264,7 @@ def worker(tmp_path, monkeypatch):
     return script
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("most", [1, 3])
 def test_an_item_that_kills_or_stops_its_process_costs_only_itself(most, worker, monkeypatch):
     found = dict(run.apart(0, most=most))

@@ -212,6 +212,7 @@ def run_atomic(opcode, dtype, old, operand_rows, access, **options):
     return cells[:, 0], out[:, 0]
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("opcode, name, type_", ATOMICS)
 def test_an_atomic_operation_returns_the_old_value(opcode, name, type_):
     draw, _ = drawn(opcode, name, type_)
