@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -59,8 +58,7 @@ def sdist(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sdist")
     run([sys.executable, "-c", BUILD, "sdist", folder], copy_tree(folder / "maxdnn"))
     packed = next(folder.glob("*.tar.gz"))
-    with tarfile.open(packed) as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(packed, folder)
     return folder / packed.name.removesuffix(".tar.gz")
 
 

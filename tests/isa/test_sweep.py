@@ -51,3 +51,11 @@ def test_no_bit_of_a_row_has_two_meanings() -> None:
             clash = any(field.put(k) & fixed & ~row.value for k in field.values)
             assert not clash, f"{row.mnemonic} {row.form}: modifier {name} contradicts the fixed bits"
             assert free or len(field.values) == 1, f"{row.mnemonic} {row.form}: modifier {name} chooses nothing"
+
+
+def test_a_constant_at_an_offset_alone_prints_no_register() -> None:
+    """At offset 0, too."""
+    words = [0xEF9401F00007FFBC | offset << 20 for offset in (0, 4)]
+    texts = sampling.vendor_texts(words, [0, 0], "sm_52")
+    assert texts == ["LDC R188, c[0x1f][0x0]", "LDC R188, c[0x1f][0x4]"]
+    assert [decode(w, sampling.control(0), sampling.address_of(i)).text() for i, w in enumerate(words)] == texts
