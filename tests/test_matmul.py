@@ -91,6 +91,7 @@ def test_random_products(chunk):
             raise AssertionError(f"number {number}: {a} {b} {ta} {tb} alpha {alpha} beta {beta} {shifts}") from e
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("size", [(1, 1, 1), (1, 300, 1), (300, 1, 7), (1, 1, 1000), (64, 64, 64), (65, 129, 8),
                                   (127, 63, 9)], ids=str)
@@ -132,6 +133,7 @@ def run(plan, a, b, out, scalars, device=None):
     engine.run(plan, given, {name: np.float32(x) for name, x in scalars.items()}, device or find.host())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", [s for s in family.KERNELS if (s.tile, s.layout) in ((64, "nt"), (128, "tn"))],
                          ids=lambda spec: spec.name)
 def test_no_kernel_races_or_reads_a_register_it_never_wrote(spec):

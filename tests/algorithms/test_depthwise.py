@@ -146,6 +146,7 @@ CORNERS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):
@@ -154,6 +155,7 @@ def test_corners(name, layout):
         check(shape, layout, random.Random(name), kernel=kernel, bias=True, activation="relu", beta=0.5)
 
 
+@pytest.mark.sampled(3)
 @KERNELS
 def test_outputs_of_many_threads(spec):
     (r, s), stride = spec.filter or (4, 3), max(spec.stride, 1)

@@ -75,6 +75,7 @@ def test_a_load_does_not_tell_of_one_under_an_earlier_value_of_its_guard(tmp_pat
     assert _kinds(tmp_path, body.format("--:-:-:Y:d ISETP.LT.U32.AND P1, PT, R0, 0x8, PT;\n")) == {"not-awaited"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("between, stale", [
     ("", False), ("--:-:-:-:6 IMAD.MOV.U32 R4, RZ, RZ, R0;", True), ("--:-:-:-:6 FFMA R4, R3, R2, R0;", True),
     ("--:-:1:-:2 LDS R4, [R1];", True), ("--:-:-:-:6 FFMA R4, R2, R2, R0;", False),
@@ -102,6 +103,7 @@ def test_memory_is_not_accessed_right_behind_a_block_barrier(tmp_path: Path) -> 
     assert _kinds(tmp_path, body.format(1)) == {"barrier"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body, found", [
     ("--:-:-:-:2 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x4;\n", {"fixed-latency"}),
     ("--:-:-:-:4 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x4;\n", set()),
@@ -143,6 +145,7 @@ def test_a_second_write_is_not_overtaken_by_the_first(tmp_path: Path, first: str
         assert _kinds(tmp_path, body.format("-", cycles - 1, first, second)) == {"overtaken"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first, second, cycles", [
     ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "@UP0 UMOV UR8, 0x5", 12),
     ("VOTEU.ANY UR9, UP0, P1", "@UP0 UMOV UR8, 0x5", 5),
@@ -156,6 +159,7 @@ def test_guards_and_barriers_of_threads_are_read_as_late_as_in_compiled_code(
     assert _kinds(tmp_path, body.format("-", cycles - 1, first, second)) == {"fixed-latency"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89"])
 def test_results_of_the_double_unit_are_told_by_a_barrier_or_come_in_time(tmp_path: Path, arch: str) -> None:
     """Compiled code for these does either; on sm_90 it waits for cycles alone."""
