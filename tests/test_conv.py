@@ -454,7 +454,7 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch):
         conv_fprop(OnGpu((3, 6, 5, 4), address=0x1000), OnGpu((3, 3, 2, 8), address=0x1000), device=gpus[0x2000])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [ConvShape(6, 5, 9, 11, 70, 3, 2, (2, 1), (1, 3)), ConvShape(68, 4, 3, 3, 4, 2, 2)],
                          ids=str)
 @pytest.mark.parametrize("layout", ["CHWN", "NCHW"])

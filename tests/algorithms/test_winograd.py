@@ -99,6 +99,7 @@ def test_plans_do_what_their_kernels_promise(shape, layout):
         judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("r", POINTS)
 def test_channels_are_summed_in_parts(r, layout):
@@ -434,7 +435,7 @@ def clocks_of_a_copy(nbytes):
                                                                        np.int32(texels)]).cycles
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("points", TABLE, ids=lambda p: f"F({p.outputs},{p.taps})")
 def test_transforms_run_at_three_quarters_of_the_rate_of_a_copy(points, layout):

@@ -321,6 +321,7 @@ class Translating(VirtualGpu):
         return SimpleNamespace(function=function)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", ["flags", "floats", "integers"])
 def test_translations_answer_the_questions_of_the_self_test_as_the_virtual_gpu_does(source):
     """NaN payloads, denormals, corners of integers: instruction by instruction."""

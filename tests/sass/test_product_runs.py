@@ -91,7 +91,7 @@ def test_errors_shrink_as_is_documented(spec):
     assert rms(spec, 256) < in_parts(512, 256) * whole and rms(spec, 64) < in_parts(512, 64) * whole
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_slices_are_such_parts(layout):
     one, two, four = (next(x for x in family.NATIVE if (x.tile, x.slices, x.layout) == (64, slices, layout))

@@ -83,7 +83,7 @@ def test_an_iteration_is_256_multiplications_and_what_a_group_of_channels_needs(
         assert (mix["TLD"], mix["LDG"]) == ((0, 4) if warp else (16, 0))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_shared_memory_is_accessed_without_bank_conflicts(spec, traces):
     """128-bit accesses of quarter warps."""
     for trace in traces[10]:

@@ -67,7 +67,7 @@ def counted(layer: Layer, kernel: CubinKernel) -> dict[str, int]:
     return dict(total)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 @pytest.mark.parametrize("spec", [CONV_64X64, CONV_PAPER], ids=lambda spec: spec.name)
 def test_executed_instructions_equal_the_closed_formula(layer: Layer, spec: KernelSpec) -> None:
