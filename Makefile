@@ -13,18 +13,21 @@ table: $(VENV)/.with-plot  ## the paper's table and figures, every output elemen
 quick: $(VENV)/.with-plot  ## the same from the timing model alone
 	$(BIN)/python benchmarks/alexnet_overfeat.py --quick
 
-# All three always run and each can fail the target; the tests come last, so that their summary ends the output.
-test: $(VENV)/.with-test  ## linter, type checker, all tests but the long ones
-	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy || status=1; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup || status=1; exit $$status
+# All four always run and each can fail the target; the tests come last, so that their summary ends the output. Kernels
+# are made first, because else both workers would make those that both need.
+test: $(VENV)/.with-test  ## linter, type checker, and of each property's tests at least a sample: at most ten minutes
+	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy & mypy=$$!; \
+	$(BIN)/python -c 'from maxdnn.build.cubins import build_all; build_all()' || status=1; \
+	wait $$mypy || status=1; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile || status=1; exit $$status
 
 test-all: test test-long test-torch  ## what CI runs
 
-test-long: $(VENV)/.with-test  ## the tests that `make test` leaves out because they take long
-	$(BIN)/python -m pytest -m 'long and not exhaustive' -n $(WORKERS) --dist loadgroup
+test-long: $(VENV)/.with-test  ## the tests and parameters that `make test` leaves out because they take long
+	$(BIN)/python -m pytest -m 'long and not exhaustive' -n $(WORKERS) --dist loadfile
 
-test-exhaustive: $(VENV)/.with-test  ## all parameters of tests that run with a sample of them elsewhere
-	$(BIN)/python -m pytest -m exhaustive -n $(WORKERS) --dist loadgroup
+test-exhaustive: $(VENV)/.with-test  ## parameters that CI leaves out, too
+	$(BIN)/python -m pytest -m exhaustive -n $(WORKERS) --dist loadfile
 
 test-torch: $(VENV)/.with-test $(VENV)/.with-torch  ## maxdnn.torch on the virtual GPU; installs PyTorch
 	$(BIN)/python -m pytest -m torch -n $(WORKERS) tests/pytorch

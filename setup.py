@@ -29,9 +29,14 @@ class BuildWithKernels(build_py):
         sys.path.insert(0, str(package.parent))
         from maxdnn.build.cubins import build_all
 
-        shutil.rmtree(package / "kernels_bin", ignore_errors=True)
-        for path in build_all():
-            print(f"assembled {path.relative_to(package.parent)}")
+        # What the tree keeps is taken if nothing it was made of has changed since; build_all looks at that.
+        kept, binaries = ROOT / "maxdnn" / "kernels_bin", package / "kernels_bin"
+        shutil.rmtree(binaries, ignore_errors=True)
+        if kept.is_dir():
+            shutil.copytree(kept, binaries)
+        made = set(build_all())
+        for path in [p for p in binaries.rglob("*") if p.is_file() and p.with_suffix(".cubin") not in made]:
+            path.unlink()  # of a source that is no more
 
 
 setup(cmdclass={"build_py": BuildWithKernels})

@@ -34,8 +34,7 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
     Parameters
     ----------
     a : array of float32
-        (.., M, K), or (.., K, M) with transpose_a. C-contiguous, or so with the last two axes swapped, as a.T is: it
-        is read as it lies.
+        (.., M, K), or (.., K, M) with transpose_a. C-contiguous, or so with the last two axes swapped, as a.T is.
     b : array of float32
         (.., K, N), or (.., N, K) with transpose_b; likewise. Axes in front of the last two broadcast as NumPy's.
     transpose_a, transpose_b : bool
@@ -60,9 +59,8 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
     Notes
     -----
     One launch or two for each matrix where axes that both operands have lie outside of axes that one has, else for
-    all together. A sum adds its products from the end of K in groups of eight, each with one rounding; where the
-    grid would be small (split-K), partial sums are added in a fixed order. Extra memory: copies of operands whose
-    rows do not begin at multiples of 16 bytes, and partial sums.
+    all together. A sum adds its products from the end of K in groups of eight, each with one rounding; partial sums
+    of split-K are added in a fixed order. Workspace: partial sums, and copies of rows that begin at no 16 bytes.
     """
     tensors = None
     if device is None and {type(a).__module__, type(b).__module__, type(out).__module__} == {"torch"}:

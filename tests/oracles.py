@@ -1,6 +1,6 @@
 """The vendor's tools as oracles: compiler, assembler and disassemblers, found in installed PyPI packages.
 
-- NVRTC 12.9 (package nvidia-cuda-nvrtc-cu12): CUDA C to cubin or PTX.
+- NVRTC 12.9 (package nvidia-cuda-nvrtc-cu12): CUDA C to cubin.
 - ptxas 12.9 (package nvidia-cuda-nvcc-cu12): PTX to cubin.
 - nvdisasm and cuobjdump 12.8 (package triton): machine code to text.
 
@@ -98,7 +98,7 @@ def _nvrtc_result(program: ctypes.c_void_p, kind: str) -> bytes:
     return buffer.raw[: size.value]
 
 
-def _nvrtc_compile(source: str, name: str, options: Sequence[str], result: str) -> bytes:
+def _nvrtc_compile(source: str, name: str, options: Sequence[str]) -> bytes:
     program = ctypes.c_void_p()
     _nvrtc_call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
     try:
@@ -106,7 +106,7 @@ def _nvrtc_compile(source: str, name: str, options: Sequence[str], result: str) 
         if _nvrtc().nvrtcCompileProgram(program, len(options), words):
             log = _nvrtc_result(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             raise OracleError(f"NVRTC refused {name} ({' '.join(options)}):\n{log}")
-        return _nvrtc_result(program, result)
+        return _nvrtc_result(program, "CUBIN")
     finally:
         _nvrtc().nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -116,13 +116,7 @@ def compile_cuda(source: str, arch: str = "sm_52", options: Sequence[str] = (), 
 
     Raises OracleError with the compiler's log when the source is refused.
     """
-    return _nvrtc_compile(source, name, [f"--gpu-architecture={arch}", "--disable-warnings", *options], "CUBIN")
-
-
-def compile_ptx(source: str, arch: str = "compute_52", options: Sequence[str] = (), name: str = "kernel.cu") -> str:
-    """CUDA C text to PTX text for a virtual architecture such as "compute_52"."""
-    ptx = _nvrtc_compile(source, name, [f"--gpu-architecture={arch}", *options], "PTX")
-    return ptx.rstrip(b"\0").decode()
+    return _nvrtc_compile(source, name, [f"--gpu-architecture={arch}", "--disable-warnings", *options])
 
 
 # ------------------------------------------------------------------------------------------------ command-line tools

@@ -79,6 +79,7 @@ def families_of(names):
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     for number in range(chunk, PROBLEMS, CHUNKS):
@@ -114,6 +115,7 @@ CORNERS = {
 }
 
 
+@pytest.mark.sampled(5)
 @BOTH
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
@@ -127,6 +129,7 @@ def test_corners(name, layout, kind):
         check(CORNERS[name], layout, kind, rng, kernel=kernel)
 
 
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_plans_do_what_their_kernels_promise(layout, kind):
@@ -159,6 +162,7 @@ def test_one_layer_forward_and_backward_are_adjoint(chunk):
         assert abs(through_data - forward) <= 1e-5 * size and abs(through_filters - forward) <= 1e-5 * size, s
 
 
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_same_bits_in_every_run(chunk, kind):

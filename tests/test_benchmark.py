@@ -77,6 +77,7 @@ def test_the_recorded_table_is_of_these_kernels_and_this_model(bench: Any) -> No
     assert not changed, f"{' and '.join(changed)} changed since the table was made: run `make table`"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["alexnet-conv1", "alexnet-conv5"])
 def test_a_recorded_layer_simulated_again_takes_the_same_clocks(bench: Any, name: str) -> None:
     layer = next(x for x in LAYERS if f"{x.network}-{x.name}" == name)
@@ -189,6 +190,7 @@ def without_modules(script: Path, options: list[str], folder: Path) -> "subproce
     return subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, cwd=folder)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_every_script_says_what_it_takes_wherever_it_is(script: Path) -> None:
     done = without_modules(script, ["--help"], ROOT)

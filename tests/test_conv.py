@@ -79,6 +79,7 @@ ALPHAS = st.one_of(st.sampled_from([0.0, 1.0, -1.0]),
                    st.floats(2**-10, 2**10, width=32), st.floats(-2**10, -2**-10, width=32))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(10))
 def test_random_layers_match_the_reference_and_fill_exactly_the_output(part):
     @seed(SEED + part)
@@ -150,6 +151,7 @@ def test_a_layer_whose_offsets_exceed_constant_memory():
     check(shape, alpha=-0.5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 def test_the_papers_layers_with_one_texel_of_images_and_filters(layer):
     s = layer.shape
@@ -452,6 +454,7 @@ def test_arrays_on_two_gpus_are_refused(monkeypatch):
         conv_fprop(OnGpu((3, 6, 5, 4), address=0x1000), OnGpu((3, 3, 2, 8), address=0x1000), device=gpus[0x2000])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [ConvShape(6, 5, 9, 11, 70, 3, 2, (2, 1), (1, 3)), ConvShape(68, 4, 3, 3, 4, 2, 2)],
                          ids=str)
 @pytest.mark.parametrize("layout", ["CHWN", "NCHW"])

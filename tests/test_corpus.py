@@ -19,6 +19,7 @@ def _rounded(problem: Problem) -> dict[str, Array]:
         return {name: expected.get(name, first).astype(first.dtype) for name, first in problem.buffers.items()}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", compiler.sources())
 def test_every_kernel_of_a_source_compiles_and_is_launched_by_a_case(source: str) -> None:
     kernels = set(oracles.disassembly(compiler.compile_source(source)))
@@ -26,6 +27,7 @@ def test_every_kernel_of_a_source_compiles_and_is_launched_by_a_case(source: str
     assert kernels == launched
 
 
+@pytest.mark.long
 def test_the_corpus_has_at_least_60_kernels_and_25000_instructions() -> None:
     kernels: collections.Counter[str] = collections.Counter()
     for source in compiler.sources():
@@ -35,6 +37,7 @@ def test_the_corpus_has_at_least_60_kernels_and_25000_instructions() -> None:
     assert kernels.total() >= 25_000
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", cases.ALL, ids=lambda case: case.name)
 def test_a_reference_fits_its_output_and_an_unwritten_output_is_caught(case: Case) -> None:
     problem = case.problem()
@@ -75,6 +78,7 @@ def test_rules_judge_nan_zero_and_distance() -> None:
     assert Bound("test", ulps=1, flush=True)(got, want).tolist() == [False, True, False, True]
 
 
+@pytest.mark.long
 def test_references_give_the_bits_that_an_h200_gave() -> None:
     fresh = 0
     for case in cases.ALL:
@@ -86,6 +90,7 @@ def test_references_give_the_bits_that_an_h200_gave() -> None:
     assert fresh > 0.8 * len(cases.ALL), "sources have changed: record them again with tools/compare_gpu.py"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_random_program_gives_the_bits_that_an_h200_gave(seed: int) -> None:
     case = random_case(seed)

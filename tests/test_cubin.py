@@ -163,6 +163,7 @@ def _mutate(rng: random.Random, data: bytes) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.long
 def test_ten_thousand_damaged_cubins_raise_only_this_librarys_errors() -> None:
     print(f"seed {SEED}")
     rng = random.Random(SEED)

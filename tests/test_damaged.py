@@ -70,6 +70,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ["sm_52", "sm_90"])
 @pytest.mark.parametrize("first", range(0, COUNT, EACH))
 def test_everything_that_reads_a_cubin_survives_a_damaged_one(folder, monkeypatch, first, arch):

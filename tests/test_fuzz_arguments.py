@@ -215,6 +215,7 @@ def complaint(argv: list[str], status: int, out: str, err: str) -> str | None:
     return None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(4))
 def test_a_command_ends_with_a_result_or_one_error_line(part: int, files: Path, capsys: pytest.CaptureFixture[str],
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,6 +354,7 @@ def test_wrong_arguments_of_a_convolution_are_named(options: dict[str, Any], wor
         maxdnn.conv_fprop(**given)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(1, 2 if COUNT < 3000 else 17))
 def test_large_numbers_are_judged_before_work_that_grows_with_them(part: int) -> None:
     """In every argument that takes any, one sixteenth of all calls a part: see tests/large.py."""

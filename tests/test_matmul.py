@@ -73,6 +73,7 @@ def stored(m, n, k, ta, tb):
     return ((k, m) if ta else (m, k)), ((n, k) if tb else (k, n))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_products(chunk):
     for number in range(chunk, COUNT, CHUNKS):
@@ -90,6 +91,7 @@ def test_random_products(chunk):
             raise AssertionError(f"number {number}: {a} {b} {ta} {tb} alpha {alpha} beta {beta} {shifts}") from e
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("size", [(1, 1, 1), (1, 300, 1), (300, 1, 7), (1, 1, 1000), (64, 64, 64), (65, 129, 8),
                                   (127, 63, 9)], ids=str)
@@ -98,6 +100,7 @@ def test_corners(size, layout):
     check(a, b, layout[0] == "t", layout[1] == "t", beta=0.5)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("spec", family.KERNELS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_every_kernel_of_every_candidate_keeps_the_contract(spec, aligned):
@@ -130,6 +133,7 @@ def run(plan, a, b, out, scalars, device=None):
     engine.run(plan, given, {name: np.float32(x) for name, x in scalars.items()}, device or find.host())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", [s for s in family.KERNELS if (s.tile, s.layout) in ((64, "nt"), (128, "tn"))],
                          ids=lambda spec: spec.name)
 def test_no_kernel_races_or_reads_a_register_it_never_wrote(spec):

@@ -4,13 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("packaging")  # the wheel is built once
+from maxdnn.build.cubins import build_all
+
 ROOT = Path(__file__).resolve().parent.parent
 TINY = """# Kernel: tiny
 # Arch: sm_52
@@ -49,42 +49,35 @@ def script(environment, name):
     return environment / ("Scripts" if os.name == "nt" else "bin") / name
 
 
-def fresh_environment(folder, *requirements):
-    """A virtual environment with these requirements alone."""
-    run([sys.executable, "-m", "venv", "--without-pip", folder], folder.parent)
-    run([sys.executable, "-m", "pip", "--python", script(folder, "python"), "install", "--quiet", *requirements],
-        folder.parent)
-    return folder
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, f'build_{sys.argv[1]}')(sys.argv[2])"
 
 
 @pytest.fixture(scope="module")
-def distribution(tmp_path_factory):
-    """(folder, what the build said): source distribution and, made from it so that nothing can be missing there, the
-    wheel. Each is built in an environment that has what pyproject.toml says the build needs and nothing else."""
-    folder = tmp_path_factory.mktemp("build")
-    tree, out = copy_tree(folder / "maxdnn"), folder / "dist"
-    builder = fresh_environment(folder / "builder", "build")
-    return out, run([script(builder, "python"), "-m", "build", "--outdir", out, tree], folder)
-
-
-@pytest.fixture(scope="module")
-def sdist(distribution):
+def sdist(tmp_path_factory):
     """The unpacked source distribution."""
-    packed = next(distribution[0].glob("*.tar.gz"))
-    with tarfile.open(packed) as archive:
-        archive.extractall(packed.parent, filter="data")
-    return packed.parent / packed.name.removesuffix(".tar.gz")
+    folder = tmp_path_factory.mktemp("sdist")
+    run([sys.executable, "-c", BUILD, "sdist", folder], copy_tree(folder / "maxdnn"))
+    packed = next(folder.glob("*.tar.gz"))
+    shutil.unpack_archive(packed, folder)
+    return folder / packed.name.removesuffix(".tar.gz")
 
 
 @pytest.fixture(scope="module")
-def wheel(distribution):
-    return next(distribution[0].glob("*.whl"))
+def buildable(sdist, tmp_path_factory):
+    """A copy of it with the kernels that this tree keeps, so that only what is missing is assembled again."""
+    tree = shutil.copytree(sdist, tmp_path_factory.mktemp("buildable") / sdist.name)
+    build_all()
+    shutil.copytree(ROOT / "maxdnn" / "kernels_bin", tree / "maxdnn" / "kernels_bin")
+    (tree / "maxdnn" / "kernels_bin" / "gone.cubin").write_bytes(b"of a source that is no more")
+    return tree
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
-    """An environment with the wheel and what it depends on."""
-    return fresh_environment(tmp_path_factory.mktemp("installed") / "environment", wheel)
+def wheel(buildable, tmp_path_factory):
+    """(file, what the build said): made from the source distribution, so that nothing can be missing there."""
+    folder = tmp_path_factory.mktemp("wheel")
+    said = run([sys.executable, "-c", BUILD, "wheel", folder], buildable)
+    return next(folder.glob("*.whl")), said
 
 
 def test_the_source_distribution_holds_what_building_and_testing_need(sdist):
@@ -96,7 +89,7 @@ def test_the_source_distribution_holds_what_building_and_testing_need(sdist):
 
 
 def test_the_wheel_holds_every_cubin_the_assembler_and_the_sources(wheel):
-    names = zipfile.ZipFile(wheel).namelist()
+    names = zipfile.ZipFile(wheel[0]).namelist()
     kernels = sorted(p.relative_to(ROOT / "sass").with_suffix("").as_posix()
                      for p in (ROOT / "sass").rglob("*.sass"))
     built = sorted(n for n in names if n.startswith("maxdnn/kernels_bin/"))
@@ -110,8 +103,12 @@ def test_the_wheel_holds_every_cubin_the_assembler_and_the_sources(wheel):
     assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"maxdnn"}
 
 
-def test_the_build_takes_no_folder_of_data_for_a_package(distribution):
-    assert "absent from the `packages` configuration" not in distribution[1]
+def test_the_build_takes_no_folder_of_data_for_a_package(wheel):
+    assert "absent from the `packages` configuration" not in wheel[1]
+
+
+def test_the_build_takes_kernels_that_the_tree_keeps(wheel):
+    assert "maxdnn: assembling" not in wheel[1]
 
 
 CONVOLVE = """
@@ -127,11 +124,18 @@ print(maxdnn.__file__, maxdnn.__version__)
 """
 
 
-def test_an_installed_wheel_convolves_and_serves_every_command_without_perl(installed, wheel, tmp_path):
-    clean = {"PATH": os.fspath(tmp_path), "HOME": os.fspath(tmp_path), "MAXDNN_CACHE": "", "NUMBA_CACHE_DIR": ""}
+@pytest.mark.long
+def test_what_is_installed_convolves_and_serves_every_command_without_perl(buildable, tmp_path):
+    """pip builds it with what pyproject.toml names for the build, and installs what it depends on."""
+    installed = tmp_path / "environment"
+    run([sys.executable, "-m", "venv", "--without-pip", installed], tmp_path)
+    run([sys.executable, "-m", "pip", "--python", script(installed, "python"), "install", "--quiet", buildable],
+        tmp_path)
+    clean = {"PATH": os.fspath(tmp_path), "HOME": os.fspath(tmp_path), "MAXDNN_CACHE": os.fspath(tmp_path / "cache"),
+             "NUMBA_CACHE_DIR": os.fspath(tmp_path / "numba")}
     file, version = run([script(installed, "python"), "-c", CONVOLVE], tmp_path, **clean).split()
     assert Path(file).is_relative_to(installed)
-    assert version == wheel.name.split("-")[1]
+    assert version == buildable.name.split("-")[1]
     maxdnn = script(installed, "maxdnn")
     (tmp_path / "tiny.sass").write_text(TINY.format(value="RZ"))
     run([maxdnn, "asm", "tiny.sass", "-o", "tiny.cubin"], tmp_path)  # the one command that needs Perl

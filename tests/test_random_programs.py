@@ -17,6 +17,7 @@ from tests.corpus.cprogram import program
 COUNT = int(os.environ.get("MAXDNN_PROGRAMS", "100"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", range(0, COUNT, net.BATCH))
 def test_a_random_program_gives_what_the_hosts_compiler_makes_of_it(first: int) -> None:
     seeds = range(first, min(first + net.BATCH, COUNT))

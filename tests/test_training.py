@@ -41,6 +41,7 @@ NUMPY = SimpleNamespace(conv_fprop=conv_fprop, conv_bprop_data=conv_bprop_data, 
                         conv_bprop_bias=lambda gradients: gradients.sum((1, 2, 3)))
 
 
+@pytest.mark.long
 def test_fifty_steps_print_what_the_document_says_and_come_to_the_loss_of_float64(capsys):
     example = {"__name__": "__main__"}
     exec(CODE, example)

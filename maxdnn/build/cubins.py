@@ -17,7 +17,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,9 @@ def declared(source: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def build_all() -> list[Path]:
-    """Every source; the files, made or found. Raises AssemblyError as `cubin` does, and where they cannot be kept."""
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    """Every source; the files, made or found. Raises AssemblyError as `cubin` does, and where they cannot be kept.
+    Processes and not threads share the work, because the checker is Python."""
+    with ProcessPoolExecutor() as pool:
         list(pool.map(_code, sources()))
     made = [_kept(source) for source in sources()]
     missing = [path.name for path in made if not path.is_file()]

@@ -125,7 +125,7 @@ def _indexed_constant(op: Operand) -> str:
     """A constant at a register or a uniform one, or one of a register in a bank that a uniform register names."""
     base, bank = _ureg(op.ubase), f"c[0x{op.bank:x}]"
     if "ureg" not in op.field.spec:
-        return f"{bank}[{_hex(op.value)}]" if op.base == RZ and op.value else bank + _address(op)
+        return f"{bank}[{_hex(op.value)}]" if op.base == RZ else bank + _address(op)
     if "bank" not in op.field.spec:
         base, bank = _reg(op.base), f"cx[{base}]"
     return f"{bank}[{base}+{_hex(op.value)}]" if op.value else f"{bank}[{base}]"

@@ -126,11 +126,9 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
     shape : ConvShape
         The layer.
     layout : {"CHWN", "NCHW"}
-        Images (C, H, W, N), filters (C/groups, R, S, K), out (K, P, Q, N), or (N, C, H, W), (K, C/groups, R, S), (N,
-        K, P, Q).
+        Order of the axes of all arrays, as for `conv_fprop`.
     kernel : str, optional
-        Name of the candidate. If None the one that `maxdnn.tune` measured to be the fastest, or that is estimated to
-        be.
+        Name of the candidate; if None, the fastest by what `maxdnn.tune` measured, or by estimate.
     copy_images, copy_filters : bool
         For arrays that may begin at any float: the plan copies those that a kernel reads as textures.
     device : Device, optional
@@ -138,7 +136,7 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
     bias : bool
         For calls with a bias (forward alone).
     activation : {None, "relu"}
-        For calls with an activation (forward alone).
+        Of the calls (forward alone).
     adds_out : bool
         For calls with a beta other than 0.
     kind : {"forward", "data", "filters"}
@@ -171,21 +169,27 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {shown(value)})")
     check_wanted(algorithm, max_error, max_workspace_bytes)
+    copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
+    problem = _pass(kind, shape, layout, [role for role in copied if copied[role]], adds_out, bias, activation)
+    problem = replace(problem, most_workspace=max_workspace_bytes)
+    return choose(problem, chip_of(device), kernel, algorithm=algorithm, max_error=max_error,
+                  prepared=prepared_filters, tuned=tuned)
+
+
+def _pass(kind: Any, shape: ConvShape, layout: str, copied: list[str], adds_out: bool, bias: bool,
+          activation: str | None) -> Problem:
+    """A pass of a layer, with the operands that a plan is to copy."""
     if not isinstance(kind, str) or kind not in PASSES:
         raise ShapeError(f"kind must be one of {', '.join(PASSES)} (got {shown(kind)})")
     if kind != "forward" and (bias or activation is not None):
         raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
-    copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
     ending = {"bias": bias, "activation": activation} if kind == "forward" else {}
-    problem = PASSES[kind](shape, layout=layout, unaligned=[role for role in copied if copied[role]],
-                                   reads_out=adds_out, **ending)
-    beyond = [role for role in copied if copied[role] and role not in problem.roles[:2]]
+    problem = PASSES[kind](shape, layout=layout, unaligned=copied, reads_out=adds_out, **ending)
+    beyond = [role for role in copied if role not in problem.roles[:2]]
     if beyond:
         raise ShapeError(f"copy_{beyond[0]} must be left out for kind={kind!r}, which takes {problem.roles[0]} and "
                          f"{problem.roles[1]}")
-    problem = replace(problem, most_workspace=max_workspace_bytes)
-    return choose(problem, chip_of(device), kernel, algorithm=algorithm, max_error=max_error,
-                  prepared=prepared_filters, tuned=tuned)
+    return problem
 
 
 def chip_of(device: Any) -> Chip:

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..errors import DeviceError, ShapeError, shown
@@ -75,27 +76,15 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
 
     Parameters
     ----------
-    what : ConvShape, Problem, iterable of them, or torch.nn.Module
+    what, example : ConvShape, Problem, iterable of them, or torch.nn.Module and a torch.Tensor
         What to tune. The convolutions of a module are found by running it on `example` once (N,C,H,W).
-    example : torch.Tensor, optional
-        An input of the module.
     device : Device, optional
         Where to measure. If None the GPU of `example`, else the first GPU, else the virtual GTX 980 (simulated
         seconds).
     kind : str or iterable of str
         Passes of shapes and modules: "forward", "data", "filters".
-    layout : {"CHWN", "NCHW"}
-        Of shapes, as for `maxdnn.plan`.
-    bias : bool
-        Of shapes, as for `maxdnn.plan`.
-    activation : {None, "relu"}
-        Of shapes and modules, as for `maxdnn.plan`.
-    adds_out : bool
-        As for `maxdnn.plan`.
-    max_error : float
-        As for `maxdnn.plan`.
-    prepared_filters : bool
-        As for `maxdnn.plan`.
+    layout, bias, activation, adds_out, max_error, prepared_filters
+        As for `maxdnn.plan`; layout and bias of shapes alone, activation of shapes and modules.
     seconds : float, optional
         For each problem: 5, simulated 60, if None. Candidates come in the order of their estimates; those that time
         does not reach are left out.
@@ -125,6 +114,29 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
         raise ShapeError(f"seconds must be a positive number (got {shown(seconds)})")
     if device is not None:
         check_device(device)
+    problems = _problems(what, example, kind, layout, bias, activation, adds_out)
+    check_wanted("auto", max_error, None)
+    target = device or _device_of(example) or find.first_gpu() or find.host()
+    records.library()  # named before anything is measured: the sources may change meanwhile
+    for problem in problems:
+        plans(problem, chip_of(target), max_error=max_error)  # what is not served is said before any work
+    found = []
+    for number, problem in enumerate(problems):
+        tell = partial(_tell, progress, number, len(problems))
+        found.append(_tuned(problem, target, max_error, prepared_filters, seconds, again, tell))
+        tell(1, 1)
+    return found
+
+
+def _tell(progress: Progress | None, number: int, problems: int, done: int, of: int) -> None:
+    """How far all problems are, by how far one of them is."""
+    if progress:
+        progress(1000 * number + 1000 * done // max(of, 1), 1000 * problems)
+
+
+def _problems(what: Any, example: Any, kind: str | Iterable[str], layout: str, bias: bool, activation: str | None,
+              adds_out: bool) -> list[Problem]:
+    """What is to be tuned, each once."""
     kinds = (kind,) if isinstance(kind, str) else tuple(kind)
     unknown = [k for k in kinds if not isinstance(k, str) or k not in PASSES]
     if unknown or not kinds:
@@ -146,20 +158,7 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
             raise ShapeError(f"example goes with a model (got {type(what).__name__})")
         problems = [p for one in _given(what)
                     for p in ([one] if isinstance(one, Problem) else problems_of(one, layout, bias))]
-    problems = list(dict.fromkeys(problems))
-    check_wanted("auto", max_error, None)
-    target = device or _device_of(example) or find.first_gpu() or find.host()
-    records.library()  # named before anything is measured: the sources may change meanwhile
-    for problem in problems:
-        plans(problem, chip_of(target), max_error=max_error)  # what is not served is said before any work
-    found = []
-    for number, problem in enumerate(problems):
-        def tell(done: int, of: int, number: int = number) -> None:
-            if progress:
-                progress(1000 * number + 1000 * done // max(of, 1), 1000 * len(problems))
-        found.append(_tuned(problem, target, max_error, prepared_filters, seconds, again, tell))
-        tell(1, 1)
-    return found
+    return list(dict.fromkeys(problems))
 
 
 def _given(what: Any) -> list[ConvShape | Problem]:

@@ -69,6 +69,12 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     if refused is not None:
         raise ShapeError(refused)
     check_wanted(algorithm, max_error, None)
+    return _made(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
+
+
+def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+          algorithm: str, max_error: float) -> Tensor:
+    """The same through the dispatcher; the next call with such arguments is one of `ops.eager`."""
     how = stride, padding, dilation, groups, algorithm, max_error
     stride, dilation = pair("stride", stride), pair("dilation", dilation)
     given = input

@@ -45,6 +45,7 @@ def layout_for(rng, spec):
     return "NCHW" if spec.adjacent else rng.choice(LAYOUTS)
 
 
+@pytest.mark.sampled(2)
 @KERNELS
 def test_random_problems(spec):
     for number in range(PROBLEMS):
@@ -98,6 +99,7 @@ def test_random_gradients_of_filters():
                             beta=rng.choice([0.0, 0.0, -1.5]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spec", depthwise_wgrad.WGRAD_KERNELS, ids=lambda spec: spec.name)
 def test_gradients_of_filters_of_every_kernel_and_as_they_promise(spec):
     for number, splits in enumerate((1, 2, 3)):
@@ -144,6 +146,7 @@ CORNERS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):
@@ -152,6 +155,7 @@ def test_corners(name, layout):
         check(shape, layout, random.Random(name), kernel=kernel, bias=True, activation="relu", beta=0.5)
 
 
+@pytest.mark.sampled(3)
 @KERNELS
 def test_outputs_of_many_threads(spec):
     (r, s), stride = spec.filter or (4, 3), max(spec.stride, 1)

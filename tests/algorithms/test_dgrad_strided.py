@@ -59,6 +59,7 @@ CORNERS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):

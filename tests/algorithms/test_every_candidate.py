@@ -13,10 +13,6 @@ import pytest
 
 from maxdnn import ConvShape, ShapeError
 from maxdnn.algorithms import registry
-from maxdnn.algorithms.gemm import plan as gemm
-from maxdnn.algorithms.implicit_gemm import sm90 as implicit_gemm_sm90
-from maxdnn.algorithms.interior import sm90 as interior_sm90
-from maxdnn.algorithms.wgrad import plan as filters_family
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import Plan
 from maxdnn.planning.select import choose
@@ -33,7 +29,6 @@ MOST = 10**9 if "MAXDNN_PROBLEMS" in os.environ else 3  # candidates of a proble
 WORK = 2e7  # FLOP of a problem
 CHUNKS = 4
 GUARD = np.float32(-7.25)
-COUNTED = (filters_family, gemm, implicit_gemm_sm90, interior_sm90)  # whose plans ask how many SMs there are
 
 
 def sizes(rng: random.Random) -> ConvShape:
@@ -238,6 +233,7 @@ def one(number: int, most: int = MOST) -> list[str]:
     return ran
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_candidate_of_random_problems_is_within_its_error(chunk: int) -> None:
     for number in range(FIRST + chunk, FIRST + PROBLEMS, CHUNKS):

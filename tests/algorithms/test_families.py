@@ -93,6 +93,7 @@ def served(shape, layout, **asked):
             for name in family.candidates(problem, preset())]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     for number in range(chunk, PROBLEMS, CHUNKS):
@@ -105,6 +106,7 @@ def test_random_problems_by_a_random_candidate(chunk):
         check(shape, layout, rng, kernel=kernel, **asked)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spec", implicit_gemm_kernels.KERNELS, ids=lambda spec: spec.name)
 def test_random_problems_by_every_pixel_kernel(spec):
     """Each as often, and each as often with every number of splits: MAXDNN_PROBLEMS=1740 makes 5 of each."""
@@ -138,6 +140,7 @@ CORNERS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):
@@ -172,6 +175,7 @@ def test_the_same_bits_in_every_run():
     assert all(np.array_equal(first, conv_fprop(arrays["images"], arrays["filters"], plan=made)) for _ in range(5))
 
 
+@pytest.mark.long
 def test_nan_and_infinity_reach_only_the_outputs_they_belong_to():
     """Channels, taps and filters that do not exist must not be met as zero times something."""
     for shape in (ConvShape(2, 9, 5, 5, 5, 3, 3, 1, 1), ConvShape(64, 9, 5, 5, 5, 3, 3, 1, 1)):
@@ -214,6 +218,7 @@ def test_images_beyond_the_reach_of_a_texture_of_floats_come_in_runs():
     assert len(made.passes) == 2 and sum(x.numbers["j"] for x in made.passes) == 128 * 224 * 224
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_filters_of_one_tap_are_matrix_products(layout):
     rng = random.Random(5)

@@ -79,6 +79,7 @@ def test_no_coefficient_of_maps_and_results_is_rounded():
             assert all(Fraction(float(np.float32(float(x)))) == x for row in matrix for x in row)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     for number in range(chunk, PROBLEMS, CHUNKS):
@@ -98,6 +99,7 @@ def test_plans_do_what_their_kernels_promise(shape, layout):
         judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("r", POINTS)
 def test_channels_are_summed_in_parts(r, layout):
@@ -162,6 +164,7 @@ def test_more_channels_are_never_summed_at_once(layout):
             assert run <= (max(32, 5 * channels / 8 + 8) if halved else channels + 8), name
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("r, padding", [(3, 1), (5, 2), (5, 0)])
@@ -432,6 +435,7 @@ def clocks_of_a_copy(nbytes):
                                                                        np.int32(texels)]).cycles
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("points", TABLE, ids=lambda p: f"F({p.outputs},{p.taps})")
 def test_transforms_run_at_three_quarters_of_the_rate_of_a_copy(points, layout):
@@ -455,6 +459,7 @@ def test_transforms_run_at_three_quarters_of_the_rate_of_a_copy(points, layout):
                 assert launch.work.clocks(preset()) == pytest.approx(one.clocks, rel=0.25)
 
 
+@pytest.mark.long
 def test_the_simulated_layers_on_file_are_of_these_kernels():
     """One of each kind, within 2 %: a row of the ten layers takes too long."""
     folder = Path(__file__).parents[2] / "benchmarks"

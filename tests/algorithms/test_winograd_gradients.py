@@ -41,6 +41,7 @@ def test_the_matrices_convolve_exactly_with_the_transform_of_the_layers_maps(poi
             assert found == [Fraction(int(i == j + k)) for j in range(points.outputs)]
 
 
+@pytest.mark.long
 @BOTH
 def test_random_problems_by_a_random_candidate(kind):
     for number in range(PROBLEMS // 2):
@@ -52,6 +53,7 @@ def test_random_problems_by_a_random_candidate(kind):
         check(shape, layout, kind, rng, kernel=rng.choice(names[rng.choice(list(names))]), alpha=-0.75, beta=beta)
 
 
+@pytest.mark.sampled(4)
 @BOTH
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [ConvShape(2, 16, 7, 6, 5, 3, 3, 1, 1), ConvShape(3, 9, 8, 8, 6, 5, 5, 1, (2, 0)),

@@ -40,7 +40,7 @@ def test_a_program_without_any_wait_goes_wrong_and_is_reported() -> None:
     assert not check_hazards(kernel).ok
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize(("name", "k", "n"), CONVOLUTIONS)
 def test_delays_change_nothing_in_a_convolution_and_what_goes_wrong_is_reported(name: str, k: int, n: int) -> None:
     print("seed", SEED)

@@ -9,6 +9,7 @@ from tests.checker.programs import assembled
 Case = tuple[str, int, str, str, str, str, str]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_a_right_source_has_no_error_and_a_planted_fault_is_named(case: Case) -> None:
     _, threads, source, good, bad, kind, where = case

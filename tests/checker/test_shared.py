@@ -20,7 +20,7 @@ from maxdnn.isa.program import Graph
 from tests import oracles
 
 SASS = pathlib.Path(__file__).resolve().parents[2] / "sass"
-HOPPER_SOURCES = sorted(path.stem for path in (SASS / "sm90").glob("*.sass"))
+HOPPER_SOURCES = ["taps", *sorted({path.stem for path in (SASS / "sm90").glob("*.sass")} - {"taps"})]
 
 LOOP = r"""
 extern "C" __global__ void __launch_bounds__(256) k(const float* x, float* y, int n) {
@@ -106,13 +106,13 @@ def barriers(kernel: CubinKernel) -> list[int]:
     return [i for i, inst in enumerate(kernel.instructions) if inst.opcode == "BAR"]
 
 
-@pytest.mark.parametrize(("name", "which"), [("conv_fprop_64x64", 0), ("conv_fprop_64x64", 1), ("pixels_128x32", 0),
-                                             ("pixels_128x32", 1), ("pixels_128x32", 2)])
-def test_the_conv_kernels_need_each_of_their_barriers(name: str, which: int, tmp_path: pathlib.Path) -> None:
-    """The third one lies behind a loop that is reached on one of several ways out of another one."""
-    assemble(SASS / f"maxwell/{name}.sass", tmp_path / "conv.cubin")
-    kernel = cubin.read(tmp_path / "conv.cubin").kernel()
-    assert races(kernel) == 0 and check_hazards(kernel).clean
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("name", "which"), [("pixels_128x32", 0), ("pixels_128x32", 1), ("pixels_128x32", 2),
+                                             ("conv_fprop_64x64", 0), ("conv_fprop_64x64", 1)])
+def test_the_conv_kernels_need_each_of_their_barriers(name: str, which: int) -> None:
+    """The third one lies behind a loop that is reached on one of several ways out of another one. That nothing is found
+    in the kernel itself the build has made sure."""
+    kernel = cubin.read(built(f"maxwell/{name}", "sm_52")).kernel()
     assert races(without_barrier(kernel, barriers(kernel)[which])) > 0
 
 
@@ -122,7 +122,7 @@ def judged(kernel: CubinKernel) -> list[Finding]:
     return shared_findings(kernel, Walk(graph, effects, Knowledge(graph.code, effects), graph.nodes))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1, 1)
 @pytest.mark.parametrize("source", HOPPER_SOURCES)
 def test_the_kernels_for_hopper_need_each_of_their_barriers(source: str) -> None:
     """A race, or a doubt for the list of elements, which is read at an address that comes with the launch. Of each

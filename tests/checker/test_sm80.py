@@ -1,7 +1,6 @@
 """The checker of sm_80 to sm_90 finds nothing in compiled code, whose latencies it was given, but what it cannot
 follow."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,10 @@ from tests.emulator import test_hopper_forms as forms
 from tests.maxas.tool import assemble
 
 PROGRAMS = [name for name in compiler.sources() if name != "texref.ptx"]
-EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # all programs for each architecture: minutes
-COMPILED = [(arch, p) for n, arch in enumerate(("sm_80", "sm_86", "sm_89")) for p in (PROGRAMS[n::4], PROGRAMS)[EVERY]]
-COMPILED += [("sm_90", p) for p in PROGRAMS]
+COMPILED = [(arch, program) for program in PROGRAMS for arch in ("sm_80", "sm_86", "sm_89", "sm_90")]
 
 
+@pytest.mark.sampled(3, 31)
 @pytest.mark.parametrize(("arch", "program"), COMPILED)
 def test_compiled_kernels_have_no_errors(arch: str, program: str) -> None:
     for kernel in cubin.read(compiler.compile_source(program, arch)).kernels.values():
@@ -77,6 +75,7 @@ def test_a_load_does_not_tell_of_one_under_an_earlier_value_of_its_guard(tmp_pat
     assert _kinds(tmp_path, body.format("--:-:-:Y:d ISETP.LT.U32.AND P1, PT, R0, 0x8, PT;\n")) == {"not-awaited"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("between, stale", [
     ("", False), ("--:-:-:-:6 IMAD.MOV.U32 R4, RZ, RZ, R0;", True), ("--:-:-:-:6 FFMA R4, R3, R2, R0;", True),
     ("--:-:1:-:2 LDS R4, [R1];", True), ("--:-:-:-:6 FFMA R4, R2, R2, R0;", False),
@@ -104,6 +103,7 @@ def test_memory_is_not_accessed_right_behind_a_block_barrier(tmp_path: Path) -> 
     assert _kinds(tmp_path, body.format(1)) == {"barrier"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body, found", [
     ("--:-:-:-:2 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x4;\n", {"fixed-latency"}),
     ("--:-:-:-:4 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x4;\n", set()),
@@ -130,6 +130,7 @@ FUNCTION:
     assert _kinds(tmp_path, body) == found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("first, second, cycles", [
     ("DADD R8, R0, R2", "IMAD.MOV.U32 R9, RZ, RZ, R0", 2), ("HFMA2.MMA R8, R0, R2, R0", "IADD3 R8, R0, R1, RZ", 2),
     ("UIADD3 UR8, UR4, 0x7, URZ", "UMOV UR8, 0x5", 6),
@@ -144,6 +145,7 @@ def test_a_second_write_is_not_overtaken_by_the_first(tmp_path: Path, first: str
         assert _kinds(tmp_path, body.format("-", cycles - 1, first, second)) == {"overtaken"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first, second, cycles", [
     ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "@UP0 UMOV UR8, 0x5", 12),
     ("VOTEU.ANY UR9, UP0, P1", "@UP0 UMOV UR8, 0x5", 5),
@@ -157,6 +159,7 @@ def test_guards_and_barriers_of_threads_are_read_as_late_as_in_compiled_code(
     assert _kinds(tmp_path, body.format("-", cycles - 1, first, second)) == {"fixed-latency"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89"])
 def test_results_of_the_double_unit_are_told_by_a_barrier_or_come_in_time(tmp_path: Path, arch: str) -> None:
     """Compiled code for these does either; on sm_90 it waits for cycles alone."""
@@ -178,6 +181,7 @@ def test_a_result_is_not_overtaken_in_lanes_that_do_not_execute_both(
     assert _kinds(tmp_path, body) == ({"overtaken"} if late else set())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("first, second, left, read, told", [
     ("LDS R8, [R1]", "LDS R9, [R1]", 1, "R8", True), ("LDS R8, [R1]", "LDS R9, [R1]", 1, "R9", False),
     ("LDS R8, [R1]", "LDS R9, [R1]", 0, "R9", True), ("LDS R8, [R1]", "@P1 LDS R9, [R1]", 1, "R8", False),

@@ -139,7 +139,6 @@ class Case:
     name: str
     source: str
     build: Callable[[np.random.Generator], Problem]
-    full_size: bool = False
 
     @property
     def seed(self) -> int:

@@ -15,7 +15,7 @@ from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import MaxdnnError
 from tests import oracles
 
-EACH = 100
+EACH = 25
 CHUNKS = -(-int(os.environ.get("MAXDNN_CORRUPTIONS", "400")) // EACH)
 SOURCE = r"""
 extern "C" __global__ void box(int n, const int* x, int* y) {
@@ -66,6 +66,7 @@ def outcome(data, name):
         return type(e).__name__
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_damaged_files_run_or_are_refused(original, chunk):
     code = {name: kernel.code for name, kernel in read(original).kernels.items()}

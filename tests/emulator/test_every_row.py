@@ -36,6 +36,7 @@ def _lowered(arch: str, word: int) -> None:
     ConvergenceLowering(Program(kernel), True, [4096] * 18)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90"])
 def test_every_row_has_a_meaning_or_a_refusal(arch: str) -> None:
     rng, table = random.Random(SEED), table_of(arch)

@@ -48,6 +48,7 @@ def lowered(words, full):
     return module
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("mnemonic", sorted({row.mnemonic for row in TABLE.rows}))
 def test_every_row_of_the_table_lowers_to_valid_code(mnemonic):
     rng = random.Random(mnemonic)

@@ -209,6 +209,7 @@ FORKS = textwrap.dedent("""
 """)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_computes_that_was_forked_while_others_computed(tmp_path):
     (tmp_path / "add.cubin").write_bytes(oracles.compile_cuda(SOURCE))

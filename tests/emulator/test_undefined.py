@@ -58,6 +58,7 @@ def test_without_the_check_the_kernel_runs(tmp_path):
     np.testing.assert_array_equal(np.delete(got, 5), np.delete(np.arange(32) + 1, 5))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["control_loops", "control_recursion", "control_exit", "control_switch"])
 def test_compiled_programs_have_no_findings(name):
     case = cases.BY_NAME[name]

@@ -28,7 +28,7 @@ def _kernels(program: str) -> list[cubin.CubinKernel]:
     return list(cubin.read(image).kernels.values())
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2, 4)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_instructions_of_the_corpus_print_as_the_vendor_prints_them(program: str) -> None:
     for kernel in _kernels(program):
@@ -36,7 +36,7 @@ def test_instructions_of_the_corpus_print_as_the_vendor_prints_them(program: str
         assert [(inst.address, inst.text()) for inst in kernel.instructions] == vendor
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2, 2)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_instructions_of_the_corpus_encode_to_the_same_code(program: str) -> None:
     for kernel in _kernels(program):

@@ -98,6 +98,7 @@ def _check(table: Table, word: int, address: int, text: str) -> str:
     return ""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_form_has_the_vendors_text_and_its_bits_or_is_left_out_by_name(arch: str) -> None:
     table, forms = table_of(arch), known(arch)
@@ -114,6 +115,7 @@ def test_every_form_has_the_vendors_text_and_its_bits_or_is_left_out_by_name(arc
     assert not needless, "served, and on the list of what is left out"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_blind_words_of_all_opcodes_find_no_form_that_is_not_listed(arch: str) -> None:
     """And those of a served form have its text. Bits that belong to no field of a row may be anything there: the word

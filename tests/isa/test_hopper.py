@@ -20,12 +20,10 @@ SEED = 20150301
 SAMPLES = int(os.environ.get("MAXDNN_SAMPLES", "24"))  # words of a row; 200 where there is time
 IDLE = 0x7E0  # no stall, no barriers
 NOP = 0x7918
-EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # all programs and samples for each architecture: minutes
 PROGRAMS = [*compiler.sources(), *(f"random_{seed}.cu" for seed in range(20, 24))]
 OLDER = ("sm_80", "sm_86", "sm_89")
 ARCHS = (*OLDER, "sm_90")
-COMPILED = [(arch, p) for n, arch in enumerate(OLDER) for p in (PROGRAMS if EVERY else PROGRAMS[n::3])]
-COMPILED += [("sm_90", p) for p in PROGRAMS]
+COMPILED = [(arch, program) for program in PROGRAMS for arch in ARCHS]
 
 
 def _vendor(words: list[int], arch: str = "sm_90") -> list[str | None]:
@@ -52,7 +50,7 @@ def _kernels(program: str, arch: str) -> list[cubin.CubinKernel]:
     return list(cubin.read(image).kernels.values())
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(4, 12)
 @pytest.mark.parametrize(("arch", "program"), COMPILED)
 def test_compiled_code_prints_as_the_vendor_prints_it_and_encodes_to_the_same_bits(arch: str, program: str) -> None:
     table, every = table_of(arch), [word for kernel in _kernels(program, arch) for word in kernel.words()]
@@ -64,17 +62,18 @@ def test_compiled_code_prints_as_the_vendor_prints_it_and_encodes_to_the_same_bi
         assert encode(dataclasses.replace(inst, word=0)) == word, text
 
 
-@pytest.mark.parametrize("arch", ARCHS if EVERY else ["sm_90"])
+@pytest.mark.sampled(0, 1)
+@pytest.mark.parametrize("arch", ARCHS)
 def test_the_corpus_is_large_enough(arch: str) -> None:
     assert sum(len(k.words()) for p in PROGRAMS for k in _kernels(p, arch)) > 30_000
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_random_words_of_every_row_print_as_the_vendor_prints_them_and_encode_back(arch: str) -> None:
     rng, table = random.Random(SEED), table_of(arch)
-    count = SAMPLES if EVERY or arch == "sm_90" else SAMPLES // 3
-    print(f"seed {SEED}, {count} samples per row")
-    rows = [row for row in table.rows for _ in range(count)]
+    print(f"seed {SEED}, {SAMPLES} samples per row")
+    rows = [row for row in table.rows for _ in range(SAMPLES)]
     words = [sampling.random_word(rng, row) for row in rows]
     seen: collections.Counter[Row] = collections.Counter()
     texts = _vendor([word | IDLE << CONTROL_LSB for word in words], arch)
@@ -85,10 +84,11 @@ def test_random_words_of_every_row_print_as_the_vendor_prints_them_and_encode_ba
         inst = decode(word, Control(), table.addressing.address_of(i), table)
         assert inst.text() == text, f"{row.spec['name']} 0x{word:032x}"
         assert encode(dataclasses.replace(inst, word=0)) == word, f"{row.spec['name']} {text}"
-    poor = [row.spec["name"] for row in table.rows if seen[row] < count // 4]
+    poor = [row.spec["name"] for row in table.rows if seen[row] < SAMPLES // 4]
     assert not poor, "rows of which the vendor refuses most words"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", OLDER)
 def test_what_an_architecture_lacks_does_not_exist_there_or_prints_otherwise(arch: str) -> None:
     """Rows and values that its table leaves out are left out with reason."""
@@ -119,6 +119,7 @@ def test_every_row_is_found_by_a_word_of_its_own(arch: str) -> None:
         assert table.find(sampling.random_word(rng, row)) is row
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_reuse_flags_print_where_the_vendor_prints_them(arch: str) -> None:
     """The flag of an operand is not always that of its field; a flag on an operand that has none is refused."""

@@ -10,7 +10,7 @@ from maxdnn.isa import TABLE, Row, decode, encode
 from tests.isa import sampling
 
 SEED = 20150301
-SAMPLES = 200
+PARTS, SAMPLES = 8, 25  # words of a row in each part
 
 
 def _by_architecture() -> dict[str, list[Row]]:
@@ -21,10 +21,12 @@ def _by_architecture() -> dict[str, list[Row]]:
     return rows
 
 
-@pytest.mark.parametrize("arch", sorted(_by_architecture()))
-def test_random_words_of_every_row_print_as_the_vendor_prints_them_and_encode_back(arch: str) -> None:
-    rng = random.Random(SEED)
-    print(f"seed {SEED}, {SAMPLES} samples per row")
+@pytest.mark.sampled(len(_by_architecture()))
+@pytest.mark.parametrize(("arch", "part"), [(arch, part) for arch in sorted(_by_architecture())
+                                            for part in range(PARTS)])
+def test_random_words_of_every_row_print_as_the_vendor_prints_them_and_encode_back(arch: str, part: int) -> None:
+    rng = random.Random(f"{SEED} {part}")
+    print(f"seed {SEED} {part}, {SAMPLES} samples per row")
     rows = [row for row in _by_architecture()[arch] for _ in range(SAMPLES)]
     words = [sampling.random_word(rng, row) for row in rows]
     reuse = [sampling.random_reuse(rng, row) for row in rows]
@@ -49,3 +51,11 @@ def test_no_bit_of_a_row_has_two_meanings() -> None:
             clash = any(field.put(k) & fixed & ~row.value for k in field.values)
             assert not clash, f"{row.mnemonic} {row.form}: modifier {name} contradicts the fixed bits"
             assert free or len(field.values) == 1, f"{row.mnemonic} {row.form}: modifier {name} chooses nothing"
+
+
+def test_a_constant_at_an_offset_alone_prints_no_register() -> None:
+    """At offset 0, too."""
+    words = [0xEF9401F00007FFBC | offset << 20 for offset in (0, 4)]
+    texts = sampling.vendor_texts(words, [0, 0], "sm_52")
+    assert texts == ["LDC R188, c[0x1f][0x0]", "LDC R188, c[0x1f][0x4]"]
+    assert [decode(w, sampling.control(0), sampling.address_of(i)).text() for i, w in enumerate(words)] == texts

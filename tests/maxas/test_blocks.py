@@ -10,9 +10,10 @@ import pytest
 from tests.maxas import blocks, tool
 
 COUNT = int(os.environ.get("MAXDNN_BLOCKS", "20"))
-AT_ONCE = 10
+AT_ONCE = 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", range(0, COUNT, AT_ONCE))
 def test_scheduled_blocks_leave_the_memory_their_lines_describe(first: int, tmp_path: Path) -> None:
     wrong = blocks.different(tmp_path, list(range(first, min(first + AT_ONCE, COUNT))))
@@ -33,8 +34,11 @@ def test_the_machine_notices_what_the_waits_are_for(tmp_path: Path) -> None:
     assert sum(differ) >= 3
 
 
-def test_lanes_that_exchange_words_read_what_their_lines_say(tmp_path: Path) -> None:
-    assert not blocks.different(tmp_path, list(range(COUNT)), author_of=blocks.Exchanging)
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("first", range(0, COUNT, AT_ONCE))
+def test_lanes_that_exchange_words_read_what_their_lines_say(first: int, tmp_path: Path) -> None:
+    assert not blocks.different(tmp_path, list(range(first, min(first + AT_ONCE, COUNT))),
+                                author_of=blocks.Exchanging)
 
 
 def test_an_order_of_shared_memory_that_only_follows_addresses_is_noticed(tmp_path: Path) -> None:
@@ -48,7 +52,7 @@ def test_an_order_of_shared_memory_that_only_follows_addresses_is_noticed(tmp_pa
     depend.write_text(text.replace(
         rule, "my ($mine, $theirs) = map { $_->{args}{addr}{value} // '' } $run->[$i], $other;\n"
               "        my $memory = $both && $mine eq $theirs && ("))
-    assert blocks.different(tmp_path, list(range(AT_ONCE)), folder / tool.MAXAS.name, blocks.Exchanging)
+    assert blocks.different(tmp_path, list(range(10)), folder / tool.MAXAS.name, blocks.Exchanging)
 
 
 def test_the_programs_hold_what_authors_write() -> None:

@@ -79,6 +79,7 @@ def test_exits_and_block_index_reads_are_listed_for_the_driver(tmp_path: Path) -
     assert 0x15 in first and 0x15 not in second
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62"])
 def test_every_architecture_gets_its_own_cubin(arch: str, tmp_path: Path) -> None:
     data = tool.assemble(tmp_path, f"# Kernel: k\n--:-:-:-:1 MOV R0, R1;\n{EXIT}", "--arch", arch)

@@ -15,6 +15,7 @@ from tests import oracles
 from tests.maxas import tool
 
 FOLDER = Path(__file__).with_name("dialect")
+FEATURES = sorted(path.stem for path in FOLDER.glob("*.sass"))
 
 
 def _expected(source: str) -> list[tuple[str, str]]:
@@ -27,7 +28,8 @@ def _normal(text: str) -> str:
     return text + "}" if "{" in text and "}" not in text else text
 
 
-@pytest.mark.parametrize("name", sorted(p.stem for p in FOLDER.glob("*.sass")))
+@pytest.mark.sampled(11)
+@pytest.mark.parametrize("name", FEATURES)
 def test_a_dialect_feature_becomes_the_expected_machine_code(name: str, tmp_path: Path) -> None:
     path = FOLDER / f"{name}.sass"
     source = path.read_text()
@@ -41,17 +43,19 @@ def test_a_dialect_feature_becomes_the_expected_machine_code(name: str, tmp_path
     assert list(zip(controls, texts, strict=True)) == [(c, _normal(t)) for c, t in expected]
 
 
-def test_preprocessing_keeps_the_meaning(tmp_path: Path) -> None:
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", FEATURES)
+def test_preprocessing_keeps_the_meaning(name: str, tmp_path: Path) -> None:
     """-p expands everything up to scheduling; what it prints assembles to the same code."""
-    for path in sorted(FOLDER.glob("*.sass")):
-        options = " ".join(re.findall(r"^#! (.*)$", path.read_text(), re.MULTILINE)).split()
-        plain = [o for o in options if o == "-n"]
-        assert tool.maxas("-p", *options, path, tmp_path / "pre.sass").status == 0
-        assert tool.maxas("-c", *options, "-o", tmp_path / "a.cubin", path).status == 0
-        ran = tool.maxas("-c", *plain, "--no-code", "-o", tmp_path / "b.cubin", tmp_path / "pre.sass")
-        assert ran.status == 0, f"{path.name}: {ran.err}"
-        direct, through_text = [tool.code_of((tmp_path / f"{n}.cubin").read_bytes()) for n in "ab"]
-        assert direct == through_text, path
+    path = FOLDER / f"{name}.sass"
+    options = " ".join(re.findall(r"^#! (.*)$", path.read_text(), re.MULTILINE)).split()
+    plain = [o for o in options if o == "-n"]
+    assert tool.maxas("-p", *options, path, tmp_path / "pre.sass").status == 0
+    assert tool.maxas("-c", *options, "-o", tmp_path / "a.cubin", path).status == 0
+    ran = tool.maxas("-c", *plain, "--no-code", "-o", tmp_path / "b.cubin", tmp_path / "pre.sass")
+    assert ran.status == 0, ran.err
+    direct, through_text = [tool.code_of((tmp_path / f"{n}.cubin").read_bytes()) for n in "ab"]
+    assert direct == through_text
 
 
 def test_a_label_before_a_group_names_its_control_word_unless_asked_otherwise(tmp_path: Path) -> None:

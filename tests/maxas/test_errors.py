@@ -147,6 +147,7 @@ CASES: dict[str, tuple[str, int, str]] = {
 }
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("title", CASES)
 def test_a_wrong_source_is_refused_with_file_line_and_reason(title: str, tmp_path: Path) -> None:
     source, line, words = CASES[title]
@@ -206,6 +207,7 @@ def test_expressions_without_code_are_arithmetic_only(tmp_path: Path) -> None:
             assert ran.status == 0, ran.err
 
 
+@pytest.mark.long
 def test_endless_embedded_code_is_stopped(tmp_path: Path) -> None:
     (tmp_path / "main.sass").write_text(_kernel("[- 1 while 1; -]"))
     ran = tool.maxas("-c", "-o", tmp_path / "o.cubin", tmp_path / "main.sass", timeout=60)

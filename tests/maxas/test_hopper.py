@@ -1,7 +1,6 @@
 """The assembler on sm_80, 86, 89 and 90: compiled code written out as source assembles to the same bits, and what goes
 wrong is said."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,7 @@ from tests.maxas.tool import again, assemble, maxas
 
 RESERVED = 1024  # bytes of shared memory that the system keeps to itself
 PROGRAMS = compiler.sources()
-EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # all programs for each architecture: minutes
-OLDER = ("sm_80", "sm_86", "sm_89")
-COMPILED = [(arch, p) for n, arch in enumerate(OLDER) for p in (PROGRAMS if EVERY else PROGRAMS[n::6])]
-COMPILED += [("sm_90", p) for p in PROGRAMS]
+COMPILED = [(arch, program) for program in PROGRAMS for arch in ("sm_80", "sm_86", "sm_89", "sm_90")]
 
 
 def _relocations(image: cubin.Cubin) -> list[tuple[str, int, int, str, int | None]]:
@@ -26,7 +22,7 @@ def _relocations(image: cubin.Cubin) -> list[tuple[str, int, int, str, int | Non
                   if ".debug" not in r.section)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(1, 8)
 @pytest.mark.parametrize(("arch", "program"), COMPILED)
 def test_compiled_programs_extracted_as_source_assemble_to_the_same_bits(
         tmp_path: Path, arch: str, program: str) -> None:
@@ -57,6 +53,7 @@ def test_what_the_extractor_cannot_read_is_named(tmp_path: Path) -> None:
     assert ran.status == 1 and "is no instruction" in ran.err
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["barrier_fence", "memory_globals"])
 def test_an_assembled_program_finds_its_variables(tmp_path: Path, name: str) -> None:
     """Their addresses lie in a constant bank that relocations fill."""
@@ -135,6 +132,7 @@ def test_a_container_has_the_attributes_of_the_vendors_for_each_architecture(tmp
         assert flags[0] == flags[1]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("line, complaint", [
     ("--:-:-:-:d NOP;", "a stall above 11 goes with Y"),
     ("--:-:1:-:1 STS [R0], R1;", "a write barrier on a store"),

@@ -179,7 +179,7 @@ def _steps(found: list[tuple[int, int]]) -> list[Step]:
     return [_step(word, bits, i) for i, (word, bits) in enumerate(found)]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3, 5)
 @pytest.mark.parametrize("number", range(PROGRAMS))
 def test_a_scheduled_program_keeps_its_meaning(number: int, tmp_path: Path) -> None:
     rng = random.Random(SEED + number)
@@ -219,6 +219,7 @@ LOADS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", LOADS)
 @pytest.mark.parametrize("guard", ["", "@P0 "])
 def test_a_load_that_sets_a_barrier_stays_behind_its_group(kind: str, guard: str, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from tests.isa import sampling
 from tests.maxas import tool
 
 SEED = 20150103
-SAMPLES = 200
+PARTS, SAMPLES = 8, 25  # words of a row in each part
+ARCHS = ("sm_52", "sm_53", "sm_61")
 BANKS = "".join(f"# ConstantSize: bank {bank} 65536\n" for bank in range(1, 18))
 
 
@@ -32,9 +33,9 @@ def _word(rng: random.Random, row: Row, index: int) -> int:
             return word
 
 
-def _samples(rows: list[Row], arch: str) -> tuple[list[str], list[Row]]:
+def _samples(rows: list[Row], arch: str, part: int) -> tuple[list[str], list[Row]]:
     """Vendor's texts of SAMPLES random words per row, and the row of each."""
-    rng = random.Random(f"{SEED} {arch}")
+    rng = random.Random(f"{SEED} {arch} {part}")
     each = [row for row in rows for _ in range(SAMPLES)]
     words = [_word(rng, row, i) for i, row in enumerate(each)]
     reuse = [sampling.random_reuse(rng, row) for row in each]
@@ -46,11 +47,12 @@ def _texts(words: list[int], reuse: list[int], arch: str) -> list[str]:
     return [t + "}" if "{" in t and "}" not in t else t for t in sampling.vendor_texts(words, reuse, arch)]
 
 
-@pytest.mark.parametrize("arch", ["sm_52", "sm_53", "sm_61"])
-def test_text_assembles_to_words_that_the_vendor_reads_as_the_same_text(arch: str, tmp_path: Path) -> None:
-    print(f"seed {SEED}, {SAMPLES} samples per row")
+@pytest.mark.sampled(len(ARCHS))
+@pytest.mark.parametrize(("arch", "part"), [(arch, part) for arch in ARCHS for part in range(PARTS)])
+def test_text_assembles_to_words_that_the_vendor_reads_as_the_same_text(arch: str, part: int, tmp_path: Path) -> None:
+    print(f"seed {SEED} {arch} {part}, {SAMPLES} samples per row")
     rows = [row for row in TABLE.rows if _arch(row) == arch]
-    wanted, each = _samples(rows, arch)
+    wanted, each = _samples(rows, arch, part)
     header = f"{BANKS}# Kernel: k\n# Arch: {arch}\n# SharedSize: 0\n"
     found = tool.words(tmp_path, "".join(f"--:-:-:Y:0 {text};\n" for text in wanted), "-n", "-w", header=header)
     again = _texts([w for w, _ in found], [c >> 17 for _, c in found], arch)

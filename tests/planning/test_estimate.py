@@ -39,6 +39,7 @@ def _pairs(every: list[Plan]) -> list[tuple[float, float]]:
     return [(plan.clocks(preset()), timing.call(plan).clocks) for plan in every]
 
 
+@pytest.mark.long
 def test_the_estimate_is_within_a_fifth_of_the_best_candidate_in_the_median() -> None:
     over = []
     for shape, layout in SMALL:

@@ -1,7 +1,6 @@
 """Translation to PTX, judged by the vendor's assembler here and by running it where there is a GPU (tests/gpu)."""
 
 import dataclasses
-import os
 import re
 from types import SimpleNamespace
 
@@ -31,7 +30,6 @@ from tests.gpu.test_translated import test_texels_of_few_channels_in_and_out_of_
 TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 KERNELS = sorted({spec.source.removesuffix(".sass") for spec in kernels().values() if spec.arch is None})
 SOURCES = sorted({case.source for case in cases.ALL})
-EVERY = bool(os.environ.get("MAXDNN_ALL_TARGETS"))  # each kernel and corpus program for each target: minutes
 
 EVERY_SPACE = r"""
 __constant__ float table[16];
@@ -77,19 +75,16 @@ def of_sass(tmp_path, body, bits=0, **changes):
     return translate(dataclasses.replace(whole, kernels={kernel.name: kernel}), "sm_90")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", [EVERY_SPACE, RECURSIVE], ids=["spaces", "recursion"])
 def test_the_vendors_assembler_accepts_a_translation(source, target):
     assert oracles.ptxas(of_source(source, target), target)
 
 
-def pairs():
-    """Each program with one target, each target with several programs; all with all on request."""
-    programs = [*KERNELS, *SOURCES]
-    return [(p, t) for n, p in enumerate(programs) for t in (TARGETS if EVERY else [TARGETS[n % len(TARGETS)]])]
-
-
-@pytest.mark.parametrize(("program", "target"), pairs())
+@pytest.mark.sampled(5, 48)
+@pytest.mark.parametrize(("program", "target"), [(program, target) for program in [*KERNELS, *SOURCES]
+                                                 for target in TARGETS])
 def test_the_vendors_assembler_accepts_kernels_and_corpus(program, target):
     data = compiler.compile_source(program) if program in SOURCES else built(program, "sm_52")
     text = translate(cubin.read(data), target)
@@ -110,10 +105,11 @@ def test_texels_out_of_range_are_zeros_on_the_virtual_gpu(channels):
     texels_out_of_range(VirtualGpu(), channels)
 
 
-def test_every_known_target_is_one_to_the_vendors_assembler():
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("target", PTX_VERSIONS)
+def test_every_known_target_is_one_to_the_vendors_assembler(target):
     source = 'extern "C" __global__ void one(int *a) { a[threadIdx.x] = 1; }'
-    for target in PTX_VERSIONS if EVERY else sorted(set(PTX_VERSIONS) - set(TARGETS))[::3]:
-        assert oracles.ptxas(of_source(source, target), target)
+    assert oracles.ptxas(of_source(source, target), target)
 
 
 def test_an_unknown_target_is_refused_before_any_work(capsys):
@@ -151,6 +147,7 @@ END = "\n--:-:-:-:f      EXIT;\n"
 CODE_WITHOUT_END = b"".join((word).to_bytes(8, "little") for word in (0x001f8000fc0007e0, *[0x50b0000000070f00] * 3))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", [
     ("S2R R0, SR_AFFINITY", "special register SR_AFFINITY"),
     ("S2R R0, SR_MACHINE_ID_0", "special register SR_MACHINE_ID_0"),
@@ -324,6 +321,7 @@ class Translating(VirtualGpu):
         return SimpleNamespace(function=function)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", ["flags", "floats", "integers"])
 def test_translations_answer_the_questions_of_the_self_test_as_the_virtual_gpu_does(source):
     """NaN payloads, denormals, corners of integers: instruction by instruction."""

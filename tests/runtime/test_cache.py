@@ -303,6 +303,7 @@ def processes(cubin, place, count=1):
         assert one.returncode == 0, words
 
 
+@pytest.mark.sampled(1)
 def test_cold_processes_share_the_emulators_cache_and_heal_it(cubin, tmp_path):
     place = tmp_path / "cache"
     processes(cubin, place, 4)

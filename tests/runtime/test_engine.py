@@ -59,6 +59,7 @@ def capture(driver, stream, number):
     driver.capturing = {**driver.capturing, stream: number}
 
 
+@pytest.mark.sampled(1)
 def test_two_thousand_plans_on_64_streams_are_loaded_once_and_nothing_is_waited_for(fake):
     driver, gpu, _ = fake
     driver.memory = 16 << 30
@@ -96,6 +97,7 @@ def test_a_few_plans_more_than_there_is_room_for_cost_a_few_loads(fake, narrow):
     assert count(driver, "unload") == loads - 13 and not count(driver, *NEVER)
 
 
+@pytest.mark.sampled(2)
 def test_a_plan_leaves_when_what_it_was_used_by_is_over_and_not_before(fake, narrow):
     driver, _, _ = fake
     driver.completed = 0  # nothing that is launched ends

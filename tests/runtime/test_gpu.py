@@ -100,6 +100,7 @@ def test_streams_have_workspaces_of_their_own(fake):
     assert len(padded) == 2, "the padded map lies in the stream's own workspace"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("said, then, ordered", [
     (None, 4242, None), (1, None, None), (1, 4242, (1, 4242)), (2, None, (2, 0)), (99, None, (99, 0)),
     (99, 99, None), (99, 4242, (99, 4242))])

@@ -129,6 +129,7 @@ def test_two_thousand_problems_are_looked_up_in_the_cache_once(monkeypatch):
     assert len(asked) == 2000
 
 
+@pytest.mark.long
 def test_shapes_on_the_virtual_gpu_are_loaded_once(monkeypatch):
     gpu = VirtualGpu(workers=1)
     loads, asked = counted(monkeypatch, gpu, "load"), counted(monkeypatch, select, "plans")

@@ -115,6 +115,7 @@ def test_what_the_variable_cannot_be_is_said_before_any_work(value, monkeypatch)
 H200 = Chip("NVIDIA H200", 132, 1697.0, runs_maxwell=False, memory=140 << 30, arch="sm_90", clock_mhz=1980)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", [preset(), H200], ids=lambda chip: chip.name)
 @pytest.mark.parametrize("options", [{}, {"algorithm": "direct"}, {"max_error": 1e-4}, {"prepared": True}], ids=str)
 def test_every_candidate_is_named_with_its_cost_or_with_a_reason(chip, options):

@@ -26,6 +26,7 @@ def test_cubin_has_the_resources_and_parameters_that_its_header_declares(spec, a
     assert [name for name, _ in kernel.textures] == list(spec.textures)
 
 
+@pytest.mark.sampled(40)
 @BUILDS
 def test_constant_symbols_have_their_bank_and_size(spec, arch):
     symbols = read(cubin(spec.source.removesuffix(".sass"), arch)).constants
@@ -35,6 +36,7 @@ def test_constant_symbols_have_their_bank_and_size(spec, arch):
         assert (symbol.section, symbol.offset, symbol.size) == (f".nv.constant{wanted.bank}", 0, wanted.nbytes)
 
 
+@pytest.mark.sampled(20)
 @SPECS
 def test_every_architecture_runs_the_same_instructions(spec):
     assert len({built(spec, arch).code for arch in architectures(spec.source)}) == 1

@@ -40,6 +40,7 @@ def random_problem(rng: np.random.Generator):
             return problem
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_random_gradients_are_right_and_write_nothing_else(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -87,5 +88,6 @@ def test_what_is_not_served_is_said() -> None:
         assert dgrad_strided_sm90.unsupported_reason(data(shape, layout=layout)) == what
 
 
+@pytest.mark.long
 def test_the_machine_code_is_checked_and_its_loop_spends_its_slots_on_ffma() -> None:
     check_code("sm90/classes", KERNELS)

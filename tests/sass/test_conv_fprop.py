@@ -43,12 +43,13 @@ def check(spec, n, c, h, w, k, r, s, stride=(1, 1), alpha=1.0, add=False, **opti
     assert error.max() <= TOLERANCE, f"seed {SEED}: {np.argwhere(error > TOLERANCE)[:5]} of {error.shape} differ"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("n", [1, 3, 4, 31, 33, 63, 64, 65, 96, 127, 128, 130])
 def test_any_number_of_images(spec, n):
     check(spec, n, 2, 3, 3, 64, 2, 2)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("k", [1, 3, 15, 16, 17, 32, 36, 49, 63, 64, 65, 100, 144])
 def test_any_number_of_filters(spec, k):
     check(spec, 64, 2, 3, 3, k, 2, 2)
@@ -59,6 +60,7 @@ def test_any_number_of_patch_elements(spec, elements):
     check(spec, 36, elements, 1, 2, 20, 1, 1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("r", "s", "stride"), [(1, 1, (1, 1)), (3, 3, (1, 1)), (2, 5, (1, 2)), (5, 1, (3, 1)),
                                                 (11, 11, (4, 4))])
 def test_filter_sizes_and_strides(spec, r, s, stride):

@@ -42,6 +42,7 @@ def test_an_iteration_is_512_multiplications_and_a_few_others(spec, loop):
     assert mix["FFMA"] == 512
 
 
+@pytest.mark.sampled(1)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
     """For one iteration, and for all the rest of a full tile."""
     traces, (n, k) = [], spec.tile
@@ -118,6 +119,7 @@ def test_eight_blocks_fit_on_an_sm(spec):
     assert room // (-(-kernel.shared_bytes // 256) * 256) >= 8
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_control_codes_are_safe_on_every_path(spec, arch):
     report = check_hazards(built(spec, arch))

@@ -30,6 +30,7 @@ def slots(spec, shape):
     return {issue_slots(path(built(spec), trace)) for trace in trace_block(made, spec).warps}
 
 
+@pytest.mark.long
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
     each, rest = spec.slots
     assert issue_slots(loop) == each

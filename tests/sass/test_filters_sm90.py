@@ -42,6 +42,7 @@ def random_problem(number: int):
             return shape, layout, beta, rng.choice(found[spec.name]), rng
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", range(PROBLEMS))
 def test_random_layers_are_right_and_write_nothing_else(number: int) -> None:
     shape, layout, beta, kernel, rng = random_problem(number)
@@ -117,6 +118,7 @@ def test_the_machine_code_is_checked_and_its_budget_is_that_of_the_source(source
         assert len(re.findall(r"\.reuse", " ".join(inst.text() for inst in loop))) >= 1016
 
 
+@pytest.mark.long
 def test_a_special_register_does_not_wait_for_a_load_to_read_its_address() -> None:
     """Without its wait an H200 gave a misaligned address: S2R wrote the register that an LDS in front of it took its
     address from."""
@@ -130,6 +132,7 @@ def test_a_special_register_does_not_wait_for_a_load_to_read_its_address() -> No
     assert not report.ok and {finding.kind for finding in report.findings} == {"still-read"}
 
 
+@pytest.mark.sampled(0, 2)
 @pytest.mark.parametrize("name", ["sm90_filters_64x128_k", "sm90_filters_borders_128x64_e"])
 def test_each_barrier_is_needed(name) -> None:
     spec = next(spec for spec in NATIVE if spec.name == name)

@@ -48,6 +48,7 @@ def traces(spec, made=None):
     return trace_block(made or tile_plan(spec), spec).warps
 
 
+@pytest.mark.sampled(1)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
     assert issue_slots(loop) == spec.slots[0]
     for trace in traces(spec):
@@ -88,6 +89,7 @@ def test_the_loop_of_the_class_kernels_steps_and_exchanges(spec):
                            "STS": texels + filters, "IADD": 2 * (texels + filters) + 1, "LOP": 4})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("spec", [x for x in implicit_gemm_kernels.KERNELS if x.tile[1] == 32],
                          ids=lambda spec: spec.name)
 def test_registers_of_a_translation_are_those_that_the_vendor_takes(spec):
@@ -98,6 +100,7 @@ def test_registers_of_a_translation_are_those_that_the_vendor_takes(spec):
     assert spec.translated_ctas_per_sm == warps // spec.warps
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7])
 @pytest.mark.parametrize("spec", implicit_gemm_kernels.KERNELS, ids=lambda spec: spec.name)
 def test_first_layers_multiply_what_there_is_and_no_more(spec, channels):

@@ -69,6 +69,7 @@ def rows_of(cubin):
     return kernel.instructions[places[0]:places[-1] + 1]
 
 
+@pytest.mark.sampled(2)
 def test_no_multiplication_meets_a_bank_twice(built):
     """By the assembler's count and by an independent one; and each sum has a register of its own."""
     tile, folder, cubin = built
@@ -87,6 +88,7 @@ def test_sums_of_neighbours_lie_in_different_banks(built):
     assert sum(a == b for a, b in zip(sums, sums[1:] + sums[:1], strict=True)) == 0
 
 
+@pytest.mark.sampled(1)
 def test_the_rows_compute_outer_products(built):
     tile, _, cubin = built
     assert all(report.ok for report in check_cubin(cubin))

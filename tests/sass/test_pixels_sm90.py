@@ -59,6 +59,7 @@ def served_of_one_tap(rng: np.random.Generator):
             return problem
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
     """Every other one as if for a chip with one SM, whose waves leave tails."""

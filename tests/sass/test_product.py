@@ -70,7 +70,7 @@ def test_every_memory_instruction_shares_its_slot_and_stands_apart_from_the_next
     assert min(b - a for a, b in pairwise(places)) >= 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec):
     """For one iteration, and for all the rest of a full tile."""
     found, _ = traces(spec, spec.tile, GROUPS)
@@ -100,6 +100,7 @@ def test_no_shared_memory_access_meets_a_bank_twice(block):
             assert shared_passes(lanes, 16 if wide else 4) == (4 if wide else 1), inst.text()
 
 
+@pytest.mark.sampled(2)
 def test_every_texel_is_fetched_once_and_every_vector_stored_once(spec, block):
     found, places = block
     size = spec.tile * GROUP * GROUPS * 4

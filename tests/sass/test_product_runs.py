@@ -61,7 +61,7 @@ def exact(spec, a, b):
     return x @ y
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_runs_of_any_length_add_up(seed):
     """Of small integers, whose sums are exact."""
@@ -84,12 +84,14 @@ def rms(spec, run):
     return np.sqrt(((multiplied(plan, a, b) - exact(spec, a, b))**2).mean())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.slices == 1], ids=lambda spec: spec.name)
 def test_errors_shrink_as_is_documented(spec):
     whole = rms(spec, 0)
     assert rms(spec, 256) < in_parts(512, 256) * whole and rms(spec, 64) < in_parts(512, 64) * whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_slices_are_such_parts(layout):
     one, two, four = (next(x for x in family.NATIVE if (x.tile, x.slices, x.layout) == (64, slices, layout))
@@ -115,6 +117,7 @@ def slots_of(spec, run):
     return slots
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spec", family.KERNELS, ids=lambda spec: spec.name)
 def test_a_warp_takes_the_issue_slots_between_runs_that_plans_are_ranked_by(spec):
     """As many as the comment budgets, too."""

@@ -48,6 +48,7 @@ def _random(seed: int):
     return spec, splits, problem, a, b, rng
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_random_products_are_right_and_write_nothing_else(seed: int) -> None:
     spec, splits, problem, a, b, rng = _random(seed)
@@ -159,7 +160,7 @@ def test_a_slice_without_any_part_of_k_adds_nothing() -> None:
             assert (out == 48).all(), spec.name
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("source", "name"), [(SOURCES[0], NATIVE[0].name), (SOURCES[1], "sm90_product_64x64x4_nn"),
                                                (SOURCES[2], "sm90_product_32x64x4_tt")])
 def test_the_machine_code_is_checked_and_a_weaker_code_is_found(source: str, name: str) -> None:
@@ -187,6 +188,7 @@ def test_the_machine_code_is_checked_and_a_weaker_code_is_found(source: str, nam
         assert not check_hazards(cubin.read(changed).kernel(name)).ok, what
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_code_has_only_words_that_compiled_code_has(source: str) -> None:
     """Of other words nobody has seen that the chip takes them."""
@@ -198,6 +200,7 @@ def test_the_code_has_only_words_that_compiled_code_has(source: str) -> None:
         assert {inst.row.spec["name"] for inst in kernel.instructions if inst.row not in compiled} == SEEN_TO_RUN
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("spec", NATIVE, ids=lambda spec: spec.name)
 def test_the_loop_spends_its_slots_on_ffma(spec: ProductKernel) -> None:
     code = cubin.read(built(spec.source.removesuffix(".sass"), "sm_90")).kernel(spec.name).instructions
@@ -212,6 +215,7 @@ def test_the_loop_spends_its_slots_on_ffma(spec: ProductKernel) -> None:
     assert hopper().reuse_entries == 1
 
 
+@pytest.mark.long
 def test_the_cubin_says_where_a_warp_meets() -> None:
     """Where it reads what its lanes stored, compiled code has a NOP, of which tools that look for races are told."""
     meets = 0x28

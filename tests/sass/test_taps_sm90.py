@@ -47,6 +47,7 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
             return problem
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -53,11 +53,12 @@ def slots(spec, warps):
     return sum(issue_slots(path(built(spec), one)) for one in warps)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 def test_a_block_takes_the_issue_slots_that_plans_are_ranked_by(spec, traced):
     assert slots(spec, traced[0]) == spec.slots
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spec", OF_GRADIENTS.values(), ids=lambda spec: spec.name)
 def test_so_do_blocks_of_transforms_for_gradients_of_filters(spec):
     m, r = spec.points.outputs, spec.points.taps
@@ -67,6 +68,7 @@ def test_so_do_blocks_of_transforms_for_gradients_of_filters(spec):
     assert slots(spec, found.warps) == spec.slots
 
 
+@pytest.mark.sampled(5)
 def test_the_arithmetic_is_that_of_the_matrices_with_common_parts_once(spec, traced):
     """Rows (columns of A) of points p and -p: both parts once, then their sum and difference; a coefficient of 1 saves
     the multiplication."""
@@ -97,6 +99,7 @@ def test_the_comments_budget_every_transform():
         (x.step, x.points.outputs, x.points.taps, x.step != "gradients" and x.layout) for x in KERNELS})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
 def test_simulate_issues_what_the_comments_budget(layout, capsys):
     """Whole blocks of tiles and filters, and in all of them as many instructions as slots: nothing shares one."""
@@ -144,6 +147,7 @@ def lanes_of(spec, warps, *opcodes):
     return [np.array(lanes) for lanes in found if lanes]
 
 
+@pytest.mark.sampled(4)
 def test_a_block_fetches_and_stores_each_value_once(spec, traced):
     """But that tiles of maps overlap, and columns of maps that fill a group of threads may be nobody's."""
     a, m, r = spec.points.inputs, spec.points.outputs, spec.points.taps
@@ -156,6 +160,7 @@ def test_a_block_fetches_and_stores_each_value_once(spec, traced):
         assert len(fetched) == len(set(fetched)) == spec.units * {"filters": r * r, "out": a * a}[spec.step]
 
 
+@pytest.mark.sampled(4)
 def test_planes_are_accessed_by_whole_lines(spec, traced):
     """And so are maps and results with images innermost."""
     for trace in traced[0]:
@@ -167,6 +172,7 @@ def test_planes_are_accessed_by_whole_lines(spec, traced):
                 assert lanes[0] % 32 == 0
 
 
+@pytest.mark.sampled(4)
 def test_no_access_touches_more_lines_of_the_cache_than_rows_and_filters_make_it(spec, traced):
     """Where a warp with 32 tiles side by side, or 32 filters one behind the other, would touch as many as
     4 * 32 * (outputs or taps^2) bytes have."""

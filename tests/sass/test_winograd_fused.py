@@ -37,7 +37,7 @@ def _traces(spec, groups):
     return trace_block(made, spec, race=True).warps
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     """The mean of both kinds, and what the comment budgets."""
     fewer, more = ([issue_slots(path(built(spec), trace)) for trace in traces[groups]] for groups in (4, 5))
@@ -51,6 +51,7 @@ def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, traces):
     assert rest == figures[3 if spec.layout == "CHWN" else 4] == spec.slots[1]
 
 
+@pytest.mark.sampled(0, 2)
 def test_a_simulation_agrees_with_the_budget(spec):
     """Within a tenth, with and without halves."""
     for channels in (32, 64):
@@ -82,6 +83,7 @@ def test_an_iteration_is_256_multiplications_and_what_a_group_of_channels_needs(
         assert (mix["TLD"], mix["LDG"]) == ((0, 4) if warp else (16, 0))
 
 
+@pytest.mark.long
 def test_shared_memory_is_accessed_without_bank_conflicts(spec, traces):
     """128-bit accesses of quarter warps."""
     for trace in traces[10]:

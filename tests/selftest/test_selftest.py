@@ -50,6 +50,7 @@ def card(spoil=None, cost=lambda name, grid: 0.0164 if name == "probe_delay" els
 # -- without a GPU ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_without_a_gpu_the_virtual_one_is_held_to_the_contracts_and_the_heading_says_so(virtual):
     status, out, path = virtual
     assert status == 0 and "virtual GPU (virtual gm204, simulated: no GPU was tested)" in out.splitlines()[0]
@@ -58,6 +59,7 @@ def test_without_a_gpu_the_virtual_one_is_held_to_the_contracts_and_the_heading_
     assert all(r["state"] == SAME for r in found["results"] if r["part"] == "kernels")
 
 
+@pytest.mark.long
 def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual):
     found = report.read(virtual[2])
     used = {name for r in found["results"] if r["part"] == "kernels" for name in r["data"]["kernels"]}
@@ -66,6 +68,7 @@ def test_every_kernel_there_is_runs_and_each_kind_in_the_quick_test_too(virtual)
     assert {i.plan.problem.kind for i in kernel_items(True)} == {"forward", "data", "filters", "bias", "product"}
 
 
+@pytest.mark.long
 def test_the_report_has_its_schema(virtual):
     found = report.read(virtual[2])
     assert set(found) == {"format", "device", "how", "library", "python", "numpy", "system", "date", "complete",
@@ -80,6 +83,7 @@ def test_the_report_has_its_schema(virtual):
     assert content.startswith("# maxDNN self-test") and content.index("## Kernels") < content.index("```json")
 
 
+@pytest.mark.long
 def test_what_the_timing_model_says_of_a_chain_of_ffma_is_its_stalls(virtual):
     """32 FFMA 6 cycles apart, IADD 6, ISETP 13, BRA 5."""
     data = next(r["data"] for r in report.read(virtual[2])["results"] if r["name"].startswith("ffma_chain"))
@@ -98,6 +102,7 @@ def flip(name, bit, at=0):
     return spoil
 
 
+@pytest.mark.long
 def test_a_card_that_computes_the_same_bits_passes():
     assert item("forward NCHW one image", quick=False).run(Stand(card())).state == SAME
 
@@ -148,6 +153,7 @@ def test_approximations_are_figures_not_faults():
     assert found.state == NOTED and "at most by 8" in found.text and "MUFU.RCP" in found.text
 
 
+@pytest.mark.long
 def test_clocks_and_seconds_are_measured_beside_the_model():
     def counted(device, kernel, args):  # the card's clock, twice the virtual one
         if kernel == "probe_ffma_chain":
@@ -258,6 +264,7 @@ def worker(tmp_path, monkeypatch):
     return script
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("most", [1, 3])
 def test_an_item_that_kills_or_stops_its_process_costs_only_itself(most, worker, monkeypatch):
     found = dict(run.apart(0, most=most))
@@ -297,6 +304,7 @@ def test_processes_fit_the_card_and_the_computer(memory, cpus, wanted, monkeypat
     assert run.processes(memory) == wanted
 
 
+@pytest.mark.long
 def test_the_worker_ends_at_a_failure_on_a_card_and_its_lines_are_results(monkeypatch):
     lines = []
     some = [item("forward"), item("bias")]

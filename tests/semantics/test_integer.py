@@ -196,6 +196,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("names", CASES)
 def test_every_form(names):
     inputs, model, options = CASES[names]

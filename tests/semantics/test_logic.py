@@ -117,6 +117,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("names", CASES)
 def test_every_form(names):
     inputs, model, options = CASES[names]

@@ -101,6 +101,7 @@ def loaded(memory, place, size):
     return raw.view(f"{'i' if size[0] == 'S' else 'u'}{width}").astype(np.int32).view(np.uint32)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("opcode, size", ACCESSES)
 def test_a_load_extends_and_fills_its_registers_only(opcode, size):
     draw, memory = drawn(opcode, size)
@@ -212,6 +213,7 @@ def run_atomic(opcode, dtype, old, operand_rows, access, **options):
     return cells[:, 0], out[:, 0]
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("opcode, name, type_", ATOMICS)
 def test_an_atomic_operation_returns_the_old_value(opcode, name, type_):
     draw, _ = drawn(opcode, name, type_)

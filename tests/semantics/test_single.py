@@ -132,6 +132,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("names", CASES)
 def test_every_form(names):
     inputs_, model, options = CASES[names]

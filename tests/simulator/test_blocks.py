@@ -90,6 +90,7 @@ GRIDS = {tiles: (13, 13, 32), ragged: (20, 1, 24), stencil: (40, 30, 1), line: (
          fan: (30, 20, 1), guarded: (301, 1, 1), middle: (24, 24, 2), wide: (22400, 1, 1)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("act", GRIDS, ids=lambda a: a.__name__)
 def test_every_block_does_what_its_box_predicts(act):
     grid = GRIDS[act]

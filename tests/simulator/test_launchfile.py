@@ -83,6 +83,7 @@ def launch(**changed):
     return {"kernel": "fill", "grid": [1], "block": [64], "args": [{"bytes": 256}, {"f32": 1}], **changed}
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize(("wrong", "words"), [
     (3, "a launch file must be an object (got 3)"),
     (launch(grid=3), "launch: grid must be a list of one to three integers from 1 on (got 3)"),

@@ -98,6 +98,7 @@ def test_a_value_out_of_range_is_refused_with_the_range(figure, value, words):
         preset("gm204").replace(**{figure: value})
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("edge", ["least", "most"])
 @pytest.mark.parametrize("figure", [name for name,
                                     rule in RULES.items() if rule.settable and name != "unyielded_stall"])

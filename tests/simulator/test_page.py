@@ -18,7 +18,6 @@ from maxdnn.simulator import page
 from tests import oracles
 from tests.browser import Browser
 
-pytestmark = pytest.mark.xdist_group("page")  # simulated and opened once
 LAYER = "64,4,10,10,64,3,3,1,1"  # five launches: two layouts in, padding, the convolution, the layout out
 CUDA = """
 extern "C" __global__ void scale(float *out, const float *in, float s) {

@@ -67,6 +67,7 @@ def counted(layer: Layer, kernel: CubinKernel) -> dict[str, int]:
     return dict(total)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 @pytest.mark.parametrize("spec", [CONV_64X64, CONV_PAPER], ids=lambda spec: spec.name)
 def test_executed_instructions_equal_the_closed_formula(layer: Layer, spec: KernelSpec) -> None:
@@ -129,6 +130,7 @@ def test_every_policy_gives_a_plausible_time() -> None:
         timing.conv(SMALL, options=timing.Options("random"))
 
 
+@pytest.mark.long
 def test_one_sm_stands_for_all() -> None:
     """Sixteen SMs on a shared queue against one with its mirror images: within 0.3 points."""
     shape = ConvShape(128, 32, 22, 22, 128, 3, 3)

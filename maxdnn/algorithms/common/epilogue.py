@@ -1,5 +1,5 @@
 """The epilogue that kernels share: alpha * sum + bias (+ beta * O), negative to 0, where the sums are still in
-registers (sass/common/store.inc)."""
+registers (sass/maxwell/store.inc, sass/sm90/store.inc)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ def _sgemm(size: int, exact: bool) -> Case:
         buffers = {"a": a, "b": b, "c": prefilled((size, size), F32)}
         return Problem(buffers, [launch], lambda: {"c": (wa @ wb).astype(F32 if exact else F64)}, {"c": rule})
 
-    return Case(f"program_sgemm_{size}_{'exact' if exact else 'random'}", "programs.cu", build, full_size=size >= 1024)
+    return Case(f"program_sgemm_{size}_{'exact' if exact else 'random'}", "programs.cu", build)
 
 
 def scan_launches(source: str, out: str, sums: str, tops: str, spare: str, n: int) -> list[Launch]:
@@ -176,10 +176,10 @@ CASES = [
     _sgemm(128, exact=False),
     _sgemm(1024, exact=True),
     _sgemm(1024, exact=False),
-    Case("program_scan", "programs.cu", _scan, full_size=True),
-    Case("program_radix", "programs.cu", _radix, full_size=True),
-    Case("program_histogram", "programs.cu", _histogram, full_size=True),
-    Case("program_mandelbrot", "programs.cu", _mandelbrot, full_size=True),
-    Case("program_nbody", "programs.cu", _nbody, full_size=True),
-    Case("program_stencil", "programs.cu", _stencil, full_size=True),
+    Case("program_scan", "programs.cu", _scan),
+    Case("program_radix", "programs.cu", _radix),
+    Case("program_histogram", "programs.cu", _histogram),
+    Case("program_mandelbrot", "programs.cu", _mandelbrot),
+    Case("program_nbody", "programs.cu", _nbody),
+    Case("program_stencil", "programs.cu", _stencil),
 ]
