@@ -80,7 +80,8 @@ def test_hard_data_within_the_documented_error(kind):
         a, b = (x.astype(np.float32) for x in DATA[kind](rng, m, n, k))
     found = multiplied(a, b)
     wide = a.astype(float), b.astype(float)
-    want, terms, floor = wide[0] @ wide[1], abs(wide[0]) @ abs(wide[1]), np.full((m, n), 2.0**-148 * -(-k // tensor_cores.CHUNK))
+    want, terms = wide[0] @ wide[1], abs(wide[0]) @ abs(wide[1])
+    floor = np.full((m, n), 2.0**-148 * -(-k // tensor_cores.CHUNK))
     for first in range(0, k, tensor_cores.CHUNK):
         some = slice(first, first + tensor_cores.CHUNK)
         left, right = abs(wide[0][:, some]), abs(wide[1][some])

@@ -30,13 +30,13 @@ PIECE_BYTES = 34816
 
 _LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
 _GROUP_LOG = 3  # most rows of tiles of a group
-# Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others on
-# the SM; and what of a launch does not overlap.
+# Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
+# on the SM; and what of a launch does not overlap.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
 _PIECE_CLOCKS, _PIECE_LATENCY = 1500, 7000
 
-SPLIT_DOC = """Splits one operand of a product in FP16 parts: see split.sass. Grid: x = ceil(k / 64), y = ceil(rows / 128),
-z = matrices."""
+SPLIT_DOC = """Splits one operand of a product in FP16 parts: see split.sass. Grid: x = ceil(k / 64),
+y = ceil(rows / 128), z = matrices."""
 DOC = """Matrix products of operands that were split: see tensor_product.sass. Grid: x = `ctas`, at most one for each
 multiprocessor."""
 
@@ -98,8 +98,8 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
 
 
 def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool) -> Pieces:
-    """Adds the launch that splits so many matrices. `innermost`: values of k follow each other, `source.row` is from one
-    row (column of B) to the next; else from one k to the next."""
+    """Adds the launch that splits so many matrices. `innermost`: values of k follow each other, `source.row` is from
+    one row (column of B) to the next; else from one k to the next."""
     x, y = -(-k // CHUNK), -(-rows // TILE)
     draft.region(region, PIECE_BYTES // FLOAT_BYTES * x * y * count)
     within(draft.problem.shape, (("tiles", y, MAX_GRID_YZ, "blocks along y of the grid"),
@@ -137,7 +137,7 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *
     return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (name,), flops=s.flops)
 
 
-# --- What the kernels promise ------------------------------------------------------------------------------------------
+# --- What the kernels promise ---
 
 def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     (_split_reference if isinstance(launch.spec, SplitKernel) else _product_reference)(launch, memory, scalars)

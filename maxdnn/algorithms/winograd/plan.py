@@ -200,8 +200,8 @@ class Layer:
             self.draft.launches.append(tensor_cores.multiply(by, shape, self.filter_pieces, pieces, into, vectors=True))
         else:
             self.draft.add(multiply(
-                by, shape, Matrices("filter_planes", self.filter_row, self.filter_plane), Matrices(maps, row, map_plane),
-                into, vectors=True, run=channels if channels < s.C else 0))
+                by, shape, Matrices("filter_planes", self.filter_row, self.filter_plane),
+                Matrices(maps, row, map_plane), into, vectors=True, run=channels if channels < s.C else 0))
         values = tile | {"planes": sums, "plane": out_plane} | self.output(first)
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"
