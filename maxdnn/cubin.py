@@ -105,6 +105,12 @@ class CubinKernel:
         return min(math.prod(self.maxntid or (MAX_THREADS,)), MAX_THREADS)
 
     @property
+    def launch_shared_bytes(self) -> int:
+        """Of shared memory, what each launch must bring: all that the kernel declared, or nothing."""
+        own = self.shared_bytes - (SYSTEM_SHARED if int(self.arch[3:5]) >= 90 else 0)
+        return own if own > STATIC_SHARED else 0
+
+    @property
     def param_bytes(self) -> int:
         """Bytes of all parameters, gaps included."""
         return max((p.offset + p.size for p in self.params), default=0)
@@ -168,6 +174,11 @@ class Cubin:
             raise CubinError(f"no kernel {name!r} in this cubin; it has: {', '.join(self.kernels) or 'none'}")
         return self.kernels[name]
 
+
+SYSTEM_SHARED = 0x400  # bytes of shared memory in front of a block's own, from sm_90 on
+STATIC_SHARED = 48 * 1024
+"""Bytes of shared memory that a driver gives a kernel unasked. The cubin of a kernel with more holds none: its launches
+bring all, as its source declared it."""
 
 _LOADED = (".text.", ".nv.constant", ".nv.global", ".nv.shared", ".nv.local")  # sections a program sees
 _HANDLES = ("R_CUDA_TEX_HEADER_INDEX", "R_CUDA_SURF_HW_DESC", "R_CUDA_SURF_HW_SW_DESC", "R_CUDA_SURF_HEADER_INDEX")
@@ -311,19 +322,25 @@ class _Reader(Elf):
             raise CubinError(f"{self.where}: a texel of {name} must have 1, 2 or 4 floats (got {found})")
         return tuple(found)
 
+    def _shared_bytes(self, name: str) -> int:
+        """Of the section, or as declared where the launch brings it."""
+        section = self.section(f".nv.shared.{name}")
+        reserved = self.size(section) if section else 0
+        declared = next((k.get("shared", 0) for k in self.interface() if k.get("name") == name), 0)
+        return reserved + (declared if declared > STATIC_SHARED else 0)
+
     def _kernel(self, name: str, relocations: tuple[Relocation, ...], stack: Mapping[str, int]) -> CubinKernel:
         text, code = self.section(f".text.{name}"), self.data(f".text.{name}")
         if text is None or not code or len(code) % 32:
             raise self.error(f"kernel {name}: code size {len(code)} is not a multiple of 32 bytes")
         attributes = self.attributes(f".nv.info.{name}")
-        shared = self.section(f".nv.shared.{name}")
         banks = [f".nv.constant{bank}" for bank in range(18)]
         constants = {bank: self.data(f"{b}.{name}") for bank, b in enumerate(banks) if self.section(f"{b}.{name}")}
         handles = [(r.kind, r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"]
         dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (MAXNTID, REQNTID)}
         return CubinKernel(
             name, self.arch, code, text.info >> 24 & 0xFF or self._register_count(name),
-            self.size(shared) if shared else 0, stack.get(name, 0),
+            self._shared_bytes(name), stack.get(name, 0),
             text.flags >> 20 & 31, _params(attributes), constants,
             tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:10] == "TEX"),
             attributes, dims.get(REQNTID), dims.get(MAXNTID), self._functions(name),

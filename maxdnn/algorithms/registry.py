@@ -9,7 +9,7 @@ from .dgrad_strided import few_channels
 from .dgrad_strided import maxwell as dgrad_strided
 from .dgrad_strided import sm90 as dgrad_strided_sm90
 from .gemm import plan as gemm
-from .gemm import pointwise
+from .gemm import pointwise, tensor_cores
 from .implicit_gemm import maxwell as implicit_gemm
 from .implicit_gemm import sm90 as implicit_gemm_sm90
 from .interior import maxwell as interior
@@ -43,6 +43,7 @@ FAMILIES: tuple[Family, ...] = (
     winograd_fused.FAMILY,
     winograd_wgrad.FAMILY,
     gemm.FAMILY,
+    tensor_cores.FAMILY,
     memory_ops.FAMILY,
 )
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..cubin import MAX_THREADS, CubinKernel
+from ..cubin import MAX_THREADS, SYSTEM_SHARED, CubinKernel
 from ..isa import RZ, Instruction, Table
 from ..isa.operands import barrier_kind, waits_for_block, waits_for_whole_block
 from ..isa.program import Graph, Node, conditional, tests_flags, tests_predicate
@@ -32,7 +32,6 @@ from .words import WORDS, Clash
 
 _PATHS = 12
 _STEPS = 12000
-_SYSTEM = 0x400  # bytes of shared memory in front of a block's own, from sm_90 on
 _SIZES = {"32": 1, "64": 2, "128": 4}
 _MESSAGES = {
     "shared-race": (ERROR, "another warp stored the word, with no block barrier in between",
@@ -81,7 +80,7 @@ def shared_findings(kernel: CubinKernel, walk: Walk) -> list[Finding]:
 def _no_memory(kernel: CubinKernel, code: Sequence[Instruction]) -> Iterator[Finding]:
     """A kernel that uses shared memory and has none of its own."""
     users = [inst for inst in code if inst.access is not None and inst.access.spaces == {"shared"}]
-    if users and kernel.shared_bytes <= (_SYSTEM if int(kernel.arch[3:5]) >= 90 else 0):
+    if users and kernel.shared_bytes <= (SYSTEM_SHARED if int(kernel.arch[3:5]) >= 90 else 0):
         yield Finding("no-shared", "shared memory", None, Place.of(users[0]), None, None,
                       "the kernel has no shared memory but what a launch gives it", "say how much in # SharedSize",
                       WARNING)

@@ -1,6 +1,7 @@
 """Ampere, Ada and Hopper (sm_80 to sm_90): cycles by the table's latencies, and rules that hang on no time (the reuse
 cache, registers that begin vectors)."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from .rules import Hazard, Rules
 from .timing import fixed_point
 
 _UNIFORM = ("umove", "ualu", "r2ur")
+_LONGEST_VECTOR = 4  # registers
 
 
 def _figures(inst: Instruction) -> dict[str, Any]:
@@ -26,8 +28,8 @@ def _class(inst: Instruction) -> str:
 def figure(producer: Instruction, kind: str, register: int, consumer: Instruction, role: str) -> tuple[str, ...]:
     """Where among the latencies of the table stands how many cycles the two must be apart."""
     known, made, used = _figures(producer), _class(producer), _class(consumer)
-    uniform, near = used in _UNIFORM, used in ("mio", "ldc", "branch")
-    votes = producer.opcode == "VOTEU"
+    uniform, near = used in _UNIFORM, used in known["near"]
+    votes = producer.opcode in ("VOTEU", "ELECT")
     if kind == "predicate":
         made = made if made in known["predicates"] else "half"
         return "predicates", made, ("guard" if role == "guard" else
@@ -118,12 +120,14 @@ def _stale(graph: Graph, effects: Sequence[Effects]) -> Iterator[Finding]:
 
 
 def _out_of_line(inst: Instruction) -> Iterator[Finding]:
-    """Values of two or four registers that do not begin at such a multiple, where an H200 stops (IMAD.WIDE, R225)."""
+    """Values of two or four registers that do not begin at such a multiple, where an H200 stops (IMAD.WIDE, R225).
+    Accumulators of tensor cores are vectors of four to compiled code."""
     for op in inst.operands:
         every = list(op.registers()) if op.type in ("gpr", "addr") else []
-        if every and every[0] % len(every):
+        aligned = math.gcd(len(every), _LONGEST_VECTOR)
+        if every and every[0] % aligned:
             yield Finding("out-of-line", f"R{every[0]}", None, Place.of(inst), None, None,
-                          f"begins {len(every)} registers in a row, of which it must be a multiple",
+                          f"begins {len(every)} registers in a row and must be a multiple of {aligned}",
                           "take another register")
 
 

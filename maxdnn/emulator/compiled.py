@@ -4,12 +4,14 @@ import gc
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 from llvmlite import ir
 
 from ..cubin import CubinKernel
 from ..runtime.forks import compiling
 from . import helpers
+from .beside import OPCODES
 from .converge import ConvergenceLowering
 from .lower import Lowering
 from .native import Code, cached_object
@@ -40,6 +42,13 @@ class CompiledKernel:
         self._entries: frozenset[int] = frozenset()
         self._variants: dict[Variant, Code] = {}
         self._old: list[Code] = []  # code that a worker may still be running
+
+    @cached_property
+    def has_units(self) -> bool:
+        """Whether its code may do something beside its warps."""
+        table = self.kernel.table
+        opcodes = {row.value & 0xFFF for row in table.rows if row.opcode in OPCODES}
+        return bool(opcodes) and any(word & 0xFFF in opcodes for _, word, _ in self.kernel.words())
 
     def run_address(self, full: bool, checks: frozenset[str] = frozenset()) -> int:
         """The address of `run` of a variant."""

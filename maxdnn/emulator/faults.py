@@ -5,6 +5,7 @@ from ..errors import DecodeError, EmulationFault
 from ..isa import decode
 from . import layout
 from .memory import GlobalMemory
+from .record import Record
 from .worker import Worker
 
 _WHAT = {
@@ -20,6 +21,16 @@ _WHAT = {
     "barrier": "barrier number above 15, or a thread count that is no multiple of 32 or exceeds the block",
     "trap": "trap",
     "inactive lane": "shuffle from a lane that does not execute it",
+    "in flight": "register of a tensor-core product that has not been waited for (WARPGROUP.DEPBAR)",
+    "unordered": "register of a tensor-core product that was written since the last WARPGROUP.ARRIVE",
+    "busy": "write to shared memory that a tensor-core product still reads",
+    "arriving": "shared memory to which a bulk copy is under way, or whose mbarrier this warp has not waited for",
+    "unfenced": "shared memory written by ordinary stores without FENCE.VIEW.ASYNC behind them",
+    "mbarrier": "use of an mbarrier that was not initialised",
+    "arrivals": "more arrivals than a phase of the mbarrier expects",
+    "together": "a product for which not all lanes of all four warps of a warpgroup are there",
+    "registers": "register that the warp has not, after USETMAXREG",
+    "copies": "bulk copy whose addresses or size are no multiples of 16, or too many copies under way",
 }
 
 
@@ -63,14 +74,18 @@ def fault_of(worker: Worker, memory: GlobalMemory) -> EmulationFault:
     where = f"{kernel.name}: block {block}, warp {c['fault_warp']}, lane {c['fault_lane']}"
     what = _WHAT.get(kind, kind)
     text = f"{where}: {what} at {_instruction(kernel, c['fault_pc'])}"
-    if kind == "undefined register":
+    if kind in ("undefined register", "in flight", "unordered"):
         text += f"; the register is R{c['fault_address']}"
     if kind == "inactive lane":
         text += f"; it reads lane {c['fault_address']}"
+    if kind in ("busy", "arriving", "unfenced"):
+        text += f"; because of {_instruction(kernel, c['fault_other_pc'])}"
+    if kind == "registers":
+        text += f"; it is R{c['fault_address']}"
     if kind == "race":
         other = "several warps" if c["fault_other"] == 0xFFFFFFFF else f"warp {c['fault_other']}"
         text += f"; with {other} at {_instruction(kernel, c['fault_other_pc'])}, no barrier between"
-    if kind in ("bounds", "misaligned", "race"):
+    if kind in ("bounds", "misaligned", "race", "busy", "arriving", "unfenced", "mbarrier", "arrivals"):
         text += "; " + _place(worker, layout.SPACES[c["fault_space"]], c["fault_address"], c["fault_size"], memory)
     return EmulationFault(text)
 
@@ -85,6 +100,23 @@ def _waiting(worker: Worker) -> str:
             expects = f" for {count} threads" if count else ""
             parts.append(f"warp {index} waits at barrier {warp['bar_id']}{expects} "
                          f"before {_instruction(kernel, warp['pc'])}")
+        elif warp["state"] == layout.READY:
+            parts.append(f"warp {index} waits{_unit(worker, warp)} at {_instruction(kernel, warp['pc'])}")
         elif warp["state"] == layout.FINISHED:
             parts.append(f"warp {index} has exited")
     return "; ".join(parts[:8]) + (f"; and {len(parts) - 8} more" if len(parts) > 8 else "")
+
+
+def _unit(worker: Worker, warp: Record) -> str:
+    """The mbarrier that a warp waits for, and what that misses."""
+    kernel, pc = worker.plan.compiled.kernel, warp["pc"]
+    address, word, control = kernel.words()[kernel.addressing.index_of(pc)]
+    inst = decode(word, control, address, kernel.table)
+    if inst.opcode != "SYNCS":
+        return ""
+    where = warp["waiting"]
+    state = int.from_bytes(worker.shared[where:where + 8].tobytes(), "little")
+    missing, more = -(state >> 43) % (1 << 20), state >> 21 & 0x3FFFFF
+    more -= (more >> 21) << 22
+    arrivals = f"{missing} arrival{'s' * (missing != 1)}"
+    return f" for phase {state >> 63} of mbarrier 0x{where:x}, which misses {arrivals} and {more} bytes"

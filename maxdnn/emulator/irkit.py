@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 PTR = ir.PointerType()
 _TYPES = {"i32": I32, "i64": I64, "ptr": PTR}
 V = Any

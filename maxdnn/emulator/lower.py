@@ -38,7 +38,7 @@ class Lowering:
         self.fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, PTR]), "run")
         self.ctx, self.warp = self.fn.args
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
-        self.t = WarpTracer(self.fn, self.b, full, bank_bytes, checks)
+        self.t = WarpTracer(self.fn, self.b, full, bank_bytes, checks, program.units())
         self.heads = {start: self.fn.append_basic_block(f"at_{start:x}") for start in program.blocks}
         self._dispatch = self.fn.append_basic_block("dispatch")
         self.b.branch(self._dispatch)
@@ -89,6 +89,7 @@ class Lowering:
                 self._give_up("undecodable", item.address)
                 return
             t.start(item)
+            t.within_limit(item)
             function = meaning(item)
             if function is not None:
                 function(t, item)

@@ -7,6 +7,8 @@ from ..cubin import CubinKernel
 from ..isa import Instruction, Undecodable, read_word
 from ..isa.program import conditional, noted_targets
 from ..isa.program import static_target as named_target
+from ..semantics import waits
+from .beside import Units
 
 _NAMING = ("jump", "call", "push", "place")  # what names an address that control may come to
 _FALL_THROUGH = ("call", "trap")  # of what leaves; a trap is a fault of the virtual GPU
@@ -47,6 +49,9 @@ class Program:
                                  *self._listed_targets()])
         self.blocks = {start: self._block(start, leaders) for start in sorted(leaders) if start in self.words}
 
+    def units(self) -> Units:
+        return Units(item for block in self.blocks.values() for item in block.items if isinstance(item, Instruction))
+
     def item(self, address: int) -> Instruction | Undecodable:
         if address not in self._items:
             word, control = self.words[address]
@@ -70,8 +75,11 @@ class Program:
             leaders.add(start)
             address = start
             while address in self.words and address not in seen:
-                seen.add(address)
                 item = self.item(address)
+                if address != start and isinstance(item, Instruction) and waits(item):
+                    work.append(address)  # a warp comes here again until it need not wait
+                    break
+                seen.add(address)
                 if ends_block(item):
                     if isinstance(item, Instruction):
                         work += self._successors(item)

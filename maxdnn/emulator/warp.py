@@ -12,8 +12,9 @@ from llvmlite import ir
 from ..isa import PT, RZ, Instruction
 from ..semantics.machine import FLAGS, UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO
 from . import layout
+from .beside import Beside, Units
 from .irkit import I32, I64, PTR, at, c32, c64, field, get, put
-from .lanes import ELEMENTS, Lanes, V
+from .lanes import ELEMENTS, V
 from .layout import CTX, FAULT_KINDS, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
 from .native import has_wide_vectors
 from .runtime.atomics import OPERATIONS
@@ -25,10 +26,11 @@ from .runtime.rounding import function_name
 _FIXED_REGISTERS = {"CgaCtaId": layout.SHARED_WINDOW, "VIRTUALSMID": 0, "SWINHI": 0, "VIRTCFG": 1 << 20}
 
 
-class WarpTracer(Lanes):
+class WarpTracer(Beside):
     def __init__(self, function: ir.Function, builder: ir.IRBuilder, full: bool, bank_bytes: Sequence[int],
-                 checks: frozenset[str] = frozenset()) -> None:
+                 checks: frozenset[str] = frozenset(), units: Units | None = None) -> None:
         super().__init__(builder, LANES)
+        self.units = units or self.units
         self.ctx, self.warp = function.args
         self.function = function
         self.full = full
@@ -135,7 +137,9 @@ class WarpTracer(Lanes):
         return at(self.b, field(self.b, self.warp, WARP, row), 4 * index)
 
     def _must_be_written(self, first: int, count: int) -> None:
-        """With the check on: fault if an executing lane never wrote one of these registers, and the value matters."""
+        """Fault if a product still writes one of these registers; with the check on also if an executing lane never
+        wrote it, and the value matters."""
+        self.watch(first, count, False)
         if not self.undefined or first == RZ or first >= UNIFORM:
             return
         caring = self._caring()
@@ -158,6 +162,7 @@ class WarpTracer(Lanes):
         return self.b.and_(self.mask_bits, open_)
 
     def _note_written(self, first: int, count: int) -> None:
+        self.watch(first, count, True)
         if not self.undefined or first == RZ or first >= UNIFORM:
             return
         for index in range(first, min(first + count, RZ)):
@@ -286,8 +291,7 @@ class WarpTracer(Lanes):
             return
         b = self.b
         wide = addresses if addresses.type == VI64 else self.zext(addresses, "i64")
-        if self.mask is not None:
-            wide = self.select(self.mask, wide, self.const("i64", -1))
+        wide = wide if self.mask is None else self.select(self.mask, wide, self.const("i64", -1))
         rows = get(b, self.warp, WARP, "trace_rows")
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "rows_room")), rows)
         where = at(b, get(b, self.ctx, CTX, "rows"), b.shl(b.zext(row, I64), c64(8)))
@@ -317,7 +321,8 @@ class WarpTracer(Lanes):
         self._race(space, address, KINDS[kind], READ)
 
     def _race(self, space: str, address: V, size: int, kind: int) -> None:
-        """With the check on: note an access to shared memory, after its bounds have been checked."""
+        """Note an access to shared memory, after its bounds have been checked."""
+        self.proxy_access(space, address, kind != READ)
         if not self.racing or space != "shared":
             return
         pc = self.inst.address if self.inst else 0

@@ -13,6 +13,7 @@ from .host import HostCalls
 from .layout import CTX, LANES, LAUNCH, REGS_OFFSET, VECTOR_BYTES, WARP
 from .memory import GlobalMemory, aligned_bytes
 from .record import Record
+from .runtime.tensor import TENSOR_BYTES
 
 _REGISTERS = 260  # R254 as the start of a quad must stay inside the record
 _WARP_BYTES = REGS_OFFSET + VECTOR_BYTES * _REGISTERS
@@ -74,6 +75,10 @@ class Worker:
         self._sites = aligned_bytes(layout.SITE_BYTES * (len(plan.compiled.kernel.code) // 8 + 1))
         self._shadow = aligned_bytes(layout.SHADOW_BYTES * plan.shared_bytes) if "race" in plan.checks else None
         self._scratch = aligned_bytes(layout.SCRATCH_BYTES)
+        units = plan.compiled.has_units
+        sizes = {"tensor": TENSOR_BYTES, "copies": layout.COPY_BYTES * layout.COPIES,
+                 "granules": layout.GRANULE_BYTES * (plan.shared_bytes // 16 + 2)}
+        self._units = {name: aligned_bytes(size) for name, size in sizes.items()} if units else {}
         self._fill()
 
     def warp(self, index: int) -> Record:
@@ -85,6 +90,9 @@ class Worker:
                             ("local_base", self._local), ("sites", self._sites), ("scratch", self._scratch)):
             c[name] = where.ctypes.data
         c["shadow"] = 0 if self._shadow is None else self._shadow.ctypes.data
+        for name, where in self._units.items():
+            c[name] = where.ctypes.data
+        c["registers"] = plan.compiled.kernel.registers
         c["first_pc"] = plan.compiled.kernel.addressing.address_of(0)
         c["warp_bytes"], c["warp_count"] = _WARP_BYTES, self.warps
         c["register_bytes"] = VECTOR_BYTES * min(plan.compiled.kernel.registers, _REGISTERS)

@@ -65,6 +65,8 @@ def _regs(rule: Any, row: Row, word: int) -> int:
         raw = _bits(word, spec["lsb"], spec["width"])
     else:
         raw = by.get(word)
+    if "each" in rule:
+        return int(rule["each"]) * (raw + 1)
     return _regs(rule["map"].get(str(raw), rule.get("default", 1)), row, word)
 
 

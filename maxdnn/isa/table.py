@@ -207,7 +207,7 @@ class OperandField:
                 absolute, behind = "absolute" in s, 16 if "scale" in s else 8
                 yield Number("value", pieces, "unsigned" not in s, s.get("scale", 1), 0 if absolute else behind,
                              not absolute)
-            case "pred" if "complement" in s:
+            case "pred" | "upred" if "complement" in s:
                 yield Number("value", pieces, scale=-1, bias=7)
             case "cbank" | "cx":
                 yield Number("value", pieces, scale=s["scale"])

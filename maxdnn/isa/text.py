@@ -150,6 +150,8 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
     match op.type:
         case "gpr":
             return _register(inst, op)
+        case "ugpr" if "in" in spec:
+            return f"{spec['in']}[{_ureg(op.value)}]" + (f".{op.part}" if op.part else "")
         case "ugpr":
             return _signs(_ureg(op.value) + (f".{op.part}" if op.part else ""), op) + spec.get("suffix", "")
         case "convergence":

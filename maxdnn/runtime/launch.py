@@ -14,10 +14,12 @@ from ..errors import LaunchError, shown
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_SHARED_BYTES = 48 * 1024
+ASKED_SHARED_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10}  # if asked for
 MAX_LOCAL_BYTES = 512 * 1024  # per thread
 
 
-def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> None:
+def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
+                   most_shared: int = MAX_SHARED_BYTES) -> None:
     """Raises LaunchError, naming the argument and its limit, for a launch this kernel or architecture cannot take."""
     for what, dims, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         if not _three(dims) or not all(1 <= d <= limit for d, limit in zip(dims, limits, strict=True)):
@@ -33,10 +35,10 @@ def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int
                           f"thread (its cubin says {kernel.local_bytes})")
     if not isinstance(shared_bytes, int):
         raise LaunchError(f"{kernel.name}: shared_bytes must be an integer (got {shown(shared_bytes)})")
-    room = MAX_SHARED_BYTES - kernel.shared_bytes
+    room = max(0, most_shared - kernel.shared_bytes)  # one that has more than that has declared all
     if not 0 <= shared_bytes <= room:
         raise LaunchError(f"{kernel.name}: shared_bytes must be 0 to {room}, the kernel's own {kernel.shared_bytes} "
-                          f"taken off {MAX_SHARED_BYTES} (got {shared_bytes})")
+                          f"taken off {most_shared} (got {shared_bytes})")
 
 
 def _three(dims: Any) -> bool:

@@ -4,7 +4,8 @@ Facts: NVIDIA PTX ISA for the operations the compiler maps onto these instructio
 rules (XMAD, carries, funnel shifts) from the sources named in isa/maxwell.json."""
 
 from . import convert, double, half, hopper, integer, logic, memory, move, single, video, warp  # noqa: F401  (register)
+from .hopper.asynchronous import waits
 from .machine import Machine, V
 from .registry import SEMANTICS, meaning
 
-__all__ = ["SEMANTICS", "Machine", "V", "meaning"]
+__all__ = ["SEMANTICS", "Machine", "V", "meaning", "waits"]

@@ -129,3 +129,28 @@ class Machine(Protocol):
 
     def unsupported(self, why: str) -> None:
         """This instruction faults when it is reached."""
+
+
+class Units(Machine, Protocol):
+    """A machine that also has what runs beside a warp on Hopper. None translates that."""
+
+    def product(self, type_: str, columns: int, d: int, a: int | None, of_a: V, of_b: V, flags: int, keeps: V,
+                commits: bool) -> None:
+        """D (64 x columns, from register d) = A x B + D where `keeps`, of a warpgroup; descriptors of_a, of_b are i64,
+        `a` the first of four registers. flags: 1 A and 2 B transposed, 4 A and 8 B negated."""
+
+    def warpgroup_arrive(self) -> None: ...
+    def warpgroup_wait(self, open_: int) -> None:
+        """Until at most so many committed groups of products are open."""
+
+    def mbarrier_init(self, address: V, word: V) -> None: ...
+    def mbarrier_drop(self, address: V) -> None: ...
+    def mbarrier_arrive(self, address: V, arrivals: V, more: V, drops: bool, dest: int) -> None:
+        """`more` bytes are announced, or copied if negative; the former state goes to the pair `dest`."""
+
+    def mbarrier_phase(self, address: V, parity: V, waits: bool) -> V:
+        """Whether the phase of the parity in bit 31 is complete; `waits` until it is."""
+
+    def bulk_copy(self, to: V, barrier: V, source: V, size: V) -> None: ...
+    def proxy_fence(self) -> None: ...
+    def set_registers(self, count: int, waits: bool) -> None: ...

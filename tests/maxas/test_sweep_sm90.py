@@ -40,7 +40,7 @@ def test_text_assembles_to_words_that_the_vendor_reads_as_the_same_text(tmp_path
     wanted = [(row, text) for row, text in zip(each, _texts([_legal(rng, row) for row in each]), strict=True) if text]
     assert len(wanted) > len(each) * 0.9
     lines = "".join(f"--:-:-:-:1 {text};\n" for _, text in wanted)
-    source = "# Kernel: k\n# Arch: sm_90\n# SharedSize: 0\n" + BANKS + lines
+    source = "# Kernel: k\n# Arch: sm_90\n# SharedSize: 0\n# MaxRegs: 168\n" + BANKS + lines
     image = tool.assemble(tmp_path, source, "-n", "-w")
     found = _texts([word for _, word, _ in cubin.read(image).kernel("k").words()][:len(wanted)])
     wrong = [(row.spec["name"], a, b) for (row, a), b in zip(wanted, found, strict=True) if a != b]

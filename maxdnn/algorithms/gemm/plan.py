@@ -88,13 +88,13 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             for splits in spec.splits(problem.shape.K):
                 found[split_name(spec, splits)] = partial(_plan, problem, chip, spec, splits)
             if spec.tile == 128 and spec.arch:
-                tail = _tail(spec, _stacked(problem), chip)
+                tail = _tail(spec, stacked(problem), chip)
                 if tail is not None:
                     found[f"{spec.name}_tail{tail.parts}"] = partial(_plan, problem, chip, spec, 1, tail)
     return found
 
 
-def _stacked(problem: Problem) -> ProductShape:
+def stacked(problem: Problem) -> ProductShape:
     """One matrix on top of the other, where one of B serves all."""
     s: ProductShape = problem.shape
     if len(problem.operand("b").shape) == 2 and problem.layout[0] == "n":
@@ -104,7 +104,7 @@ def _stacked(problem: Problem) -> ProductShape:
 
 def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: RowsTail | None = None) -> Plan:
     s: ProductShape = problem.shape
-    draft, shape, out = Draft(problem), _stacked(problem), problem.operand("out")
+    draft, shape, out = Draft(problem), stacked(problem), problem.operand("out")
     m, size = shape.M, shape.batch * shape.M * s.N
     a, b = (_readable(draft, problem.operand(role), shape.batch) for role in ("a", "b"))
     _check_limits(s, spec, m, size, a, b)
@@ -117,14 +117,14 @@ def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: 
     else:
         parts = Matrices(draft.region("parts", splits * size), s.N, m * s.N)
         draft.add(multiply(spec, shape, a, b, parts, splits=splits, vectors=rows))
-        _add_parts(draft, chip, "out", splits, size)
+        add_parts(draft, chip, "out", splits, size)
         tiles = -(-m // spec.rows) * -(-s.N // spec.tile) * shape.batch
         draft.notes.append(f"the sums of {s.K} products are split {splits} ways: {tiles} tiles do not fill the chip; "
                            "the parts are added in a fixed order")
     return draft.plan("product", spec)
 
 
-def _add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int) -> None:
+def add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int) -> None:
     """The sum of parts, with what a chip takes until it has begun: they are written by many CTAs at a time, when these
     end."""
     adding = reduce("parts", out, parts, size, (size, 1, 1), 1, epilogue(draft.problem))
@@ -134,7 +134,7 @@ def _add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int)
 
 def _add_with_tail(draft: Draft, chip: Chip, spec: ProductKernel, tail: RowsTail, a: Matrices, b: Matrices,
                    vectors: bool) -> None:
-    shape = _stacked(draft.problem)
+    shape = stacked(draft.problem)
     first = (-(-shape.M // spec.tile) - tail.items) * spec.tile * shape.N
     size = shape.M * shape.N - first
     within(shape, (("parts of sums", tail.parts * size, MAX_ELEMENTS, "elements"),
@@ -143,7 +143,7 @@ def _add_with_tail(draft: Draft, chip: Chip, spec: ProductKernel, tail: RowsTail
     draft.region("parts", tail.parts * size)
     draft.add(multiply(spec, shape, a, b, Matrices("out", shape.N, shape.M * shape.N), vectors=vectors,
                        ending=epilogue(draft.problem), tail=tail))
-    _add_parts(draft, chip, part("out", first), tail.parts, size)
+    add_parts(draft, chip, part("out", first), tail.parts, size)
     draft.notes.append(why_tail("rows of tiles", tail))
 
 

@@ -21,6 +21,7 @@ from ..common.epilogue import epilogue
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.workspace import Draft, part
+from ..gemm import tensor_cores
 from ..gemm.maxwell import GROUP, KERNELS, ProductKernel
 from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
@@ -63,7 +64,9 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
-    return {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.label}"
+    found = {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_tensor_sm90": partial(_plan, problem, p, chip, 0)
+             for p in serving}
+    return found | {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.label}"
             + f"_parts{-(-c // some)}" * (some < most): partial(_plan, problem, p, spec, some)
             for p in serving for spec in (*KERNELS, *NATIVE)
             if spec.layout == layout and not (spec.arch and spec.slices < 2 and p.needs_slices(c))
@@ -71,22 +74,28 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             for some in sorted({min(most, groups(most // fewer)) for fewer in _FEWER}, reverse=True)}
 
 
-def _plan(problem: Problem, points: Points, spec: ProductKernel, channels: int) -> Plan:
-    """With sums of at most so many channels at a time."""
+def _plan(problem: Problem, points: Points, by: ProductKernel | Chip, channels: int) -> Plan:
+    """With sums of at most so many channels at a time; on tensor cores if `by` is a chip."""
     draft = Draft(problem)
     layer = Layer(draft, points)
     s = layer.s
     images = readable(draft, maps_of(problem), s.C, s.H, s.W)
     layer.transform_filters()
+    if isinstance(by, Chip):
+        layer.split_filters()
     count = images_at_once(problem, layer, sum(draft.regions.values()))
     for first in range(0, s.N, count):
-        layer.run(spec, channels, images, first, min(count, s.N - first))
+        layer.run(by, channels, images, first, min(count, s.N - first))
     m, r = points.outputs, points.taps
     tiles = s.N * layer.rows * layer.columns
     saved = s.N * s.P * s.Q * r * r / (tiles * layer.planes)
     draft.notes.append(f"F({m}x{m}, {r}x{r}): {saved:.2f} times fewer multiplications than a direct convolution")
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
+    if isinstance(by, Chip):
+        draft.notes.append(tensor_cores.NOTE)
+        return draft.plan("winograd", tensor_cores.PRODUCT, layer.error(min(s.C, tensor_cores.CHUNK)))
+    spec = by
     if channels < s.C:
         draft.notes.append(f"sums of {channels} channels at a time are added, which makes smaller errors")
     return draft.plan("winograd", spec, layer.error(min(channels, GROUP * spec.share(channels, 1))))
@@ -169,7 +178,14 @@ class Layer:
             self.kernel("filters"), inner[0], outer[0], values, nbytes,
             f"filters are transformed to {self.planes} planes", "filter_planes"))
 
-    def run(self, spec: ProductKernel, channels: int, images: str, first: int, count: int) -> None:
+    def split_filters(self) -> None:
+        """To region `filter_pieces`."""
+        s = self.s
+        planes = Matrices("filter_planes", self.filter_row, self.filter_plane)
+        self.filter_pieces = tensor_cores.split(self.draft, "filter_pieces", planes, s.K, s.C, self.planes,
+                                                not self.rows_of_channels)
+
+    def run(self, by: ProductKernel | Chip, channels: int, images: str, first: int, count: int) -> None:
         """The launches for some images."""
         s, points, region = self.s, self.points, self.draft.region
         tile = self.tile(count)
@@ -177,10 +193,15 @@ class Layer:
         map_plane, out_plane = s.C * row, s.K * row
         maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
         self.transform_maps(images, first, count, tile)
-        self.draft.add(multiply(
-            spec, ProductShape(s.K, row, s.C, self.planes),
-            Matrices("filter_planes", self.filter_row, self.filter_plane), Matrices(maps, row, map_plane),
-            Matrices(sums, row, out_plane), vectors=True, run=channels if channels < s.C else 0))
+        shape, into = ProductShape(s.K, row, s.C, self.planes), Matrices(sums, row, out_plane)
+        if isinstance(by, Chip):
+            pieces = tensor_cores.split(self.draft, "map_pieces", Matrices(maps, row, map_plane), row, s.C, self.planes,
+                                        False)
+            self.draft.launches.append(tensor_cores.multiply(by, shape, self.filter_pieces, pieces, into, vectors=True))
+        else:
+            self.draft.add(multiply(
+                by, shape, Matrices("filter_planes", self.filter_row, self.filter_plane),
+                Matrices(maps, row, map_plane), into, vectors=True, run=channels if channels < s.C else 0))
         values = tile | {"planes": sums, "plane": out_plane} | self.output(first)
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"

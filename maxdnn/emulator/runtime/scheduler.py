@@ -7,6 +7,7 @@ from .. import layout
 from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, call, field, get, put
 from ..layout import BARRIER_BYTES, BARRIER_IDS, CTX, DONE, LANES, LAUNCH, READY, REGS_OFFSET, WAITING, WARP
 from .memory import fault
+from .proxies import known, tell
 
 POISON = 0xFF  # shared memory and registers are undefined when a block starts: every byte reads 0xff
 
@@ -47,6 +48,7 @@ def build_start_block(module: ir.Module) -> None:
         _memset(b, field(b, warp, WARP, "preds"), 0, c64(64))
         _memset(b, field(b, warp, WARP, "flags"), 0, c64(32))
         _memset(b, at(b, warp, REGS_OFFSET), POISON, get(b, ctx, CTX, "register_bytes"))
+    _start_units(f, ctx)
     shadow = get(b, ctx, CTX, "shadow")
     with f.if_(b.icmp_unsigned("!=", b.ptrtoint(shadow, I64), c64(0))):
         _memset(b, shadow, 0, b.mul(get(b, ctx, CTX, "shared_bytes"), c64(layout.SHADOW_BYTES)))
@@ -57,8 +59,30 @@ def build_start_block(module: ir.Module) -> None:
     b.ret_void()
 
 
+def _start_units(f: Function, ctx: V) -> None:
+    """Where a kernel works asynchronously: nothing is under way, and every warp has the registers of the launch."""
+    b = f.b
+    granules = get(b, ctx, CTX, "granules")
+    with f.if_(b.icmp_unsigned("!=", b.ptrtoint(granules, I64), c64(0))):
+        _memset(b, field(b, ctx, CTX, "told"), 0, c64(32 * BARRIER_IDS))
+        size = b.add(get(b, ctx, CTX, "shared_bytes"), c64(15))
+        _memset(b, granules, 0, b.mul(b.lshr(size, c64(4)), c64(layout.GRANULE_BYTES)))
+        for name in ("copy_count", "fenced", "moved", "pool"):
+            put(b, ctx, CTX, name, 0)
+        with f.for_(c32(0), get(b, ctx, CTX, "warp_count")) as index:
+            warp = _warp_at(b, ctx, index)
+            first = WARP["committed"][0]
+            _memset(b, field(b, warp, WARP, "committed"), 0, c64(REGS_OFFSET - first))
+            put(b, warp, WARP, "limit", get(b, ctx, CTX, "registers"))
+
+
 def _barrier_slot(b: ir.IRBuilder, ctx: V, bar: V, offset: int) -> V:
     return at(b, at(b, field(b, ctx, CTX, "barriers"), offset), b.shl(b.zext(bar, I64), c64(4)))
+
+
+def _told(b: ir.IRBuilder, ctx: V, bar: V) -> V:
+    """What those know of products who came to a barrier."""
+    return at(b, field(b, ctx, CTX, "told"), b.shl(b.zext(bar, I64), c64(5)))
 
 
 def build_arrive(module: ir.Module) -> None:
@@ -70,6 +94,7 @@ def build_arrive(module: ir.Module) -> None:
     b.store(b.add(b.load(arrived, typ=I32), c32(LANES)), arrived)
     b.store(b.add(b.load(bits, typ=I32), get(b, warp, WARP, "bar_bits")), bits)
     b.store(get(b, warp, WARP, "bar_count"), _barrier_slot(b, ctx, bar, 8))
+    tell(b, _told(b, ctx, bar), known(b, warp))
     arrives = b.icmp_unsigned("==", get(b, warp, WARP, "bar_kind"), c32(layout.BAR_ARRIVE))
     put(b, warp, WARP, "state", b.select(arrives, c32(READY), c32(WAITING)))
     b.ret_void()
@@ -111,6 +136,7 @@ def _open(f: Function, ctx: V, bar: V, bits: V, released: V) -> None:
             put(b, warp, WARP, "bar_result", result)
             put(b, warp, WARP, "state", READY)
             put(b, warp, WARP, "synced", epoch)
+            tell(b, known(b, warp), _told(b, ctx, bar))
             b.store(b.add(b.load(released, typ=I32), c32(1)), released)
 
 
@@ -176,8 +202,7 @@ def build_run_block(module: ir.Module) -> None:
             with inside:
                 warp = _warp_at(b, ctx, index)
                 with f.if_(b.icmp_unsigned("==", get(b, warp, WARP, "state"), c32(READY))):
-                    b.store(c32(1), progress)
-                    _step(f, ctx, warp, index)
+                    _step(f, ctx, warp, index, progress)
                 put(b, ctx, CTX, "next_warp", b.add(index, c32(1)))
     f.ret(DONE)
 
@@ -188,12 +213,16 @@ def _stop(f: Function, ctx: V, kind: str, index: V) -> V:
     return c32(layout.FAULTED)
 
 
-def _step(f: Function, ctx: V, warp: V, index: V) -> None:
+def _step(f: Function, ctx: V, warp: V, index: V, progress: V) -> None:
+    """Run a warp. One that only finds itself still waiting has made no progress."""
     b = f.b
+    before = get(b, warp, WARP, "pc")
+    put(b, ctx, CTX, "moved", 0)
     status = call(b, "rt_run_warp", I32, ctx, warp)
     join = f.fn.append_basic_block("stepped")
     cases = {code: f.fn.append_basic_block(f"status{code}") for code in
-             (layout.EXITED, layout.BARRIER, layout.YIELDED, layout.FAULT, layout.BAD_PC, layout.TRACE_FULL)}
+             (layout.EXITED, layout.BARRIER, layout.YIELDED, layout.FAULT, layout.BAD_PC, layout.TRACE_FULL,
+              layout.BLOCKED)}
     missing = f.fn.append_basic_block("missing")
     choice = b.switch(status, missing)
     for code, block in cases.items():
@@ -201,13 +230,16 @@ def _step(f: Function, ctx: V, warp: V, index: V) -> None:
     b.position_at_end(missing)
     b.ret(b.sub(status, c32(16)))
     b.position_at_end(cases[layout.EXITED])
+    b.store(c32(1), progress)
     put(b, warp, WARP, "state", layout.FINISHED)
     put(b, ctx, CTX, "live", b.sub(get(b, ctx, CTX, "live"), c32(1)))
     b.branch(join)
     b.position_at_end(cases[layout.BARRIER])
+    b.store(c32(1), progress)
     call(b, "rt_arrive", ir.VoidType(), ctx, warp)
     b.branch(join)
     b.position_at_end(cases[layout.YIELDED])
+    b.store(c32(1), progress)
     _refuel(f, ctx, warp, index)
     b.branch(join)
     for code, result in ((layout.FAULT, layout.FAULTED), (layout.BAD_PC, layout.WANT_PC),
@@ -215,6 +247,11 @@ def _step(f: Function, ctx: V, warp: V, index: V) -> None:
         b.position_at_end(cases[code])
         put(b, ctx, CTX, "fault_warp", index)
         f.ret(result)
+    b.position_at_end(cases[layout.BLOCKED])
+    moved = b.or_(b.icmp_unsigned("!=", get(b, warp, WARP, "pc"), before),
+                  b.icmp_unsigned("!=", get(b, ctx, CTX, "moved"), c32(0)))
+    b.store(b.or_(b.load(progress, typ=I32), b.zext(moved, I32)), progress)
+    b.branch(join)
     b.position_at_end(join)
 
 

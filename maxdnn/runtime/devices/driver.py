@@ -16,6 +16,7 @@ from ...errors import DeviceError
 _POINTER_CONTEXT, _POINTER_ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _JIT_LOG, _JIT_LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
+_MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _FACTS = (4, 3, 1)  # CU_FUNC_ATTRIBUTE_NUM_REGS, LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES
 _PARAM_BUFFER, _PARAM_BYTES, _PARAM_END = 1, 2, 0  # CU_LAUNCH_PARAM_*
 _FORMAT_FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
@@ -275,6 +276,10 @@ class Driver:
         for value, which in zip(found, _FACTS, strict=True):
             self._call("cuFuncGetAttribute", ctypes.byref(value), which, ctypes.c_void_p(function))
         return found[0].value, found[1].value, found[2].value
+
+    def allow_shared(self, function: int, nbytes: int) -> None:
+        """Let launches bring so much shared memory, more than they may unasked."""
+        self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MOST_SHARED, nbytes)
 
     def symbol(self, module: int, name: str) -> tuple[int, int]:
         """Address and bytes of a variable."""

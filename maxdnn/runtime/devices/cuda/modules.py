@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....cubin import Cubin, CubinKernel, read
+from ....cubin import STATIC_SHARED, Cubin, CubinKernel, read
 from ....errors import DeviceError, LaunchError
 from ...launch import ArgumentPacker, check_geometry
 from ...remember import MODULES, remembered
@@ -23,13 +23,16 @@ class GpuFunction:
     def __init__(self, module: "GpuModule", name: str) -> None:
         self.module, self.device = module, module.device
         self.kernel = module.cubin.kernel(name)
-        self.dynamic = 0 if module.native else self.kernel.shared_bytes  # a translated kernel's is all dynamic
+        # a translated kernel's is all dynamic
+        self.dynamic = self.kernel.launch_shared_bytes if module.native else self.kernel.shared_bytes
         self.name = name
         self.pack = ArgumentPacker(self.kernel)
         self.launching = f"launching {name} on {module.device.name}"
         with self.device.active(), driver_call(f"finding kernel {name}"):
             self.handle = driver().function(module.handle, name)
             self.registers, self.local_bytes, self.shared_bytes = driver().facts(self.handle)
+            if self.dynamic > STATIC_SHARED:
+                driver().allow_shared(self.handle, self.dynamic)
 
     def launch(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, shared_bytes: int = 0,
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:

@@ -5,6 +5,7 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(sum0);
 use MaxAs::Fail qw(fail fail_plain warn_at);
+use MaxAs::Hopper qw(barrier_attributes reallocated_registers);
 our @EXPORT_OK = qw(gpr_operands register_count predicates uniforms carry check_controls check_shared resources reads_constant is_store);
 
 use constant { RZ => 255, URZ => 63, PT => 7, NONE => 7 };
@@ -23,6 +24,7 @@ sub _count {
     return sum0(map { _count($inst, $_) } @$rule) if ref $rule eq 'ARRAY';
     if (my $name = $rule->{popcount}) { return (sprintf '%b', $inst->{args}{$name}{imm} // 0) =~ tr/1// || 1 }
     my $by = $inst->{mods}{ $rule->{by} } // $inst->{args}{ $rule->{by} }{value} // 0;
+    return $rule->{each} * ($by + 1) if $rule->{each};
     return _count($inst, $rule->{map}{$by} // $rule->{default} // 1);
 }
 
@@ -134,7 +136,7 @@ sub check_controls {
 sub check_shared {
     my ($kernel, @instructions) = @_;
     return if defined $kernel->{shared};
-    my ($user) = grep { $_->{row}{op} =~ /^(?:LDS|STS|ATOMS|LDGSTS)$/ } @instructions;
+    my ($user) = grep { $_->{row}{op} =~ /^(?:LDS|STS|LDSM|STSM|ATOMS|LDGSTS|SYNCS|ARRIVES|UBLKCP|UBLKRED)$/ } @instructions;
     fail($user->{at}, "$user->{opcode}: kernel '$kernel->{name}' has no shared memory: say how many bytes in '# SharedSize: bytes'"
         . ' (0 if a launch gives it all)') if $user;
     return;
@@ -144,14 +146,16 @@ sub check_shared {
 sub resources {
     my ($kernel, $instructions) = @_;
     my ($top, $bars, @exits, @ctaids, @meetings) = (-1, 0);
+    $kernel->{accelerated} = 1 if grep { $_->{row}{accelerated} } @$instructions;
     for my $inst (@$instructions) {
         for my $found (gpr_operands($inst)) {
             my ($spec, $arg) = @$found;
             my $count = register_count($inst, $spec) or next;
             my $last = $arg->{value} + $count - 1;
             fail($inst->{at}, "$inst->{opcode}: needs $count registers from R$arg->{value} on: more than 255 registers") if $last > 254;
-            warn_at($inst->{at}, "$inst->{opcode}: R$arg->{value} is no multiple of $count, as $count registers in a row should be")
-                if $inst->{row}{class} ne 'tex' && $count != 3 && $arg->{value} % $count;
+            my $aligned = $count % 4 ? $count % 2 ? 1 : 2 : 4;
+            warn_at($inst->{at}, "$inst->{opcode}: R$arg->{value} is no multiple of $aligned, as $count registers in a row should be")
+                if $inst->{row}{class} ne 'tex' && $arg->{value} % $aligned;
             $top = $last if $last > $top;
         }
         my $op = $inst->{row}{op};
@@ -169,7 +173,10 @@ sub resources {
     my $used = $top + 1 + $RESERVED * ($kernel->{sm} >= 70);
     fail_plain("kernel $kernel->{name} has registers up to R$top: with the $RESERVED that the system takes more than 255")
         if $used > 255;
-    $kernel->{registers_used} = $used > $least ? $used : $least;
+    my $given = reallocated_registers($kernel, @$instructions);    # of which warps have more later
+    $kernel->{registers_used} = $given // ($used > $least ? $used : $least);
+    $kernel->{reallocates} = defined $given;
+    $kernel->{barrier_attributes} = [barrier_attributes(@$instructions)];
     $kernel->{barriers} = $bars > ($kernel->{min_barriers} // 0) ? $bars : $kernel->{min_barriers} // 0;
     $kernel->{exits}  = \@exits;
     $kernel->{ctaids} = \@ctaids;

@@ -196,7 +196,7 @@ sub _list {
     my ($opt, $file) = _options({}, {}, @_);
     fail_plain('-l wants a cubin') unless defined $file;
     my $info = _inspect_file($file);
-    printf "Arch: sm_%d\n", $info->{sm};
+    printf "Arch: sm_%d%s\n", $info->{sm}, $info->{accelerated} ? 'a' : '';
     for my $k (@{ $info->{kernels} }) {
         printf "Kernel: %s (Linkage: %s, Params: %d, Size: %d, Registers: %d, SharedMem: %d, Barriers: %d)\n", $k->{name},
             uc $k->{linkage}, scalar @{ $k->{params} }, length $k->{code}, @{$k}{qw(registers shared barriers)};

@@ -4,8 +4,9 @@ package MaxAs::Cubin;
 #   kernels   [{ name, code (bytes), registers, barriers, shared, shared_align, params [{ ordinal offset size align }],
 #                param_base, constant0_size, const {bank => bytes}, textures [names], texture_slots [byte offsets],
 #                max_registers, max_threads [x y z], req_threads [x y z], frame, crs_stack, functions [{name info value size}],
-#                exits [], meetings [], ctaids [], ctaidz, attributes [[code, format, bytes]] (more, given verbatim), text_align,
-#                text_flags, info_registers (0 where .nv.info alone has the count) }]
+#                exits [], meetings [], ctaids [], ctaidz, barrier_attributes [], reallocates, text_align,
+#                attributes [[code, format, bytes]] (more, given verbatim),
+#                text_flags, accelerated (has instructions that only sm_90a has, say), info_registers (0 where .nv.info alone has the count) }]
 #   constants {bank => { data, symbols [{ name offset size }] , relocations [{ offset symbol }] }}   (banks 3 and 4)
 #   globals   [{ name size align data }]
 #   interface (text, for a section of its own that drivers pass over)
@@ -15,7 +16,7 @@ use warnings;
 use Exporter 'import';
 use MaxAs::Elf;
 use MaxAs::Interface qw($INTERFACE_SECTION);
-our @EXPORT_OK = qw(write_module attribute e_flags reserved_shared);
+our @EXPORT_OK = qw(write_module attribute e_flags reserved_shared $ACCELERATED);
 
 use constant { INFO_TYPE => 0x70000000, R_CUDA_64 => 2, R_CUDA_TEX_HEADER_INDEX => 6 };
 use constant { GLOBAL_OBJECT => 0x11, GLOBAL_FUNC => 0x12, GLOBAL_TEXTURE => 0x1a, LOCAL_SECTION => 3 };
@@ -27,8 +28,13 @@ sub attribute {
     return pack('CCS<', 4, $code, length $value) . $value;
 }
 
+our $ACCELERATED = 0x800;    # of an architecture with an "a" behind its number: code that runs on no other
+
 # 0x100 unified textures, 0x400 64-bit addresses; the virtual architecture equals the real one.
-sub e_flags { my ($sm) = @_; return $sm << 16 | 0x500 | $sm }
+sub e_flags {
+    my ($module) = @_;
+    return $module->{sm} << 16 | 0x500 | $module->{sm} | (grep({ $_->{accelerated} } @{ $module->{kernels} }) ? $ACCELERATED : 0);
+}
 
 # Whether the toolkit writes relocations with their addends for it.
 sub _with_addends { my ($w) = @_; return $w->{module}{sm} >= 90 }
@@ -40,13 +46,17 @@ sub reserved_shared { my ($sm) = @_; return $sm < 90 ? 0 : 0x400 }
 # architecture that has them: version of the toolkit, two ways around faults, how registers of others are counted.
 my @ATTRIBUTES = ([80, 90, 0x37, 4, pack 'L<', 129], [80, 86, 0x35, 1, 0], [90, 90, 0x50, 3, 0], [90, 90, 0x36, 4, pack 'L<', 8]);
 
+# Bytes of shared memory that the driver gives a kernel unasked. Of more the container holds nothing: the launch brings all.
+my $STATIC_SHARED = 48 * 1024;
+
 sub _of_its_time {
     my ($module) = @_;
     my $sm = $module->{sm} // 0;
     return $module if $sm < 80 || defined $module->{e_version};
     my @more = map { [@$_[2 .. 4]] } grep { $_->[0] <= $sm && $sm <= $_->[1] } @ATTRIBUTES;
     my @kernels = map { {
-        %$_, text_align => 128, $sm < 90 ? () : (info_registers => 0), shared => ($_->{shared} // 0) + reserved_shared($sm),
+        %$_, text_align => 128, $sm < 90 ? () : (info_registers => 0),
+        shared => (($_->{shared} // 0) > $STATIC_SHARED ? 0 : $_->{shared} // 0) + reserved_shared($sm),
         attributes => [@{ $_->{attributes} // [] }, @more],
     } } @{ $module->{kernels} };
     my $calls = join '', map { pack 'L<l<', 0, -$_ } 1 .. 4;
@@ -60,7 +70,7 @@ sub write_module {
     my ($module) = @_;
     $module = _of_its_time($module);
     my $elf = MaxAs::Elf->new(abi => 0x33, abiversion => 7, type => 2, version => $module->{e_version} // 80,
-        flags => $module->{e_flags} // e_flags($module->{sm}));
+        flags => $module->{e_flags} // e_flags($module));
     my $w = { elf => $elf, module => $module, link_flag => ($module->{e_version} // 80) >= 90 ? 0x40 : 0, index => {} };
     _plan_sections($w);
     _symbols($w);
@@ -218,6 +228,8 @@ sub _kernel_attributes {
         }
     }
     $out .= attribute(0x1b, 3, $k->{max_registers} // 0xff);
+    $out .= attribute($_->[0], $_->[1], $_->[2]) for @{ $k->{barrier_attributes} // [] };
+    $out .= attribute(0x54, 1) if $k->{reallocates};
     $out .= attribute(0x15, 2, 0) if @{ $k->{textures} // [] };
     $out .= attribute(0x1d, 4, pack 'L<*', @{ $k->{ctaids} }) if @{ $k->{ctaids} // [] };
     # NOPs of the code: where lanes of a warp wait for each other, as __syncwarp() is compiled

@@ -134,10 +134,16 @@ my %TYPE = (
         my ($d, $spec) = @_;
         return ref $d->{word} ? _sum_address($d, $spec) : _based_address($d, $spec->{reg}, $spec->{off});
     },
-    ugpr => sub { my ($d, $spec) = @_; _signs($d, $spec, _ureg(_bits($d, $spec->{lsb}, 6)) . _part($d, $spec) . ($spec->{suffix} // '')) },
+    ugpr => sub {
+        my ($d, $spec) = @_;
+        my $text = _ureg(_bits($d, $spec->{lsb}, 6));
+        $text = "$spec->{in}\[$text]" if defined $spec->{in};
+        return _signs($d, $spec, $text . _part($d, $spec) . ($spec->{suffix} // ''));
+    },
     upred => sub {
         my ($d, $spec) = @_;
         my $n = _bits($d, $spec->{lsb}, 3);
+        $n = 7 - $n if $spec->{complement};
         return (_bit($d, $spec->{not_bit}) ? '!' : '') . 'UP' . ($n == PT ? 'T' : $n);
     },
     convergence => sub { my ($d, $spec) = @_; 'B' . _bits($d, $spec->{lsb}, 4) },

@@ -75,7 +75,7 @@ sub _by_reader {
     my ($inst, $key, $reader) = @_;
     my $figures = $inst->{latencies};
     my ($made, $used) = map { $_ && $figures->{classes}{ $_->{row}{class} } } $inst, $reader;
-    my $memory = defined $used && $used =~ /^(?:mio|ldc|branch)$/;
+    my $memory = defined $used && grep { $_ eq $used } @{ $figures->{near} };
     my $uniform = defined $used && $used =~ /^(?:umove|ualu|r2ur)$/;
     my ($by, $how);
     my $late = 0;
@@ -85,7 +85,7 @@ sub _by_reader {
         $late = $figures->{late_predicates}{ $inst->{row}{op} } // 0 if $reader && $how ne 'guard';
     }
     elsif ($key =~ /^U/) {
-        return $figures->{votes} if $reader && $inst->{row}{op} eq 'VOTEU' && !$memory;
+        return $figures->{votes} if $reader && $inst->{row}{op} =~ /^(?:VOTEU|ELECT)$/ && !$memory;
         $by = $figures->{uniform}{$made} // $figures->{uniform}{r2ur};
         $how = $uniform ? 'uniform' : $memory ? 'mio' : 'vector' if $reader;
     }
@@ -206,7 +206,7 @@ my %SPACE = (LDS => 's', STS => 's', ATOMS => 's', LDL => 'l', STL => 'l', LDG =
 sub is_fence {
     my ($inst) = @_;
     my $row = $inst->{row};
-    return 1 if $row->{cls}{pipe} =~ /^(?:branch|barrier)$/;
+    return 1 if $row->{cls}{pipe} =~ /^(?:branch|barrier|warpgroup|async)$/;
     return $row->{op} =~ /^(?:BAR|DEPBAR|MEMBAR|B2R|BMOV|BPT|CCTL\w*|TEXDEPBAR)$/ ? 1 : 0;
 }
 

@@ -107,8 +107,14 @@ sub _pred {
 
 sub _ugpr {
     my ($try, $spec, $o) = @_;
-    return soft($try, 'a uniform register is wanted') unless $o->{kind} eq 'word';
-    my $n = ureg_number($try, $o->{name});
+    my $name = $o->{name};
+    if (defined $spec->{in}) {
+        return soft($try, "$spec->{in}\[UR] is wanted") unless $o->{kind} eq 'inside' && $o->{in} eq $spec->{in}
+            || $spec->{in} eq '' && $o->{kind} eq 'addr' && defined $o->{ureg} && !defined $o->{reg} && !$o->{off};
+        $name //= $o->{ureg};
+    }
+    elsif ($o->{kind} ne 'word') { return soft($try, 'a uniform register is wanted') }
+    my $n = ureg_number($try, $name);
     return unless defined $n;
     $try->{args}{ $spec->{name} } = { value => $n };
     return put($n, $spec->{lsb});
@@ -120,7 +126,7 @@ sub _upred {
     my ($n) = $o->{name} =~ /^UP([0-6]|T)$/ or return hard($try, "'$o->{name}' is not a uniform predicate (UP0..UP6, UPT)");
     $n = PT if $n eq 'T';
     $try->{args}{ $spec->{name} } = { value => $n };
-    return put($n, $spec->{lsb});
+    return put($spec->{complement} ? 7 - $n : $n, $spec->{lsb});
 }
 
 sub _convergence {
@@ -347,7 +353,7 @@ sub _enum {
     my $raw = $spec->{raw}{$text};
     return soft($try, 'one of ' . join(' ', sort keys %{ $spec->{raw} }) . ' is wanted') unless defined $raw;
     $try->{args}{ $spec->{name} } = { value => $raw, text => $text };
-    return $raw << $spec->{lsb};
+    return put($raw, $spec->{lsb});
 }
 
 # Text told by a modifier's value: keeps those of its values that mean this text.

@@ -14,6 +14,7 @@ my $ALIGN = qr/1|2|4|8|16|32|64|128|256/;
 my $SIZE = qr/0x[0-9a-fA-F]{1,8}|\d{1,9}/;
 
 my ($MAX_SHARED, $MAX_BANK, $MAX_DATA) = (48 * 1024, 64 * 1024, 1 << 26);    # bytes
+my $MAX_SHARED_90 = 227 * 1024;    # what is above $MAX_SHARED the launch brings
 
 sub _int { my ($text) = @_; return $text =~ /^0x/i ? hex $text : 0 + $text }
 
@@ -154,7 +155,8 @@ sub _param {
 
 sub _check_sizes {
     my ($kernel, $module, $at) = @_;
-    fail($at, "a block has at most $MAX_SHARED bytes of shared memory") if ($kernel->{shared} // 0) > $MAX_SHARED;
+    my $most = ($kernel->{arch} // '') eq 'sm_90' ? $MAX_SHARED_90 : $MAX_SHARED;
+    fail($at, "a block has at most $most bytes of shared memory") if ($kernel->{shared} // 0) > $most;
     for my $bank (keys %{ $module->{constants} }) {
         fail($at, "constant bank $bank is out of range 1..17") if $bank < 1 || $bank > 17;
         fail($at, "constant bank $bank holds at most $MAX_BANK bytes") if ($module->{constants}{$bank}{next} // 0) > $MAX_BANK;

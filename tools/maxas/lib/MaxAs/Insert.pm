@@ -4,13 +4,13 @@ package MaxAs::Insert;
 use strict;
 use warnings;
 use Exporter 'import';
-use MaxAs::Cubin qw(attribute);
+use MaxAs::Cubin qw(attribute $ACCELERATED);
 use MaxAs::Fail qw(fail_plain warn_at);
 use MaxAs::Inspect qw(attributes);
 our @EXPORT_OK = qw(insert_kernel);
 
 # Offsets of instructions that only the compiler knows how to find: stale after any change, so they go.
-my %STALE = map { $_ => 1 } 0x25, 0x27, 0x28, 0x29, 0x2d, 0x31, 0x34;
+my %STALE = map { $_ => 1 } 0x25, 0x27, 0x28, 0x29, 0x2d, 0x31, 0x34, 0x38, 0x39;
 
 # $elf is changed. $old: the kernel as MaxAs::Inspect describes it; $new: the assembled one.
 sub insert_kernel {
@@ -21,6 +21,7 @@ sub insert_kernel {
     warn_at(undef, "kernel $name: the cubin gives it $old->{shared} bytes of shared memory, the source asks for $new->{shared}")
         if defined $new->{shared} && $new->{shared} != $old->{shared};
     _check_parameters($old, $new);
+    $elf->{header}{flags} |= $ACCELERATED if $new->{accelerated};
     $section->{data}  = $new->{code};
     $section->{flags} = $section->{flags} & ~(31 << 20) | $new->{barriers} << 20;
     $section->{info}  = $section->{info} & 0xffffff | $new->{registers_used} << 24;
@@ -47,6 +48,7 @@ sub _kernel_info {
         return '' if $done++;
         return (@{ $new->{ctaids} } ? attribute(0x1d, 4, pack 'L<*', @{ $new->{ctaids} }) : '')
             . (@{ $new->{exits} } ? attribute(0x1c, 4, pack 'L<*', @{ $new->{exits} }) : '')
+            . join('', map { attribute(@$_) } @{ $new->{barrier_attributes} })
             . ($new->{ctaidz} ? attribute(0x04, 1) : '');
     };
     for my $entry (attributes($info->{data}, $info->{name})) {

@@ -3,16 +3,18 @@ package MaxAs::Inspect;
 use strict;
 use warnings;
 use Exporter 'import';
+use MaxAs::Cubin qw($ACCELERATED);
 use MaxAs::Elf;
 use MaxAs::Fail qw(fail_plain);
 our @EXPORT_OK = qw(inspect attributes architecture);
 
 use constant { SHT_NOBITS => 8, STT_OBJECT => 1, STT_FUNC => 2, STT_TEXTURE => 10 };
 
-# { sm, kernels [..., sorted by name], constants {bank => {data, symbols}}, globals [...] }
+# { sm, accelerated, kernels [..., sorted by name], constants {bank => {data, symbols}}, globals [...] }
 sub inspect {
     my ($elf, $file) = @_;
-    my $info = { file => $file, sm => architecture($elf), kernels => [], constants => {}, globals => [] };
+    my $info = { file => $file, sm => architecture($elf), accelerated => $elf->{header}{flags} & $ACCELERATED, kernels => [],
+        constants => {}, globals => [] };
     my $symbols = $elf->{symbols};
     for my $i (1 .. $#$symbols) {
         my $s = $symbols->[$i];

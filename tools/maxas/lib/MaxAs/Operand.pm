@@ -1,8 +1,8 @@
 package MaxAs::Operand;
 # One operand's text to a small hash, before anything is known about the instruction:
-#   kind   reg | pred | num | const | addr | mask | regoff | word
+#   kind   reg | pred | num | const | addr | mask | regoff | inside | word
 #   name   register or other word    neg abs inv not cc reuse    parts (text such as '.H1')
-#   num: text   const: bank, off | reg, off   addr: reg, off   mask: value
+#   num: text   const: bank, off | reg, off   addr: reg, off   mask: value   inside: in (gdesc, desc), name
 # Dies with a plain string when the text is no operand at all.
 use strict;
 use warnings;
@@ -75,6 +75,7 @@ sub _plain {
         my $inner = _address($where);
         return (kind => 'cx', ureg => $ureg, reg => $inner->{reg}, off => $inner->{off}, _suffixes($after));
     }
+    return (kind => 'inside', in => $1, name => $2, _suffixes($3)) if $text =~ /^(gdesc|desc)\s*\[\s*(\w+)\s*\]((?:\.\w+)*)$/;
     return (kind => 'regoff', reg => $1, off => _integer($2 eq '-' ? "-$3" : $3)) if $text =~ /^([A-Za-z_]\w*)\s*([-+\s])\s*(0x[0-9a-fA-F]+|\d+)$/;
     return (kind => 'num', text => $1, word => $text, _suffixes($2)) if $text =~ /^(\d+)((?:\.\w+)+)$/;
     die "'$text' is not an operand\n" unless $text =~ /^(\w+)((?:\.\w+)*)$/;

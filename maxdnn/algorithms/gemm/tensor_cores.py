@@ -1,0 +1,220 @@
+"""Matrix products on the tensor cores of sm_90, as exact as float32.
+
+Both operands are split in two FP16 numbers beforehand, scaled by a power of two for each row (of A; column of B) and
+each 64 values of k; three of the four products of parts are computed, 64 values of k at a time, and these sums are
+added by FFMA (sass/sm90/split.sass, tensor_product.sass)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ...build.interface import KernelSpec
+from ...planning.cost import SCHEDULERS, Chip, Cost, Work
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan
+from ...problem.problem import Alignment, Problem
+from ...problem.shape import ProductShape
+from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue, finish
+from ..common.fastdiv import MOST_SHORT, short_magic
+from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, within
+from ..common.schedule import SPLITS, split_name
+from ..common.workspace import Draft
+from ..spec import Candidates, Family, Memory, seen, strided_reason
+from .plan import Matrices, add_parts, stacked
+
+TILE = 128  # rows and columns of a CTA
+CHUNK = 64  # values of k whose sums leave the tensor cores
+PIECE_BYTES = 34816
+"""Of 128 rows and a chunk: high and low parts, factors, their halves, their range."""
+
+_LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
+_GROUP_LOG = 3  # most rows of tiles of a group
+# Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
+# on the SM; and what of a launch does not overlap.
+_CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
+_PIECE_CLOCKS, _PIECE_LATENCY = 1500, 7000
+
+SPLIT_DOC = """Splits one operand of a product in FP16 parts: see split.sass. Grid: x = ceil(k / 64),
+y = ceil(rows / 128), z = matrices."""
+DOC = """Matrix products of operands that were split: see tensor_product.sass. Grid: x = `ctas`, at most one for each
+multiprocessor."""
+
+
+@dataclass(frozen=True)
+class SplitKernel(KernelSpec):
+    """`innermost`: whether values of k follow each other in memory, not rows."""
+
+    innermost: bool
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """An operand that was split: where, pieces from one matrix to the next, bytes."""
+
+    place: str
+    batch: int
+    nbytes: int
+
+
+NOTE = "float32 by three products of FP16 parts on tensor cores: what is not finite in float32 is NaN"
+
+ROWS = SplitKernel("sm90_split_rows", "sm90/split.sass", SPLIT_DOC, True)
+COLUMNS = SplitKernel("sm90_split_columns", "sm90/split.sass", SPLIT_DOC, False)
+PRODUCT = KernelSpec("sm90_tensor_product_128x128", "sm90/tensor_product.sass", DOC)
+
+
+def candidates(problem: Problem, chip: Chip) -> Candidates:
+    found: dict[str, Callable[[], Plan]] = {}
+    chunks = -(-problem.shape.K // CHUNK)
+    for splits in SPLITS:
+        if -(-chunks // -(-chunks // splits)) == splits:
+            found[split_name(PRODUCT, splits)] = partial(_plan, problem, chip, splits)
+    return found
+
+
+def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
+    draft, s, out = Draft(problem), stacked(problem), problem.operand("out")
+    size = s.batch * s.M * s.N
+    within(problem.shape, (("the result", size * splits, MAX_ELEMENTS, "elements"),))
+    pieces = []
+    for role, rows, innermost in (("a", s.M, problem.layout[0] == "n"), ("b", s.N, problem.layout[1] == "t")):
+        row, stacked_too = s.K if innermost else rows, len(problem.operand(role).shape) > 2 and s.batch > 1
+        where = Matrices(role, row, rows * s.K if stacked_too else 0)
+        pieces.append(split(draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
+    rows_of_vectors = s.N % TEXEL_FLOATS == 0
+    if splits == 1:
+        vectors = rows_of_vectors and out.alignment >= Alignment.VECTOR
+        into, ending = Matrices("out", s.N, s.M * s.N), epilogue(problem)
+    else:
+        vectors, ending = rows_of_vectors, PARTIAL
+        into = Matrices(draft.region("parts", splits * size), s.N, s.M * s.N)
+    draft.launches.append(multiply(chip, s, pieces[0], pieces[1], into, vectors=vectors, ending=ending, splits=splits))
+    if splits > 1:
+        add_parts(draft, chip, "out", splits, size)
+        draft.notes.append(f"the sums of {s.K} products are split {splits} ways, and the parts added in a fixed order")
+    draft.notes.append(NOTE)
+    return draft.plan("tensor product", PRODUCT)
+
+
+def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool) -> Pieces:
+    """Adds the launch that splits so many matrices. `innermost`: values of k follow each other, `source.row` is from
+    one row (column of B) to the next; else from one k to the next."""
+    x, y = -(-k // CHUNK), -(-rows // TILE)
+    draft.region(region, PIECE_BYTES // FLOAT_BYTES * x * y * count)
+    within(draft.problem.shape, (("tiles", y, MAX_GRID_YZ, "blocks along y of the grid"),
+                                 ("matrices", count, MAX_GRID_YZ, "blocks along z of the grid")))
+    values = {"in": source.place, "out": region, "rows": rows, "k": k, "step": source.row, "batch": source.batch}
+    nbytes = (PIECE_BYTES * x * y + FLOAT_BYTES * rows * k) * count
+    work = Work(x * y * count, nbytes, Cost(SCHEDULERS * _PIECE_CLOCKS, _PIECE_LATENCY))
+    name = source.place.name if isinstance(source.place, Part) else source.place
+    draft.launches.append(Launch(ROWS if innermost else COLUMNS, (x, y, count), values, work,
+                                 f"{name} are split in FP16 parts", (region,)))
+    return Pieces(region, x * y if count > 1 else 0, PIECE_BYTES * x * y * count)
+
+
+def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *, vectors: bool,
+             ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
+    """out = what `ending` makes of the products (those themselves by default). With splits, `out` has so many batches
+    one after the other, for parts of the sums. `vectors`: as gemm.plan.multiply has it."""
+    tiles_m, tiles_n, chunks = (-(-n // size) for n, size in ((s.M, TILE), (s.N, TILE), (s.K, CHUNK)))
+    tiles = tiles_m * tiles_n * splits * s.batch
+    within(s, (("tiles", tiles, MOST_SHORT, "that are counted by multiplication"),))
+    group_log = max(log for log in range(_GROUP_LOG + 1) if tiles_m % (1 << log) == 0)
+    groups, share = tiles_m >> group_log, -(-chunks // splits)
+    values = {
+        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), "m": s.M, "n": s.N,
+        "chunks": chunks, "share": share, "tiles": tiles, "ctas": min(tiles, chip.sms), "tiles_m": tiles_m,
+        "tiles_n": tiles_n, "tiles_n_magic": short_magic(tiles_n), "group_log": group_log, "groups": groups,
+        "groups_magic": short_magic(groups), "splits": splits, "split_magic": short_magic(splits),
+        "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
+        "out_split": s.batch * out.batch if splits > 1 else 0}
+    clocks = _CHUNK_CLOCKS * share + _TILE_CLOCKS
+    nbytes = a.nbytes + b.nbytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
+    work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
+    doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
+    name = out.place.name if isinstance(out.place, Part) else out.place
+    return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (name,), flops=s.flops)
+
+
+# --- What the kernels promise ---
+
+def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    (_split_reference if isinstance(launch.spec, SplitKernel) else _product_reference)(launch, memory, scalars)
+
+
+def _split_reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    v = launch.numbers
+    x, y, z = launch.grid
+    source, into = seen(memory, launch.values["in"]), seen(memory, launch.values["out"]).view(np.uint8)
+    r, k = np.arange(v["rows"])[:, None], np.arange(v["k"])
+    for matrix in range(z):
+        at = matrix * v["batch"] + (r * v["step"] + k if launch.spec is ROWS else k * v["step"] + r)
+        padded = np.zeros((TILE * y, CHUNK * x), np.float32)
+        padded[:v["rows"], :v["k"]] = source[at]
+        begin = PIECE_BYTES * x * y * matrix
+        pieces = into[begin:begin + PIECE_BYTES * x * y].reshape(y, x, PIECE_BYTES)
+        for row in range(y):
+            for chunk in range(x):
+                pieces[row, chunk] = piece(padded[TILE * row:TILE * (row + 1), CHUNK * chunk:CHUNK * (chunk + 1)],
+                                           pieces[row, chunk])
+
+
+def piece(values: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """128 x 64 float32 numbers, split: the bytes of a piece; those behind its range are as they were `before`."""
+    most = np.abs(values).view(np.uint32).max(axis=1)
+    exponent = np.where(most == 0, 0, 141 - (most >> 23).astype(int))  # the scale is 2 to the power of it
+    first = exponent >> 1
+    half = np.ldexp(np.float32(1), -first)
+    factor = np.ldexp(half, first - exponent).astype(np.float32)
+    scaled = np.ldexp(np.ldexp(values, first[:, None]), (exponent - first)[:, None]).astype(np.float32)
+    high = scaled.astype(np.float16)
+    with np.errstate(invalid="ignore"):
+        low = (scaled - high.astype(np.float32)).astype(np.float16)
+    seen_rows = factor[most != 0]
+    found = before.copy()
+    at = _places()
+    found[:_LOW].view(np.float16)[at] = high
+    found[_LOW:_FACTORS].view(np.float16)[at] = low
+    found[_FACTORS:_HALVES].view(np.float32)[:], found[_HALVES:_RANGE].view(np.float32)[:] = factor, half
+    found[_RANGE:_RANGE + 8].view(np.float32)[:] = (seen_rows.min(initial=np.inf), seen_rows.max(initial=0))
+    return found
+
+
+def _places() -> np.ndarray:
+    """Where in a part value k of row r lies."""
+    r, k = np.arange(TILE)[:, None], np.arange(CHUNK)
+    places: np.ndarray = CHUNK * r + 8 * (k // 8 ^ r % 8) + k % 8
+    return places
+
+
+def _product_reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    v = launch.numbers
+    matrices = v["tiles"] // (v["tiles_m"] * v["tiles_n"] * v["splits"])
+    assert v["tiles_m"] == v["groups"] << v["group_log"] and launch.grid == (v["ctas"], 1, 1)
+    m, n = np.arange(v["m"])[:, None], np.arange(v["n"])
+    for matrix in range(matrices):
+        a, b = (_restored(memory, launch, role, matrix) for role in "ab")
+        for split in range(v["splits"]):
+            k = slice(CHUNK * v["share"] * split, CHUNK * v["share"] * (split + 1))
+            where = matrix * v["out_batch"] + split * v["out_split"] + m * v["out_row"] + n
+            finish(launch, memory, scalars, where, a[:v["m"], k] @ b[:v["n"], k].T, m)
+
+
+def _restored(memory: Memory, launch: Launch, role: str, matrix: int) -> np.ndarray:
+    """What pieces stand for."""
+    v = launch.numbers
+    tiles, chunks = v["tiles_m" if role == "a" else "tiles_n"], v["chunks"]
+    begin = PIECE_BYTES * matrix * v[f"{role}_batch"]
+    data = seen(memory, launch.values[role]).view(np.uint8)[begin:begin + PIECE_BYTES * tiles * chunks]
+    found = np.empty((tiles, TILE, chunks, CHUNK))
+    at = _places()
+    for row in range(tiles):
+        for chunk in range(chunks):
+            one = data[PIECE_BYTES * (row * chunks + chunk):][:PIECE_BYTES]
+            high, low = (one[part:part + _LOW].view(np.float16)[at].astype(float) for part in (0, _LOW))
+            found[row, :, chunk] = one[_FACTORS:_HALVES].view(np.float32)[:, None] * (high + low)
+    return found.reshape(TILE * tiles, CHUNK * chunks)
+
+
+FAMILY = Family("tensor product", (ROWS, COLUMNS, PRODUCT), reference, ("product",), strided_reason, candidates)

@@ -1,0 +1,177 @@
+"""Products on the tensor cores of sm_90: pieces bit for bit as documented, results within the documented error on data
+that a split of float32 finds hard, not finite exactly where float32's are, the same bits every time."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maxdnn import ShapeError
+from maxdnn.algorithms.gemm import tensor_cores
+from maxdnn.planning.cost import preset
+from maxdnn.planning.plan import FLOAT_BYTES, Plan
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import Problem, product
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices import find
+
+from .test_every_candidate import Operands, run, told
+
+NAME = "sm90_tensor_product_128x128"
+FLOOR = 2.0**-37
+"""What an element of a row and 64 values of k may lose, of the largest: see piece in split.sass."""
+
+
+def planned(m: int, n: int, k: int, layout: str = "nn", batch: tuple[int, ...] = (), name: str = NAME,
+            **how: bool) -> Plan:
+    a, b = (k, m) if layout[0] == "t" else (m, k), (n, k) if layout[1] == "t" else (k, n)
+    problem = product(batch + a, batch + b, transpose_a=layout[0] == "t", transpose_b=layout[1] == "t", **how)
+    return choose(problem, preset(), name)
+
+
+def multiplied(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    problem = product(a.shape, b.shape)
+    operands = Operands(problem, np.random.default_rng(0))
+    operands.arrays["a"][...], operands.arrays["b"][...] = a, b
+    found = run(choose(problem, preset(), NAME), operands, {"alpha": np.float32(1)}).copy()
+    for role, array in (("a", a), ("b", b)):
+        assert np.array_equal(operands.arrays[role], array, equal_nan=True)
+    return found
+
+
+def spread(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return np.exp(4 * rng.standard_normal(shape))
+
+
+def outliers(rng: np.random.Generator, size: float, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape) * np.where(rng.random(shape) < 2e-3, size, 1)
+
+
+def zero_rows(rng: np.random.Generator, m: int, n: int) -> np.ndarray:
+    return rng.standard_normal((m, n)) * (rng.random((m, 1)) < 0.5)
+
+
+DATA = {
+    "normal": lambda r, m, n, k: (r.standard_normal((m, k)), r.standard_normal((k, n))),
+    "uniform": lambda r, m, n, k: (r.uniform(-1, 1, (m, k)), r.uniform(-1, 1, (k, n))),
+    "positive": lambda r, m, n, k: (r.random((m, k)), r.random((k, n))),
+    "after a ReLU": lambda r, m, n, k: (r.standard_normal((m, k)), r.standard_normal((k, n)).clip(0)),
+    "rows apart": lambda r, m, n, k: (spread(r, m, 1) * r.standard_normal((m, k)) * spread(r, m, k)**0.5,
+                                      spread(r, 1, n) * r.standard_normal((k, n)) * spread(r, k, n)**0.5),
+    "outliers of 1e5": lambda r, m, n, k: (outliers(r, 1e5, m, k), r.standard_normal((k, n))),
+    "outliers of 1e30": lambda r, m, n, k: (outliers(r, 1e30, m, k), r.standard_normal((k, n))),
+    "zero rows": lambda r, m, n, k: (zero_rows(r, m, k), zero_rows(r, n, k).T),
+    "tiny by tiny": lambda r, m, n, k: (1e-17 * r.standard_normal((m, k)), 1e-17 * r.standard_normal((k, n))),
+    "tiny by huge": lambda r, m, n, k: (1e-36 * r.standard_normal((m, k)), 1e36 * r.standard_normal((k, n))),
+    "subnormal by huge": lambda r, m, n, k: (1e-40 * r.standard_normal((m, k)), 1e36 * r.standard_normal((k, n))),
+    "huge rows, tiny columns": lambda r, m, n, k: (r.standard_normal((m, k)) * 2.0**r.integers(-120, 120, (m, 1)),
+                                                   r.standard_normal((k, n)) * 2.0**r.integers(-120, 0, (1, n))),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_hard_data_within_the_documented_error(kind):
+    """Of the sum of |terms|, plus what an element may lose of the largest of its row (column) and 64 values of k, plus
+    two roundings of a subnormal number for each 64 values of k."""
+    rng = np.random.default_rng(len(kind))
+    m, n, k = 70, 40, 200
+    with np.errstate(over="ignore"):
+        a, b = (x.astype(np.float32) for x in DATA[kind](rng, m, n, k))
+    found = multiplied(a, b)
+    wide = a.astype(float), b.astype(float)
+    want, terms = wide[0] @ wide[1], abs(wide[0]) @ abs(wide[1])
+    floor = np.full((m, n), 2.0**-148 * -(-k // tensor_cores.CHUNK))
+    for first in range(0, k, tensor_cores.CHUNK):
+        some = slice(first, first + tensor_cores.CHUNK)
+        left, right = abs(wide[0][:, some]), abs(wide[1][some])
+        floor += FLOOR * (left.max(1)[:, None] * right.sum(0) + left.sum(1)[:, None] * right.max(0))
+    within = abs(want) + terms * 1e-6 < np.finfo(np.float32).max  # else infinity is right
+    error = abs(found.astype(float) - want)
+    assert within.any() and not np.isnan(found).any()
+    assert (error <= 1e-6 * terms + floor)[within].all()
+    assert np.isinf(found[~within & (terms > 2 * np.finfo(np.float32).max) & (abs(want) > 2**129)]).all()
+
+
+def test_what_is_not_finite_is_not_finite_in_float32_and_nothing_else():
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((40, 150)).astype(np.float32), rng.standard_normal((150, 30)).astype(np.float32)
+    a[3, 7], a[20, 149], b[100, 9] = np.inf, -np.inf, np.nan
+    b[7, 4] = 0  # times infinity
+    found = multiplied(a, b)
+    with np.errstate(invalid="ignore"):
+        want = np.isfinite(a @ b)
+    assert (np.isfinite(found) == want).all() and (~want).sum() == 2 * 30 + 40 - 2
+    a = np.full((2, 3), 2.0**100, np.float32)
+    assert np.isposinf(multiplied(a, a.T.copy())).all()
+
+
+def test_twenty_runs_give_the_same_bits():
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((140, 130)).astype(np.float32), rng.standard_normal((130, 135)).astype(np.float32)
+    first = multiplied(a, b)
+    assert all(np.array_equal(multiplied(a, b), first) for _ in range(19))
+
+
+def _problem(number: int) -> tuple[Problem, random.Random]:
+    rng = random.Random(20260000 + number)
+    m, n = (rng.choice([1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200, 257]) for _ in "mn")
+    k = rng.choice([1, 3, 31, 63, 64, 65, 128, 130, 300])
+    layout, batch = rng.choice(["nn", "nt", "tn", "tt"]), rng.choice([(), (), (2,), (3, 2)])
+    a, b = (k, m) if layout[0] == "t" else (m, k), (n, k) if layout[1] == "t" else (k, n)
+    return product(batch + a, (batch if rng.random() < 0.7 else ()) + b, transpose_a=layout[0] == "t",
+                   transpose_b=layout[1] == "t", reads_out=rng.random() < 0.3,
+                   unaligned=rng.choice([(), ("a",), ("b",), ("a", "b", "out")])), rng
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_random_problems(number):
+    """All layouts, batches, edges, split-K, operands that begin anywhere, into poison between guards."""
+    problem, rng = _problem(number)
+    names = list(tensor_cores.candidates(problem, preset()))
+    plan = choose(problem, preset(), rng.choice(names))
+    operands = Operands(problem, np.random.default_rng(number))
+    scalars = {name: np.float32({"alpha": rng.choice([1, -0.75]), "beta": 1.5}[name]) for name in problem.scalars}
+    want, size = told(problem, operands.before, float(scalars["alpha"]), float(scalars.get("beta", 0)))
+    found = run(plan, operands, scalars)
+    assert operands.intact()
+    assert (abs(found - want) <= plan.error * size).all()
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_pieces_are_bit_for_bit_what_is_documented(layout):
+    """Both kernels, on rows of all magnitudes, zeros, infinities and NaN, and edges, against the reference."""
+    rng = np.random.default_rng(5)
+    m, n, k = 150, 140, 100
+    plan = planned(m, n, k, layout, (2,))
+    device: Any = find.host()
+    for role, launch in zip("ab", plan.launches, strict=False):
+        operand = plan.problem.operand(role)
+        values = (rng.standard_normal(operand.shape) * 2.0**rng.integers(-140, 125, operand.shape)).astype(np.float32)
+        flat = values.reshape(-1)
+        flat[rng.integers(0, flat.size, 50)] = 0
+        if role == "a":
+            flat[:3] = np.inf, -np.inf, np.nan
+            values[:, :, -30:] = 0
+        pieces = np.full(plan.workspace[f"{role}_pieces"].nbytes // FLOAT_BYTES, 7, np.float32)
+        memory = {role: flat, f"{role}_pieces": pieces}
+        places = {name: device.alloc(array.nbytes) for name, array in memory.items()}
+        for name, array in memory.items():
+            device.upload(places[name], array)
+        function = engine.load(device, launch.spec).function(launch.spec.name)
+        arguments = launch.arguments({name: (place.address, 0) for name, place in places.items()}, {})
+        function.launch(launch.grid, launch.block, arguments)
+        found = np.empty_like(pieces)
+        device.download(places[f"{role}_pieces"], found)
+        tensor_cores.reference(launch, memory, {})
+        found, want = (x.view(np.uint8).reshape(-1, tensor_cores.PIECE_BYTES) for x in (found, pieces))
+        parts = [x[:, :32768].copy().view(np.float16) for x in (found, want)]
+        assert np.array_equal(*parts, equal_nan=True)
+        same = parts[0].view(np.uint16) == parts[1].view(np.uint16)
+        assert (same | np.isnan(parts[0])).all()  # but for the payloads of NaN
+        assert np.array_equal(found[:, 32768:], want[:, 32768:])
+
+
+def test_too_many_tiles_are_refused_by_number():
+    with pytest.raises(ShapeError, match="tiles must be at most 32768"):
+        planned(1 << 19, 1 << 12, 8)

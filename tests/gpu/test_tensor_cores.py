@@ -1,0 +1,85 @@
+"""Products on the tensor cores of an H200: the very bits of the virtual GPU, on random problems and hard data."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maxdnn.emulator import VirtualGpu
+from maxdnn.planning.cost import preset
+from maxdnn.planning.plan import FLOAT_BYTES, Plan
+from maxdnn.planning.select import choose
+from maxdnn.problem.problem import Problem, product
+from maxdnn.runtime import engine
+from tests.algorithms import test_tensor_cores as products
+
+pytestmark = pytest.mark.gpu
+GUARD = 64  # floats before and behind every array
+
+
+@pytest.fixture(scope="module")
+def device():
+    from maxdnn.runtime.devices import cuda
+    found = cuda.device(0)
+    if found.capability != (9, 0):
+        pytest.skip("machine code of sm_90")
+    return found
+
+
+def results(device: Any, plan: Plan, operands: dict[str, np.ndarray]) -> np.ndarray:
+    """Launch by launch, each array in memory of its own, between guards, results and workspace poisoned."""
+    sizes = {name: region.nbytes // FLOAT_BYTES for name, region in plan.workspace.items()}
+    arrays = {name: np.full(size, np.nan, np.float32) for name, size in sizes.items()} | operands
+    buffers = {}
+    for name, array in arrays.items():
+        guarded = np.full(array.size + 2 * GUARD, 3, np.float32)
+        guarded[GUARD:-GUARD] = array.reshape(-1)
+        buffers[name] = device.alloc(guarded.nbytes)
+        device.upload(buffers[name], guarded)
+    places = {name: (buffer.address + FLOAT_BYTES * GUARD, 0) for name, buffer in buffers.items()}
+    for launch in plan.launches:
+        function = engine.load(device, launch.spec).function(launch.spec.name)
+        scalars = {"alpha": np.float32(-0.75), "beta": np.float32(1.5)}
+        function.launch(launch.grid, launch.block, launch.arguments(places, scalars))
+    for name, array in arrays.items():
+        found = np.empty(array.size + 2 * GUARD, np.float32)
+        device.download(buffers[name], found)
+        assert (found[:GUARD] == 3).all() and (found[-GUARD:] == 3).all(), f"written beside {name}"
+        if name == "out":
+            out = found[GUARD:-GUARD]
+    for buffer in buffers.values():
+        buffer.free()
+    return out.view(np.uint32)
+
+
+def operands_of(problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    found = {operand.role: rng.uniform(-1, 1, operand.shape).astype(np.float32) for operand in problem.operands}
+    if not problem.reads_out:
+        found["out"][:] = np.nan
+    return found
+
+
+@pytest.mark.parametrize("number", range(100, 160))
+def test_random_problems_give_the_bits_of_the_virtual_gpu(device: Any, number: int) -> None:
+    problem, rng = products._problem(number)
+    plan = choose(problem, preset(), rng.choice(list(products.tensor_cores.candidates(problem, preset()))))
+    given = operands_of(problem, np.random.default_rng(number))
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
+
+
+@pytest.mark.parametrize("kind", products.DATA)
+def test_hard_data_gives_the_bits_of_the_virtual_gpu(device: Any, kind: str) -> None:
+    rng = np.random.default_rng(7)
+    with np.errstate(over="ignore"):
+        a, b = (x.astype(np.float32) for x in products.DATA[kind](rng, 150, 140, 300))
+    plan = choose(product(a.shape, b.shape), preset(), products.NAME)
+    given = {"a": a, "b": b, "out": np.full((150, 140), np.nan, np.float32)}
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
+
+
+def test_twenty_runs_give_the_same_bits(device: Any) -> None:
+    problem = product((1500, 1000), (1000, 1300))
+    plan = choose(problem, preset(), products.NAME)
+    given = operands_of(problem, np.random.default_rng(8))
+    first = results(device, plan, given)
+    assert all(np.array_equal(results(device, plan, given), first) for _ in range(19))
