@@ -64,10 +64,10 @@ def test_stalls_are_those_between_producer_and_consumer(tmp_path: Path) -> None:
 
 
 def test_what_a_stall_cannot_say_is_said_by_instructions_that_do_nothing(tmp_path: Path) -> None:
-    """What R2UR writes is there for other uniform instructions after 18 cycles."""
-    made = _scheduled(tmp_path, "R2UR UR6, R0", "UIADD3 UR7, UR6, UR6, URZ")
-    assert [line.split()[1] for line in made[:3]] == ["R2UR", "NOP", "UIADD3"]
-    assert [int(line.split()[0]) for line in made[:2]] == [15, 3]
+    """What R2UR writes is there for vector instructions after 17 cycles."""
+    made = _scheduled(tmp_path, "R2UR UR6, R0", "IADD3 R2, R1, UR6, RZ")
+    assert [line.split()[1] for line in made[:3]] == ["R2UR", "NOP", "IADD3"]
+    assert [int(line.split()[0]) for line in made[:2]] == [15, 2]
 
 
 def test_flags_are_those_of_the_new_order(tmp_path: Path) -> None:

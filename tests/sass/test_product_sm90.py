@@ -11,6 +11,7 @@ import pytest
 
 from maxdnn import ConvShape, cubin
 from maxdnn.algorithms.gemm import plan as family
+from maxdnn.algorithms.gemm import tensor_cores
 from maxdnn.algorithms.gemm.maxwell import LAYOUTS, ProductKernel
 from maxdnn.algorithms.gemm.sm90 import NATIVE
 from maxdnn.build.cubins import cubin as built
@@ -99,8 +100,9 @@ def _is_right(plan: Plan, a: np.ndarray, b: np.ndarray, rng: np.random.Generator
 
 def test_the_choice_takes_machine_code_where_it_runs_and_nowhere_else() -> None:
     large = product((2048, 2048), (2048, 2048))
-    assert choose(large, H200).spec in NATIVE
-    assert "sm90_product_128x128_nn" in choose(large, H200).explain()
+    assert choose(large, H200).spec is tensor_cores.PRODUCT
+    by_ffma = choose(large, H200, families=(family.FAMILY,))
+    assert by_ffma.spec in NATIVE and "sm90_product_128x128_nn" in by_ffma.explain()
     assert not choose(large, preset()).archs
     assert not choose(large, ANOTHER).archs
     with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
@@ -108,7 +110,7 @@ def test_the_choice_takes_machine_code_where_it_runs_and_nowhere_else() -> None:
 
 
 def test_few_tiles_have_slices_of_k_in_a_block_instead_of_a_second_launch() -> None:
-    plan = choose(product((1024, 1024), (1024, 1024)), H200)
+    plan = choose(product((1024, 1024), (1024, 1024)), H200, families=(family.FAMILY,))
     assert len(plan.launches) == 1 and plan.spec in NATIVE
     assert "64 x 64 results each, in " in plan.explain() and "parts that the block adds" in plan.explain()
 
@@ -132,7 +134,7 @@ def test_one_launch_takes_what_is_estimated(m: int, n: int, k: int, name: str, m
 
 
 def test_a_begun_wave_of_many_tiles_is_split() -> None:
-    plan = choose(product((4096, 4096), (4096, 4096)), H200)
+    plan = choose(product((4096, 4096), (4096, 4096)), H200, families=(family.FAMILY,))
     assert plan.spec.name == "sm90_product_128x128_nn" and plan.launches[0].grid[1] > 32
     assert "the sums of the last 8 rows of tiles, which do not fill the chip, are split" in plan.explain()
 
