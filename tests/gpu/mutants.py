@@ -52,6 +52,8 @@ KINDS = ("wait", "write barrier", "read barrier", "no stall", "stall", "reuse")
 _PATIENCE = 10.0  # seconds without a word from a process
 _JOB = "job.pickle"
 _STAYS = ("BRA", "EXIT")  # whose stall is theirs, not a distance
+_BEFORE = dict.fromkeys(("sm90_split_rows", "sm90_split_columns"), "sm90_tensor_product_128x128")
+"""Kernels that no candidate is called by, and one whose plans launch them first."""
 
 SHAPES = (  # large ones first
     ConvShape(128, 64, 13, 13, 100, 3, 3, 1, 1), ConvShape(128, 3, 13, 13, 100, 3, 3, 1, 1),
@@ -98,7 +100,7 @@ def reached(part: str = "") -> Plans:
 
 def _first(kernels: Sequence[Key], wanted: Iterable[Problem], last: bool = False) -> dict[Key, Plan]:
     """The plan of the first problem that has one, by kernel, by the first or the last candidate of it: candidates are
-    called by their kernels."""
+    called by their kernels, or by those that follow them."""
     found: dict[Key, Plan] = {}
     names = {name: (source, name) for source, name in kernels}
     for problem, family in itertools.product(wanted, registry.FAMILIES):
@@ -107,10 +109,12 @@ def _first(kernels: Sequence[Key], wanted: Iterable[Problem], last: bool = False
             continue
         candidates = family.candidates(problem, H200).items()
         for candidate, make in reversed(candidates) if last else candidates:
-            for name in [name for name in open_ if candidate.startswith(name)]:
+            if any(candidate.startswith(_BEFORE.get(name, name)) for name in open_):
                 with contextlib.suppress(ShapeError):
-                    found[names[name]] = make()
-                    open_.discard(name)
+                    plan = make()
+                    for name in open_.intersection(launch.spec.name for launch in plan.launches):
+                        found[names[name]] = plan
+                        open_.discard(name)
     return found
 
 
