@@ -79,7 +79,7 @@ def families_of(names):
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     for number in range(chunk, PROBLEMS, CHUNKS):
@@ -115,7 +115,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3, 20)
 @BOTH
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
@@ -142,6 +142,7 @@ def test_plans_do_what_their_kernels_promise(layout, kind):
             judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_one_layer_forward_and_backward_are_adjoint(chunk):
     """<conv(x, f), g> = <x, data(g, f)> = <f, filters(x, g)>: no reference has to be right."""
@@ -210,6 +211,7 @@ def test_gradients_of_a_bias_are_sums(size, layout):
     assert np.array_equal(out, conv_bprop_bias(gradients, layout=layout))
 
 
+@pytest.mark.sampled(1)
 @BOTH
 def test_nan_and_infinity_reach_only_what_they_belong_to(kind):
     """What does not exist must not be met as zero times something."""

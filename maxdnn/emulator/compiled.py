@@ -18,7 +18,8 @@ from .native import Code, cached_object
 from .program import Program
 
 _LOWERINGS = {"stack": Lowering, "barriers": ConvergenceLowering}
-Variant = tuple[bool, frozenset[str]]  # full; extra checks
+Variant = tuple[bool, frozenset[str], int]  # full; extra checks; level of optimization
+_FEW_WARPS = 8192  # so many of a kernel run in less time than optimizing it takes
 
 
 @contextmanager
@@ -41,6 +42,7 @@ class CompiledKernel:
         self.bank_bytes = bank_bytes
         self._entries: frozenset[int] = frozenset()
         self._variants: dict[Variant, Code] = {}
+        self._warps = 0  # launched so far
         self._old: list[Code] = []  # code that a worker may still be running
 
     @cached_property
@@ -50,14 +52,19 @@ class CompiledKernel:
         opcodes = {row.value & 0xFFF for row in table.rows if row.opcode in OPCODES}
         return bool(opcodes) and any(word & 0xFFF in opcodes for _, word, _ in self.kernel.words())
 
-    def run_address(self, full: bool, checks: frozenset[str] = frozenset()) -> int:
+    def level(self, warps: int) -> int:
+        """The level of optimization for a launch of so many warps: a kernel is worth optimizing once many have run."""
+        self._warps += warps
+        return int(self._warps > _FEW_WARPS)
+
+    def run_address(self, full: bool, checks: frozenset[str] = frozenset(), level: int = 1) -> int:
         """The address of `run` of a variant."""
         helpers.load()
-        key = (full, checks)
+        key = (full, checks, level)
         code = self._variants.get(key)
         if code is None:
             with compiling:
-                code = self._variants.get(key) or self._compile(full, checks)
+                code = self._variants.get(key) or self._compile(full, checks, level)
                 self._variants[key] = code
         return code.address("run")
 
@@ -76,7 +83,7 @@ class CompiledKernel:
             self._variants = {}
             return True
 
-    def _compile(self, full: bool, checks: frozenset[str]) -> Code:
+    def _compile(self, full: bool, checks: frozenset[str], level: int) -> Code:
         content = hashlib.sha256(self.kernel.arch.encode() + self.kernel.code)
         content.update(repr((full, sorted(checks), sorted(self._entries), self.bank_bytes,
                              self.kernel.attributes)).encode())
@@ -86,5 +93,5 @@ class CompiledKernel:
                 lowering = _LOWERINGS[self.kernel.table.divergence]
                 return lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
 
-        return Code(cached_object(content.digest(), make))
+        return Code(cached_object(content.digest(), make, level))
 

@@ -38,6 +38,7 @@ class LaunchPlan:
     order: np.ndarray | None = None
     host: HostCalls | None = None  # functions outside the code that it may call
     record: Record = field(init=False)
+    level: int = field(init=False)  # of optimization
 
     def __post_init__(self) -> None:
         r = Record(aligned_bytes(LAUNCH["_end"][0]), LAUNCH)
@@ -49,6 +50,7 @@ class LaunchPlan:
         r["textures"], r["texture_count"] = self.textures.ctypes.data, len(self.textures)
         r["order"] = 0 if self.order is None else self.order.ctypes.data
         self.record = r
+        self.level = self.compiled.level(r["total"] * -(-self.threads // LANES))
 
     def use(self, allocations: np.ndarray, memory: Sequence[np.ndarray]) -> None:
         """Take another table of allocations; only between the steps of the launch's only worker."""
@@ -137,7 +139,7 @@ class Worker:
 
     def _attach(self, full: bool) -> None:
         name = "run_full" if full else "run_partial"
-        self.ctx[name] = self.plan.compiled.run_address(full, self.plan.checks)
+        self.ctx[name] = self.plan.compiled.run_address(full, self.plan.checks, self.plan.level)
 
     def _new_entry(self) -> bool:
         warp = self.warp(self.ctx["fault_warp"])

@@ -131,6 +131,7 @@ def run(cubin, steps, gpu=None):
     return fetch(gpu, buffers[-1], np.zeros((128, 64), np.float32)), a, b
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("checks", [{}, {"race": True, "undefined": True}])
 @pytest.mark.parametrize("steps", [1, 3, 8])
 def test_a_pipeline_of_copies_and_products_is_right(steps, checks):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from maxdnn.emulator import VirtualGpu
+from maxdnn.emulator.compiled import CompiledKernel
 from tests import oracles
 
 SAXPY = r"""
@@ -75,6 +76,20 @@ def test_shared_memory_sgemm_of_full_tiles_matches_numpy():
     want = a.T.astype(np.float64) @ b
     bound = n * 2.0**-24 * (np.abs(a.T).astype(np.float64) @ np.abs(b))  # length x half ulp x sum of magnitudes
     assert (np.abs(fetch(gpu, bc, a) - want) <= bound).all()
+
+
+def test_a_kernel_is_optimized_once_many_warps_ran_and_gives_the_same_bits(monkeypatch):
+    gpu, rng, n, levels = VirtualGpu(), np.random.default_rng(2), 64, []
+    real = CompiledKernel.run_address
+    monkeypatch.setattr(CompiledKernel, "run_address",
+                        lambda self, full, checks, level: levels.append(level) or real(self, full, checks, level))
+    a, b = rng.standard_normal((2, n, n)).astype(np.float32)
+    ba, bb, bc = on_device(gpu, a, b, a)
+    function, bits = gpu.load(oracles.compile_cuda(SGEMM)).function("sgemm"), []
+    for count in (1, 1000, 30):  # CTAs of eight warps that all do the same
+        function.launch((1, 1, count), (256, 1, 1), [n, ba, bb, bc])
+        bits.append((levels[-1], fetch(gpu, bc, a).tobytes()))
+    assert [level for level, _ in bits] == [0, 0, 1] and len({result for _, result in bits}) == 1
 
 
 def test_two_threads_may_use_the_emulator_for_the_first_time_together():

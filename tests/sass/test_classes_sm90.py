@@ -53,6 +53,7 @@ def test_random_gradients_are_right_and_write_nothing_else(seed: int) -> None:
     assert np.allclose(out, told, rtol=0, atol=3e-6 * (s.K * s.R * s.S) ** 0.5), problem
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kernel", [f"{spec.name}{split}" for spec in KERNELS for split in ("", "_split2")])
 def test_gradients_of_pixels_with_and_without_taps_against_float64(kernel: str) -> None:
     for shape in (ConvShape(3, 20, 7, 6, 16, 3, 3, 2, 1), ConvShape(2, 9, 9, 8, 16, 2, 2, 3)):

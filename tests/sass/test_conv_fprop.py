@@ -43,7 +43,7 @@ def check(spec, n, c, h, w, k, r, s, stride=(1, 1), alpha=1.0, add=False, **opti
     assert error.max() <= TOLERANCE, f"seed {SEED}: {np.argwhere(error > TOLERANCE)[:5]} of {error.shape} differ"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("n", [1, 3, 4, 31, 33, 63, 64, 65, 96, 127, 128, 130])
 def test_any_number_of_images(spec, n):
     check(spec, n, 2, 3, 3, 64, 2, 2)

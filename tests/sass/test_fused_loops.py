@@ -48,7 +48,7 @@ def traces(spec, made=None):
     return trace_block(made or tile_plan(spec), spec).warps
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 8)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec, loop):
     assert issue_slots(loop) == spec.slots[0]
     for trace in traces(spec):

@@ -61,7 +61,7 @@ def exact(spec, a, b):
     return x @ y
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 8)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_runs_of_any_length_add_up(seed):
     """Of small integers, whose sums are exact."""
