@@ -22,7 +22,8 @@ from .runtime.frontend import Call
 from .runtime.prepared import PreparedFilters
 
 _PLAIN = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "CHWN", "activation": None,
-          "algorithm": "auto", "max_error": MAX_ERROR, "max_workspace_bytes": None}  # what says nothing beside a plan
+          "algorithm": "auto", "max_error": MAX_ERROR, "max_workspace_bytes": None,
+          "arithmetic": "auto"}  # what says nothing beside a plan
 
 
 def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int | tuple[int, int] = 1,
@@ -30,7 +31,8 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
                device: Device | None = None, stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
                dilation: int | tuple[int, int] = 1, groups: int = 1, bias: Array | None = None,
                activation: str | None = None, beta: float = 0.0, algorithm: str = "auto",
-               max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None) -> ArrayT:
+               max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None,
+               arithmetic: str = "auto") -> ArrayT:
     """Forward convolution in float32 (cross-correlation, as networks use it).
 
     out = activation(alpha * (images * filters) + bias + beta * out).
@@ -78,6 +80,9 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
     max_workspace_bytes : int, optional
         Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
         of images.
+    arithmetic : {"auto", "ffma"}
+        "ffma" leaves out what computes float32 products on tensor cores, where an infinity among the operands gives
+        NaN (docs/tensor-cores.md).
 
     Returns
     -------
@@ -118,7 +123,7 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
         given["bias"] = view("bias", bias, rank=1)
     said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
             "activation": activation, "algorithm": algorithm, "max_error": max_error,
-            "max_workspace_bytes": max_workspace_bytes}
+            "max_workspace_bytes": max_workspace_bytes, "arithmetic": arithmetic}
     found: ArrayT = _run("forward", given, said, None, alpha, beta, out, device, stream, plan, prepared)
     return found
 
@@ -128,7 +133,7 @@ def conv_bprop_data(gradients: ArrayT, filters: Array, size: tuple[int, int], *,
                     alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
                     stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
                     deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
-                    max_workspace_bytes: int | None = None) -> ArrayT:
+                    max_workspace_bytes: int | None = None, arithmetic: str = "auto") -> ArrayT:
     """Gradient of a layer with respect to its images (dgrad) in float32.
 
     out = alpha * sum over all outputs of gradients * filters + beta * out.
@@ -149,7 +154,7 @@ def conv_bprop_data(gradients: ArrayT, filters: Array, size: tuple[int, int], *,
         Of `maxdnn.plan(.., kind="data")`, in place of the layer's arguments.
     deterministic : bool
         No effect: every run gives the same bits.
-    algorithm, max_error, max_workspace_bytes
+    algorithm, max_error, max_workspace_bytes, arithmetic
         As for `conv_fprop`.
 
     Returns
@@ -170,7 +175,8 @@ def conv_bprop_data(gradients: ArrayT, filters: Array, size: tuple[int, int], *,
     given = {"gradients": view("gradients", gradients), "filters": view("filters", filters)}
     flag("deterministic", deterministic)
     said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
-            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
+            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes,
+            "arithmetic": arithmetic}
     found: ArrayT = _run("data", given, said, _size(size, "images"), alpha, beta, out, device, stream, plan)
     return found
 
@@ -180,7 +186,7 @@ def conv_bprop_filters(images: ArrayT, gradients: Array, size: tuple[int, int], 
                        alpha: float = 1.0, beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
                        stream: Any = None, layout: str = "CHWN", plan: Plan | None = None,
                        deterministic: bool = True, algorithm: str = "auto", max_error: float = MAX_ERROR,
-                       max_workspace_bytes: int | None = None) -> ArrayT:
+                       max_workspace_bytes: int | None = None, arithmetic: str = "auto") -> ArrayT:
     """Gradient of a layer with respect to its filters (wgrad) in float32.
 
     out = alpha * sum over all outputs of gradients * images + beta * out.
@@ -201,7 +207,7 @@ def conv_bprop_filters(images: ArrayT, gradients: Array, size: tuple[int, int], 
         Of `maxdnn.plan(.., kind="filters")`, in place of the layer's arguments.
     deterministic : bool
         No effect: partial sums are added in a fixed order, so every run gives the same bits.
-    algorithm, max_error, max_workspace_bytes
+    algorithm, max_error, max_workspace_bytes, arithmetic
         As for `conv_fprop`.
 
     Returns
@@ -217,7 +223,8 @@ def conv_bprop_filters(images: ArrayT, gradients: Array, size: tuple[int, int], 
     given = {"images": view("images", images), "gradients": view("gradients", gradients)}
     flag("deterministic", deterministic)
     said = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout,
-            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes}
+            "algorithm": algorithm, "max_error": max_error, "max_workspace_bytes": max_workspace_bytes,
+            "arithmetic": arithmetic}
     found: ArrayT = _run("filters", given, said, _size(size, "filters"), alpha, beta, out, device, stream, plan)
     return found
 
@@ -266,7 +273,8 @@ def _run(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size: tup
             raise ShapeError(f"size must be the plan's {own} (got {size})")
     call = Call(given | prepared.views if prepared else given, wanted["out"], out, scalars, device, stream)
     if named is not None:
-        fixed = call.choose(named, said.get("algorithm", "auto"), said.get("max_error", MAX_ERROR))
+        terms: dict[str, Any] = _PLAIN | said
+        fixed = call.choose(named, terms["algorithm"], terms["max_error"], terms["arithmetic"])
     assert fixed is not None
     result = call.result()
     call.run(fixed.apart[1] if prepared else fixed, given=named is None)
@@ -278,7 +286,7 @@ def _problem(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size:
     """What a call without a plan asks for, of arrays that begin where any texture may."""
     if kind == "bias":
         return problem.bias(given["gradients"].shape, layout=said["layout"], reads_out=reads_out)
-    check_wanted(said["algorithm"], said["max_error"], said["max_workspace_bytes"])
+    check_wanted(said["algorithm"], said["max_error"], said["max_workspace_bytes"], said["arithmetic"])
     ending = {"bias": "bias" in given, "activation": said["activation"]} if kind == "forward" else {}
     shape = _layer(kind, given, said, size)
     found = problem.PASSES[kind](shape, layout=said["layout"], reads_out=reads_out, **ending)

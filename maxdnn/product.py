@@ -11,7 +11,7 @@ from .errors import ShapeError
 from .planning import records
 from .planning.cost import Chip
 from .planning.plan import Plan
-from .planning.select import chip_of, choose
+from .planning.select import ARITHMETICS, MAX_ERROR, check_wanted, chip_of, choose
 from .problem.arrays import Array, ArrayT
 from .problem.operands import FLOAT_BYTES, ArrayView, view
 from .problem.problem import product
@@ -28,7 +28,7 @@ _PLACES = 512  # bytes: of them every alignment that a device may ask for is a p
 
 def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0,
            beta: float = 0.0, out: ArrayT | None = None, device: Device | None = None,
-           stream: Any = None) -> ArrayT:
+           stream: Any = None, arithmetic: str = "auto") -> ArrayT:
     """Matrix products in float32: out = alpha * op(a) op(b) + beta * out.
 
     Parameters
@@ -43,7 +43,7 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
         Factors of the product and of what `out` held, as for `conv_fprop`.
     out : array of float32, optional
         To be filled: (.., M, N). C-contiguous, no overlap with an input. Needed for a beta other than 0.
-    device, stream
+    device, stream, arithmetic
         As for `conv_fprop`.
 
     Returns
@@ -62,10 +62,12 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
     all together. A sum adds its products from the end of K in groups of eight, each with one rounding; partial sums
     of split-K are added in a fixed order. Workspace: partial sums, and copies of rows that begin at no 16 bytes.
     """
+    if arithmetic not in ARITHMETICS:
+        check_wanted("auto", MAX_ERROR, None, arithmetic)  # says what is wrong
     tensors = None
     if device is None and {type(a).__module__, type(b).__module__, type(out).__module__} == {"torch"}:
         scalars = {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
-        tensors = _like(a, b, out, transpose_a, transpose_b, bool(scalars["beta"] != 0))
+        tensors = _like(a, b, out, transpose_a, transpose_b, bool(scalars["beta"] != 0), arithmetic)
         if out is not None and _again(tensors, a, b, out, scalars, stream):
             return out
     flag("transpose_a", transpose_a)
@@ -81,7 +83,8 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
         part = {name: _piece(array, at, shape)
                 for (name, array), at, shape in zip(call.given.items(), first, alike, strict=True)}
         odd = unaligned(part, call.device) + ["out"] * bool(part["out"].address % VECTOR_BYTES)
-        plan = _chosen(*alike[:2], turned_a, turned_b, tuple(odd), reads_out, chip_of(call.device), records.enabled())
+        plan = _chosen(*alike[:2], turned_a, turned_b, tuple(odd), reads_out, chip_of(call.device), arithmetic,
+                       records.enabled())
         call.run(plan, part)
     if tensors is not None and len(places) == 1 and (turned_a, turned_b) == (transpose_a, transpose_b):
         _seen.remember(tensors, plan, plan.host_bytes)
@@ -91,7 +94,8 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
 _seen: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # of calls with tensors of PyTorch that nothing was wrong with
 
 
-def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_out: bool) -> tuple[Any, ...]:
+def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_out: bool,
+          arithmetic: Any) -> tuple[Any, ...]:
     """All that a call's checks and its choice depend on, but for the numbers and whether the tensors overlap.
 
     Looking at it takes a third of the time that the checks take, and small products take no longer than those.
@@ -99,7 +103,7 @@ def _like(a: Any, b: Any, out: Any, transpose_a: Any, transpose_b: Any, reads_ou
     return (*[(type(x), x.shape, x.dtype, x.get_device(), x.is_contiguous(), x.requires_grad, x.data_ptr() % _PLACES)
               for x in (a, b, out)],
             transpose_a is True, transpose_b is True, type(transpose_a), type(transpose_b), reads_out,
-            records.enabled())
+            arithmetic, records.enabled())
 
 
 def _again(tensors: tuple[Any, ...], a: Any, b: Any, out: Any, scalars: dict[str, Any], stream: Any) -> bool:
@@ -198,9 +202,9 @@ def _piece(whole: ArrayView, first: int, shape: _Shape) -> ArrayView:
 
 @remembered(HOST_BYTES, lambda plan: plan.host_bytes)
 def _chosen(a: _Shape, b: _Shape, transpose_a: bool, transpose_b: bool, odd: tuple[str, ...], reads_out: bool,
-            chip: Chip, measured: bool) -> Plan:
+            chip: Chip, arithmetic: str, measured: bool) -> Plan:
     return choose(product(a, b, transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd, reads_out=reads_out),
-                  chip, tuned=measured)
+                  chip, arithmetic=arithmetic, tuned=measured)
 
 
 records.changed += [_chosen.table.clear, _seen.clear]

@@ -4,10 +4,12 @@ cubin, and it is read from there: no number stands twice. What a kernel is for i
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import AssemblyError
 from .cubins import HOPPER, architectures, declared
+
+FFMA = "FFMA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class KernelSpec:
     name: str
     source: str
     doc: str
+
+    arithmetic: ClassVar[str] = FFMA  # what its products are computed by
 
     @property
     def arch(self) -> str | None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..build.interface import KernelSpec
+from ..build.interface import FFMA, KernelSpec
 from ..errors import LaunchError
 from ..problem.problem import Operand, Problem
-from ..problem.shape import ConvShape
+from ..problem.shape import ConvShape, SumShape
 from .cost import Chip, Work
 
 REGION_ALIGNMENT = 512  # bytes; no GPU asks more of the base address of a texture
@@ -138,6 +138,7 @@ class Terms:
 
     algorithm: str
     max_error: float
+    arithmetic: str
     prepared: bool
     families: tuple[Any, ...]
     tuned: bool
@@ -189,6 +190,11 @@ class Plan:
     def algorithm(self) -> str:
         """"direct" or "winograd"."""
         return "winograd" if self.family.startswith("winograd") else "direct"
+
+    @property
+    def arithmetic(self) -> str:
+        """What its products are computed by: "FFMA", or what else a launch uses."""
+        return next((launch.spec.arithmetic for launch in self.launches if launch.spec.arithmetic != FFMA), FFMA)
 
     @property
     def shape(self) -> Any:
@@ -320,6 +326,8 @@ class Plan:
             lines.append(f"{kernel}: {times}{x} x {y} x {z} blocks of {found[0].spec.threads} threads, {doing}")
         if isinstance(self.shape, ConvShape):
             lines.append(f"algorithm {self.algorithm}, error at most {self.error:.2g} of the sum of |terms|")
+        if not isinstance(self.shape, SumShape):
+            lines.append(f"arithmetic: float32 by {self.arithmetic}")
         lines += self.notes
         lines.append(f"workspace {self.workspace_bytes / 2**20:.1f} MiB")
         if self.chosen:

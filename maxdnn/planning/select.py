@@ -11,6 +11,7 @@ from typing import Any
 
 from ..algorithms import registry
 from ..algorithms.spec import Candidates, Family
+from ..build.interface import FFMA
 from ..errors import ShapeError, shown
 from ..problem.problem import PASSES, Problem
 from ..problem.shape import ConvShape
@@ -21,22 +22,23 @@ from .plan import Plan, Terms
 from .records import Record, recall
 
 ALGORITHMS = ("auto", "direct", "winograd")
+ARITHMETICS = ("auto", "ffma")
 MAX_ERROR = 2e-6
 """Of an output relative to the sum of its |terms|: what is accepted unless a caller says otherwise."""
 
 
 def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm: str = "auto",
-           max_error: float = MAX_ERROR, prepared: bool = False, families: tuple[Family, ...] | None = None,
-           tuned: bool = True) -> Plan:
+           max_error: float = MAX_ERROR, arithmetic: str = "auto", prepared: bool = False,
+           families: tuple[Family, ...] | None = None, tuned: bool = True) -> Plan:
     """Choose a plan.
 
     The plan that was measured to be the fastest on such a chip (`maxdnn.tune`; not if `tuned` is False), else the
     one that promises the fewest clocks there, of those of an algorithm and of some families (all if None) whose
-    documented error is at most `max_error`; or the one called `kernel`, whatever its error. `prepared`: what is done to
-    the filters alone does not count. Raises ShapeError if no family serves the problem (saying what is not served, or
-    which limit it is beyond), or if there is no such candidate.
+    documented error is at most `max_error`, by FFMA alone if `arithmetic` is "ffma"; or the one called `kernel`,
+    whatever its error. `prepared`: what is done to the filters alone does not count. Raises ShapeError if no family
+    serves the problem (saying what is not served, or which limit it is beyond), or if there is no such candidate.
     """
-    terms = Terms(algorithm, max_error, prepared, families or registry.FAMILIES, tuned)
+    terms = Terms(algorithm, max_error, arithmetic, prepared, families or registry.FAMILIES, tuned)
     record = recall(chip, problem, prepared) if tuned and kernel is None else None
     found: Plan = _choose(problem, chip, kernel, terms, record)
     return found
@@ -64,7 +66,7 @@ def least_workspace(plan: Plan, chip: Chip) -> int:
     while least:  # what can be cut into runs is cut into more of them
         try:
             every = plans(replace(problem, most_workspace=least - 1), chip, algorithm=terms.algorithm,
-                          max_error=terms.max_error, families=terms.families)
+                          max_error=terms.max_error, arithmetic=terms.arithmetic, families=terms.families)
         except ShapeError:
             break
         least = min(one.workspace_bytes for one in every.values())
@@ -72,7 +74,7 @@ def least_workspace(plan: Plan, chip: Chip) -> int:
 
 
 def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: float = MAX_ERROR,
-          families: tuple[Family, ...] | None = None) -> dict[str, Plan]:
+          arithmetic: str = "auto", families: tuple[Family, ...] | None = None) -> dict[str, Plan]:
     """Every candidate that `choose` chooses from, by name. Raises ShapeError as `choose` does."""
     most = problem.most_workspace
     if _unbounded(problem, chip):
@@ -86,7 +88,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
         except ShapeError as e:
             refused = refused or e.with_traceback(None)  # a traceback would keep alive what the callers hold
         else:
-            if _runs(one, chip):
+            if _runs(one, chip) and _computes(one, arithmetic):
                 made[name] = one
     if not made:
         raise refused or ShapeError(f"not served: no kernel of any family is for {problem.describe()}")
@@ -102,10 +104,11 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
     return fitting
 
 
-def check_wanted(algorithm: Any, max_error: Any, max_workspace_bytes: Any) -> None:
+def check_wanted(algorithm: Any, max_error: Any, max_workspace_bytes: Any, arithmetic: Any = "auto") -> None:
     """Raises ShapeError unless these can be asked for."""
-    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise ShapeError(f"algorithm must be one of {', '.join(ALGORITHMS)} (got {shown(algorithm)})")
+    for name, value, values in (("algorithm", algorithm, ALGORITHMS), ("arithmetic", arithmetic, ARITHMETICS)):
+        if not isinstance(value, str) or value not in values:
+            raise ShapeError(f"{name} must be one of {', '.join(values)} (got {shown(value)})")
     if isinstance(max_error, bool) or not isinstance(max_error, (int, float)) or not max_error > 0:
         raise ShapeError(f"max_error must be a positive number (got {shown(max_error)})")
     if max_workspace_bytes is not None and (isinstance(max_workspace_bytes, bool)
@@ -118,7 +121,7 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
          copy_filters: bool = False, device: Any = None, bias: bool = False, activation: str | None = None,
          adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False, algorithm: str = "auto",
          max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None,
-         prepared_filters: bool = False, tuned: bool = True) -> Plan:
+         prepared_filters: bool = False, tuned: bool = True, arithmetic: str = "auto") -> Plan:
     """Plan a layer: choose what a call will launch.
 
     Parameters
@@ -143,7 +146,7 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         The pass: fprop, dgrad, wgrad.
     copy_gradients : bool
         As `copy_images`, of dgrad and wgrad.
-    algorithm, max_error, max_workspace_bytes
+    algorithm, max_error, max_workspace_bytes, arithmetic
         As for `conv_fprop`.
     prepared_filters : bool
         For calls with filters of `prepare_filters`: the time of that does not count.
@@ -168,12 +171,12 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
                         ("prepared_filters", prepared_filters), ("tuned", tuned)):
         if not isinstance(value, bool):
             raise ShapeError(f"{name} must be True or False (got {shown(value)})")
-    check_wanted(algorithm, max_error, max_workspace_bytes)
+    check_wanted(algorithm, max_error, max_workspace_bytes, arithmetic)
     copied = {"images": copy_images, "filters": copy_filters, "gradients": copy_gradients}
     problem = _pass(kind, shape, layout, [role for role in copied if copied[role]], adds_out, bias, activation)
     problem = replace(problem, most_workspace=max_workspace_bytes)
     return choose(problem, chip_of(device), kernel, algorithm=algorithm, max_error=max_error,
-                  prepared=prepared_filters, tuned=tuned)
+                  arithmetic=arithmetic, prepared=prepared_filters, tuned=tuned)
 
 
 def _pass(kind: Any, shape: ConvShape, layout: str, copied: list[str], adds_out: bool, bias: bool,
@@ -215,7 +218,8 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
             raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
         return replace(plan, chosen="by its name", name=kernel,
                        account=functools.partial(_account, kernel, problem, chip, terms, record))
-    made = plans(problem, chip, algorithm=algorithm, max_error=terms.max_error, families=families)
+    made = plans(problem, chip, algorithm=algorithm, max_error=terms.max_error, arithmetic=terms.arithmetic,
+                 families=families)
     seconds = {} if record is None else _measured(record, problem, chip, terms, made)
     if record is not None and seconds:
         name = min(seconds, key=seconds.__getitem__)
@@ -271,6 +275,8 @@ def _unfit(plan: Plan, chip: Chip, terms: Terms, most: int | None) -> str:
     """Why a candidate that can be made may not be taken; "" if it may."""
     if not _runs(plan, chip):
         return f"machine code of {', '.join(plan.archs)}, which {chip.name} does not run"
+    if not _computes(plan, terms.arithmetic):
+        return f"its arithmetic is {plan.arithmetic} ({terms.arithmetic!r} is asked for)"
     if plan.error > terms.max_error:
         return f"its documented error is {plan.error:.1e} (max_error is {terms.max_error:.1e})"
     if most is not None and plan.workspace_bytes > most:
@@ -303,6 +309,10 @@ def _unbounded(problem: Problem, chip: Chip) -> bool:
 
 def _has_kernels(family: Family, chip: Chip) -> bool:
     return not family.kernels or any(k.arch in (None, chip.arch) for k in family.kernels)
+
+
+def _computes(plan: Plan, arithmetic: str) -> bool:
+    return arithmetic == "auto" or plan.arithmetic == FFMA
 
 
 def _runs(plan: Plan, chip: Chip) -> bool:

@@ -14,10 +14,10 @@ from .devices.protocol import Device
 
 
 def chosen(problem: Problem, given: Mapping[str, ArrayView], device: Device, algorithm: str = "auto",
-           max_error: float = MAX_ERROR, prepared: bool = False) -> Plan:
+           max_error: float = MAX_ERROR, prepared: bool = False, arithmetic: str = "auto") -> Plan:
     """The plan for a problem of arrays that begin where these do; see `planning.select.choose`."""
     return choose(problem.with_unaligned(unaligned(given, device)), chip_of(device), algorithm=algorithm,
-                  max_error=max_error, prepared=prepared)
+                  max_error=max_error, arithmetic=arithmetic, prepared=prepared)
 
 
 class Call:
@@ -33,9 +33,9 @@ class Call:
             self.given["out"] = check_out(view("out", out, len(wanted)), wanted, self.given)
         self.device = device_of(self.given, device)
 
-    def choose(self, problem: Problem, algorithm: str, max_error: float) -> Plan:
+    def choose(self, problem: Problem, algorithm: str, max_error: float, arithmetic: str) -> Plan:
         """The plan for these operands."""
-        return chosen(problem, self.given, self.device, algorithm, max_error)
+        return chosen(problem, self.given, self.device, algorithm, max_error, arithmetic=arithmetic)
 
     def result(self) -> Any:
         """What is filled: the array that was given, or a new one."""

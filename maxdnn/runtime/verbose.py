@@ -37,7 +37,7 @@ class Teller:
         self._text = "; ".join((
             f"{problem.kind} {problem.layout} {problem.describe()}",
             f"plan {plan.name or plan.family}, {launches}, {plan.spec.name}",
-            f"{plan.algorithm}, float32, error at most {plan.error:.2g} of the sum of |terms|",
+            f"{plan.algorithm}, float32 by {plan.arithmetic}, error at most {plan.error:.2g} of the sum of |terms|",
             f"estimated {chip.said(plan.clocks(chip))} on {chip.name}"))
         self._first = True
 

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maxdnn import ShapeError
+import maxdnn
+from maxdnn import ConvShape, ShapeError
 from maxdnn.algorithms.gemm import tensor_cores
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import FLOAT_BYTES, Plan
-from maxdnn.planning.select import choose
-from maxdnn.problem.problem import Problem, product
+from maxdnn.planning.select import choose, smaller
+from maxdnn.problem.problem import Problem, data, forward, product
 from maxdnn.runtime import engine
 from maxdnn.runtime.devices import find
+from tests.sass.native import H200
 
 from .test_every_candidate import Operands, run, told
 
@@ -170,6 +172,35 @@ def test_pieces_are_bit_for_bit_what_is_documented(layout):
         same = parts[0].view(np.uint16) == parts[1].view(np.uint16)
         assert (same | np.isnan(parts[0])).all()  # but for the payloads of NaN
         assert np.array_equal(found[:, 32768:], want[:, 32768:])
+
+
+@pytest.mark.parametrize("problem", [
+    product((2048, 2048), (2048, 2048)),
+    forward(ConvShape(32, 256, 14, 14, 256, 3, 3, 1, 1), layout="NCHW"),
+    data(ConvShape(32, 256, 14, 14, 256, 3, 3, 1, 1), layout="NCHW")], ids=["product", "forward", "data"])
+def test_ffma_is_asked_for(problem):
+    taken, other = (choose(problem, H200, arithmetic=arithmetic) for arithmetic in ("auto", "ffma"))
+    assert tensor_cores.PRODUCT in {launch.spec for launch in taken.launches} and taken.arithmetic != "FFMA"
+    assert tensor_cores.PRODUCT not in {launch.spec for launch in other.launches} and other.arithmetic == "FFMA"
+    assert "arithmetic: float32 by FFMA" in other.explain() and "on tensor cores" in taken.explain()
+    assert f"{taken.name}: its arithmetic is 3 FP16 products on tensor cores ('ffma' is asked for)" in \
+        other.explain(verbose=True)
+    assert smaller(other, H200, other.workspace_bytes).arithmetic == "FFMA"
+
+
+def test_only_an_arithmetic_that_there_is_can_be_asked_for():
+    ones = np.ones((4, 4), np.float32)
+    for given in ("FFMA", "tf32", None, ["ffma"]):
+        with pytest.raises(ShapeError, match=r"arithmetic must be one of auto, ffma \(got "):
+            maxdnn.matmul(ones, ones, arithmetic=given)
+        with pytest.raises(ShapeError, match=r"arithmetic must be one of auto, ffma \(got "):
+            maxdnn.conv_fprop(np.ones((1, 4, 4, 4), np.float32), np.ones((1, 3, 3, 4), np.float32), arithmetic=given)
+    assert (maxdnn.matmul(ones, ones, arithmetic="ffma") == 4).all()
+    plan = maxdnn.plan(ConvShape(4, 1, 4, 4, 4, 3, 3), arithmetic="ffma")
+    assert plan.terms.arithmetic == "ffma"
+    with pytest.raises(ShapeError, match="arithmetic"):
+        maxdnn.conv_fprop(np.ones((1, 4, 4, 4), np.float32), np.ones((1, 3, 3, 4), np.float32), plan=plan,
+                          arithmetic="ffma")
 
 
 def test_too_many_tiles_are_refused_by_number():

@@ -46,7 +46,7 @@ def test_a_line_for_each_call_and_the_candidates_with_the_first(kind, monkeypatc
     problem, plan, arithmetic, estimated = first.split("; ")
     assert problem.split()[0] == kind and "FLOP" in problem
     assert re.fullmatch(r"plan \w+, \d+ launch(es)?, \w+", plan)
-    assert re.fullmatch(r"(direct|winograd), float32, error at most \S+ of the sum of \|terms\|", arithmetic)
+    assert re.fullmatch(r"(direct|winograd), float32 by FFMA, error at most \S+ of the sum of \|terms\|", arithmetic)
     assert re.fullmatch(r"estimated [\d,]+ clocks on stand-in", estimated)
     assert all(re.match(r"  (not taken: |does not serve: |\w+ is estimated at )", line) for line in candidates)
     assert candidates or kind == "bias"

@@ -48,6 +48,12 @@ class SplitKernel(KernelSpec):
     innermost: bool
 
 
+class TensorKernel(KernelSpec):
+    """A kernel that multiplies parts."""
+
+    arithmetic = "3 FP16 products on tensor cores"
+
+
 @dataclass(frozen=True)
 class Pieces:
     """An operand that was split: where, pieces from one matrix to the next, bytes."""
@@ -57,11 +63,11 @@ class Pieces:
     nbytes: int
 
 
-NOTE = "float32 by three products of FP16 parts on tensor cores: what is not finite in float32 is NaN"
+NOTE = "an infinity among the operands gives NaN"
 
 ROWS = SplitKernel("sm90_split_rows", "sm90/split.sass", SPLIT_DOC, True)
 COLUMNS = SplitKernel("sm90_split_columns", "sm90/split.sass", SPLIT_DOC, False)
-PRODUCT = KernelSpec("sm90_tensor_product_128x128", "sm90/tensor_product.sass", DOC)
+PRODUCT = TensorKernel("sm90_tensor_product_128x128", "sm90/tensor_product.sass", DOC)
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
