@@ -92,7 +92,6 @@ class CubinKernel:
     reqntid: tuple[int, int, int] | None = None
     maxntid: tuple[int, int, int] | None = None
     functions: tuple[Symbol, ...] = ()  # device functions inside the code, by offset
-    surfaces: tuple[tuple[str, int], ...] = ()  # (surface name, byte offset of its handle word in bank 0)
     channels: tuple[int, ...] = ()  # floats in a texel of each texture, where the file says so
 
     def texture_channels(self, number: int) -> int:
@@ -336,16 +335,14 @@ class _Reader(Elf):
         attributes = self.attributes(f".nv.info.{name}")
         banks = [f".nv.constant{bank}" for bank in range(18)]
         constants = {bank: self.data(f"{b}.{name}") for bank, b in enumerate(banks) if self.section(f"{b}.{name}")}
-        handles = [(r.kind, r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"]
+        textures = tuple((r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"
+                         and RELOCATIONS.get(r.kind) == "R_CUDA_TEX_HEADER_INDEX")
         dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (MAXNTID, REQNTID)}
         return CubinKernel(
             name, self.arch, code, text.info >> 24 & 0xFF or self._register_count(name),
             self._shared_bytes(name), stack.get(name, 0),
-            text.flags >> 20 & 31, _params(attributes), constants,
-            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:10] == "TEX"),
-            attributes, dims.get(REQNTID), dims.get(MAXNTID), self._functions(name),
-            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:11] == "SURF"),
-            self._channels(name))
+            text.flags >> 20 & 31, _params(attributes), constants, textures,
+            attributes, dims.get(REQNTID), dims.get(MAXNTID), self._functions(name), self._channels(name))
 
 
 def _params(attributes: tuple[tuple[int, bytes], ...]) -> tuple[Param, ...]:
