@@ -104,9 +104,14 @@ class CubinKernel:
         return min(math.prod(self.maxntid or (MAX_THREADS,)), MAX_THREADS)
 
     @property
+    def system_shared_bytes(self) -> int:
+        """Of shared memory, those in front of a CTA's own, which `shared_bytes` counts."""
+        return 0x400 if int(self.arch[3:5]) >= 90 else 0
+
+    @property
     def launch_shared_bytes(self) -> int:
         """Of shared memory, what each launch must bring: all that the kernel declared, or nothing."""
-        own = self.shared_bytes - (SYSTEM_SHARED if int(self.arch[3:5]) >= 90 else 0)
+        own = self.shared_bytes - self.system_shared_bytes
         return own if own > STATIC_SHARED else 0
 
     @property
@@ -174,10 +179,12 @@ class Cubin:
         return self.kernels[name]
 
 
-SYSTEM_SHARED = 0x400  # bytes of shared memory in front of a block's own, from sm_90 on
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a driver gives a kernel unasked. The cubin of a kernel with more holds none: its launches
 bring all, as its source declared it."""
+
+ASKED_SHARED = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10}
+"""Likewise if asked, where that is more (CUDA C Programming Guide, technical specifications)."""
 
 _LOADED = (".text.", ".nv.constant", ".nv.global", ".nv.shared", ".nv.local")  # sections a program sees
 _HANDLES = ("R_CUDA_TEX_HEADER_INDEX", "R_CUDA_SURF_HW_DESC", "R_CUDA_SURF_HW_SW_DESC", "R_CUDA_SURF_HEADER_INDEX")
