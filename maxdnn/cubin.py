@@ -92,7 +92,6 @@ class CubinKernel:
     reqntid: tuple[int, int, int] | None = None
     maxntid: tuple[int, int, int] | None = None
     functions: tuple[Symbol, ...] = ()  # device functions inside the code, by offset
-    surfaces: tuple[tuple[str, int], ...] = ()  # (surface name, byte offset of its handle word in bank 0)
     channels: tuple[int, ...] = ()  # floats in a texel of each texture, where the file says so
 
     def texture_channels(self, number: int) -> int:
@@ -105,9 +104,14 @@ class CubinKernel:
         return min(math.prod(self.maxntid or (MAX_THREADS,)), MAX_THREADS)
 
     @property
+    def system_shared_bytes(self) -> int:
+        """Of shared memory, those in front of a CTA's own, which `shared_bytes` counts."""
+        return 0x400 if int(self.arch[3:5]) >= 90 else 0
+
+    @property
     def launch_shared_bytes(self) -> int:
         """Of shared memory, what each launch must bring: all that the kernel declared, or nothing."""
-        own = self.shared_bytes - (SYSTEM_SHARED if int(self.arch[3:5]) >= 90 else 0)
+        own = self.shared_bytes - self.system_shared_bytes
         return own if own > STATIC_SHARED else 0
 
     @property
@@ -175,10 +179,12 @@ class Cubin:
         return self.kernels[name]
 
 
-SYSTEM_SHARED = 0x400  # bytes of shared memory in front of a block's own, from sm_90 on
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a driver gives a kernel unasked. The cubin of a kernel with more holds none: its launches
 bring all, as its source declared it."""
+
+ASKED_SHARED = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10}
+"""Likewise if asked, where that is more (CUDA C Programming Guide, technical specifications)."""
 
 _LOADED = (".text.", ".nv.constant", ".nv.global", ".nv.shared", ".nv.local")  # sections a program sees
 _HANDLES = ("R_CUDA_TEX_HEADER_INDEX", "R_CUDA_SURF_HW_DESC", "R_CUDA_SURF_HW_SW_DESC", "R_CUDA_SURF_HEADER_INDEX")
@@ -336,16 +342,14 @@ class _Reader(Elf):
         attributes = self.attributes(f".nv.info.{name}")
         banks = [f".nv.constant{bank}" for bank in range(18)]
         constants = {bank: self.data(f"{b}.{name}") for bank, b in enumerate(banks) if self.section(f"{b}.{name}")}
-        handles = [(r.kind, r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"]
+        textures = tuple((r.symbol, r.offset) for r in relocations if r.section == f".nv.constant0.{name}"
+                         and RELOCATIONS.get(r.kind) == "R_CUDA_TEX_HEADER_INDEX")
         dims = {code_: struct.unpack("<3I", value) for code_, value in attributes if code_ in (MAXNTID, REQNTID)}
         return CubinKernel(
             name, self.arch, code, text.info >> 24 & 0xFF or self._register_count(name),
             self._shared_bytes(name), stack.get(name, 0),
-            text.flags >> 20 & 31, _params(attributes), constants,
-            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:10] == "TEX"),
-            attributes, dims.get(REQNTID), dims.get(MAXNTID), self._functions(name),
-            tuple((symbol, offset) for kind, symbol, offset in handles if RELOCATIONS.get(kind, "")[7:11] == "SURF"),
-            self._channels(name))
+            text.flags >> 20 & 31, _params(attributes), constants, textures,
+            attributes, dims.get(REQNTID), dims.get(MAXNTID), self._functions(name), self._channels(name))
 
 
 def _params(attributes: tuple[tuple[int, bytes], ...]) -> tuple[Param, ...]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..cubin import MAX_THREADS, SYSTEM_SHARED, CubinKernel
+from ..cubin import MAX_THREADS, CubinKernel
 from ..isa import RZ, Instruction, Table
 from ..isa.operands import barrier_kind, waits_for_block, waits_for_whole_block
 from ..isa.program import Graph, Node, conditional, tests_flags, tests_predicate
@@ -80,7 +80,7 @@ def shared_findings(kernel: CubinKernel, walk: Walk) -> list[Finding]:
 def _no_memory(kernel: CubinKernel, code: Sequence[Instruction]) -> Iterator[Finding]:
     """A kernel that uses shared memory and has none of its own."""
     users = [inst for inst in code if inst.access is not None and inst.access.spaces == {"shared"}]
-    if users and kernel.shared_bytes <= (SYSTEM_SHARED if int(kernel.arch[3:5]) >= 90 else 0):
+    if users and kernel.shared_bytes <= kernel.system_shared_bytes:
         yield Finding("no-shared", "shared memory", None, Place.of(users[0]), None, None,
                       "the kernel has no shared memory but what a launch gives it", "say how much in # SharedSize",
                       WARNING)

@@ -45,6 +45,11 @@ class Part:
     offset: int
 
 
+def begin(memory: str | Part) -> tuple[str, int]:
+    """The name of named memory and the byte from which on it is meant."""
+    return (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
+
+
 Value = int | float | str | Part
 """Of a kernel parameter: a number (0 for no memory) or a name."""
 
@@ -83,8 +88,7 @@ class Launch:
     def names(self) -> frozenset[str]:
         """Everything mentioned: operands, regions, scalars."""
         every = (*self.values.values(), *self.textures.values())
-        return frozenset(v.name if isinstance(v, Part) else v for v in every
-                         if not isinstance(v, (int, float)))
+        return frozenset(begin(v)[0] for v in every if not isinstance(v, (int, float)))
 
     def check(self) -> None:
         """Raises LaunchError unless parameters, textures and constants are those that the kernel declares."""
@@ -117,15 +121,14 @@ class Launch:
     def _in_order(self) -> tuple[list[Any], list[tuple[int, str, int]]]:
         """The values in the kernel's order, and which of them are names."""
         values = [self.values[p.name] for p in self.spec.params]
-        names = [(at, v.name, v.offset) if isinstance(v, Part) else (at, v, 0)
-                 for at, v in enumerate(values) if not isinstance(v, (int, float))]
+        names = [(at, *begin(v)) for at, v in enumerate(values) if not isinstance(v, (int, float))]
         return values, names
 
     def bound(self, places: Mapping[str, Place]) -> dict[str, tuple[int, int, int]]:
         """Where each texture reference begins, how many bytes it reaches, how many floats a texel has."""
         found = {}
         for texture, memory in self.textures.items():
-            name, offset = (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
+            name, offset = begin(memory)
             address, nbytes = places[name]
             channels = self.spec.channels[texture]
             found[texture] = address + offset, min(nbytes - offset, MAX_TEXELS * FLOAT_BYTES * channels), channels
@@ -240,7 +243,7 @@ class Plan:
     @functools.cached_property
     def textured(self) -> tuple[str, ...]:
         """The operands that are read as textures where they are."""
-        found = {p.name if isinstance(p, Part) else p for x in self.launches for p in x.textures.values()}
+        found = {begin(memory)[0] for x in self.launches for memory in x.textures.values()}
         return tuple(role for role in self.problem.roles if role in found)
 
     def array_shapes(self) -> Mapping[str, tuple[int, ...]]:

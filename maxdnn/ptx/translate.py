@@ -14,12 +14,12 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.ir.values import ArgumentAttributes
 
-from ..cubin import Cubin, CubinKernel, read, require_linked
+from ..cubin import STATIC_SHARED, Cubin, CubinKernel, read, require_linked
 from ..emulator.native import cached
 from ..emulator.stack import stack_bytes
 from ..errors import TranslationError
 from ..isa import TABLE, table_of
-from ..runtime.launch import MAX_LOCAL_BYTES, MAX_SHARED_BYTES
+from ..runtime.launch import MAX_LOCAL_BYTES
 from . import targets
 from .control_flow import write_body
 from .targets import for_capability as for_capability
@@ -82,7 +82,7 @@ def _check_resources(cubin: Cubin) -> None:
         limits += [(f"{kernel.name}: bank {n}", len(data), 1 << 16) for n, data in kernel.constants.items()]
         limits += [(f"{kernel.name}: parameters", texture_base(kernel) + 16 * len(kernel.textures), MAX_PARAM_BYTES),
                    (f"{kernel.name}: local memory", stack_bytes(kernel), MAX_LOCAL_BYTES),
-                   (f"{kernel.name}: shared memory", kernel.shared_bytes, MAX_SHARED_BYTES)]
+                   (f"{kernel.name}: shared memory", kernel.shared_bytes, STATIC_SHARED)]
     for what, nbytes, limit in limits:
         if not 0 <= nbytes <= limit:
             raise TranslationError(f"cannot translate: {what} must have at most {limit} bytes (got {nbytes})")

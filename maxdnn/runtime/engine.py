@@ -18,7 +18,7 @@ from ..build.cubins import cubin
 from ..build.interface import KernelSpec
 from ..errors import LaunchError, OutOfMemoryError, ShapeError
 from ..planning.cost import HasChip
-from ..planning.plan import FLOAT_BYTES, Part, Plan
+from ..planning.plan import FLOAT_BYTES, Plan, begin
 from ..problem.operands import ArrayView
 from . import verbose
 from .devices.protocol import (
@@ -311,10 +311,10 @@ class _Loaded:
                 if isinstance(value, (int, float)):
                     continue
                 if kind == "ptr":
-                    addresses.append((*prepared.slot(number), *_begin(value)))
+                    addresses.append((*prepared.slot(number), *begin(value)))
                 else:
                     scalars.append((*prepared.slot(number), str(value)))
-            addresses += [(*prepared.slot(name), *_begin(memory)) for name, memory in launch.textures.items()]
+            addresses += [(*prepared.slot(name), *begin(memory)) for name, memory in launch.textures.items()]
             every.append(prepared)
         together = able(self._device, Launching)
         go: Callable[[int, int], bool | None] = together.launcher(every) if together else _plain(every)
@@ -356,11 +356,6 @@ class _Told(_Loaded):
             own: StreamWorkspace | None = None) -> None:
         self._teller.tell(lambda: super(_Told, self).run(places, workspace, scalars, stream, own), stream,
                           self._graph_of(stream) is not None)
-
-
-def _begin(memory: Any) -> tuple[str, int]:
-    """The name and the offset of named memory."""
-    return (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
 
 
 class _Plain:

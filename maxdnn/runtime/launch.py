@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..cubin import CubinKernel, Param
+from ..cubin import STATIC_SHARED, CubinKernel, Param
 from ..errors import LaunchError, shown
 
 # Compute capability 5.x and 6.x (CUDA C Programming Guide, technical specifications per compute capability).
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
-MAX_SHARED_BYTES = 48 * 1024
-ASKED_SHARED_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10}  # if asked for
 MAX_LOCAL_BYTES = 512 * 1024  # per thread
 
 
 def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
-                   most_shared: int = MAX_SHARED_BYTES) -> None:
+                   most_shared: int = STATIC_SHARED) -> None:
     """Raises LaunchError, naming the argument and its limit, for a launch this kernel or architecture cannot take."""
     for what, dims, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         if not _three(dims) or not all(1 <= d <= limit for d, limit in zip(dims, limits, strict=True)):

@@ -115,7 +115,7 @@ def test_twenty_runs_give_the_same_bits():
     assert all(np.array_equal(multiplied(a, b), first) for _ in range(19))
 
 
-def _problem(number: int) -> tuple[Problem, random.Random]:
+def random_problem(number: int) -> tuple[Problem, random.Random]:
     rng = random.Random(20260000 + number)
     m, n = (rng.choice([1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200, 257]) for _ in "mn")
     k = rng.choice([1, 3, 31, 63, 64, 65, 128, 130, 300])
@@ -129,7 +129,7 @@ def _problem(number: int) -> tuple[Problem, random.Random]:
 @pytest.mark.parametrize("number", range(40))
 def test_random_problems(number):
     """All layouts, batches, edges, split-K, operands that begin anywhere, into poison between guards."""
-    problem, rng = _problem(number)
+    problem, rng = random_problem(number)
     names = list(tensor_cores.candidates(problem, preset()))
     plan = choose(problem, preset(), rng.choice(names))
     operands = Operands(problem, np.random.default_rng(number))

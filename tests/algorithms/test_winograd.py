@@ -2,20 +2,15 @@
 and of values that are no numbers, how it is chosen and cut into runs. MAXDNN_PROBLEMS and MAXDNN_LAYERS set how much is
 run (CI takes a sample)."""
 
-import dataclasses
-import functools
-import importlib.util
 import json
 import os
 import random
-import re
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, ShapeError, conv_fprop, prepare_filters
+from maxdnn import ConvShape, ShapeError, conv_fprop
 from maxdnn.algorithms.gemm import tensor_cores
 from maxdnn.algorithms.winograd import fused as winograd_fused
 from maxdnn.algorithms.winograd import plan as winograd
@@ -23,14 +18,11 @@ from maxdnn.algorithms.winograd import toomcook
 from maxdnn.algorithms.winograd.toomcook import TABLE, generated, matrices
 from maxdnn.build.cubins import asset
 from maxdnn.cli import main
-from maxdnn.emulator import VirtualGpu
 from maxdnn.layers import LAYERS
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose, plan
 from maxdnn.problem.problem import data, forward
 from maxdnn.reference import conv_reference
-from maxdnn.simulator import timing
-from tests import oracles
 from tests import test_backward as gradients
 from tests.algorithms.test_families import LAYOUTS, check, judge, options
 from tests.contract import run_plan
@@ -357,126 +349,6 @@ def test_conv_fprop_takes_what_is_asked_for():
         assert (abs(out - want) / size).max() < 2e-6
     with pytest.raises(ShapeError, match="algorithm, max_error and max_workspace_bytes are the plan's own"):
         conv_fprop(images, filters, plan=plan(ConvShape(4, 32, 8, 8, 8, 3, 3, 1, 1)), algorithm="direct")
-
-
-# -- prepared filters -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kernel", [None, "winograd_4x4_3x3_128", "sconv_pixels_K64_J64_taps", "sconv_fprop_K64_N64"])
-def test_prepared_filters_give_the_same_bits(kernel, layout):
-    shape = ConvShape(6, 33, 7, 8, 10, 3, 3, 1, 1)
-    plain = kernel == "sconv_fprop_K64_N64"  # has no fused bias
-    made = plan(shape, layout=layout, kernel=kernel, bias=not plain, adds_out=not plain)
-    data = np.random.default_rng(8)
-    arrays = {role: data.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
-    asked = {} if plain else dict(bias=arrays["bias"], beta=0.5, alpha=2.0)
-    want = conv_fprop(arrays["images"], arrays["filters"], plan=made, out=arrays["out"].copy(), **asked)
-    prepared = prepare_filters(arrays["filters"], made)
-    assert prepared.nbytes == 4 * sum(np.prod(made.apart[1].problem.operand(n).shape) for n in prepared.arrays)
-    if kernel == "winograd_4x4_3x3_128":
-        assert list(prepared.arrays) == ["filter_planes"]
-        assert not any("filters" in x.spec.name for x in made.apart[1].launches)
-        assert made.apart[1].workspace_bytes < made.workspace_bytes
-    for chosen in (made, None):
-        found = conv_fprop(arrays["images"], prepared, plan=chosen, out=arrays["out"].copy(), **asked)
-        assert np.array_equal(found, want)
-
-
-def test_filters_a_plan_reads_as_they_lie_are_kept_as_they_are():
-    made = plan(WIDE, kernel="sconv_taps_K64_N64")
-    filters = np.zeros(made.array_shapes()["filters"], np.float32)
-    prepared = prepare_filters(filters, made)
-    assert prepared.arrays == {"filters": filters} or prepared.arrays["filters"] is filters
-    assert made.apart == (None, made)
-
-
-def test_prepared_filters_belong_to_their_plan():
-    shape = ConvShape(4, 32, 8, 8, 8, 3, 3, 1, 1)
-    one, other = (plan(shape, algorithm=a) for a in ("winograd", "direct"))
-    images, filters = (np.zeros(one.array_shapes()[role], np.float32) for role in ("images", "filters"))
-    prepared = prepare_filters(filters, one)
-    with pytest.raises(ShapeError, match="filters were prepared for another plan"):
-        conv_fprop(images, prepared, plan=other)
-    with pytest.raises(ShapeError, match=r"images must have the plan's shape \(32, 8, 8, 4\) \(got \(32, 8, 8, 5\)\)"):
-        conv_fprop(np.zeros((32, 8, 8, 5), np.float32), prepared)
-    with pytest.raises(ShapeError, match=r"padding, .* are the plan's own"):
-        conv_fprop(images, prepared, padding=1)
-    with pytest.raises(ShapeError, match=r"filters must have the plan's shape \(32, 3, 3, 8\) \(got \(32, 3, 3, 4\)\)"):
-        prepare_filters(filters[..., :4].copy(), one)
-    with pytest.raises(ShapeError, match=r"plan must be that of a convolution, from maxdnn.plan \(got ConvShape\)"):
-        prepare_filters(filters, shape)
-    with pytest.raises(ShapeError, match="out must not overlap filter_planes"):
-        conv_fprop(images, prepared, out=prepared.arrays["filter_planes"][:32 * 8 * 8].reshape(8, 8, 8, 4))
-
-
-def test_prepared_filters_count_nothing_when_plans_are_ranked():
-    """Four images of a deep layer: the planes of the filters are most of the traffic."""
-    shape = ConvShape(4, 1024, 7, 7, 1024, 3, 3, 1, 1)
-    whole, rest = plan(shape, layout="NCHW"), plan(shape, layout="NCHW", prepared_filters=True)
-    assert rest.algorithm == "winograd"
-    assert rest.apart[1].clocks(preset()) < whole.apart[1].clocks(preset())
-    assert whole.clocks(preset()) <= rest.clocks(preset())
-
-
-# -- time -------------------------------------------------------------------------------------------------------------
-
-
-COPY = r"""
-extern "C" __global__ void __launch_bounds__(256) copy(float4 *to, const float4 *from, int n) {
-    int i = blockIdx.x * 256 + threadIdx.x;
-    if (i < n) to[i] = from[i];
-}
-"""
-
-
-@functools.cache
-def clocks_of_a_copy(nbytes):
-    """Simulated, of a copy that reads and writes so many bytes altogether, 16 at a time."""
-    gpu, texels = VirtualGpu(), nbytes // 32
-    copy = gpu.load(oracles.compile_cuda(COPY)).function("copy")
-    to, source = gpu.alloc(16 * texels), gpu.alloc(16 * texels)
-    return timing.launch(copy, (-(-texels // 256), 1, 1), (256, 1, 1), [to.address, source.address,
-                                                                       np.int32(texels)]).cycles
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("points", TABLE, ids=lambda p: f"F({p.outputs},{p.taps})")
-def test_transforms_run_at_three_quarters_of_the_rate_of_a_copy(points, layout):
-    """In simulation, of one that moves as many bytes, by the same simulator; and at that of what memory can."""
-    m, r = points.outputs, points.taps
-    padding = min(len(points.errors) - 1, r // 2)
-    shape = ConvShape(64, 32, 24, 24, 64, r, r, 1, padding)  # maps that the cache does not hold
-    many = ConvShape(1, 192, 8, 8, 192, r, r)  # filters
-    for s, steps in ((shape, ("maps", "out")), (many, ("filters",))):
-        made = plan(s, layout=layout, kernel=f"winograd_{m}x{m}_{r}x{r}_64")
-        for launch in made.launches:
-            if getattr(launch.spec, "step", None) not in steps:
-                continue
-            (one,) = timing.call(dataclasses.replace(made, launches=(launch,))).launches
-            copy = clocks_of_a_copy(int(launch.work.nbytes))
-            rate = launch.work.nbytes / one.clocks
-            print(f"{one.kernel} {launch.work.nbytes / 1e6:.1f} MB {one.clocks} clocks, of a copy {copy}")
-            assert copy > 0.75 * one.clocks, one.kernel
-            if s is shape:
-                assert rate > 0.75 * preset().dram_bytes_per_clock, f"{one.kernel}: {rate:.1f} bytes a clock"
-                assert launch.work.clocks(preset()) == pytest.approx(one.clocks, rel=0.25)
-
-
-@pytest.mark.long
-def test_the_simulated_layers_on_file_are_of_these_kernels():
-    """One of each kind, within 2 %: a row of the ten layers takes too long."""
-    folder = Path(__file__).parents[2] / "benchmarks"
-    spec = importlib.util.spec_from_file_location("winograd_layers", folder / "winograd_layers.py")
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-    text = (folder / "results" / "winograd_layers.txt").read_text()
-    ce, _ = bench.simulated_product(1024)
-    assert float(re.search(r"^1024 +(\S+)", text, re.M)[1]) == pytest.approx(ce, rel=0.02)
-    milliseconds, _ = bench.simulated_vgg_e(1, 8)  # four times in the network; N = 1 comes first
-    found = re.search(r"^512 -> 512, 14 x 14.* (\S+) ms", text, re.M)[1]
-    assert 4 * float(found) == pytest.approx(milliseconds, rel=0.02)
 
 
 def test_simulate_shows_every_kernel_of_the_plan(capsys):

@@ -11,7 +11,7 @@ from maxdnn.planning.cost import preset
 from maxdnn.problem.problem import data
 from tests import test_backward as backward
 from tests.algorithms.test_dgrad_strided import served
-from tests.gpu.test_gpu import Guarded, device  # noqa: F401
+from tests.gpu.test_gpu import Guarded
 from tests.sass import test_filters_sm90 as native
 
 pytestmark = pytest.mark.gpu
@@ -29,7 +29,7 @@ def case(number):
     return plan(shape, layout=layout, kernel=kernel, kind=kind, adds_out=beta != 0), alpha, beta
 
 
-def check(device, made, alpha, beta, seed):  # noqa: F811
+def check(device, made, alpha, beta, seed):
     """One call: every element within its tolerance, nothing else touched."""
     arrays = backward.arrays_of(made, seed)
     placed = {role: Guarded(device, array) for role, array in arrays.items()}
@@ -39,13 +39,13 @@ def check(device, made, alpha, beta, seed):  # noqa: F811
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_random_problems_match_float64_and_touch_nothing_else(device, chunk):  # noqa: F811
+def test_random_problems_match_float64_and_touch_nothing_else(device, chunk):
     for number in range(chunk * EACH, (chunk + 1) * EACH):
         check(device, *case(number), number)
 
 
 @pytest.mark.parametrize("spec", dgrad_strided.KERNELS, ids=lambda spec: spec.name)
-def test_random_problems_by_classes_of_pixels(device, spec):  # noqa: F811
+def test_random_problems_by_classes_of_pixels(device, spec):
     for number in range(EACH):
         rng = random.Random(f"{spec.name} {number}")
         shape, layout = served(rng)
@@ -61,13 +61,6 @@ def native_case(number):
     return plan(shape, layout=layout, kernel=kernel, kind="filters", adds_out=beta != 0), rng.choice([1.0, -0.75]), beta
 
 
-@pytest.fixture
-def hopper(device):  # noqa: F811
-    if device.capability != (9, 0):
-        pytest.skip("machine code of sm_90 runs on compute capability 9.0 alone")
-    return device
-
-
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_gradients_of_filters_by_machine_code(hopper, chunk):
     for number in range(chunk * EACH, (chunk + 1) * EACH):
@@ -78,11 +71,11 @@ def test_machine_code_gives_the_same_bits_in_twenty_runs_of_twenty_problems(hopp
     same_bits(hopper, map(native_case, range(1000, 1020)))
 
 
-def test_the_same_bits_in_twenty_runs_of_twenty_problems(device):  # noqa: F811
+def test_the_same_bits_in_twenty_runs_of_twenty_problems(device):
     same_bits(device, map(case, range(1000, 1020)))
 
 
-def same_bits(device, cases):  # noqa: F811
+def same_bits(device, cases):
     for number, (made, alpha, _) in enumerate(cases):
         arrays = backward.arrays_of(made, number)
         placed = {role: Guarded(device, array) for role, array in arrays.items()}
@@ -99,7 +92,7 @@ def same_bits(device, cases):  # noqa: F811
 
 
 @pytest.mark.parametrize("layout", backward.LAYOUTS)
-def test_gradients_of_a_bias(device, layout):  # noqa: F811
+def test_gradients_of_a_bias(device, layout):
     gradients = np.random.default_rng(2).uniform(-1, 1, (37, 14, 13, 50)).astype(np.float32)
     axes = (1, 2, 3) if layout == "CHWN" else (0, 2, 3)
     placed = Guarded(device, gradients)

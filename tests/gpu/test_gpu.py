@@ -17,14 +17,6 @@ GUARD = 1024  # floats before and behind every buffer
 POISON = np.float32(-7.25)
 
 
-@pytest.fixture(scope="session")
-def device():
-    from maxdnn.runtime.devices import cuda as gpu
-    device = gpu.device(0)
-    print(f"\nrunning on {device.name}, compute capability {device.capability}, native cubins: {device.native}")
-    return device
-
-
 class Guarded:
     """A GPU array with known bytes on both sides."""
 

@@ -12,7 +12,6 @@ from tests import oracles
 from tests.corpus import cases, compiler
 from tests.maxas.tool import again, assemble, maxas
 
-RESERVED = 1024  # bytes of shared memory that the system keeps to itself
 PROGRAMS = compiler.sources()
 COMPILED = [(arch, program) for program in PROGRAMS for arch in ("sm_80", "sm_86", "sm_89", "sm_90")]
 
@@ -34,8 +33,8 @@ def test_compiled_programs_extracted_as_source_assemble_to_the_same_bits(
         assert ours.code == theirs.code
         assert (ours.params, ours.registers, ours.barriers, ours.local_bytes) == (
             theirs.params, theirs.registers, theirs.barriers, theirs.local_bytes)
-        reserved = RESERVED if arch == "sm_90" else 0
-        assert ours.shared_bytes == (theirs.shared_bytes or reserved)  # the compiler writes none where there is no more
+        # the compiler writes none where there is no more
+        assert ours.shared_bytes == (theirs.shared_bytes or ours.system_shared_bytes)
     assert got.constant_bank == had.constant_bank
     assert {(n, s.offset, s.size) for n, s in got.constants.items()} == {
         (n, s.offset, s.size) for n, s in had.constants.items()}
@@ -104,7 +103,7 @@ def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path, ar
     newest = arch == "sm_90"
     image, base = assemble(tmp_path, SOURCE.format(arch, "0x208" if newest else "0x118")), 0x210 if newest else 0x160
     kernel = cubin.read(image).kernel("scale")
-    shared = 128 + (RESERVED if newest else 0)
+    shared = 128 + kernel.system_shared_bytes
     assert (kernel.arch, kernel.registers, kernel.shared_bytes, kernel.reqntid) == (arch, 6, shared, (32, 1, 1))
     assert [(p.offset, p.size) for p in kernel.params] == [(0, 8), (8, 4)]
     text = [line for _, line in oracles.disassembly(image)["scale"]]

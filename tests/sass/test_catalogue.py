@@ -12,14 +12,13 @@ SPECS = pytest.mark.parametrize("spec", kernels().values(), ids=kernels())
 BUILDS = pytest.mark.parametrize("spec, arch", [
     pytest.param(spec, arch, id=f"{arch}-{name}") for name, spec in kernels().items()
     for arch in architectures(spec.source)])
-RESERVED = {"sm_90": 1024}  # bytes of shared memory that the system keeps to itself and the container counts
 
 
 @BUILDS
 def test_cubin_has_the_resources_and_parameters_that_its_header_declares(spec, arch):
     kernel = built(spec, arch)
     assert [(p.offset, p.size) for p in kernel.params] == [(p.offset, p.nbytes) for p in spec.params]
-    assert kernel.shared_bytes == spec.shared_bytes + RESERVED.get(arch, 0)
+    assert kernel.shared_bytes == spec.shared_bytes + kernel.system_shared_bytes
     assert kernel.reqntid == (spec.threads, 1, 1)
     assert kernel.registers <= spec.max_registers
     assert kernel.local_bytes == 0

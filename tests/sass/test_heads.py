@@ -14,7 +14,6 @@ from .machine_code import loops, main_loop
 
 SOURCES = [source for source in sources() if not source.startswith("probes/")]  # kernels that plans launch
 COLUMNS = "registers  shared  CTAs per SM  main loop  FFMA of it"
-RESERVED = 1024  # bytes of shared memory of a CTA that the system keeps to itself on sm_90
 H100 = {"warps": 64, "ctas": 32, "registers": 65536, "shared": 228 * 1024}  # of an SM: CUDA C++ Programming Guide, 9.0
 
 
@@ -69,7 +68,7 @@ def _ctas(kernel: CubinKernel, arch: str) -> int:
 
 
 def _budget(kernel: CubinKernel, arch: str) -> list[str]:
-    shared = kernel.shared_bytes - (RESERVED if arch == HOPPER else 0)
+    shared = kernel.shared_bytes - kernel.system_shared_bytes
     loop = main_loop(kernel) if loops(kernel) else []
     ffma = sum(inst.opcode == "FFMA" for inst in loop)
     return [str(figure) for figure in (kernel.registers, shared, _ctas(kernel, arch), len(loop) or "-", ffma or "-")]

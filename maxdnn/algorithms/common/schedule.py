@@ -54,6 +54,11 @@ def tail_parts(ctas: int, slots: int, choices: Iterable[int]) -> int:
     return min((n for n in choices if n <= _MOST_PARTS), key=lambda n: -(-ctas * n // slots) / n + n / 100)
 
 
+def why_split(products: int, splits: int, because: str = "") -> str:
+    """For notes of plans."""
+    return f"the sums of {products} products are split {splits} ways{because}; the parts are added in a fixed order"
+
+
 def why_tail(what: str, tail: Tail) -> str:
     """For notes of plans."""
     return (f"the sums of the last {tail.items} {what}, which do not fill the chip, are split {tail.parts} ways; the "

@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work, neighbours
-from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
+from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, begin
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ProductShape
-from ..common.epilogue import ADDS, VECTORS, Epilogue, epilogue
+from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue
 from ..common.fastdiv import short_magic
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
-from ..common.schedule import Tail, split_name, why_tail
+from ..common.schedule import Tail, split_name, why_split, why_tail
 from ..common.workspace import Draft, part
 from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, strided_reason
@@ -103,25 +103,34 @@ def stacked(problem: Problem) -> ProductShape:
 
 
 def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: RowsTail | None = None) -> Plan:
-    s: ProductShape = problem.shape
-    draft, shape, out = Draft(problem), stacked(problem), problem.operand("out")
-    m, size = shape.M, shape.batch * shape.M * s.N
+    draft, shape = Draft(problem), stacked(problem)
+    size = shape.batch * shape.M * shape.N
     a, b = (_readable(draft, problem.operand(role), shape.batch) for role in ("a", "b"))
-    _check_limits(s, spec, m, size, a, b)
-    rows = s.N % TEXEL_FLOATS == 0
-    vectors, result = out.alignment >= Alignment.VECTOR and rows, Matrices("out", s.N, m * s.N)
+    _check_limits(problem.shape, spec, shape.M, size, a, b)
     if tail is not None:
-        _add_with_tail(draft, chip, spec, tail, a, b, vectors)
-    elif splits == 1:
-        draft.add(multiply(spec, shape, a, b, result, vectors=vectors, ending=epilogue(problem)))
-    else:
-        parts = Matrices(draft.region("parts", splits * size), s.N, m * s.N)
-        draft.add(multiply(spec, shape, a, b, parts, splits=splits, vectors=rows))
+        _check_tail(shape, spec, tail)
+    out, vectors, ending = destination(draft, splits)
+    draft.add(multiply(spec, shape, a, b, out, vectors=vectors, ending=ending, splits=splits, tail=tail))
+    if splits > 1:
         add_parts(draft, chip, "out", splits, size)
-        tiles = -(-m // spec.rows) * -(-s.N // spec.tile) * shape.batch
-        draft.notes.append(f"the sums of {s.K} products are split {splits} ways: {tiles} tiles do not fill the chip; "
-                           "the parts are added in a fixed order")
+        tiles = -(-shape.M // spec.rows) * -(-shape.N // spec.tile) * shape.batch
+        draft.notes.append(why_split(shape.K, splits, f": {tiles} tiles do not fill the chip"))
+    if tail is not None:
+        first = _tail_begin(shape, spec, tail)
+        draft.region("parts", tail.parts * (size - first))
+        add_parts(draft, chip, part("out", first), tail.parts, size - first)
+        draft.notes.append(why_tail("rows of tiles", tail))
     return draft.plan("product", spec)
+
+
+def destination(draft: Draft, splits: int) -> tuple[Matrices, bool, Epilogue]:
+    """Where the sums of a product go, whether every row begins there at a multiple of 16 bytes, and what is done with
+    them: the result with its epilogue; split, partial sums in region `parts`."""
+    s, out = stacked(draft.problem), draft.problem.operand("out")
+    rows = s.N % TEXEL_FLOATS == 0
+    if splits == 1:
+        return Matrices("out", s.N, s.M * s.N), rows and out.alignment >= Alignment.VECTOR, epilogue(draft.problem)
+    return Matrices(draft.region("parts", splits * s.batch * s.M * s.N), s.N, s.M * s.N), rows, PARTIAL
 
 
 def add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int) -> None:
@@ -132,32 +141,29 @@ def add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int) 
     draft.launches.append(replace(adding, work=replace(adding.work, translation=begun)))
 
 
-def _add_with_tail(draft: Draft, chip: Chip, spec: ProductKernel, tail: RowsTail, a: Matrices, b: Matrices,
-                   vectors: bool) -> None:
-    shape = stacked(draft.problem)
-    first = (-(-shape.M // spec.tile) - tail.items) * spec.tile * shape.N
-    size = shape.M * shape.N - first
+def _tail_begin(shape: ProductShape, spec: ProductKernel, tail: RowsTail) -> int:
+    """Elements of the result in front of the tail's rows."""
+    return (-(-shape.M // spec.tile) - tail.items) * spec.tile * shape.N
+
+
+def _check_tail(shape: ProductShape, spec: ProductKernel, tail: RowsTail) -> None:
+    size = shape.M * shape.N - _tail_begin(shape, spec, tail)
     within(shape, (("parts of sums", tail.parts * size, MAX_ELEMENTS, "elements"),
                    ("rows of tiles and parts of them", -(-shape.M // spec.tile) + tail.items * (tail.parts - 1),
                     MAX_GRID_YZ, "blocks along y of the grid")))
-    draft.region("parts", tail.parts * size)
-    draft.add(multiply(spec, shape, a, b, Matrices("out", shape.N, shape.M * shape.N), vectors=vectors,
-                       ending=epilogue(draft.problem), tail=tail))
-    add_parts(draft, chip, part("out", first), tail.parts, size)
-    draft.notes.append(why_tail("rows of tiles", tail))
 
 
 def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, *, vectors: bool,
-             ending: Epilogue | None = None, splits: int = 1, tail: RowsTail | None = None,
-             run: int = 0) -> list[Launch]:
-    """out = what `ending` makes of op(a) op(b) (the product itself if None). With splits, `out` has so many
+             ending: Epilogue = PARTIAL, splits: int = 1, tail: RowsTail | None = None, run: int = 0) -> list[Launch]:
+    """out = what `ending` makes of op(a) op(b) (the product itself by default). With splits, `out` has so many
     batches, one after the other, for the parts of the sums; with a tail, its parts go to region `parts`, row by row.
     `vectors`: every row of `out` begins at a multiple of 16 bytes, and 4 divides N. `run`: sums of so many products at
     a time are added, which makes smaller errors (all at once if 0); for vectors without an ending."""
-    assert not run or (vectors and ending is None and run % GROUP == 0)
+    assert not run or (vectors and ending is PARTIAL and run % GROUP == 0)
     if run and spec.arch:
         return _runs(spec, shape, a, b, out, run)
-    ending = ending or Epilogue(beta=float(run > 0))
+    if run:
+        ending = replace(ending, beta=1.0)
     groups, share = -(-shape.K // GROUP), spec.share(shape.K, splits)
     groups_of_run = min(share, run // GROUP or share)
     runs = -(-share // groups_of_run)
@@ -183,10 +189,9 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
     else:
         values |= {"a": a.place, "b": b.place, "bias": ending.bias}
         if spec.tile == 128:
-            values |= _tail_values(shape, spec.tile, whole, tail)
+            values |= _tail_values(shape, spec, whole, tail)
         if spec.slices > 1:
             values["shorter"] = splits * spec.slices * spec.share(shape.K, splits) - groups
-    place = out.place.name if isinstance(out.place, Part) else out.place
     launches, most = [], MAX_GRID_YZ // splits
     for first in range(0, shape.batch, most):
         count = min(most, shape.batch - first)
@@ -194,17 +199,17 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         some = ProductShape(shape.M, shape.N, shape.K, count)
         work = _work(some, spec, splits, bool(ending.flags & ADDS), runs, tail)
         launches.append(Launch(spec, grid, values | {"first": first}, work, doing,
-                               (place, *["parts"] * (tail is not None)),
+                               (begin(out.place)[0], *["parts"] * (tail is not None)),
                                {} if spec.arch else {"tex_A": a.place, "tex_B": b.place}, flops=some.flops))
     return launches
 
 
-def _tail_values(shape: ProductShape, tile: int, whole: int, tail: RowsTail | None) -> dict[str, Value]:
+def _tail_values(shape: ProductShape, spec: ProductKernel, whole: int, tail: RowsTail | None) -> dict[str, Value]:
     """Parameters of the parts of sums behind so many rows of tiles; no block reads them if there are none."""
     if tail is None:
         return {"whole": whole, "tail": 1, "tail_magic": 2**31, "tail_first": 0, "tail_share": 0, "parts": 0,
                 "part_start": 0, "part_step": 0, "part_flags": 0}
-    first = tile * whole * shape.N
+    first = _tail_begin(shape, spec, tail)
     return {"whole": whole, "tail": tail.items, "tail_magic": short_magic(tail.items), "tail_first": tail.first,
             "tail_share": tail.share, "parts": "parts", "part_start": -first % 2**32,
             "part_step": shape.M * shape.N - first, "part_flags": VECTORS * (shape.N % TEXEL_FLOATS == 0)}
@@ -238,9 +243,8 @@ def _runs(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, ou
           run: int) -> list[Launch]:
     """A launch for each run, which adds to what is there."""
     def behind(x: Matrices, k: int, innermost: bool) -> Matrices:
-        place, at = x.place, FLOAT_BYTES * k * (1 if innermost else x.row)
-        return x if not k else replace(x, place=Part(place, at) if isinstance(place, str) else
-                                       replace(place, offset=place.offset + at))
+        name, at = begin(x.place)
+        return x if not k else replace(x, place=Part(name, at + FLOAT_BYTES * k * (1 if innermost else x.row)))
 
     launches: list[Launch] = []
     for k in range(0, shape.K, run):

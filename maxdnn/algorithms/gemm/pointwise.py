@@ -12,9 +12,9 @@ from ...planning.plan import MAX_TEXELS, Plan
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common.correlation import maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import PARTIAL, epilogue
 from ..common.limits import MAX_GRID_YZ, TEXEL_FLOATS
-from ..common.schedule import split_name
+from ..common.schedule import split_name, why_split
 from ..common.workspace import Draft
 from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, strided_reason
@@ -70,10 +70,9 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     draft, ending, place = Draft(problem), epilogue(problem), "out"
     if splits > 1:
         place = draft.region("parts", splits * size)
-        draft.notes.append(f"the sums of {shape.K} products are split {splits} ways; the parts are added in a fixed "
-                           "order")
+        draft.notes.append(why_split(shape.K, splits))
     launches = multiply(spec, shape, filters, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=True,
-                        ending=None if splits > 1 else ending)
+                        ending=PARTIAL if splits > 1 else ending)
     # The scaling by alpha counts as one more product, as in every convolution.
     draft.add(replace(x, flops=x.flops + x.flops // shape.K) for x in launches)
     if splits > 1:

@@ -4,7 +4,7 @@ Both operands are split in two FP16 numbers beforehand, scaled by a power of two
 each 64 values of k; three of the four products of parts are computed, 64 values of k at a time, and these sums are
 added by FFMA (sass/sm90/split.sass, tensor_product.sass)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,16 +12,16 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan
-from ...problem.problem import Alignment, Problem
+from ...planning.plan import FLOAT_BYTES, Launch, Plan, begin
+from ...problem.problem import Problem
 from ...problem.shape import ProductShape
-from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue, finish
+from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, finish
 from ..common.fastdiv import MOST_SHORT, short_magic
-from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, within
-from ..common.schedule import SPLITS, split_name
+from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
+from ..common.schedule import split_name, splits_of, why_split
 from ..common.workspace import Draft
 from ..spec import Candidates, Family, Memory, seen, strided_reason
-from .plan import Matrices, add_parts, stacked
+from .plan import Matrices, add_parts, destination, stacked
 
 TILE = 128  # rows and columns of a CTA
 CHUNK = 64  # values of k whose sums leave the tensor cores
@@ -71,34 +71,23 @@ PRODUCT = TensorKernel("sm90_tensor_product_128x128", "sm90/tensor_product.sass"
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    found: dict[str, Callable[[], Plan]] = {}
     chunks = -(-problem.shape.K // CHUNK)
-    for splits in SPLITS:
-        if -(-chunks // -(-chunks // splits)) == splits:
-            found[split_name(PRODUCT, splits)] = partial(_plan, problem, chip, splits)
-    return found
+    return {split_name(PRODUCT, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
 
 
 def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
-    draft, s, out = Draft(problem), stacked(problem), problem.operand("out")
-    size = s.batch * s.M * s.N
-    within(problem.shape, (("the result", size * splits, MAX_ELEMENTS, "elements"),))
+    draft, s = Draft(problem), stacked(problem)
+    within(problem.shape, (("the result", s.batch * s.M * s.N * splits, MAX_ELEMENTS, "elements"),))
     pieces = []
     for role, rows, innermost in (("a", s.M, problem.layout[0] == "n"), ("b", s.N, problem.layout[1] == "t")):
         row, stacked_too = s.K if innermost else rows, len(problem.operand(role).shape) > 2 and s.batch > 1
         where = Matrices(role, row, rows * s.K if stacked_too else 0)
         pieces.append(split(draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
-    rows_of_vectors = s.N % TEXEL_FLOATS == 0
-    if splits == 1:
-        vectors = rows_of_vectors and out.alignment >= Alignment.VECTOR
-        into, ending = Matrices("out", s.N, s.M * s.N), epilogue(problem)
-    else:
-        vectors, ending = rows_of_vectors, PARTIAL
-        into = Matrices(draft.region("parts", splits * size), s.N, s.M * s.N)
+    into, vectors, ending = destination(draft, splits)
     draft.launches.append(multiply(chip, s, pieces[0], pieces[1], into, vectors=vectors, ending=ending, splits=splits))
     if splits > 1:
-        add_parts(draft, chip, "out", splits, size)
-        draft.notes.append(f"the sums of {s.K} products are split {splits} ways, and the parts added in a fixed order")
+        add_parts(draft, chip, "out", splits, s.batch * s.M * s.N)
+        draft.notes.append(why_split(s.K, splits))
     draft.notes.append(NOTE)
     return draft.plan("tensor product", PRODUCT)
 
@@ -113,9 +102,8 @@ def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count:
     values = {"in": source.place, "out": region, "rows": rows, "k": k, "step": source.row, "batch": source.batch}
     nbytes = (PIECE_BYTES * x * y + FLOAT_BYTES * rows * k) * count
     work = Work(x * y * count, nbytes, Cost(SCHEDULERS * _PIECE_CLOCKS, _PIECE_LATENCY))
-    name = source.place.name if isinstance(source.place, Part) else source.place
     draft.launches.append(Launch(ROWS if innermost else COLUMNS, (x, y, count), values, work,
-                                 f"{name} are split in FP16 parts", (region,)))
+                                 f"{begin(source.place)[0]} are split in FP16 parts", (region,)))
     return Pieces(region, x * y if count > 1 else 0, PIECE_BYTES * x * y * count)
 
 
@@ -139,8 +127,7 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *
     nbytes = a.nbytes + b.nbytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
-    name = out.place.name if isinstance(out.place, Part) else out.place
-    return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (name,), flops=s.flops)
+    return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
 
 
 # --- What the kernels promise ---

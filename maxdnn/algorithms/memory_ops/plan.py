@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ...planning.cost import Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Part, Value
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Value, begin
 from ..common.epilogue import PARTIAL, Epilogue
 from ..common.limits import MAX_GRID_YZ
 from ..spec import Family
@@ -49,7 +49,7 @@ def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, 
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
     cost = Cost(4 * (_REDUCE_SLOTS + _PART_SLOTS * count), _REDUCE_LATENCY + _PART_LATENCY * count)
     return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, nbytes, cost),
-                  f"{count} parts of each sum are added", (out.name if isinstance(out, Part) else out,))
+                  f"{count} parts of each sum are added", (begin(out)[0],))
 
 
 def fill(dst: str | Part, count: int, doing: str) -> Launch:
@@ -57,7 +57,7 @@ def fill(dst: str | Part, count: int, doing: str) -> Launch:
     blocks = -(-count // 512)
     values: dict[str, Value] = {"dst": dst, "count": count}
     work = Work(blocks, FLOAT_BYTES * count, Cost(4 * _FILL_SLOTS, _LATENCY))
-    return Launch(FILL, (blocks, 1, 1), values, work, doing, (dst.name if isinstance(dst, Part) else dst,))
+    return Launch(FILL, (blocks, 1, 1), values, work, doing, (begin(dst)[0],))
 
 
 def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Epilogue,

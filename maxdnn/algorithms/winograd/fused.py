@@ -45,7 +45,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    return {"winograd_2x2_3x3_fused": partial(_plan, problem)}
+    return {winograd.name(POINTS, "fused"): partial(_plan, problem)}
 
 
 def _plan(problem: Problem) -> Plan:

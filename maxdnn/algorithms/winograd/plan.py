@@ -6,9 +6,10 @@ Both layouts, any sizes, padding implicit; layers whose planes would take too mu
 A tile that holds a NaN, an infinity or sums beyond float32 may be lost as a whole, for all filters; nothing outside of
 it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import ShapeError
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
@@ -64,41 +65,38 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
-    found = {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_tensor_sm90": partial(_plan, problem, p, chip, 0)
-             for p in serving}
-    return found | {f"winograd_{p.outputs}x{p.outputs}_{p.taps}x{p.taps}_{spec.label}"
-            + f"_parts{-(-c // some)}" * (some < most): partial(_plan, problem, p, spec, some)
+    found = {name(p, "tensor_sm90"): partial(_plan, problem, p, TensorProducts(chip)) for p in serving}
+    return found | {name(p, spec.label + f"_parts{-(-c // some)}" * (some < most)):
+            partial(_plan, problem, p, FloatProducts(spec, some))
             for p in serving for spec in (*KERNELS, *NATIVE)
             if spec.layout == layout and not (spec.arch and spec.slices < 2 and p.needs_slices(c))
             for most in (p.together(c, spec.slices if spec.arch else 0),)
             for some in sorted({min(most, groups(most // fewer)) for fewer in _FEWER}, reverse=True)}
 
 
-def _plan(problem: Problem, points: Points, by: ProductKernel | Chip, channels: int) -> Plan:
-    """With sums of at most so many channels at a time; on tensor cores if `by` is a chip."""
+def name(points: Points, kernel: str) -> str:
+    """Of a candidate."""
+    return f"winograd_{points.outputs}x{points.outputs}_{points.taps}x{points.taps}_{kernel}"
+
+
+def _plan(problem: Problem, points: Points, products: "FloatProducts | TensorProducts") -> Plan:
     draft = Draft(problem)
     layer = Layer(draft, points)
     s = layer.s
     images = readable(draft, maps_of(problem), s.C, s.H, s.W)
     layer.transform_filters()
-    if isinstance(by, Chip):
-        layer.split_filters()
+    multiply_planes = products.prepare(layer)
     count = images_at_once(problem, layer, sum(draft.regions.values()))
     for first in range(0, s.N, count):
-        layer.run(by, channels, images, first, min(count, s.N - first))
+        layer.run(multiply_planes, images, first, min(count, s.N - first))
     m, r = points.outputs, points.taps
     tiles = s.N * layer.rows * layer.columns
     saved = s.N * s.P * s.Q * r * r / (tiles * layer.planes)
     draft.notes.append(f"F({m}x{m}, {r}x{r}): {saved:.2f} times fewer multiplications than a direct convolution")
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
-    if isinstance(by, Chip):
-        draft.notes.append(tensor_cores.NOTE)
-        return draft.plan("winograd", tensor_cores.PRODUCT, layer.error(min(s.C, tensor_cores.CHUNK)))
-    spec = by
-    if channels < s.C:
-        draft.notes.append(f"sums of {channels} channels at a time are added, which makes smaller errors")
-    return draft.plan("winograd", spec, layer.error(min(channels, GROUP * spec.share(channels, 1))))
+    draft.notes += products.notes(s.C)
+    return draft.plan("winograd", products.spec, layer.error(products.together(s.C)))
 
 
 def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:
@@ -148,6 +146,11 @@ class Layer:
         self.filter_plane = outer * self.filter_row
         _check_limits(self)
 
+    @property
+    def filter_planes(self) -> Matrices:
+        """What transform_filters makes."""
+        return Matrices("filter_planes", self.filter_row, self.filter_plane)
+
     def kernel(self, step: str) -> TransformKernel:
         return LAYER[self.points, step, "" if step == "filters" else self.problem.layout]
 
@@ -178,14 +181,7 @@ class Layer:
             self.kernel("filters"), inner[0], outer[0], values, nbytes,
             f"filters are transformed to {self.planes} planes", "filter_planes"))
 
-    def split_filters(self) -> None:
-        """To region `filter_pieces`."""
-        s = self.s
-        planes = Matrices("filter_planes", self.filter_row, self.filter_plane)
-        self.filter_pieces = tensor_cores.split(self.draft, "filter_pieces", planes, s.K, s.C, self.planes,
-                                                not self.rows_of_channels)
-
-    def run(self, by: ProductKernel | Chip, channels: int, images: str, first: int, count: int) -> None:
+    def run(self, multiply_planes: "MultiplyPlanes", images: str, first: int, count: int) -> None:
         """The launches for some images."""
         s, points, region = self.s, self.points, self.draft.region
         tile = self.tile(count)
@@ -193,15 +189,8 @@ class Layer:
         map_plane, out_plane = s.C * row, s.K * row
         maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
         self.transform_maps(images, first, count, tile)
-        shape, into = ProductShape(s.K, row, s.C, self.planes), Matrices(sums, row, out_plane)
-        if isinstance(by, Chip):
-            pieces = tensor_cores.split(self.draft, "map_pieces", Matrices(maps, row, map_plane), row, s.C, self.planes,
-                                        False)
-            self.draft.launches.append(tensor_cores.multiply(by, shape, self.filter_pieces, pieces, into, vectors=True))
-        else:
-            self.draft.add(multiply(
-                by, shape, Matrices("filter_planes", self.filter_row, self.filter_plane),
-                Matrices(maps, row, map_plane), into, vectors=True, run=channels if channels < s.C else 0))
+        multiply_planes(ProductShape(s.K, row, s.C, self.planes), Matrices(maps, row, map_plane),
+                        Matrices(sums, row, out_plane))
         values = tile | {"planes": sums, "plane": out_plane} | self.output(first)
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"
@@ -247,6 +236,57 @@ class Layer:
         d0, d1 = (count, self.columns) if self.chwn else (self.columns, self.rows)
         return {"tiles": tiles, "row": round_up(tiles, TEXEL_FLOATS)} | divisor("d0", d0, tiles + _MOST) | divisor(
             "d1", d1, tiles + _MOST)
+
+
+MultiplyPlanes = Callable[[ProductShape, Matrices, Matrices], None]
+"""Adds the launches that multiply the planes of the filters by planes of maps: their sizes, the maps, what is made."""
+
+
+@dataclass(frozen=True)
+class FloatProducts:
+    """By the kernels of matrix products, with sums of at most so many channels at a time."""
+
+    spec: ProductKernel
+    channels: int
+
+    def prepare(self, layer: Layer) -> MultiplyPlanes:
+        run = self.channels if self.channels < layer.s.C else 0
+        return lambda shape, maps, out: layer.draft.add(
+            multiply(self.spec, shape, layer.filter_planes, maps, out, vectors=True, run=run))
+
+    def together(self, c: int) -> int:
+        """How many of the channels are summed at once."""
+        return min(self.channels, GROUP * self.spec.share(self.channels, 1))
+
+    def notes(self, c: int) -> list[str]:
+        text = f"sums of {self.channels} channels at a time are added, which makes smaller errors"
+        return [text] if self.channels < c else []
+
+
+@dataclass(frozen=True)
+class TensorProducts:
+    """On the tensor cores of a chip, from planes split in FP16 parts: those of the filters once, of the maps by run."""
+
+    chip: Chip
+    spec: ClassVar = tensor_cores.PRODUCT
+
+    def prepare(self, layer: Layer) -> MultiplyPlanes:
+        s, draft, planes = layer.s, layer.draft, layer.planes
+        filters = tensor_cores.split(draft, "filter_pieces", layer.filter_planes, s.K, s.C, planes,
+                                     not layer.rows_of_channels)
+
+        def multiply_planes(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
+            pieces = tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, planes, False)
+            draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, pieces, out, vectors=True))
+
+        return multiply_planes
+
+    def together(self, c: int) -> int:
+        """How many of the channels are summed at once."""
+        return min(c, tensor_cores.CHUNK)
+
+    def notes(self, c: int) -> list[str]:
+        return [tensor_cores.NOTE]
 
 
 def map_values(lies: layout.Layout, padding: tuple[int, int], start: int) -> dict[str, Value]:

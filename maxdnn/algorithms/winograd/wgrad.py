@@ -48,13 +48,12 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     for points, backward in _WAYS:
         if points.taps == s.R:
-            m, r = backward.outputs, backward.taps
+            r = backward.taps
             groups = -(-s.N * -(-s.P // r) * -(-s.Q // r) // GROUP)
             for spec in (*KERNELS, *NATIVE):
                 for splits in SPLITS if spec.layout == "nt" else ():
                     if splits <= max(1, groups // 8):
-                        name = f"winograd_{m}x{m}_{r}x{r}_{spec.label}"
-                        name += f"_split{splits}" * (splits > 1)
+                        name = winograd.name(backward, spec.label + f"_split{splits}" * (splits > 1))
                         found[name] = partial(_plan, problem, points, backward, spec, splits)
     return found
 

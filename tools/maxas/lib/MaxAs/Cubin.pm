@@ -16,7 +16,7 @@ use warnings;
 use Exporter 'import';
 use MaxAs::Elf;
 use MaxAs::Interface qw($INTERFACE_SECTION);
-our @EXPORT_OK = qw(write_module attribute e_flags reserved_shared $ACCELERATED);
+our @EXPORT_OK = qw(write_module attribute e_flags reserved_shared most_shared $ACCELERATED);
 
 use constant { INFO_TYPE => 0x70000000, R_CUDA_64 => 2, R_CUDA_TEX_HEADER_INDEX => 6 };
 use constant { GLOBAL_OBJECT => 0x11, GLOBAL_FUNC => 0x12, GLOBAL_TEXTURE => 0x1a, LOCAL_SECTION => 3 };
@@ -39,15 +39,15 @@ sub e_flags {
 # Whether the toolkit writes relocations with their addends for it.
 sub _with_addends { my ($w) = @_; return $w->{module}{sm} >= 90 }
 
-# Bytes of shared memory in front of a block's own.
+# Bytes of shared memory: that the driver gives a kernel unasked (of more the container holds nothing: the launch brings all); that
+# a block may have; in front of a block's own.
+my ($STATIC_SHARED, $MOST_SHARED_90) = (48 * 1024, 227 * 1024);
+sub most_shared { my ($arch) = @_; return $arch eq 'sm_90' ? $MOST_SHARED_90 : $STATIC_SHARED }
 sub reserved_shared { my ($sm) = @_; return $sm < 90 ? 0 : 0x400 }
 
 # What newer architectures want is what the toolkit 12.9 writes for them. Attributes of kernels with the first and the last
 # architecture that has them: version of the toolkit, two ways around faults, how registers of others are counted.
 my @ATTRIBUTES = ([80, 90, 0x37, 4, pack 'L<', 129], [80, 86, 0x35, 1, 0], [90, 90, 0x50, 3, 0], [90, 90, 0x36, 4, pack 'L<', 8]);
-
-# Bytes of shared memory that the driver gives a kernel unasked. Of more the container holds nothing: the launch brings all.
-my $STATIC_SHARED = 48 * 1024;
 
 sub _of_its_time {
     my ($module) = @_;

@@ -4,6 +4,7 @@ package MaxAs::Header;
 use strict;
 use warnings;
 use Exporter 'import';
+use MaxAs::Cubin qw(most_shared);
 use MaxAs::Fail qw(fail fail_plain warn_at);
 use MaxAs::Interface qw(param_base);
 our @EXPORT_OK = qw(parse_header module_header);
@@ -13,8 +14,7 @@ my $WORD = qr/[A-Za-z_]\w*/;
 my $ALIGN = qr/1|2|4|8|16|32|64|128|256/;
 my $SIZE = qr/0x[0-9a-fA-F]{1,8}|\d{1,9}/;
 
-my ($MAX_SHARED, $MAX_BANK, $MAX_DATA) = (48 * 1024, 64 * 1024, 1 << 26);    # bytes
-my $MAX_SHARED_90 = 227 * 1024;    # what is above $MAX_SHARED the launch brings
+my ($MAX_BANK, $MAX_DATA) = (64 * 1024, 1 << 26);    # bytes
 
 sub _int { my ($text) = @_; return $text =~ /^0x/i ? hex $text : 0 + $text }
 
@@ -155,7 +155,7 @@ sub _param {
 
 sub _check_sizes {
     my ($kernel, $module, $at) = @_;
-    my $most = ($kernel->{arch} // '') eq 'sm_90' ? $MAX_SHARED_90 : $MAX_SHARED;
+    my $most = most_shared($kernel->{arch} // '');
     fail($at, "a block has at most $most bytes of shared memory") if ($kernel->{shared} // 0) > $most;
     for my $bank (keys %{ $module->{constants} }) {
         fail($at, "constant bank $bank is out of range 1..17") if $bank < 1 || $bank > 17;
