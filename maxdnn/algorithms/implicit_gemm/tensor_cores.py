@@ -9,7 +9,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value
+from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
 from ..common.epilogue import ADDS, PARTIAL, VECTORS, epilogue, finish
@@ -53,7 +53,8 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 def _source(problem: Problem, s: Correlation) -> tuple[bool, int, int] | None:
     """How the maps are split: whether channels are innermost; elements from one pixel (or, if not, channel) to the
-    next, and from one matrix, the channels of a group (of an image, in N,C,H,W), to the next. None if they cannot be."""
+    next, and from one matrix, the channels of a group (and of an image, in N,C,H,W), to the next. None if there is no
+    such way."""
     lies = operand(problem, maps_of(problem), s.N, s.C, s.H, s.W)
     axes = "HW" if problem.layout == "NCHW" else "HWN"
     pixel = _step(lies, axes)
@@ -107,8 +108,8 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
         images = s.N if problem.layout == "NCHW" else 1
         rows = (size // (images * s.K), s.K, images)
         draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue(problem)))
-        draft.notes.append(f"the {_chunks(s)} chunks of the reduction are split {splits} ways; the parts are added in a "
-                           "fixed order")
+        draft.notes.append(f"the {_chunks(s)} chunks of the reduction are split {splits} ways; the parts are added in "
+                           "a fixed order")
     draft.notes.append(NOTE)
     return draft.plan(FAMILY.name, PIXELS)
 
@@ -182,14 +183,14 @@ def _pixels(problem: Problem, s: Correlation) -> dict[str, Value]:
 
 
 def _check_limits(s: Correlation, splits: int) -> None:
-    reach_h, reach_w = ((count - 1) * step + (taps - 1) * apart + abs(pad) + size for count, step, taps, apart, pad, size
-                        in ((s.P, s.str_h, s.R, s.dil_h, s.pad_h, s.H), (s.Q, s.str_w, s.S, s.dil_w, s.pad_w, s.W)))
+    rows, columns = ((count - 1) * step + (taps - 1) * apart + abs(pad) + size for count, step, taps, apart, pad, size
+                     in ((s.P, s.str_h, s.R, s.dil_h, s.pad_h, s.H), (s.Q, s.str_w, s.S, s.dil_w, s.pad_w, s.W)))
     lines = s.N * s.groups * (s.H * s.W + TILE)
     within(s, (
         ("pixels N x P x Q", s.N * s.P * s.Q, _MOST - TILE, "pixels"),
         ("output N x K x P x Q", s.N * s.K * s.P * s.Q * splits, MAX_ELEMENTS, "elements, all parts of sums counted"),
         ("lines N x groups x H x W", lines, _MOST, "of the split maps"),
-        ("rows of a padded map", reach_h, _MOST, "rows"), ("columns of a padded map", reach_w, _MOST, "columns"),
+        ("rows of a padded map", rows, _MOST, "rows"), ("columns of a padded map", columns, _MOST, "columns"),
         ("elements C x R x S / 64", _chunks(s), MOST_SHORT, "chunks"),
         ("units of the split maps", lines // TILE * _depth(s) * (PIECE_BYTES // 16), 2**32 - 16, "of 16 bytes"),
     ))
