@@ -47,7 +47,7 @@ def unsupported_reason(problem: Problem) -> str | None:
     if s.C // s.groups < FEWEST:
         return f"{s.C // s.groups} channels of a group, fewer than {FEWEST}"
     if _source(problem, s) is None:
-        return f"{maps.role} whose pixels do not follow each other in equal steps, with channels or pixels innermost"
+        return f"{maps.role} whose pixels, or groups of images, do not lie in equal steps, channels or pixels innermost"
     return next((f"{o.role} that are not C-contiguous" for o in problem.operands if o.strides and o is not maps), None)
 
 
