@@ -20,6 +20,7 @@ from .maxwell import MAXWELL
 from .report import ERROR, WARNING, Finding, Place, Report
 from .shared import Walk, shared_findings
 from .timing import Timing
+from .together import UNITS, together_findings
 
 __all__ = ["Finding", "Place", "Report", "check_cubin", "check_hazards"]
 
@@ -53,8 +54,7 @@ def check_hazards(kernel: CubinKernel) -> Report:
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
     timing = _timing(kernel)
-    walk = Walk(timing.graph, timing.effects, timing.knowledge, timing.entry_states)
-    found = [*_control_findings(timing), *shared_findings(kernel, walk), *_not_followed(timing.graph)]
+    found = [*_control_findings(timing), *_memory_findings(kernel, timing), *_not_followed(timing.graph)]
     found.sort(key=lambda finding: finding.consumer.address)
     errors, warnings = (tuple(f for f in found if f.level == level) for level in (ERROR, WARNING))
     advised = advice(timing) if timing.rules is MAXWELL else ()
@@ -73,6 +73,14 @@ def _timing(kernel: CubinKernel) -> Timing:
 
 def _control_findings(timing: Timing) -> list[Finding]:
     return [*Hazards(timing).find(), *timing.rules.static(timing.graph, timing.effects)]
+
+
+def _memory_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
+    """Shared memory: warp by warp along a path, or, where units work beside them, all warps of a block together."""
+    graph, effects = timing.graph, timing.effects
+    walk = Walk(graph, effects, timing.knowledge, timing.entry_states)
+    beside = any(inst.opcode in UNITS for inst in graph.code)
+    return together_findings(kernel, graph, effects) if beside else shared_findings(kernel, walk)
 
 
 def _not_followed(graph: Graph) -> list[Finding]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..isa import PT, RZ, TABLE, Instruction, Table
 from ..semantics import meaning
-from ..semantics.machine import UNIFORM, UNIFORM_PREDICATE, WINDOWS
+from ..semantics.machine import UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO, WINDOWS
 
 V = Any  # an array, or UNKNOWN
 UNKNOWN = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
@@ -82,6 +82,7 @@ class Values:
         self.touched: Touch | None = None  # by the last instruction
         self._mask: V = self.active
         self._set: set[tuple[str, Any]] = set()
+        self._writes: dict[int, list[tuple[str, str, Any]]] = {}  # by instructions met so far
 
     def __getattr__(self, name: str) -> Callable[..., V]:
         if name.startswith("_"):
@@ -102,20 +103,21 @@ class Values:
         function = None if self._mask is None else meaning(inst)
         if function is not None:
             function(self, inst)
-        for register in inst.writes():
-            self._forget(self.registers, "R", register)
-        for p in inst.pred_writes():
-            self._forget(self.predicates, "P", p)
-        for register in inst.uniform_writes():
-            self._forget(self.registers, "R", UNIFORM + register)
-        for p in inst.uniform_pred_writes():
-            self._forget(self.predicates, "P", UNIFORM_PREDICATE + p)
-        for flag in "ZSCO" if inst.cc_writes() else "":
-            self._forget(self.flags, "C", flag)
+        for where, kind, key in self._written(inst):
+            if (kind, key) not in self._set:
+                self._put(getattr(self, where), kind, key, UNKNOWN)
 
-    def _forget(self, where: dict[Any, V], kind: str, key: Any) -> None:
-        if (kind, key) not in self._set:
-            where[key] = UNKNOWN
+    def _written(self, inst: Instruction) -> list[tuple[str, str, Any]]:
+        """What an instruction writes: where, and by what name."""
+        found = self._writes.get(inst.address)
+        if found is None:
+            found = [("registers", "R", register) for register in inst.writes()]
+            found += [("predicates", "P", p) for p in inst.pred_writes()]
+            found += [("registers", "R", UNIFORM + register) for register in inst.uniform_writes()]
+            found += [("predicates", "P", UNIFORM_PREDICATE + p) for p in inst.uniform_pred_writes()]
+            found += [("flags", "C", flag) for flag in ("ZSCO" if inst.cc_writes() else "")]
+            self._writes[inst.address] = found
+        return found
 
     def _put(self, where: dict[Any, V], kind: str, key: Any, value: V) -> None:
         self._set.add((kind, key))
@@ -136,13 +138,14 @@ class Values:
         return a.view(_TYPES[type_]) if a is not UNKNOWN and type_ in _TYPES else UNKNOWN
 
     def reg(self, index: int) -> V:
-        return self.registers.get(index, UNKNOWN)
+        return self.const("i32", 0) if index == UNIFORM_ZERO else self.registers.get(index, UNKNOWN)
 
     def set_reg(self, index: int, value: V) -> None:
         self._put(self.registers, "R", index, value)
 
     def pred(self, index: int) -> V:
-        return np.ones(self.count, bool) if index == PT else self.predicates.get(index, UNKNOWN)
+        always = index in (PT, UNIFORM_PREDICATE + PT)
+        return np.ones(self.count, bool) if always else self.predicates.get(index, UNKNOWN)
 
     def set_pred(self, index: int, value: V) -> None:
         self._put(self.predicates, "P", index, value)

@@ -111,23 +111,30 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *
              ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
     """out = what `ending` makes of the products (those themselves by default). With splits, `out` has so many batches
     one after the other, for parts of the sums. `vectors`: as gemm.plan.multiply has it."""
-    tiles_m, tiles_n, chunks = (-(-n // size) for n, size in ((s.M, TILE), (s.N, TILE), (s.K, CHUNK)))
-    tiles = tiles_m * tiles_n * splits * s.batch
-    within(s, (("tiles", tiles, MOST_SHORT, "that are counted by multiplication"),))
-    group_log = max(log for log in range(_GROUP_LOG + 1) if tiles_m % (1 << log) == 0)
-    groups, share = tiles_m >> group_log, -(-chunks // splits)
+    order = tiles_of(s.M, s.N, -(-s.K // CHUNK), s.batch, splits, chip)
+    tiles = order["tiles"]
     values = {
-        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), "m": s.M, "n": s.N,
-        "chunks": chunks, "share": share, "tiles": tiles, "ctas": min(tiles, chip.sms), "tiles_m": tiles_m,
-        "tiles_n": tiles_n, "tiles_n_magic": short_magic(tiles_n), "group_log": group_log, "groups": groups,
-        "groups_magic": short_magic(groups), "splits": splits, "split_magic": short_magic(splits),
+        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), **order,
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
         "out_split": s.batch * out.batch if splits > 1 else 0}
-    clocks = _CHUNK_CLOCKS * share + _TILE_CLOCKS
+    clocks = _CHUNK_CLOCKS * order["share"] + _TILE_CLOCKS
     nbytes = a.nbytes + b.nbytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
-    return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
+    return Launch(PRODUCT, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
+
+
+def tiles_of(m: int, n: int, chunks: int, matrices: int, splits: int, chip: Chip) -> dict[str, int]:
+    """Parameters: sizes of a product, its tiles, and the order in which CTAs take them."""
+    tiles_m, tiles_n = -(-m // TILE), -(-n // TILE)
+    tiles = tiles_m * tiles_n * splits * matrices
+    within(f"{matrices} x {m} x {n}", (("tiles", tiles, MOST_SHORT, "that are counted by multiplication"),))
+    group_log = max(log for log in range(_GROUP_LOG + 1) if tiles_m % (1 << log) == 0)
+    groups = tiles_m >> group_log
+    return {"m": m, "n": n, "chunks": chunks, "share": -(-chunks // splits), "tiles": tiles,
+            "ctas": min(tiles, chip.sms), "tiles_m": tiles_m, "tiles_n": tiles_n,
+            "tiles_n_magic": short_magic(tiles_n), "group_log": group_log, "groups": groups,
+            "groups_magic": short_magic(groups), "splits": splits, "split_magic": short_magic(splits)}
 
 
 # --- What the kernels promise ---
@@ -198,16 +205,18 @@ def _restored(memory: Memory, launch: Launch, role: str, matrix: int) -> np.ndar
     """What pieces stand for."""
     v = launch.numbers
     tiles, chunks = v["tiles_m" if role == "a" else "tiles_n"], v["chunks"]
-    begin = PIECE_BYTES * matrix * v[f"{role}_batch"]
-    data = seen(memory, launch.values[role]).view(np.uint8)[begin:begin + PIECE_BYTES * tiles * chunks]
-    found = np.empty((tiles, TILE, chunks, CHUNK))
-    at = _places()
-    for row in range(tiles):
-        for chunk in range(chunks):
-            one = data[PIECE_BYTES * (row * chunks + chunk):][:PIECE_BYTES]
-            high, low = (one[part:part + _LOW].view(np.float16)[at].astype(float) for part in (0, _LOW))
-            found[row, :, chunk] = one[_FACTORS:_HALVES].view(np.float32)[:, None] * (high + low)
-    return found.reshape(TILE * tiles, CHUNK * chunks)
+    data, first = seen(memory, launch.values[role]).view(np.uint8), matrix * v[f"{role}_batch"]
+    found = [np.concatenate([restored(data, first + row * chunks + chunk) for chunk in range(chunks)], 1)
+             for row in range(tiles)]
+    return np.concatenate(found)
+
+
+def restored(pieces: np.ndarray, number: int) -> np.ndarray:
+    """What one of the pieces in these bytes stands for, 128 x 64."""
+    one, at = pieces[PIECE_BYTES * number:][:PIECE_BYTES], _places()
+    high, low = (one[part:part + _LOW].view(np.float16)[at].astype(float) for part in (0, _LOW))
+    found: np.ndarray = one[_FACTORS:_HALVES].view(np.float32)[:, None] * (high + low)
+    return found
 
 
 FAMILY = Family("tensor product", (ROWS, COLUMNS, PRODUCT), reference, ("product",), strided_reason, candidates)
