@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from maxdnn import cubin
+from maxdnn.algorithms import registry
+from maxdnn.algorithms.implicit_gemm import tensor_cores
 from maxdnn.build.cubins import cubin as built
 from maxdnn.checker import check_cubin
 from maxdnn.errors import ShapeError
@@ -37,8 +39,9 @@ def run(plan, problem, rng, device, gap=32):
 
 
 def check_taken_there_alone(problem, kernels) -> None:
-    """Where machine code of sm_90 runs it is chosen for the problem, and nowhere else."""
-    plan = choose(problem, H200, algorithm="direct")
+    """Where machine code of sm_90 runs it is chosen for the problem of all that sums by FFMA, and nowhere else."""
+    by_ffma = tuple(family for family in registry.FAMILIES if family is not tensor_cores.FAMILY)
+    plan = choose(problem, H200, algorithm="direct", families=by_ffma)
     assert plan.spec in kernels and plan.spec.name in plan.explain()
     assert not choose(problem, preset(), algorithm="direct").archs
     with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):
