@@ -2,6 +2,7 @@
 that a split of float32 finds hard, not finite exactly where float32's are, the same bits every time."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from maxdnn import ShapeError
 from maxdnn.algorithms.gemm import tensor_cores
+from maxdnn.emulator import VirtualGpu
+from maxdnn.errors import EmulationFault
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import FLOAT_BYTES, Plan
 from maxdnn.planning.select import choose
@@ -170,6 +173,17 @@ def test_pieces_are_bit_for_bit_what_is_documented(layout):
         same = parts[0].view(np.uint16) == parts[1].view(np.uint16)
         assert (same | np.isnan(parts[0])).all()  # but for the payloads of NaN
         assert np.array_equal(found[:, 32768:], want[:, 32768:])
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_matrices_of_4_gib_begin_where_they_lie(layout):
+    """The second of two: nothing is there, and not the first one again."""
+    (launch, *_), gpu = planned(5, 6, 7, layout, (2,)).launches, VirtualGpu()
+    places = {name: (gpu.alloc(nbytes).address, nbytes) for name, nbytes in (("a", 280), ("a_pieces", 2 * 34816))}
+    values = replace(launch, values={**launch.values, "batch": 1 << 30})
+    with pytest.raises(EmulationFault, match="LDG"):
+        engine.load(gpu, launch.spec).function(launch.spec.name).launch(
+            launch.grid, launch.block, values.arguments(places, {}))
 
 
 def test_too_many_tiles_are_refused_by_number():

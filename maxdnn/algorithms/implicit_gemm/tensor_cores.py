@@ -179,7 +179,7 @@ def _pixels(problem: Problem, s: Correlation) -> dict[str, Value]:
             **{name: step % 2**32 for name, step in places.items()},
             "start_h": -s.pad_h % 2**32, "dil_h": dil_h, "start_w": -s.pad_w % 2**32, "dil_w": dil_w,
             "line_start": -width * (s.pad_h * s.W + s.pad_w) % 2**32, "line_h": width * s.W * dil_h % 2**32,
-            "line_w": width * dil_w, "map_batch": lines}
+            "line_w": width * dil_w % 2**32, "map_batch": lines}
 
 
 def _check_limits(s: Correlation, splits: int) -> None:
