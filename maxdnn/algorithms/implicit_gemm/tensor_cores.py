@@ -145,7 +145,7 @@ def _launch(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps:
     nchw = problem.layout == "NCHW"
     image = s.P * s.Q if nchw else columns
     vectors = image % 2 == 0 and (splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR)
-    order = tiles_of(k, columns, _chunks(s), s.groups, splits, chip)
+    order = tiles_of(s, (k, columns, _chunks(s)), s.groups, splits, chip)
     values: dict[str, Value] = {
         "a": filters.place, "maps": maps.place, "out": into, **ending.values(VECTORS * vectors), **order,
         "a_batch": order["tiles_m"] * depth, "a_tap": s.groups * order["tiles_m"] * depth,
