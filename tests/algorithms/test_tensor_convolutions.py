@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from maxdnn import ConvShape, ShapeError
+from maxdnn import ConvShape, ShapeError, conv_fprop, prepare_filters
 from maxdnn.algorithms.gemm.tensor_cores import CHUNK
 from maxdnn.algorithms.implicit_gemm import tensor_cores
 from maxdnn.planning.cost import preset
@@ -154,6 +154,21 @@ def test_random_problems(number: int) -> None:
         given = {role: x for role, x in operands.before.items() if role != "out" or problem.reads_out}
         promised = run_plan(plan, given, **{name: float(x) for name, x in scalars.items()})["out"].reshape(want.shape)
         assert (abs(promised - want) <= plan.error * size).all()
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "CHWN"])
+def test_prepared_filters_are_split_once(layout: str) -> None:
+    problem = forward(ConvShape(2, 64, 7, 6, 40, 3, 3, padding=1), layout=layout)
+    plan = choose(problem, preset(), NAME, prepared=True)
+    once, each = plan.apart
+    assert "filter_pieces" in {name for launch in once.launches for name in launch.writes}
+    assert [launch.spec.name for launch in each.launches] == ["sm90_split_columns", NAME]
+    operands = Operands(problem, np.random.default_rng(7))
+    prepared = prepare_filters(operands.arrays["filters"], plan)
+    want, size = told(problem, operands.before, 1, 0)
+    operands.arrays["filters"][...] = np.nan
+    found = conv_fprop(operands.arrays["images"], prepared)
+    assert (abs(found - want) <= plan.error * size).all()
 
 
 def test_many_tiles_of_a_cta() -> None:

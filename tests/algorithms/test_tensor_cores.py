@@ -2,6 +2,7 @@
 that a split of float32 finds hard, not finite exactly where float32's are, the same bits every time."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import maxdnn
 from maxdnn import ConvShape, ShapeError
 from maxdnn.algorithms.gemm import tensor_cores
+from maxdnn.emulator import VirtualGpu
+from maxdnn.errors import EmulationFault
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import FLOAT_BYTES, Plan
 from maxdnn.planning.select import choose, smaller
@@ -201,6 +204,17 @@ def test_only_an_arithmetic_that_there_is_can_be_asked_for():
     with pytest.raises(ShapeError, match="arithmetic"):
         maxdnn.conv_fprop(np.ones((1, 4, 4, 4), np.float32), np.ones((1, 3, 3, 4), np.float32), plan=plan,
                           arithmetic="ffma")
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_matrices_of_4_gib_begin_where_they_lie(layout):
+    """The second of two: nothing is there, and not the first one again."""
+    (launch, *_), gpu = planned(5, 6, 7, layout, (2,)).launches, VirtualGpu()
+    places = {name: (gpu.alloc(nbytes).address, nbytes) for name, nbytes in (("a", 280), ("a_pieces", 2 * 34816))}
+    values = replace(launch, values={**launch.values, "batch": 1 << 30})
+    with pytest.raises(EmulationFault, match="LDG"):
+        engine.load(gpu, launch.spec).function(launch.spec.name).launch(
+            launch.grid, launch.block, values.arguments(places, {}))
 
 
 def test_too_many_tiles_are_refused_by_number():

@@ -1,16 +1,20 @@
-"""Products on the tensor cores of an H200: the very bits of the virtual GPU, on random problems and hard data."""
+"""Products and convolutions on the tensor cores of an H200: the very bits of the virtual GPU, on random problems and on
+hard data."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from maxdnn import ConvShape
 from maxdnn.emulator import VirtualGpu
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import FLOAT_BYTES, Plan
 from maxdnn.planning.select import choose
-from maxdnn.problem.problem import Problem, product
+from maxdnn.problem.problem import Problem, forward, product
 from maxdnn.runtime import engine
+from tests.algorithms import test_tensor_convolutions as convolutions
 from tests.algorithms import test_tensor_cores as products
 
 pytestmark = pytest.mark.gpu
@@ -72,5 +76,30 @@ def test_twenty_runs_give_the_same_bits(hopper: Any) -> None:
     problem = product((1500, 1000), (1000, 1300))
     plan = choose(problem, preset(), products.NAME)
     given = operands_of(problem, np.random.default_rng(8))
+    first = results(hopper, plan, given)
+    assert all(np.array_equal(results(hopper, plan, given), first) for _ in range(19))
+
+
+@pytest.mark.parametrize("number", range(200, 280))
+def test_random_convolutions_give_the_bits_of_the_virtual_gpu(hopper: Any, number: int) -> None:
+    problem, rng = convolutions.some_problem(number)
+    problem = replace(problem, operands=tuple(replace(o, strides=None) for o in problem.operands))
+    plan = choose(problem, preset(), rng.choice(list(convolutions.tensor_cores.candidates(problem, preset()))))
+    given = operands_of(problem, np.random.default_rng(number))
+    assert np.array_equal(results(hopper, plan, given), results(VirtualGpu(), plan, given))
+
+
+@pytest.mark.parametrize("kind", products.DATA)
+def test_hard_convolutions_give_the_bits_of_the_virtual_gpu(hopper: Any, kind: str) -> None:
+    shape = convolutions.LAYER
+    images, filters = convolutions.hard(kind, np.random.default_rng(9))
+    plan = choose(forward(shape, layout="NCHW"), preset(), convolutions.NAME)
+    given = {"images": images, "filters": filters, "out": np.full(plan.problem.shapes["out"], np.nan, np.float32)}
+    assert np.array_equal(results(hopper, plan, given), results(VirtualGpu(), plan, given))
+
+
+def test_twenty_runs_of_a_convolution_give_the_same_bits(hopper: Any) -> None:
+    plan = choose(forward(ConvShape(32, 256, 14, 14, 384, 3, 3, padding=1), layout="NCHW"), preset(), convolutions.NAME)
+    given = operands_of(plan.problem, np.random.default_rng(10))
     first = results(hopper, plan, given)
     assert all(np.array_equal(results(hopper, plan, given), first) for _ in range(19))

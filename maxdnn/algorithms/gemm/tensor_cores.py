@@ -111,7 +111,7 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *
              ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
     """out = what `ending` makes of the products (those themselves by default). With splits, `out` has so many batches
     one after the other, for parts of the sums. `vectors`: as gemm.plan.multiply has it."""
-    order = tiles_of(s.M, s.N, -(-s.K // CHUNK), s.batch, splits, chip)
+    order = tiles_of(s, (s.M, s.N, -(-s.K // CHUNK)), s.batch, splits, chip)
     tiles = order["tiles"]
     values = {
         "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), **order,
@@ -124,11 +124,12 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *
     return Launch(PRODUCT, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
 
 
-def tiles_of(m: int, n: int, chunks: int, matrices: int, splits: int, chip: Chip) -> dict[str, int]:
-    """Parameters: sizes of a product, its tiles, and the order in which CTAs take them."""
+def tiles_of(shape: object, sizes: tuple[int, int, int], matrices: int, splits: int, chip: Chip) -> dict[str, int]:
+    """Parameters: the sizes M, N and chunks of a product, its tiles, and the order in which CTAs take them."""
+    m, n, chunks = sizes
     tiles_m, tiles_n = -(-m // TILE), -(-n // TILE)
     tiles = tiles_m * tiles_n * splits * matrices
-    within(f"{matrices} x {m} x {n}", (("tiles", tiles, MOST_SHORT, "that are counted by multiplication"),))
+    within(shape, (("tiles", tiles, MOST_SHORT, "that are counted by multiplication"),))
     group_log = max(log for log in range(_GROUP_LOG + 1) if tiles_m % (1 << log) == 0)
     groups = tiles_m >> group_log
     return {"m": m, "n": n, "chunks": chunks, "share": -(-chunks // splits), "tiles": tiles,

@@ -144,7 +144,7 @@ def _launch(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps:
     nchw = problem.layout == "NCHW"
     image = s.P * s.Q if nchw else columns
     vectors = image % 2 == 0 and (splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR)
-    order = tiles_of(k, columns, _chunks(s), s.groups, splits, chip)
+    order = tiles_of(s, (k, columns, _chunks(s)), s.groups, splits, chip)
     values: dict[str, Value] = {
         "a": filters.place, "maps": maps.place, "out": into, **ending.values(VECTORS * vectors), **order,
         "a_batch": order["tiles_m"] * depth, "a_tap": s.groups * order["tiles_m"] * depth,
@@ -178,7 +178,7 @@ def _pixels(problem: Problem, s: Correlation) -> dict[str, Value]:
             **{name: step % 2**32 for name, step in places.items()},
             "start_h": -s.pad_h % 2**32, "dil_h": dil_h, "start_w": -s.pad_w % 2**32, "dil_w": dil_w,
             "line_start": -width * (s.pad_h * s.W + s.pad_w) % 2**32, "line_h": width * s.W * dil_h % 2**32,
-            "line_w": width * dil_w, "map_batch": lines}
+            "line_w": width * dil_w % 2**32, "map_batch": lines}
 
 
 def _check_limits(s: Correlation, splits: int) -> None:
