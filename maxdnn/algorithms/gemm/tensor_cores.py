@@ -12,7 +12,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Plan, begin
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, begin
 from ...problem.problem import Problem
 from ...problem.shape import ProductShape
 from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, finish
@@ -121,7 +121,8 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *
     nbytes = a.nbytes + b.nbytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
-    return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
+    name = out.place.name if isinstance(out.place, Part) else out.place
+    return Launch(PRODUCT, (min(tiles, chip.sms), 1, 1), values, work, doing, (name,), flops=s.flops)
 
 
 # --- What the kernels promise ---
