@@ -33,7 +33,7 @@ from maxdnn.reference import conv_reference
 from maxdnn.runtime import files
 from maxdnn.runtime.devices.protocol import Texture
 from maxdnn.simulator import launchfile, timing
-from maxdnn.simulator.workload import Builder, build
+from maxdnn.simulator.workload import Builder
 
 PAD = cubins.cubin("maxwell/pad", "sm_52")
 CONV = cubins.cubin("maxwell/conv_fprop_64x64", "sm_52")
@@ -97,7 +97,6 @@ PROMISES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (described, LaunchError, r"args must hold \d+ values \(got 0\)"),
     (lambda: described(kernel="x"), CubinError, "no kernel 'x'"),
     (lambda: described(constants={"x": [1]}), DeviceError, "no __constant__ 'x'"),
-    (lambda: build(KERNEL.instructions, [], blocks=2, block_warps=3), SimulationError, r"need 6 traces \(got 0\)"),
     (lambda: Builder(KERNEL.instructions, 2, 1, True).workload(), SimulationError, "block 0 is in no class"),
     # shapes and files
     (lambda: SHAPE.efficiency_from_clocks(0), ShapeError, r"sm_clocks must be positive \(got sm_clocks=0\)"),

@@ -12,7 +12,6 @@ from ..errors import SimulationError
 from .figures import check_together, check_value
 
 PRESETS = Path(__file__).with_name("presets")
-KINDS = ("documented", "measured", "assumed", "fitted")
 
 
 @dataclass(frozen=True, slots=True)

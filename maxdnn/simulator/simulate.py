@@ -96,10 +96,10 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
                               f"(got {trace})")
     fit = occupancy(machine, registers, shared_bytes, threads)
     sms = machine["sms"] if options.all_sms else 1
-    outline = workload.outline()
+    outline = workload.outline
     resident = _resident(outline, machine, fit)
-    code = lower(workload.instructions, machine)
-    shape = Shape(sms, machine["sms"] - sms, resident, workload.block_warps, workload.blocks,
+    code = lower(outline.instructions, machine)
+    shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS)
     image = Image(machine, code, workload.work, shape)
     recorder = None

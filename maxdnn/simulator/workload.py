@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..emulator.trace import WarpTrace
 from ..errors import SimulationError
 from ..isa import Instruction
 from . import columns as c
@@ -39,29 +38,23 @@ class Outline:
 
 @dataclass(frozen=True)
 class Workload:
-    """A launch ready to be timed: `work` for the engine, and the rest as in its outline."""
+    """A launch ready to be timed: `work` for the engine, and what stays known of it."""
 
-    instructions: tuple[Instruction, ...]
     work: Work
-    blocks: int
-    block_warps: int
-    classes: int
-    traced: int = 0
+    outline: Outline
 
-    def outline(self) -> Outline:
-        return Outline(self.instructions, self._executed(), self.blocks, self.block_warps, self.classes, self.traced)
 
-    def _executed(self) -> np.ndarray:
-        work = self.work
-        blocks = np.bincount(work.class_of, minlength=self.classes)
-        walked = np.zeros(len(work.path_ptr) - 1, np.int64)  # each path, by warps
-        np.add.at(walked, work.path, np.repeat(blocks, self.block_warps))
-        times = np.repeat(walked, np.diff(work.path_ptr))
-        start, length = work.runs.astype(np.int64).T
-        counts = np.zeros(len(self.instructions) + 1, np.int64)
-        np.add.at(counts, start, times)
-        np.add.at(counts, start + length, -times)
-        return np.cumsum(counts)[:-1]
+def _executed(work: Work, instructions: int, classes: int) -> np.ndarray:
+    """How often each instruction is executed."""
+    blocks = np.bincount(work.class_of, minlength=classes)
+    walked = np.zeros(len(work.path_ptr) - 1, np.int64)  # each path, by warps
+    np.add.at(walked, work.path, np.repeat(blocks, len(work.path) // classes))
+    times = np.repeat(walked, np.diff(work.path_ptr))
+    start, length = work.runs.astype(np.int64).T
+    counts = np.zeros(instructions + 1, np.int64)
+    np.add.at(counts, start, times)
+    np.add.at(counts, start + length, -times)
+    return np.cumsum(counts)[:-1]
 
 
 def expand(runs: np.ndarray) -> np.ndarray:
@@ -227,8 +220,9 @@ class Builder:
         path_ptr = np.concatenate([[0], np.cumsum([len(r) for r in self._runs])]).astype(np.int64)
         work = Work(np.concatenate(self._runs), path_ptr, np.array(self._path, np.int64), self._class_of,
                     np.array(self._pointers, np.int64), streams, self.reducer.lines(), shift)
-        return Workload(self.instructions, work, self.blocks, self.block_warps,
-                        len(self._path) // self.block_warps, traced)
+        classes = len(self._path) // self.block_warps
+        executed = _executed(work, len(self.instructions), classes)
+        return Workload(work, Outline(self.instructions, executed, self.blocks, self.block_warps, classes, traced))
 
 
 class _Groups:
@@ -258,16 +252,3 @@ def _with_group(records: np.ndarray) -> np.ndarray:
 
 def _split(rows: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
     return np.split(rows, np.cumsum(counts)[:-1])
-
-
-def build(instructions: Sequence[Instruction], traces: Sequence[WarpTrace], *, blocks: int, block_warps: int,
-          pair_merge: bool = True) -> Workload:
-    """A workload of traces of every warp of the grid: trace b * block_warps + w is warp w of block b (x fastest).
-    Raises SimulationError for traces that do not fit the instructions or the grid."""
-    if len(traces) != blocks * block_warps:
-        raise SimulationError(f"{blocks} blocks of {block_warps} warps need {blocks * block_warps} traces "
-                              f"(got {len(traces)})")
-    builder = Builder(instructions, blocks, block_warps, pair_merge)
-    for b in range(blocks):
-        builder.single(b, Block.of(traces[b * block_warps:(b + 1) * block_warps]))
-    return builder.workload(blocks)

@@ -17,7 +17,7 @@ from maxdnn.runtime import engine
 from tests.algorithms import test_tensor_convolutions as convolutions
 from tests.algorithms import test_tensor_cores as products
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 GUARD = 64  # floats before and behind every array
 
 
@@ -55,51 +55,51 @@ def operands_of(problem: Problem, rng: np.random.Generator) -> dict[str, np.ndar
 
 
 @pytest.mark.parametrize("number", range(100, 160))
-def test_random_problems_give_the_bits_of_the_virtual_gpu(hopper: Any, number: int) -> None:
+def test_random_problems_give_the_bits_of_the_virtual_gpu(device: Any, number: int) -> None:
     problem, rng = products.random_problem(number)
     plan = choose(problem, preset(), rng.choice(list(products.tensor_cores.candidates(problem, preset()))))
     given = operands_of(problem, np.random.default_rng(number))
-    assert np.array_equal(results(hopper, plan, given), results(VirtualGpu(), plan, given))
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
 
 
 @pytest.mark.parametrize("kind", products.DATA)
-def test_hard_data_gives_the_bits_of_the_virtual_gpu(hopper: Any, kind: str) -> None:
+def test_hard_data_gives_the_bits_of_the_virtual_gpu(device: Any, kind: str) -> None:
     rng = np.random.default_rng(7)
     with np.errstate(over="ignore"):
         a, b = (x.astype(np.float32) for x in products.DATA[kind](rng, 150, 140, 300))
     plan = choose(product(a.shape, b.shape), preset(), products.NAME)
     given = {"a": a, "b": b, "out": np.full((150, 140), np.nan, np.float32)}
-    assert np.array_equal(results(hopper, plan, given), results(VirtualGpu(), plan, given))
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
 
 
-def test_twenty_runs_give_the_same_bits(hopper: Any) -> None:
+def test_twenty_runs_give_the_same_bits(device: Any) -> None:
     problem = product((1500, 1000), (1000, 1300))
     plan = choose(problem, preset(), products.NAME)
     given = operands_of(problem, np.random.default_rng(8))
-    first = results(hopper, plan, given)
-    assert all(np.array_equal(results(hopper, plan, given), first) for _ in range(19))
+    first = results(device, plan, given)
+    assert all(np.array_equal(results(device, plan, given), first) for _ in range(19))
 
 
 @pytest.mark.parametrize("number", range(200, 280))
-def test_random_convolutions_give_the_bits_of_the_virtual_gpu(hopper: Any, number: int) -> None:
+def test_random_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, number: int) -> None:
     problem, rng = convolutions.some_problem(number)
     problem = replace(problem, operands=tuple(replace(o, strides=None) for o in problem.operands))
     plan = choose(problem, preset(), rng.choice(list(convolutions.tensor_cores.candidates(problem, preset()))))
     given = operands_of(problem, np.random.default_rng(number))
-    assert np.array_equal(results(hopper, plan, given), results(VirtualGpu(), plan, given))
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
 
 
 @pytest.mark.parametrize("kind", products.DATA)
-def test_hard_convolutions_give_the_bits_of_the_virtual_gpu(hopper: Any, kind: str) -> None:
+def test_hard_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, kind: str) -> None:
     shape = convolutions.LAYER
     images, filters = convolutions.hard(kind, np.random.default_rng(9))
     plan = choose(forward(shape, layout="NCHW"), preset(), convolutions.NAME)
     given = {"images": images, "filters": filters, "out": np.full(plan.problem.shapes["out"], np.nan, np.float32)}
-    assert np.array_equal(results(hopper, plan, given), results(VirtualGpu(), plan, given))
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
 
 
-def test_twenty_runs_of_a_convolution_give_the_same_bits(hopper: Any) -> None:
+def test_twenty_runs_of_a_convolution_give_the_same_bits(device: Any) -> None:
     plan = choose(forward(ConvShape(32, 256, 14, 14, 384, 3, 3, padding=1), layout="NCHW"), preset(), convolutions.NAME)
     given = operands_of(plan.problem, np.random.default_rng(10))
-    first = results(hopper, plan, given)
-    assert all(np.array_equal(results(hopper, plan, given), first) for _ in range(19))
+    first = results(device, plan, given)
+    assert all(np.array_equal(results(device, plan, given), first) for _ in range(19))

@@ -8,7 +8,7 @@ from maxdnn.simulator.access import NO_LANE
 from maxdnn.simulator.blocks import Alike, Block, Box, Digit, Motion
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.simulate import Options, simulate
-from maxdnn.simulator.workload import Builder, build
+from maxdnn.simulator.workload import Builder
 
 _DEFAULT = {"gpr": RZ, "pred": PT, "cc_test": 15}
 
@@ -51,6 +51,14 @@ def placed(instructions):
     return tuple(decode(i.word, i.control, n // 3 * 32 + 8 + n % 3 * 8) for n, i in enumerate(instructions))
 
 
+def built(instructions, traces, blocks, block_warps):
+    """A workload of traces of every warp of the grid: trace b * block_warps + w is warp w of block b."""
+    builder = Builder(instructions, blocks, block_warps, True)
+    for b in range(blocks):
+        builder.single(b, Block.of(traces[b * block_warps:(b + 1) * block_warps]))
+    return builder.workload(blocks)
+
+
 def lanes(values):
     """An address row: lanes not given take no part."""
     row = np.full(32, NO_LANE, np.int64)
@@ -68,7 +76,7 @@ def time(instructions, runs, *, addresses=lambda block, warp: [], blocks=1, warp
     traces = [WarpTrace((b, 0, 0), w, paths[w], np.array(addresses(b, w), np.uint64).reshape(-1, 32))
               for b in range(blocks if step is None else 1) for w in range(warps)]
     if step is None:
-        work = build(instructions, traces, blocks=blocks, block_warps=warps)
+        work = built(instructions, traces, blocks, warps)
     else:
         first = Block.of(traces)
         motion = Motion(np.zeros(len(first.rows), np.int64), np.array([[step]]), np.zeros(0, np.int64),

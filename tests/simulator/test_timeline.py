@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from handmade import ins, lanes, loop, placed
+from handmade import built, ins, lanes, loop, placed
 
 from maxdnn.emulator.trace import WarpTrace
 from maxdnn.errors import SimulationError
@@ -13,7 +13,6 @@ from maxdnn.simulator import columns as c
 from maxdnn.simulator import pipeline, report, simulate, timeline
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.simulate import Options
-from maxdnn.simulator.workload import build
 
 REGISTERS, THREADS = 32, 64
 
@@ -31,7 +30,7 @@ def of(times):
     path = np.array(runs, np.uint32)
     traces = [WarpTrace((b, 0, 0), w, path, np.array([lanes([4096 * b + 128 * (n % 64)]) for n in range(times)]))
               for b in range(20) for w in range(2)]
-    return build(placed(code), traces, blocks=20, block_warps=2)
+    return built(placed(code), traces, 20, 2)
 
 
 def run(work, **options):

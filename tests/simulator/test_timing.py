@@ -72,9 +72,9 @@ def counted(layer: Layer, kernel: CubinKernel) -> dict[str, int]:
 @pytest.mark.parametrize("spec", [CONV_64X64, CONV_PAPER], ids=lambda spec: spec.name)
 def test_executed_instructions_equal_the_closed_formula(layer: Layer, spec: KernelSpec) -> None:
     (workload, kernel), = timing.conv_workloads(plan(layer.shape, kernel=spec.name), preset("gm204"))
-    assert workload.traced < 40
+    assert workload.outline.traced < 40
     executed: Counter[str] = Counter()
-    for inst, n in zip(workload.instructions, workload.outline().executed.tolist(), strict=True):
+    for inst, n in zip(workload.outline.instructions, workload.outline.executed.tolist(), strict=True):
         executed[inst.cls.name] += n
     assert {k: v for k, v in executed.items() if v} == counted(layer, kernel)
 

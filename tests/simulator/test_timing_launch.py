@@ -66,8 +66,8 @@ def launched(name, full):
 def described(workload, b):
     """What the engine reads for a block: of each warp the runs, and of its accesses service cycles, lines, sectors."""
     work, out = workload.work, []
-    for w in range(workload.block_warps):
-        stream = work.class_of[b] * workload.block_warps + w
+    for w in range(workload.outline.block_warps):
+        stream = work.class_of[b] * workload.outline.block_warps + w
         path = work.path[stream]
         records = work.records[slice(*work.record_ptr[stream:stream + 2])]
         group = np.where(records[:, 3] >= 0, records[:, 3], -1 - records[:, 3])

@@ -32,11 +32,10 @@ def splits_of(iterations: int, choices: Iterable[int] = SPLITS) -> Iterator[int]
     return (n for n in choices if divides(iterations, n))
 
 
-def long_splits(iterations: int, terms: int, choices: Iterable[int] = SPLITS) -> Iterator[int]:
+def long_splits(iterations: int, terms: int) -> Iterator[int]:
     """Likewise, where an iteration adds so many terms, without those whose sums are longer than LONGEST."""
-    choices = tuple(choices)
-    for n in splits_of(iterations, choices):
-        if terms * -(-iterations // n) <= LONGEST or not any(n < x <= iterations for x in choices):
+    for n in splits_of(iterations):
+        if terms * -(-iterations // n) <= LONGEST or not any(n < x <= iterations for x in SPLITS):
             yield n
 
 
