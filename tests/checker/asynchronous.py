@@ -155,8 +155,8 @@ def _moves(inst: Instruction) -> bool:
 
 
 def _number_mutants(of: _Code, name: str, i: int, changes: tuple[int, ...]) -> Iterator[Mutant]:
-    immediate = next((op for op in of.code[i].operands if op.type in ("uimm", "simm") and op.field.spec.get("width") == 32),
-                     None)
+    immediate = next((op for op in of.code[i].operands if op.type in ("uimm", "simm")
+                      and op.field.spec.get("width") == 32), None)
     if immediate is not None and name != "parity":
         for more in changes:
             if abs(more) < 0x800 or immediate.value > 0x10000000:

@@ -1,6 +1,6 @@
-"""A small kernel with all that tensor cores have beside warps, written by hand: a warpgroup that multiplies and one that
-feeds it, by bulk copies (A) and by ordinary stores behind a proxy fence (B), two stages, mbarriers both ways, registers
-that change hands."""
+"""A small kernel with all that tensor cores have beside warps, written by hand: a warpgroup that multiplies and one
+that feeds it, by bulk copies (A) and by ordinary stores behind a proxy fence (B), two stages, mbarriers both ways,
+registers that change hands."""
 
 from pathlib import Path
 
