@@ -56,7 +56,7 @@ def test_a_pipeline_by_hand_is_clean_and_does_what_it_should() -> None:
 _MUTANTS = 82
 
 
-@pytest.mark.sampled(2, 6)
+@pytest.mark.sampled(1, 6)
 @pytest.mark.parametrize("number", range(_MUTANTS))
 def test_every_mutant_that_is_wrong_on_the_virtual_gpu_is_reported(number: int) -> None:
     """Of 82 mutants 68 are wrong there or fault, and all of them are reported."""
@@ -131,7 +131,7 @@ PLANTED = [
 ]
 
 
-@pytest.mark.sampled(2, 6)
+@pytest.mark.sampled(1, 5)
 @pytest.mark.parametrize(("good", "bad", "kind", "where"), PLANTED, ids=[f"{p[2]} {p[1]}" for p in PLANTED])
 def test_a_planted_fault_is_named(tmp_path: pathlib.Path, good: str, bad: str, kind: str, where: str) -> None:
     said = _changed(good, bad, tmp_path)
@@ -149,7 +149,7 @@ READ = "--:-:-:Y:f FADD R0, R{0}, R{0};\n"
 COMMITTED = ONE.format(", gsb0")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("body", "found"), [
     (ARRIVE + ONE.format("") + COMMITTED + WAIT.format(0) + READ.format(24), set()),
     (ARRIVE + COMMITTED + OTHER + WAIT.format(1) + READ.format(24) + WAIT.format(0) + READ.format(28), set()),
@@ -177,10 +177,10 @@ def test_registers_of_products_are_held_on_every_path(tmp_path: pathlib.Path, bo
 
 
 CLEAN: dict[str, tuple[str, dict[str, object]]] = {
-    "pipeline": (compiled.PIPELINE, compiled.PLAIN),
-    "registers change hands": (compiled.PIPELINE, {**compiled.PLAIN, **compiled.TURNS}),
     "stored": (compiled.STORED, {"BEFORE": "PROXY;", "AFTER": "", "MEANWHILE": ""}),
-    "fenced behind the barrier": (compiled.STORED, {"BEFORE": "", "AFTER": "PROXY;", "MEANWHILE": ""})}
+    "fenced behind the barrier": (compiled.STORED, {"BEFORE": "", "AFTER": "PROXY;", "MEANWHILE": ""}),
+    "pipeline": (compiled.PIPELINE, compiled.PLAIN),
+    "registers change hands": (compiled.PIPELINE, {**compiled.PLAIN, **compiled.TURNS})}
 
 
 @pytest.mark.sampled(1, 1)
