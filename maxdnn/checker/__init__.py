@@ -17,6 +17,7 @@ from .advice import advice
 from .effects import all_effects
 from .hazards import Hazards
 from .maxwell import MAXWELL
+from .products import product_findings
 from .report import ERROR, WARNING, Finding, Place, Report
 from .shared import Walk, shared_findings
 from .timing import Timing
@@ -54,7 +55,7 @@ def check_hazards(kernel: CubinKernel) -> Report:
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
     timing = _timing(kernel)
-    found = [*_control_findings(timing), *_memory_findings(kernel, timing), *_not_followed(timing.graph)]
+    found = [*_control_findings(kernel, timing), *_memory_findings(kernel, timing), *_not_followed(timing.graph)]
     found.sort(key=lambda finding: finding.consumer.address)
     errors, warnings = (tuple(f for f in found if f.level == level) for level in (ERROR, WARNING))
     advised = advice(timing) if timing.rules is MAXWELL else ()
@@ -63,7 +64,7 @@ def check_hazards(kernel: CubinKernel) -> Report:
 
 def control_findings(kernel: CubinKernel) -> list[Finding]:
     """Errors and warnings about control codes alone, in no order: shared memory is not looked at."""
-    return _control_findings(_timing(kernel))
+    return _control_findings(kernel, _timing(kernel))
 
 
 def _timing(kernel: CubinKernel) -> Timing:
@@ -71,8 +72,10 @@ def _timing(kernel: CubinKernel) -> Timing:
     return Timing(Graph(kernel), all_effects(kernel.instructions), sm80.rules(figures) if figures else MAXWELL)
 
 
-def _control_findings(timing: Timing) -> list[Finding]:
-    return [*Hazards(timing).find(), *timing.rules.static(timing.graph, timing.effects)]
+def _control_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
+    graph, effects = timing.graph, timing.effects
+    return [*Hazards(timing).find(), *timing.rules.static(graph, effects),
+            *product_findings(graph, effects, kernel.registers)]
 
 
 def _memory_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:

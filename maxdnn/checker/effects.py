@@ -92,7 +92,9 @@ def effects(inst: Instruction) -> Effects:
             roles[role] = roles.get(role, 0) | mask
         if "w" in op.field.access:
             writes |= mask
-    general = roles.get("addr", 0) | roles.get("data", 0) | roles.get("src", 0)
+    late = roles.get("addr", 0) | roles.get("data", 0) | roles.get("src", 0)
+    if inst.row.spec.get("guard") != "uniform":  # what runs for a warp as a whole reads uniform registers late, too
+        late &= REGISTERS
     roles["pred"], roles["guard"], predicates = _predicates(inst)
     roles["x" if inst.extends() else "cc"] = int(inst.cc_reads()) << CC
     fixed = inst.cls.latency == "fixed"
@@ -101,7 +103,7 @@ def effects(inst: Instruction) -> Effects:
     for _, mask in by_role:
         reads |= mask
     return Effects(reads, by_role, writes | predicates | int(inst.cc_writes()) << CC,
-                   0 if fixed else general & REGISTERS, fixed, inst.cls.told, inst.guard,
+                   0 if fixed else late, fixed, inst.cls.told, inst.guard,
                    any(op.type == "cbank" for op in inst.operands), *queue_and_order(inst),
                    inst.row.spec.get("unit", ""), slots(inst))
 

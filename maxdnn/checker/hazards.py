@@ -43,6 +43,7 @@ class Hazards:
         for i, before, state, clock in self.timing.walk():
             self._early_wait(i, before, clock)
             self._behind_barrier(i, state, clock)
+            self._behind_arrive(i, state, clock)
             new = self.effects[i]
             for k, entry in state.items():
                 touched = (entry.live & (new.reads | new.writes)) | (self.effects[k].late & new.writes)
@@ -130,6 +131,16 @@ class Hazards:
             if flow is not None and flow.does == _BARRIER and clock - entry.issued < need:
                 memory = self.rules.hazards["memory"]
                 self._add(memory.kind, k, i, 0, need, clock - entry.issued, memory.message, memory.fix, "block barrier")
+
+    def _behind_arrive(self, i: int, state: State, clock: int) -> None:
+        need = self.rules.behind_arrive
+        if self.code[i].opcode != "HGMMA":
+            return
+        for k, entry in state.items():
+            elapsed = clock - entry.issued
+            if self.code[k].opcode == "WARPGROUP" and "ARRIVE" in self.code[k].row.text and elapsed < need:
+                hazard = self.rules.hazards["arrive"]
+                self._add(hazard.kind, k, i, 0, need, elapsed, hazard.message, hazard.fix, "warpgroup")
 
     def _add(self, kind: str, k: int, i: int, mask: int, need: int | None, have: int | None, message: str, fix: str,
              resource: str = "", level: str = ERROR) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ..isa import PT, Instruction, Table
 from ..semantics.machine import UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO, WINDOWS
 from .operands import Product, product_words
-from .order import Order, Undecided
+from .order import Order, Undecided, Unfit
 from .values import UNKNOWN, V, Values
 
 LANES = 32
@@ -181,7 +181,7 @@ class Lanes(Values):
 
     def _inside(self, end: int) -> None:
         if end > self.crew.room:
-            raise Undecided("an address beyond shared memory")
+            raise Unfit("an address beyond shared memory")
 
     def load(self, space: str, address: V, kind: str, dest: int) -> None:
         if space == "const0" and address is not UNKNOWN and kind in ("32", "64", "128"):
@@ -252,13 +252,12 @@ class Lanes(Values):
         for where, _ in found:
             self._inside(where + 8)
             if where % 8:
-                raise Undecided("the address of an mbarrier that is no multiple of 8")
+                raise Unfit("the address of an mbarrier that is no multiple of 8")
         return found
 
     def mbarrier_init(self, address: V, word: V) -> None:
         if self._mask.any():
-            expected = self._one(word, "the arrivals of an mbarrier") >> 1 & 0xFFFFF
-            self.order.begin(self.warp, self._barriers(address)[0][0], (1 << 20) - expected, self.at)
+            self.order.begin(self.warp, self._barriers(address)[0][0], self._one(word, "a new mbarrier"), self.at)
 
     def mbarrier_drop(self, address: V) -> None:
         for where, _ in self._barriers(address):

@@ -21,6 +21,10 @@ class Undecided(Exception):
     """The block cannot be followed any further."""
 
 
+class Unfit(Undecided):
+    """A launch with these parameters means nothing, or takes too long: another one may be followed."""
+
+
 class Broken(NamedTuple):
     """A kind of finding, the earlier instruction (None if there is none), the later one."""
 
@@ -166,7 +170,9 @@ class Order:
 
     # -- mbarriers ---------------------------------------------------------------------------------------------
 
-    def begin(self, warp: int, address: int, count: int, i: int) -> None:
+    def begin(self, warp: int, address: int, word: int, i: int) -> None:
+        """Of its 64 bits 1-20 are the arrivals of a phase (2^20 less them), 21-42 bytes announced, 43-62 the arrivals
+        that are missing, 63 the phase's parity."""
         earlier = self.mbarriers.get(address)
         if earlier is not None:
             self.refuse("mbarrier-twice", earlier.by, i)
@@ -174,7 +180,12 @@ class Order:
             raise Undecided(f"more than {_MBARRIERS} mbarriers")
         at = self.warps + _WARPGROUPS + self._begun
         self._begun += 1
-        self.mbarriers[address] = Mbarrier(at, count, (warp, int(self.seen[warp, warp])), i, count, *self.nothing())
+        count, missing = ((1 << 20) - (word >> place & 0xFFFFF) for place in (1, 43))
+        announced = (word >> 21 & 0x3FFFFF ^ 1 << 21) - (1 << 21)
+        if word >> 63:
+            raise Undecided("an mbarrier that begins with an odd phase")
+        when = warp, int(self.seen[warp, warp])
+        self.mbarriers[address] = Mbarrier(at, count, when, i, missing, *self.nothing(), announced)
 
     def drop(self, warp: int, address: int, i: int) -> None:
         if self._known(warp, address, i) is not None:
@@ -197,7 +208,7 @@ class Order:
             return
         if arrivals > bar.missing:
             self.refuse("arrivals", bar.arrived, i)
-            raise Undecided("more arrivals than a phase has")
+            raise Unfit("more arrivals than a phase has")
         bar.arrived = i
         self.tell(warp, bar.clock, bar.fenced)
         bar.announced += more

@@ -23,7 +23,7 @@ class Hazard(NamedTuple):
 class Rules:
     """`needs`: of (producer of fixed latency, reader, role, kind of resource, mask of resources) the cycles between the
     two for each part of the mask; `overwriting`: cycles between two writes of one register so that the second stays;
-    `behind_barrier`: from a block barrier to an access to memory.
+    `behind_barrier`: from a block barrier to an access to memory; `behind_arrive`: from WARPGROUP.ARRIVE to HGMMA.
     `hazards`: by kind of resource, read before its cycles are over; `result` and `operands`, of variable latency: read
     before it is there, overwritten before it was read; `overwritten`: written while a result is on its way; `lands`:
     written before the cycles of `overwriting` are over; `early`: a wait too soon after its barrier was set; `memory`.
@@ -35,6 +35,7 @@ class Rules:
     visible: int  # cycles until a scoreboard that is set can be waited for
     overwriting: Callable[[Instruction, Instruction], int] = lambda first, second: 0
     behind_barrier: int = 0
+    behind_arrive: int = 0
     unyielded: Mapping[int, int] = field(default_factory=dict)  # stalls without yield hint that guarantee fewer cycles
     follows: str = ""  # a block barrier comes behind all that this queue has read
     silent: Collection[str] = ()  # orders of which an operation that its guard skips tells nothing

@@ -151,7 +151,9 @@ def rules(figures: dict[str, Any]) -> Rules:
         "operands": Hazard("still-read", "is written, and something under way may not have read it",
                            "set a read barrier and wait for it"),
         "early": Hazard("barrier", "is awaited before it is seen to be set"),
+        "arrive": Hazard("unordered", "takes registers before the arrival of the warpgroup is over",
+                         "stall longer behind WARPGROUP.ARRIVE"),
         "memory": Hazard("barrier", "of the block may not have stopped this access to memory",
                          "stall longer behind BAR"),
-    }, _static, figures["barrier_visible"], _overwriting, figures["behind_barrier"], silent=figures["silent"],
-        each_register=True)
+    }, _static, figures["barrier_visible"], _overwriting, figures["behind_barrier"], figures.get("behind_arrive", 0),
+        silent=figures["silent"], each_register=True)

@@ -17,7 +17,7 @@ from ..isa.program import Graph, Node, conditional, static_target, tests_predica
 from ..semantics.operands import pred
 from .effects import UNIFORM, Effects
 from .lanes import LANES, Blocked, Crew, Lanes
-from .order import Broken, Order, Undecided
+from .order import Broken, Order, Undecided, Unfit
 from .report import ERROR, WARNING, Finding, Place
 from .values import UNKNOWN, V
 
@@ -126,7 +126,8 @@ class _Launch:
         self.bars: dict[int, _Bar] = {}
         self.guessed = False
         self.hung: dict[int, str] = {}
-        self.steps = 0
+        self.steps = self.at = 0
+        self.unfit = ""  # why this launch says nothing
         self.reached: set[int] = set()
 
     def _constant(self, offset: int) -> int:
@@ -146,15 +147,23 @@ class _Launch:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def follow(self) -> None:
-        """Until all threads are done, or wait for what will not come."""
-        while self.threads:
+    def followed(self) -> str:
+        """Follow it; why that is not possible, or ""."""
+        try:
+            self._follow()
+        except Unfit as e:
+            self.unfit = str(e)
+        except Undecided as e:
+            return str(e)
+        return ""
+
+    def _follow(self) -> None:
+        """Until all threads are done, wait for what will not come, or have done enough."""
+        while self.threads and self.steps <= _STEPS:
             moved = False
             for thread in list(self.threads):
                 if thread.held is None and thread in self.threads:
                     moved |= self._run(thread)
-                if self.steps > _STEPS:
-                    raise Undecided("a launch of too many instructions")
             moved |= self._meet()
             if not moved:
                 self._hang()
@@ -184,7 +193,7 @@ class _Launch:
     def _step(self, thread: _Thread, inst: Instruction) -> bool:
         """One instruction; whether the same threads go on."""
         i, lanes, flow = thread.at, thread.lanes, inst.flow
-        lanes.at = i
+        lanes.at = self.at = i
         self.reached.add(i)
         guard = self._guard(lanes, inst)
         if flow is None:
@@ -365,26 +374,23 @@ def together_findings(kernel: CubinKernel, graph: Graph, effects: Sequence[Effec
     if block is None or not 0 < math.prod(block) <= MAX_THREADS:
         return [_not_followed(code[units[0]], "the kernel does not say its block size")]
     plan = Plan(kernel, graph, block, _needed(graph, effects))
-    found: dict[tuple[str, int], Finding] = {}
     reached: set[int] = set()
-    why, followed = "", 0
+    unfit, followed = "", False
     for seed in range(_TRIALS):
         launch = _Launch(plan, seed)
-        try:
-            launch.follow()
-            followed += 1
-        except Undecided as e:
-            why = str(e)
+        stuck = launch.followed()
+        unfit, followed = unfit or launch.unfit, followed or not launch.unfit
         reached |= launch.reached
-        found |= {key: _finding(code, broken, launch) for key, broken in launch.order.found.items()}
-        if found or (seed + 1 >= _LEAST and reached.issuperset(units)):
+        found = {key: _finding(code, broken, launch) for key, broken in launch.order.found.items()}
+        if found:
+            return list(found.values())
+        if stuck:
+            return [_not_followed(code[launch.at], stuck)]
+        if seed + 1 >= _LEAST and reached.issuperset(units):
             break
-    missed = [i for i in units if i not in reached]
-    if not followed and not found:
-        return [_not_followed(code[units[0]], why)]
-    if missed and not found:
-        return [_not_followed(code[missed[0]], "no sampled launch came here")]
-    return list(found.values())
+    if not followed:
+        return [_not_followed(code[units[0]], unfit)]
+    return [_not_followed(code[i], "no sampled launch came here") for i in units if i not in reached][:1]
 
 
 def _not_followed(inst: Instruction, why: str) -> Finding:

@@ -56,7 +56,8 @@ IADD3.X R39, R5, RZ, RZ, P4, !PT;
 """ + "".join(f"STS.128 [R6+0x{16 * n:x}], R{8 + n % 6 * 4};\n" for n in range(16)) + "".join(
     f"IMAD {name}, R{8 + n}, R{9 + n}, R{10 + n};\n" for n, name in enumerate(POOLED)) + "".join(
     f"ISETP.LT.AND P{n}, PT, R{8 + 2 * n}, R{9 + 2 * n}, PT;\n" for n in range(4)) + "".join(
-    f"R2UR {name}, R{8 + n};\n" for n, name in enumerate(UNIFORM))
+    f"R2UR {name}, R{8 + n};\n" for n, name in enumerate(UNIFORM)) + "".join(
+    f"UISETP.LT.U32.AND UP{n}, UPT, {name}, {UNIFORM[n + 1]}, UPT;\n" for n, name in enumerate(UNIFORM[:3]))
 EPILOGUE = "P2R R62, PR, RZ, 0xf;\nSTG.E desc[UR4][R4.64+0x300], R62;\n" + "".join(
     f"STG.E.128 desc[UR4][R4.64+0x{0x200 + 4 * n:x}], R{n};\n" for n in range(8, 32, 4)) + "".join(
     f"STG.E desc[UR4][R4.64+0x{0x2A0 + 4 * n:x}], {name};\n" for n, name in enumerate(POOLED)) + "".join(
@@ -79,6 +80,7 @@ class Author(blocks.Author):
         rng, (d, a, b, c) = self.rng, (self._any() for _ in range(4))
         p, q, s = (f"P{rng.randrange(4)}" for _ in range(3))
         u, v, w = (rng.choice(UNIFORM) for _ in range(3))
+        up, upq = (f"UP{rng.randrange(3)}" for _ in range(2))
         three, two, one, none = {a, b, c}, {a, b}, {a}, set[str]()
         pair, halves = self._aligned(2)
         other, others = self._aligned(2)
@@ -99,9 +101,11 @@ class Author(blocks.Author):
             (f"R2UR {u}, {a}", one, none), (f"USHF.L.U32 {u}, {v}, 0x3, URZ", none, none),
             (f"UIADD3 {u}, {v}, {w}, URZ", none, none), (f"UMOV {u}, 0x{rng.randrange(1 << 20):x}", none, none),
             (f"ULDC {u}, c[0x3][0x{4 * rng.randrange(64):x}]", none, none),
-            (f"ULOP3.LUT {u}, {v}, {w}, URZ, 0x3c, !UPT", none, none)])
-        uniform = text.startswith(("U", "R2UR"))
-        self.add(("" if uniform else guard) + text, writes, reads)
+            (f"ULOP3.LUT {u}, {v}, {w}, URZ, 0x3c, !UPT", none, none),
+            (f"UISETP.GE.AND {up}, UPT, {v}, {w}, {upq}", none, none), (f"USEL {u}, {v}, {w}, {up}", none, none)])
+        if text.startswith("U"):
+            guard = rng.choice(["", "", f"@{rng.choice(['', '!'])}{upq} "])
+        self.add(("" if text.startswith("R2UR") else guard) + text, writes, reads)
 
     def _load(self, guard: str, barrier: bool | None = None, only: str = "") -> bool:
         rng, d, a = self.rng, self._any(), self._any()

@@ -33,7 +33,8 @@ def test_the_checker_notices_what_the_waits_are_for(tmp_path: Path) -> None:
 def test_the_programs_hold_what_authors_write() -> None:
     text = "".join(blocks.source(seed, "k", True) for seed in range(30))
     for part in ("@!P", "IADD3.X", "IMAD.WIDE", ".128", "R2P", "P2R", "LDC", "MUFU", "DADD", "S2R", "SHFL", "ATOMS",
-                 "REDG", "R2UR", "UIADD3", "ULDC", "ULOP3", ".reuse", " p3", "PLOP3"):
+                 "REDG", "R2UR", "UIADD3", "ULDC", "ULOP3", ".reuse", " p3", "PLOP3", "@UP", "@!UP", "UISETP",
+                 "USEL"):
         assert part in text, part
 
 
@@ -61,6 +62,24 @@ def test_stalls_are_those_between_producer_and_consumer(tmp_path: Path) -> None:
     made = _scheduled(tmp_path, "IADD3 R2, R0, R1, RZ", "LOP3.LUT R3, R2, R1, RZ, 0xc0, !PT", "IMAD R4, R3, R3, RZ")
     assert [line.split()[:2] for line in made[:2]] == [["4", "IADD3"], ["5", "LOP3.LUT"]]
     assert _scheduled(tmp_path, "ISETP.LT.AND P0, PT, R0, R1, PT", "@P0 FADD R2, R0, R1")[0].startswith("13 ISETP")
+
+
+@pytest.mark.parametrize("producer, consumer, cycles", [
+    ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "@UP0 UIADD3 UR6, UR4, 0x1, URZ", 12),
+    ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "@!UP0 UMOV UR6, 0x1", 12),
+    ("VOTEU.ANY UR7, UP0, P1", "@UP0 UMOV UR6, 0x5", 5),
+    ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "USEL UR6, UR4, UR5, UP0", 4)])
+def test_a_uniform_guard_has_its_time(tmp_path: Path, producer: str, consumer: str, cycles: int) -> None:
+    """The checker wants as much; what the scheduler left for a guard were 6 cycles."""
+    made = _scheduled(tmp_path, "<ORDERED>", producer, consumer, "</ORDERED>")
+    assert int(made[0].split()[0]) == cycles
+
+
+def test_what_is_behind_a_block_may_be_guarded_by_what_it_made(tmp_path: Path) -> None:
+    body = ("<SCHEDULE_BLOCK>\n--:-:-:-:1 UISETP.LT.AND UP0, UPT, UR4, UR5, UPT;\n</SCHEDULE_BLOCK>\n"
+            "--:-:-:Y:f @UP0 UMOV UR6, 0x1;\n")
+    image = tool.assemble(tmp_path, SOURCE.replace("<SCHEDULE_BLOCK>\n{}</SCHEDULE_BLOCK>\n", body), "-w")
+    assert not blocks.hazards(image)
 
 
 def test_what_a_stall_cannot_say_is_said_by_instructions_that_do_nothing(tmp_path: Path) -> None:

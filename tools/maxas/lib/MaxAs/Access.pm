@@ -142,10 +142,10 @@ sub check_shared {
     return;
 }
 
-# Registers, barriers, exits, block-index reads and places where a warp meets of a kernel, into the kernel.
+# Registers, barriers, exits, block-index reads and reconvergence points of a kernel, into the kernel.
 sub resources {
     my ($kernel, $instructions) = @_;
-    my ($top, $bars, @exits, @ctaids, @meetings) = (-1, 0);
+    my ($top, $bars, @exits, @ctaids, @reconvergences) = (-1, 0);
     $kernel->{accelerated} = 1 if grep { $_->{row}{accelerated} } @$instructions;
     for my $inst (@$instructions) {
         for my $found (gpr_operands($inst)) {
@@ -164,7 +164,7 @@ sub resources {
             $bars = $need if $need > $bars;
         }
         push @exits, $inst->{address} if $op eq 'EXIT';
-        push @meetings, $inst->{address} if $op eq 'NOP' && $kernel->{sm} >= 70 && $inst->{control}{stall};
+        push @reconvergences, $inst->{address} if $op eq 'NOP' && $kernel->{sm} >= 70 && $inst->{control}{stall};
         my $sr = $op eq 'S2R' && $kernel->{sm} < 70 ? $inst->{args}{sr}{value} : 0;
         push @ctaids, $inst->{address} if $sr >= 0x25 && $sr <= 0x27;
         $kernel->{ctaidz} = 1 if $sr == 0x27;
@@ -180,7 +180,7 @@ sub resources {
     $kernel->{barriers} = $bars > ($kernel->{min_barriers} // 0) ? $bars : $kernel->{min_barriers} // 0;
     $kernel->{exits}  = \@exits;
     $kernel->{ctaids} = \@ctaids;
-    $kernel->{meetings} = \@meetings;
+    $kernel->{reconvergences} = \@reconvergences;
     return;
 }
 

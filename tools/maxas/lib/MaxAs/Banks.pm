@@ -18,14 +18,14 @@ sub assign_pools {
     for my $inst (@code) { probe($inst, $registers, $env); accesses($inst, $registers) }
     $opt{no_reuse} || $env->{table}{word_bits} > 64 ? requested_reuse(\@code) : set_reuse($items, $registers);
     mark_served($items, $registers, $env->{table});
-    my ($meets, $uses) = _meetings(\@code, $registers);
+    my ($conflicts, $uses) = _conflicts(\@code, $registers);
     delete @{$_}{qw(row args mods accesses)} for @code;
     my $banks = $env->{table}{banks};
     _place($registers, $_, $registers->{bank}{$_}, 1, $banks) for sort keys %{ $registers->{bank} };
     my %open = map { $_ => 1 } grep { !defined $registers->number($_) } keys %{ $registers->{pool} };
-    while (my ($name) = _most_constrained($registers, \%open, $meets, $uses, $banks)) {
+    while (my ($name) = _most_constrained($registers, \%open, $conflicts, $uses, $banks)) {
         delete $open{$name};
-        my $clash = _clashes($registers, $meets->{$name}, $banks);
+        my $clash = _clashes($registers, $conflicts->{$name}, $banks);
         my @banks = sort { ($clash->{$a} // 0) <=> ($clash->{$b} // 0) || $a <=> $b } 0 .. $banks - 1;
         _place($registers, $name, $_, 0, $banks) and last for @banks;
     }
@@ -36,18 +36,18 @@ sub assign_pools {
 }
 
 # How often each pool register is read in one instruction with each other register: { name => { key => count } }.
-sub _meetings {
+sub _conflicts {
     my ($code, $registers) = @_;
-    my (%meets, %uses);
+    my (%conflicts, %uses);
     for my $inst (@$code) {
         my %key = map { $_ => 1 } map { $_->[0] } grep { !$_->[1] } bank_reads($inst, $registers);
         for my $key (grep { /^~/ } keys %key) {
             my $name = substr $key, 1;
             $uses{$name}++;
-            $meets{$name}{$_}++ for grep { $_ ne $key } keys %key;
+            $conflicts{$name}{$_}++ for grep { $_ ne $key } keys %key;
         }
     }
-    return (\%meets, \%uses);
+    return (\%conflicts, \%uses);
 }
 
 # ([key, served from the reuse cache], ...) of the operands an instruction fetches from the register banks.
@@ -64,20 +64,20 @@ sub bank_reads {
 
 # Reads per bank this register would share, given what is placed so far.
 sub _clashes {
-    my ($registers, $meets, $banks) = @_;
+    my ($registers, $conflicts, $banks) = @_;
     my %clash;
-    for my $key (keys %{ $meets // {} }) {
+    for my $key (keys %{ $conflicts // {} }) {
         my $n = $key =~ /^~(.*)/ ? $registers->number($1) : $key;
-        $clash{ $n % $banks } += $meets->{$key} if defined $n;
+        $clash{ $n % $banks } += $conflicts->{$key} if defined $n;
     }
     return \%clash;
 }
 
 sub _most_constrained {
-    my ($registers, $open, $meets, $uses, $banks) = @_;
+    my ($registers, $open, $conflicts, $uses, $banks) = @_;
     my @ranked = sort { $b->[1] <=> $a->[1] || $b->[2] <=> $a->[2] || $a->[0] cmp $b->[0] }
-        map { [$_, scalar(keys %{ _clashes($registers, $meets->{$_}, $banks) }), $uses->{$_} // 0] }
-        grep { $meets->{$_} } keys %$open;
+        map { [$_, scalar(keys %{ _clashes($registers, $conflicts->{$_}, $banks) }), $uses->{$_} // 0] }
+        grep { $conflicts->{$_} } keys %$open;
     return map { $_->[0] } @ranked ? $ranked[0] : ();
 }
 

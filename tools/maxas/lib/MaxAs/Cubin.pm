@@ -4,7 +4,7 @@ package MaxAs::Cubin;
 #   kernels   [{ name, code (bytes), registers, barriers, shared, shared_align, params [{ ordinal offset size align }],
 #                param_base, constant0_size, const {bank => bytes}, textures [names], texture_slots [byte offsets],
 #                max_registers, max_threads [x y z], req_threads [x y z], frame, crs_stack, functions [{name info value size}],
-#                exits [], meetings [], ctaids [], ctaidz, barrier_attributes [], reallocates, text_align,
+#                exits [], reconvergences [], ctaids [], ctaidz, barrier_attributes [], reallocates, text_align,
 #                attributes [[code, format, bytes]] (more, given verbatim),
 #                text_flags, accelerated (has instructions that only sm_90a has, say), info_registers (0 where .nv.info alone has the count) }]
 #   constants {bank => { data, symbols [{ name offset size }] , relocations [{ offset symbol }] }}   (banks 3 and 4)
@@ -233,8 +233,8 @@ sub _kernel_attributes {
     $out .= attribute(0x15, 2, 0) if @{ $k->{textures} // [] };
     $out .= attribute(0x1d, 4, pack 'L<*', @{ $k->{ctaids} }) if @{ $k->{ctaids} // [] };
     # NOPs of the code: where lanes of a warp wait for each other, as __syncwarp() is compiled
-    $out .= attribute(0x28, 4, pack 'L<*', @{ $k->{meetings} })
-        if @{ $k->{meetings} // [] } && !grep { $_->[0] == 0x28 } @{ $k->{attributes} // [] };
+    $out .= attribute(0x28, 4, pack 'L<*', @{ $k->{reconvergences} })
+        if @{ $k->{reconvergences} // [] } && !grep { $_->[0] == 0x28 } @{ $k->{attributes} // [] };
     $out .= attribute(0x1c, 4, pack 'L<*', @{ $k->{exits} })  if @{ $k->{exits} // [] };
     $out .= attribute($_->[0], $_->[1], $_->[2]) for @{ $k->{attributes} // [] };
     $out .= attribute(0x04, 1) if $k->{ctaidz};

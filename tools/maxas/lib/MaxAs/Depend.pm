@@ -85,8 +85,11 @@ sub _by_reader {
         $late = $figures->{late_predicates}{ $inst->{row}{op} } // 0 if $reader && $how ne 'guard';
     }
     elsif ($key =~ /^U/) {
+        my $guard = ($figures->{uniform_guard} // {})->{ $inst->{row}{op} =~ /^(?:VOTEU|ELECT)$/ ? 'votes' : 'other' };
+        return $guard if $guard && $reader && ($reader->{guard} // '') =~ /^\@!?$key$/;
         return $figures->{votes} if $reader && $inst->{row}{op} =~ /^(?:VOTEU|ELECT)$/ && !$memory;
         $by = $figures->{uniform}{$made} // $figures->{uniform}{r2ur};
+        $by = { %$by, guard => $guard } if $key =~ /^UP/ && $guard;
         $how = $uniform ? 'uniform' : $memory ? 'mio' : 'vector' if $reader;
     }
     else {
