@@ -10,9 +10,10 @@ from maxdnn import ConvShape, ShapeError, conv_fprop, prepare_filters
 from maxdnn.algorithms.gemm.tensor_cores import CHUNK
 from maxdnn.algorithms.implicit_gemm import tensor_cores
 from maxdnn.planning.cost import preset
-from maxdnn.planning.select import choose
+from maxdnn.planning.select import choose, plans
 from maxdnn.problem.problem import Problem, data, forward
 from tests.contract import run_plan
+from tests.sass.native import H200
 
 from .test_every_candidate import Operands, convolve, run, told
 from .test_tensor_cores import DATA, FLOOR
@@ -54,6 +55,17 @@ def floors(images: np.ndarray, filters: np.ndarray, s: ConvShape = LAYER) -> np.
         one = ConvShape(s.N, 1, s.H, s.W, s.K, s.R, s.S, s.stride, s.padding)
         found += FLOOR * (exact(total, large, one) + exact(most, whole, one))
     return found
+
+
+def test_what_no_card_has_run_is_taken_by_name_or_if_measured() -> None:
+    problem = forward(ConvShape(32, 512, 14, 14, 512, 1, 1), layout="NCHW")
+    every, taken = plans(problem, H200), choose(problem, H200)
+    assert every[NAME].clocks(H200) < every[taken.name].clocks(H200) and taken.family != tensor_cores.FAMILY.name
+    assert f"not taken: {NAME}: " in taken.explain(verbose=True) and "which no card has confirmed" in \
+        taken.explain(verbose=True)
+    assert choose(problem, H200, NAME).name == NAME
+    alone = choose(problem, H200, families=(tensor_cores.FAMILY,))
+    assert alone.family == tensor_cores.FAMILY.name
 
 
 @pytest.mark.parametrize("kind", DATA)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, begin
+from ...planning.plan import FLOAT_BYTES, Launch, Plan, begin
 from ...problem.problem import Problem
 from ...problem.shape import ProductShape
 from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, finish

@@ -228,4 +228,5 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
             finish(launch, memory, scalars, where, sums, matrix * v["m"] + m)
 
 
-FAMILY = Family("tensor pixels", (PIXELS,), reference, ("forward", "data"), unsupported_reason, candidates)
+FAMILY = Family("tensor pixels", (PIXELS,), reference, ("forward", "data"), unsupported_reason, candidates,
+                timed=False)
