@@ -3,10 +3,10 @@ torch.nn.functional.conv2d, `Conv2d` in place of torch.nn.Conv2d, and `replace(m
 Needs PyTorch 2.4 or later; `import maxdnn` alone does not load it."""
 
 from .functional import conv2d
-from .fusing import Fused
 from .memory import OutOfMemoryError
 from .modules import Conv2d, Replaced, replace
-from .optimizing import Optimization, Optimized, optimize
+from .optimizing import Optimized, optimize
+from .report import Fused, Optimization
 
 __all__ = ["Conv2d", "Fused", "Optimization", "Optimized", "OutOfMemoryError", "Replaced", "conv2d", "optimize",
            "replace"]

@@ -2,7 +2,7 @@
 another map and ReLU into the epilogue."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, fx
@@ -11,49 +11,7 @@ from torch.nn import functional as F
 from . import patterns
 from .fused import FusedConv2d, linear
 from .patterns import Constants, Norm, Site
-
-
-@dataclass(frozen=True)
-class Fused:
-    """A convolution of an optimized network, and what its kernel does besides.
-
-    Attributes
-    ----------
-    layer : str
-        Its name in the network.
-    batch_norm : str or None
-        The batch norm that is in its filters and bias.
-    adds : str or None
-        What gives the map that it adds.
-    relu : bool
-        Whether it applies ReLU.
-    overwrites : bool
-        Whether the sum takes the place of the map added.
-    """
-
-    layer: str
-    batch_norm: str | None = None
-    adds: str | None = None
-    relu: bool = False
-    overwrites: bool = False
-
-    def __str__(self) -> str:
-        parts = [f"batch norm {self.batch_norm}"] if self.batch_norm else []
-        if self.adds:
-            parts.append(f"sum with {self.adds}" + " (in its place)" * self.overwrites)
-        return f"{self.layer}: " + ", ".join(parts + ["ReLU"] * self.relu if parts or self.relu else ["alone"])
-
-
-@dataclass
-class Notes:
-    """What was done so far, by name."""
-
-    fused: list[Fused] = field(default_factory=list)
-    linear: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
-    untraced: dict[str, str] = field(default_factory=dict)
-
+from .report import Fused, Notes
 
 Made = Callable[[FusedConv2d, Site, Norm | None], None]
 
@@ -94,7 +52,7 @@ class Fusing:
                  max_error: float, prefix: str = "", made: Made | None = None) -> None:
         self._module, self._graph, self._constant = graph_module, graph_module.graph, constant
         self._notes, self._prefix, self._made = notes, prefix, made
-        self._how = {"algorithm": algorithm, "max_error": max_error}
+        self._how: dict[str, Any] = {"algorithm": algorithm, "max_error": max_error}
         self._done: dict[fx.Node, Fused] = {}
 
     def run(self) -> None:
@@ -215,12 +173,12 @@ class Fusing:
             if len(node.args) < 2:
                 continue
             input, residual = node.args
-            others = [user for user in residual.users if user is not node]  # type: ignore[union-attr]
+            others = [user for user in residual.users if user is not node]
             overwrites = (residual is not input and patterns.fresh(residual)
                           and all(place[user] < place[node] and patterns.fresh(user) for user in others))
             layer: Any = patterns.module_of(node)
             layer.overwrites = overwrites
-            adds = self._done[residual].layer if residual in self._done else self._name(residual)  # type: ignore
+            adds = self._done[residual].layer if residual in self._done else self._name(residual)
             self._done[node] = replace(fused, adds=adds, overwrites=overwrites)
 
     def _say_what_is_left(self) -> None:

@@ -1,8 +1,7 @@
 """Whole networks for inference: `optimize`."""
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,45 +11,9 @@ from ..errors import ShapeError
 from ..planning.select import MAX_ERROR, check_wanted
 from . import tracing
 from .fused import Linear
-from .fusing import Fused, Fusing, Notes, constants_of
+from .fusing import Fusing, constants_of
 from .modules import Conv2d, replace
-
-
-@dataclass(frozen=True)
-class Optimization:
-    """What `optimize` did.
-
-    Attributes
-    ----------
-    fused : tuple of Fused
-        The convolutions that are this library's, and what their kernels do besides.
-    linear : tuple of str
-        Names of linear layers that are this library's from some size of the input on.
-    removed : tuple of str
-        Names of layers that give back their input: dropouts, identities.
-    left : mapping of str to str
-        Why which other layers were left as they are.
-    untraced : mapping of str to str
-        Why which modules could not be traced; what is inside was optimized part by part.
-    """
-
-    fused: tuple[Fused, ...]
-    linear: tuple[str, ...]
-    removed: tuple[str, ...]
-    left: Mapping[str, str]
-    untraced: Mapping[str, str]
-
-    def __str__(self) -> str:
-        norms, sums, relus = (sum(bool(getattr(one, what)) for one in self.fused)
-                              for what in ("batch_norm", "adds", "relu"))
-        lines = [f"maxDNN computes {len(self.fused)} convolutions, with {norms} batch norms, {sums} sums and {relus} "
-                 f"ReLUs in their kernels, and {len(self.linear)} linear layers"]
-        lines += [f"  {one}" for one in self.fused]
-        lines += [f"  linear: {name}" for name in self.linear]
-        lines += [f"  removed: {name}" for name in self.removed]
-        lines += [f"  left: {name}: {why}" for name, why in self.left.items()]
-        return "\n".join(lines + [f"  not traced: {name or 'the model itself'}: {why}"
-                                  for name, why in self.untraced.items()])
+from .report import Fused, Notes, Optimization
 
 
 class Optimized(nn.Module):
@@ -168,7 +131,7 @@ def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | Non
     notes = Notes()
     work = _Optimizing(copied, notes, algorithm, max_error)
     network = work.run()
-    done = Optimization(tuple(notes.fused), tuple(notes.linear), tuple(notes.removed), notes.left, notes.untraced)
+    done = notes.report()
     if report is not None:
         report(done)
     return Optimized(network, done)

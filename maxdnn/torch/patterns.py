@@ -153,7 +153,7 @@ def other_activation(node: fx.Node) -> str | None:
     """The name of an activation that no epilogue has."""
     if node.op == "call_module":
         return _OTHER_ACTIVATIONS.get(type(module_of(node)))
-    return _OTHER_ACTIVATIONS.get(node.target) if node.op == "call_function" else None  # type: ignore[call-overload]
+    return _OTHER_ACTIVATIONS.get(node.target) if node.op == "call_function" else None
 
 
 def added(node: fx.Node) -> tuple[fx.Node, fx.Node, bool] | None:
@@ -166,7 +166,7 @@ def added(node: fx.Node) -> tuple[fx.Node, fx.Node, bool] | None:
         return None
     if len(node.args) == 2 and not node.kwargs and all(isinstance(x, fx.Node) for x in node.args):
         one, other = node.args
-        return one, other, changes  # type: ignore[return-value]
+        return one, other, changes
     return None
 
 
@@ -201,7 +201,7 @@ def quiet(node: fx.Node) -> bool:
         if isinstance(module, (Conv2d, Linear)):
             return not getattr(module, "overwrites", False)
         return (type(module).__module__.startswith("torch.nn.modules.") and not getattr(module, "inplace", False)
-                and not hooked(module) and "forward" not in vars(module))  # type: ignore[arg-type]
+                and not hooked(module) and "forward" not in vars(module))
     if node.op == "call_method":
         name = str(node.target)
         return not name.endswith("_") or (name.startswith("__") and not name.startswith(("__i", "__set", "__del")))
