@@ -131,6 +131,8 @@ def batch_norm(node: fx.Node, constant: Constants) -> tuple[Any, Norm | str] | N
         mean, variance, weight, bias = every
     else:
         return None
+    if isinstance(eps, fx.Node):
+        return input, "its eps may be another at each call"
     if mean is None or variance is None or trains:
         return input, "it normalizes by the statistics of each batch"
     if any(x is not None and x.dtype is not torch.float32 for x in (mean, variance, weight, bias)):

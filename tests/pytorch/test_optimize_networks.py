@@ -26,17 +26,19 @@ class Random(nn.Module):
         super().__init__()
         rng = random.Random(seed)
         self.steps, self.parts = [], nn.ModuleList()
-        for _ in range(rng.randint(5, 12)):
-            kind = rng.choice(["conv", "conv", "conv", "norm", "relu", "relu_", "add", "add", "iadd", "drop", "F.relu",
-                               "old", "clone"])
+        for _ in range(rng.randint(6, 14)):
+            kind = rng.choice([*["conv", "block", "block", "add", "add"] * 3, "norm", "relu", "F.relu", "relu_", "iadd",
+                               "drop", "old", "clone"])
             part = {"conv": lambda: conv(size=rng.choice([1, 3]), bias=rng.random() < 0.5,
                                          groups=rng.choice([1, 1, 2])),
+                    "block": lambda: nn.Sequential(conv(bias=False), nn.BatchNorm2d(4),
+                                                   *[nn.ReLU(inplace=rng.random() < 0.5)] * rng.randint(0, 1)),
                     "norm": lambda: nn.BatchNorm2d(4), "relu": nn.ReLU, "relu_": lambda: nn.ReLU(inplace=True),
                     "drop": nn.Dropout, "old": lambda: rng.choice(list(self.parts)) if len(self.parts) else nn.ReLU(),
                     }.get(kind, nn.Identity)()
             self.parts.append(part)
             # mostly the last map, sometimes an older one
-            self.steps.append((kind, rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 2, 3])))
+            self.steps.append((kind, rng.choice([1, 1, 1, 1, 1, 2, 3]), rng.choice([1, 2, 3])))
         self.head = nn.Linear(4, 3)
 
     def forward(self, x):
@@ -66,9 +68,9 @@ def test_a_random_network_gives_the_results_of_float64(seed):
 def test_random_networks_have_what_is_to_be_fused():
     """In all there is something of everything: else the test above would test nothing."""
     fused = [one for seed in range(24) for one in mt.optimize(randomized(Random(seed))).report.fused]
-    for what in ("batch_norm", "adds", "relu", "overwrites"):
-        assert sum(bool(getattr(one, what)) for one in fused) >= 5, what
-    assert sum(not one.overwrites for one in fused if one.adds) >= 5
+    for what, least in (("batch_norm", 20), ("adds", 4), ("relu", 20), ("overwrites", 2)):
+        assert sum(bool(getattr(one, what)) for one in fused) >= least, what
+    assert sum(not one.overwrites for one in fused if one.adds) >= 2
 
 
 def residual(o, x):
@@ -95,14 +97,15 @@ def test_a_residual_network_adds_in_its_kernels_and_in_place(monkeypatch):
     assert sum(one.relu for one in report.fused) == 13 and not report.left and not report.untraced
 
 
-@pytest.mark.parametrize("name, convolutions, norms, sums, relus, linear", [
-    ("alexnet", 5, 0, 0, 5, 3), ("vgg16", 13, 0, 0, 13, 3), ("resnet50", 53, 53, 16, 49, 1),
-    ("inception", 42, 42, 0, 42, 1), ("unet", 20, 0, 0, 19, 0)])
-def test_what_is_fused_of_networks(name, convolutions, norms, sums, relus, linear):
+@pytest.mark.parametrize("name, sums, without_relu, linear", [
+    ("alexnet", 0, 0, 3), ("vgg16", 0, 0, 3), ("resnet50", 16, 4, 1), ("inception", 0, 0, 1), ("unet", 0, 1, 0)])
+def test_what_is_fused_of_networks(name, sums, without_relu, linear):
     """On tensors without memory."""
-    report = mt.optimize(Network(name).to("meta").eval()).report
+    model = Network(name).to("meta").eval()
+    report, count = mt.optimize(model).report, len(networks.convolutions(name, 1))
+    norms = sum(isinstance(m, nn.BatchNorm2d) for m in model.modules())
     found = [sum(bool(getattr(one, what)) for one in report.fused) for what in ("layer", "batch_norm", "adds", "relu")]
-    assert (*found, len(report.linear)) == (convolutions, norms, sums, relus, linear)
+    assert (*found, len(report.linear)) == (count, norms, sums, count - without_relu, linear)
     assert all(one.overwrites for one in report.fused if one.adds) and not report.untraced
 
 
@@ -248,7 +251,8 @@ def test_symbolic_trace_keeps_our_operator():
         assert sum(node.target is mt.conv2d for node in traced.graph.nodes) in (1, 2)
         x = torch.rand(2, 4, 5, 6)
         assert torch.equal(traced(x), model(x)) and torch.equal(traced(x[0]), model(x[0]))
-    again = fx.symbolic_trace(mt.optimize(randomized(Call(lambda m, x: F.relu(m.a(x) + x), a=conv()))))
+    optimized = mt.optimize(randomized(Call(lambda m, x: F.relu(m.a(x) + x), a=conv())))
+    again = fx.symbolic_trace(optimized.network.graph)
     assert any(node.target is mt.conv2d for node in again.graph.nodes)
 
 
