@@ -87,7 +87,7 @@ def test_every_public_member_says_what_it_is(owner):
 def test_the_names_of_maxdnn_torch_do_too():
     import maxdnn.torch as library
 
-    for name in ("conv2d", "replace"):
+    for name in ("conv2d", "replace", "optimize"):
         said_of(name, getattr(library, name))
     layer = named(sections(library.Conv2d)["Parameters"])
     assert layer == [p for p in inspect.signature(library.Conv2d).parameters if p != "options"][:1] + [

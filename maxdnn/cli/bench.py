@@ -179,6 +179,11 @@ def _summary(rows: Iterable[dict[str, Any]]) -> list[str]:
                 mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
                 lines.append(f"{kind}, {what}: ahead of cuDNN in {sum(r > 1 for r in ratios)} of {len(ratios)}, "
                              f"geometric mean of the speed {mean:.2f}, least {min(ratios):.2f}")
+        hosts = [row["host_seconds"] / row["cudnn_host_seconds"] for row in of_kind if "host_seconds" in row]
+        if hosts:
+            mean = math.exp(sum(map(math.log, hosts)) / len(hosts))
+            lines.append(f"{kind}, host time of whole networks called as they are: geometric mean {mean:.2f} of "
+                         f"PyTorch's, at most {max(hosts):.2f}")
         for name, what in (("error", "outputs"), ("gradient_error", "gradients")):
             worse = [row[name] / row[f"cudnn_{name}"] for row in of_kind if row.get(f"cudnn_{name}")]
             if worse:

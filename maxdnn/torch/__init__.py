@@ -1,8 +1,12 @@
-"""maxDNN for PyTorch: `conv2d` in place of torch.nn.functional.conv2d, `Conv2d` in place of torch.nn.Conv2d, and
-`replace(model)`, which swaps what a model has. Needs PyTorch 2.4 or later; `import maxdnn` alone does not load it."""
+"""maxDNN for PyTorch: `optimize(model)` for inference by whole networks; `conv2d` in place of
+torch.nn.functional.conv2d, `Conv2d` in place of torch.nn.Conv2d, and `replace(model)`, which swaps what a model has.
+Needs PyTorch 2.4 or later; `import maxdnn` alone does not load it."""
 
 from .functional import conv2d
 from .memory import OutOfMemoryError
 from .modules import Conv2d, Replaced, replace
+from .optimizing import Optimized, optimize
+from .report import Fused, Optimization
 
-__all__ = ["Conv2d", "OutOfMemoryError", "Replaced", "conv2d", "replace"]
+__all__ = ["Conv2d", "Fused", "Optimization", "Optimized", "OutOfMemoryError", "Replaced", "conv2d", "optimize",
+           "replace"]

@@ -4,7 +4,7 @@ import operator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from ..errors import ShapeError, shown
 from ..planning.select import MAX_ERROR, check_wanted
@@ -65,6 +65,10 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
     if out is not None:
         return out
+    if isinstance(input, fx.Proxy):  # symbolic_trace: this function is what the traced graph calls
+        traced: Tensor = input.tracer.create_proxy("call_function", conv2d, (
+            input, weight, bias, stride, padding, dilation, groups), {"algorithm": algorithm, "max_error": max_error})
+        return traced
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
@@ -92,7 +96,9 @@ def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, paddi
 
 
 def why_not(input: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:
-    """What of these tensors is not served, in words; None if they are."""
+    """What of these tensors is not served, in words; None if they are, or if nobody knows them yet (torch.fx)."""
+    if isinstance(input, fx.Proxy):
+        return None
     if input.dtype is not torch.float32 or weight.dtype is not torch.float32:
         name, dtype = ("weight", weight.dtype) if input.dtype is torch.float32 else ("input", input.dtype)
         return f"{name} must be float32 (got {dtype})"

@@ -49,11 +49,13 @@ class LetGo(NamedTuple):
     mark: shortage.Mark
 
 
-def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any]) -> Tensor | None:
+def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any],
+         residual: Tensor | None = None, overwrite: bool = False) -> Tensor | None:
     """The layer's output by filters that are kept, made now if need be; None where that is not possible: the call
-    wants a derivative, is traced, is the first with these weights (they may be changing), is no plain one."""
+    wants a derivative, is traced, is the first with these weights (they may be changing), is no plain one. `how`: the
+    layer's numbers, and an `Ending` where its kernels have one. `residual`: what that adds; to `overwrite`, if so."""
     given = (input, weight) if bias is None else (input, weight, bias)
-    if not ops.plain(given) or weight.is_inference():
+    if not ops.plain(given if residual is None else (residual, *given)) or weight.is_inference():
         return None
     where = input.get_device()
     every = layer.__dict__.get(WHERE)
@@ -65,20 +67,33 @@ def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Se
             return None
     if weight.get_device() != where:
         return None
+    if residual is not None and (residual.shape != kept.filters.plan.array_shapes()["out"]
+                                 or residual.get_device() != where):
+        return None
     try:
+        out = None if residual is None else _onto(residual, overwrite)
         if kept.ready is not None:
             stream = torch._C._cuda_getCurrentRawStream(where)
             if stream not in kept.streams:
                 _use_on(kept, stream, where)
-            return kept.ready.run(_ROLES, (input, *given[2:]), kept.places.copy())
+            return kept.ready.run(_ROLES, (input, *given[2:]), kept.places.copy(), out)
+        filled: Any = {} if out is None else {"out": out.numpy(), "beta": 1.0}
         return torch.from_numpy(conv_fprop(input.detach().numpy(), kept.filters,
-                                           bias=None if bias is None else bias.detach().numpy()))
+                                           bias=None if bias is None else bias.detach().numpy(), **filled))
     except OutOfMemoryError as e:
         missing = e.wanted - (e.free or 0)
     del kept
     if not _capturing(input):
         _short(layer, input, seen, missing)
     return None
+
+
+def _onto(residual: Tensor, overwrite: bool) -> Tensor:
+    """Where a sum with `residual` is put: there, or in a copy."""
+    if overwrite and residual.data_ptr() % ops.device_of(residual.get_device())[1] == 0:
+        return residual.detach()
+    out = ops._empty(residual, residual.shape)
+    return out.copy_(residual)
 
 
 def _use_on(kept: Kept, stream: int, where: int) -> None:
@@ -183,9 +198,10 @@ def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor 
                                                                            strict=True))
     device, _ = ops.device_of(input.get_device())
     given = {"images": input, "filters": weight} | ({} if bias is None else {"bias": bias})
-    groups, algorithm, max_error = how[3:]
+    (groups, algorithm, max_error), ending = how[3:6], how[6] if len(how) > 6 else ops.PLAIN
     conf = stride, padding, dilation, groups, algorithm, max_error
-    plan = ops.plan_of("forward", given, input.shape, weight.shape, conf, device, prepared=True)
+    plan = ops.plan_of("forward", given, input.shape, weight.shape, conf, device, prepared=True,
+                       ending=ending)
     way, detached = _way(plan), weight.detach()
     same = next((kept for kept in every.values() if isinstance(kept, Kept) and (kept.seen, kept.way) == (seen, way)),
                 None)

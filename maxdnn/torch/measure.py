@@ -5,8 +5,9 @@ Two times are taken of each: of the convolutions alone, one after the other in t
 their gradients, in the order of a backward pass; the bias gradients are among them, the first layer's input gradient is
 not), and of the whole: the network's forward pass, or a step of training with the loss and SGD. Each is called as it
 is ("eager": the host's time is in it wherever the GPU waits for it) or replayed as a CUDA graph. Medians of event
-times. Errors are relative, root of mean squares, against the same network in float64: of the outputs, and of the
-gradients of all parameters together; the median of a few batches, since where rounding turns a ReLU on or off decides
+times. Of whole networks as they are called the host's time is taken, too ("host_seconds"). Errors are relative, root of
+mean squares, against the same network in float64: of the outputs, and of the gradients of all parameters together;
+the median of a few batches, since where rounding turns a ReLU on or off decides
 how far gradients are off. The float64 network's convolutions are matrix products over explicit patches, so that no
 convolution library says what is right.
 
@@ -15,6 +16,7 @@ For inference this library's layers are `frozen`: what is made of the filters al
 import copy
 import gc
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,6 +33,7 @@ from .networks import Network
 
 MODES = ("eager", "graph")
 _BATCHES = 3  # whose errors are looked at
+_HOST_CALLS = 100
 Call = Callable[[], Any]
 Layers = Sequence[tuple[ConvShape, bool]]
 _aten_gradients = torch.ops.aten.convolution_backward.default
@@ -61,6 +64,8 @@ class Bench:
             row |= self._convolutions(convolutions(name, n), training, mode)
             wholes = [_whole(model, images, training) for model in (own, stock)]
             row["whole_seconds"], row["cudnn_whole_seconds"] = self._times(wholes, mode)
+            if mode == "eager":
+                row["host_seconds"], row["cudnn_host_seconds"] = self._host_times(wholes)
             yield row | errors
             torch.cuda.empty_cache()
 
@@ -89,6 +94,19 @@ class Bench:
         if mode == "graph":
             return [time for call in calls for time in self._medians([call], True)]
         return self._medians(calls, False)
+
+    def _host_times(self, calls: Sequence[Call]) -> list[float]:
+        """Median seconds that the host takes for each call; they take turns, and the GPU is let catch up in between, so
+        that no queue is ever full."""
+        times: list[list[float]] = [[] for _ in calls]
+        for number in range(_HOST_CALLS):
+            for call, found in zip(calls, times, strict=True):
+                begun = time.perf_counter()
+                call()
+                found.append(time.perf_counter() - begun)
+                if number % 4 == 0:
+                    torch.cuda.synchronize(self.device)
+        return [statistics.median(found[len(found) // 10:]) for found in times]
 
     def _medians(self, calls: Sequence[Call], captured: bool) -> list[float]:
         stream = torch.cuda.Stream(self.device)

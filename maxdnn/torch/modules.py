@@ -149,7 +149,7 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
             _set(module, frozen, algorithm, max_error)
         if not isinstance(module, nn.Conv2d) or isinstance(module, Conv2d):
             continue
-        why = _left(module)
+        why = why_left(module)
         if why is None:
             module.__class__ = Conv2d
             _set(module, frozen, algorithm, max_error)
@@ -169,7 +169,7 @@ def _set(layer: nn.Conv2d, frozen: bool, algorithm: str, max_error: float) -> No
     layer.frozen, layer.algorithm, layer.max_error = frozen, algorithm, max_error
 
 
-def _left(module: nn.Conv2d) -> str | None:
+def why_left(module: nn.Conv2d) -> str | None:
     """Why a layer stays as it is, None if it does not."""
     if type(module) is not nn.Conv2d:
         return f"{type(module).__name__} is a class of its own, which may mean something else"

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,9 +28,19 @@ from ..runtime.devices.protocol import texture_alignment
 from ..runtime.remember import HOST_BYTES, Table
 from .memory import free_bytes, having_room
 
-_ONE = {"alpha": np.float32(1)}
+_ONE = {"alpha": np.float32(1), "beta": np.float32(1)}
 Numbers = Sequence[Any]
 Conf = tuple[Numbers, Numbers, Numbers, int, str, float]  # stride, padding, dilation, groups, algorithm, max_error
+
+
+class Ending(NamedTuple):
+    """What follows the sums of a forward convolution in its kernel: what `out` held is added, negative becomes 0."""
+
+    adds: bool = False
+    relu: bool = False
+
+
+PLAIN = Ending()
 _ROLES = "images", "filters", "bias"
 _KINDS = Tensor, torch.nn.Parameter
 # What is asked at every call, by the shortest names.
@@ -91,7 +101,8 @@ def _map_size(size: Numbers, filters: Numbers, stride: Numbers, padding: Numbers
 
 
 def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filters: Numbers, stride: Numbers,
-         padding: Numbers, dilation: Numbers, groups: int, algorithm: str, max_error: float) -> None:
+         padding: Numbers, dilation: Numbers, groups: int, algorithm: str, max_error: float,
+         ending: Ending = PLAIN) -> None:
     """Fill `out`. `images`, `filters`: the shapes of the maps and filters, whichever of them is given."""
     where = out.get_device()
     device, easy = device_of(where)
@@ -104,10 +115,11 @@ def _run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filt
         odd = 2 * odd + (tensor.data_ptr() % easy != 0)
         used[role] = tensor
     key = (kind, *[tensor.shape for tensor in given.values()], out.shape, *stride, *padding, *dilation, groups, where,
-           algorithm, max_error, odd)
+           algorithm, max_error, odd) + (() if ending is PLAIN else ending)
     plan = _plans.get(key)
     if plan is None:
-        plan = plan_of(kind, used, images, filters, (stride, padding, dilation, groups, algorithm, max_error), device)
+        plan = plan_of(kind, used, images, filters, (stride, padding, dilation, groups, algorithm, max_error), device,
+                       ending=ending)
         _plans.remember(key, plan, plan.host_bytes)
     if out.numel() == 0:
         return
@@ -204,16 +216,19 @@ class Ready:
         """Whether a graph runs the plan."""
         return self._engine.captured(self._plan)
 
-    def run(self, roles: Sequence[str], given: Sequence[Tensor], places: dict[str, int]) -> Tensor | None:
+    def run(self, roles: Sequence[str], given: Sequence[Tensor], places: dict[str, int],
+            out: Tensor | None = None) -> Tensor | None:
         """The result for tensors of these roles, images first, and other operands at `places`, which is changed; None
-        if one of them lies elsewhere, or so that the plan cannot read it."""
+        if one of them lies elsewhere, or so that the plan cannot read it. `out`: what is filled, None for a new one."""
         where, easy = self._where, self._easy
         for role, tensor in zip(roles, given):  # noqa: B905 (the bias may be missing)
             address = tensor.data_ptr()
             if address % easy or tensor.get_device() != where:
                 return None
             places[role] = address
-        if _new is not None and torch._C._cuda_getDevice() == where:
+        if out is not None:
+            pass
+        elif _new is not None and torch._C._cuda_getDevice() == where:
             try:
                 out = _new(self._shape, self._strides, _float32)
             except torch.cuda.OutOfMemoryError:
@@ -290,17 +305,19 @@ def _unfit(role: str, tensor: Tensor, out: Tensor) -> Exception:
 
 
 def plan_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbers, conf: Conf, device: Any,
-            prepared: bool = False) -> Plan:
+            prepared: bool = False, ending: Ending = PLAIN) -> Plan:
     """The plan of a call that is new. Raises ShapeError for what is no convolution."""
     algorithm, max_error = conf[4:]
     check_wanted(algorithm, max_error, None)
     if algorithm == "winograd" and kind != "forward":
         algorithm = "auto"  # asked of the layer: whether it serves the gradients too nobody knows who asks
     views = _views(given)
-    return frontend.chosen(_problem(kind, views, images, filters, conf), views, device, algorithm, max_error, prepared)
+    asked = _problem(kind, views, images, filters, conf, ending)
+    return frontend.chosen(asked, views, device, algorithm, max_error, prepared)
 
 
-def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: Numbers, conf: Conf) -> Problem:
+def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: Numbers, conf: Conf,
+             ending: Ending) -> Problem:
     n, c, h, w = images
     k, inner, r, s = filters
     (stride, padding, dilation), groups = (tuple(axes) for axes in conf[:3]), conf[3]
@@ -308,7 +325,8 @@ def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: N
         raise ShapeError(f"input must have {inner * groups} channels, {groups} (groups) times those of weight "
                          f"(got input {tuple(images)}, weight {tuple(filters)})")
     shape = ConvShape(max(n, 1), c, h, w, k, r, s, stride, padding, dilation, groups)
-    asked = PASSES[kind](shape, layout="NCHW", **({"bias": True} if "bias" in given else {}))
+    more = {"bias": "bias" in given, "activation": "relu" if ending.relu else None} if kind == "forward" else {}
+    asked = PASSES[kind](shape, layout="NCHW", reads_out=ending.adds, **more)
     check_shapes({role: x for role, x in given.items() if n or role in ("filters", "bias")}, asked.shapes, "")
     return asked
 

@@ -1,13 +1,11 @@
-"""maxdnn.torch on a real GPU, where there are PyTorch for CUDA and pycuda (`make test-gpu`)."""
+"""maxdnn.torch on a real GPU, where there are PyTorch for CUDA and pycuda (`make test-gpu`): results, derivatives, what
+a call does; test_gpu_graphs.py has streams and graphs, test_gpu_memory.py what happens where memory is short."""
 
 import gc
 import os
 import random
 import resource
-import statistics
-import time
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,24 +14,14 @@ from torch.nn import functional as F
 import maxdnn
 import maxdnn.torch as mt
 from maxdnn.planning import select
-from maxdnn.problem import problem
-from maxdnn.runtime import engine, shortage
+from maxdnn.runtime import engine
 from maxdnn.runtime.devices import find
-from maxdnn.torch import kept_filters, ops
+from maxdnn.torch import ops
 from maxdnn.torch.networks import Network
 
+from .gpu import CUDA, close, networks, no_tf32  # noqa: F401 (a fixture for all)
+
 pytestmark = pytest.mark.gpu
-CUDA = torch.device("cuda", 0)
-
-
-@pytest.fixture(autouse=True)
-def no_tf32():
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-
-
-def close(found, wanted, tolerance=1e-5):
-    assert found.shape == wanted.shape and found.dtype == torch.float32
-    assert (found.double() - wanted).abs().max() <= tolerance * max(wanted.abs().max().item(), 1e-3)
 
 
 def random_layer(rng):
@@ -60,201 +48,6 @@ def test_random_layers_and_gradients_match_float64(seed):
     wanted.backward(weights.double())
     for found, right in zip(given, doubles, strict=True):
         close(found.grad, right.grad)
-
-
-def layers():
-    return nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3), nn.ReLU(), nn.Conv2d(32, 48, 3, padding=1, bias=False),
-                         nn.BatchNorm2d(48), nn.ReLU(), nn.Conv2d(48, 24, 1), nn.Conv2d(24, 24, (1, 7), padding="same"),
-                         nn.Conv2d(24, 10, 2, padding="same"))
-
-
-def networks():
-    torch.manual_seed(0)
-    stock = layers().to(CUDA)
-    own = layers().to(CUDA)
-    own.load_state_dict(stock.state_dict())
-    return mt.replace(own), stock
-
-
-def test_a_graph_replays_right_with_changed_inputs_and_weights():
-    own, stock = networks()
-    own.eval(), stock.eval()
-    x = torch.rand(8, 3, 64, 64, device=CUDA)
-    side = torch.cuda.Stream()
-    with torch.no_grad():
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            own(x)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = own(x)
-        for seed in range(4):
-            torch.manual_seed(seed)
-            x.copy_(torch.rand_like(x))
-            own[2].weight.mul_(1.1)
-            stock[2].weight.copy_(own[2].weight)
-            junk = [torch.full((1 << 22,), float("nan"), device=CUDA) for _ in range(8)]  # over memory that was let go
-            del junk
-            graph.replay()
-            close(out, stock.double()(x.double()))
-            stock.float()
-
-
-def test_frozen_layers_replay_right_and_on_any_stream():
-    own, stock = networks()
-    mt.replace(own.eval(), frozen=True)
-    stock.eval().double()
-    x = torch.rand(8, 3, 64, 64, device=CUDA)
-    with torch.inference_mode():
-        for stream in (torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.current_stream()):
-            with torch.cuda.stream(stream):
-                for _ in range(3):
-                    out = own(x)
-            torch.cuda.synchronize()
-            close(out, stock(x.double()))
-        assert any(isinstance(value, kept_filters.Kept) for layer in own if isinstance(layer, mt.Conv2d)
-                   for value in layer.__dict__[kept_filters.WHERE].values())
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = own(x)
-        for seed in range(3):
-            torch.manual_seed(seed)
-            x.copy_(torch.rand_like(x))
-            graph.replay()
-            close(out, stock(x.double()))
-    with torch.no_grad():
-        own[2].weight.mul_(2)
-        stock[2].weight.copy_(own[2].weight)
-        for _ in range(4):
-            close(own(x), stock(x.double()))
-
-
-def test_a_training_step_replays_as_a_graph():
-    own, stock = networks()
-    x, y = torch.rand(8, 3, 48, 48, device=CUDA), torch.rand(8, 10, 24, 24, device=CUDA)
-    losses = {}
-    for name, model in (("own", own), ("stock", stock)):
-        optimizer = torch.optim.SGD(model.parameters(), 0.05)
-
-        def step(model=model, optimizer=optimizer):
-            optimizer.zero_grad(set_to_none=False)
-            loss = ((model(x) - y) ** 2).mean()
-            loss.backward()
-            optimizer.step()
-            return loss
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            loss = step()
-        losses[name] = []
-        for _ in range(5):
-            graph.replay()
-            losses[name].append(loss.item())
-    assert losses["own"] == pytest.approx(losses["stock"], rel=1e-4) and losses["own"][-1] < losses["own"][0]
-
-
-def test_a_step_is_captured_after_one_on_another_stream_has_made_its_plans():
-    """While nobody collects what cycles hold: derivatives that stayed would tie the capture to that stream. Candidates
-    for such sizes are refused on the way."""
-    own = mt.replace(nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)).to(CUDA))
-    x = torch.rand(33, 3, 222, 222, device=CUDA)
-
-    def step():
-        own.zero_grad(set_to_none=True)
-        (own(x) ** 2).mean().backward()
-    gc.collect()
-    gc.disable()
-    try:
-        step()
-        wanted = [p.grad.clone() for p in own.parameters()]
-        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            step()
-            with torch.cuda.graph(graph, stream=side):
-                step()
-    finally:
-        gc.enable()
-    graph.replay()
-    torch.cuda.synchronize()
-    assert all(torch.equal(p.grad, right) for p, right in zip(own.parameters(), wanted, strict=True))
-
-
-def test_a_graph_outlives_many_other_plans(monkeypatch):
-    monkeypatch.setattr(engine.of(find.gpu(0))._plans, "entries", 4)
-    x, w = torch.rand(8, 16, 20, 20, device=CUDA), torch.rand(24, 16, 3, 3, device=CUDA)
-    with torch.inference_mode():
-        wanted = mt.conv2d(x, w)
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            out = mt.conv2d(x, w)
-        for n in range(1, 9):
-            mt.conv2d(x[:, :, n:], w)
-        out.zero_()
-        graph.replay()
-        assert torch.equal(out, wanted)
-
-
-def test_filters_that_a_graph_reads_outlive_many_other_shapes(monkeypatch):
-    monkeypatch.setattr(kept_filters, "SHAPES", 3)
-    layer = mt.replace(nn.Conv2d(64, 64, 3).to(CUDA), frozen=True)
-    x = torch.rand(8, 64, 30, 30, device=CUDA)
-    with torch.inference_mode():
-        for _ in range(3):
-            wanted = layer(x)
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            out = layer(x)
-        for n in range(1, 9):
-            for _ in range(3):
-                layer(x[:, :, n:].contiguous())
-        junk = [torch.full((64, 64, 3, 3), float("nan"), device=CUDA) for _ in range(64)]
-        out.zero_()
-        graph.replay()
-        assert torch.equal(out, wanted) and len(junk) == 64
-
-
-def test_two_streams_run_two_plans_at_once_and_share_nothing_that_is_written():
-    shapes = [((16, 64, 28, 28), (64, 64, 3, 3)), ((16, 32, 28, 28), (96, 32, 3, 3))]
-    given = [(torch.rand(x, device=CUDA), torch.rand(w, device=CUDA)) for x, w in shapes]
-    wanted = [mt.conv2d(x, w, padding=1) for x, w in given]
-    torch.cuda.synchronize()
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
-    for _ in range(30):
-        found = []
-        for stream, (x, w) in zip(streams, given, strict=True):
-            with torch.cuda.stream(stream):
-                found.append([mt.conv2d(x, w, padding=1) for _ in range(3)])
-        torch.cuda.synchronize()
-        for results, right in zip(found, wanted, strict=True):
-            assert all(torch.equal(result, right) for result in results)
-
-
-def test_a_stream_that_cupy_captures_keeps_its_workspace():
-    cupy = pytest.importorskip("cupy")
-    shape = maxdnn.ConvShape(64, 8, 3, 3, 64, 3, 3, 1, 1)
-    plan = maxdnn.plan(shape, kernel="sconv_fprop_K64_N64", device=find.gpu(0))
-    assert plan.workspace_bytes
-    rng = np.random.default_rng(1)  # and copies, which need no compiler of CuPy's
-    x, w = (cupy.asarray(rng.random((8, 3, 3, 64), np.float32)) for _ in range(2))
-    out, right = cupy.zeros((64, 3, 3, 64), "f"), maxdnn.conv_fprop(x, w, plan=plan)
-    cupy.cuda.Device().synchronize()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:  # that the arrays name
-        stream.begin_capture()
-        maxdnn.conv_fprop(x, w, plan=plan, out=out, stream=stream.ptr)
-        graph = stream.end_capture()
-    graph.launch(stream)
-    stream.synchronize()
-    assert np.array_equal(cupy.asnumpy(out), cupy.asnumpy(right))
 
 
 def test_channels_last_and_odd_addresses():
@@ -349,41 +142,39 @@ def test_gradcheck():
         assert torch.autograd.gradcheck(lambda *g, o=options: mt.conv2d(*g, **o), given, eps=0.5, atol=1e-4, rtol=1e-4)
 
 
-def host_microseconds(call, repeats=500):
-    """Median host time; the GPU is let catch up in between, so that no queue is ever full."""
-    times = []
-    for n in range(repeats + 50):
-        begun = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begun)
-        if n % 20 == 0:
-            torch.cuda.synchronize()
-    return 1e6 * statistics.median(times[50:])
-
-
 @pytest.mark.parametrize("n, c, hw, k, rs", [(1, 64, 14, 64, 1), (1, 64, 14, 64, 3), (32, 64, 14, 128, 3)])
-def test_host_time_of_a_ready_call(n, c, hw, k, rs):
+@pytest.mark.parametrize("layer", [False, True])
+def test_a_ready_call_does_nothing_but_launch(n, c, hw, k, rs, layer, monkeypatch):
+    """One call of the driver for each launch of the plan, memory for the result and the workspace from what PyTorch's
+    allocator holds, no copy. (`maxdnn bench` compares the host's time with PyTorch's.)"""
     x, w = torch.rand(n, c, hw, hw, device=CUDA), torch.rand(k, c, rs, rs, device=CUDA)
-    shape = maxdnn.ConvShape(n, c, hw, hw, k, rs, rs)
-    device = find.gpu(0)
-    plan = select.choose(problem.forward(shape, layout="NCHW"), device.chip)
-    out = torch.empty(plan.array_shapes()["out"], device=CUDA)
-    most = 20 + 6 * len(plan.launches)
+    module = mt.Conv2d(c, k, rs, bias=False).to(CUDA)
+    call = (lambda: module(x)) if layer else (lambda: mt.conv2d(x, w))
+    ops._forget()
     with torch.inference_mode():
-        module = mt.Conv2d(c, k, rs, bias=False).to(CUDA)
-        found = {"maxdnn.torch.conv2d": host_microseconds(lambda: mt.conv2d(x, w)),
-                 "maxdnn.torch.Conv2d": host_microseconds(lambda: module(x))}
-    with torch.no_grad():
-        found["maxdnn.torch.conv2d, no_grad"] = host_microseconds(lambda: mt.conv2d(x, w))
-    stream = torch.cuda.current_stream()
-    found["maxdnn.conv_fprop"] = host_microseconds(lambda: maxdnn.conv_fprop(x, w, plan=plan, out=out, stream=stream))
-    stock = host_microseconds(lambda: F.conv2d(x, w))
-    wr = w.clone().requires_grad_()
-    with_grad = host_microseconds(lambda: mt.conv2d(x, wr))
-    print(f"\nhost {shape}: {len(plan.launches)} launches, at most {most}:",
-          ", ".join(f"{name} {us:.1f}" for name, us in found.items()),
-          f"; with autograd {with_grad:.1f}; F.conv2d {stock:.1f}")
-    assert max(found["maxdnn.conv_fprop"], found["maxdnn.torch.conv2d"]) <= most
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
+        (plan,), device = ops._plans.values(), find.gpu(0)
+        loaded, gone = engine.of(device).loaded(plan), []
+        go = loaded._go
+        loaded._go = lambda stream, event: gone.append(1) or go(stream, event)
+
+        def refuse(*_, **__):
+            raise AssertionError("a ready call copies nothing and asks the driver for no memory")
+        for name in ("alloc", "upload", "download"):
+            monkeypatch.setattr(type(device), name, refuse)
+        before = torch.cuda.memory_stats()
+        try:
+            for _ in range(5):
+                call()
+            torch.cuda.synchronize()
+        finally:
+            loaded._go = go
+        after = torch.cuda.memory_stats()
+    assert len(gone) == 5 and len(loaded._prepared) == len(plan.launches)
+    new, driver = (after[name] - before[name] for name in ("allocation.all.allocated", "segment.all.allocated"))
+    assert (new, driver) == (5 * (1 + bool(plan.workspace_bytes)), 0)
 
 
 def test_fifty_thousand_calls_grow_nothing():
@@ -411,157 +202,3 @@ def resident():
     """KiB of this process in memory now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() // 1024
-
-
-LAYER, MEMORY = (100, 64, 256, 256), int(4.5 * 2**30)
-"""3 x 3 filters: 1.56 GiB of input and of output each, 3.5 GiB of workspace."""
-
-
-@pytest.fixture
-def little_memory():
-    """PyTorch's allocator with 4.5 GiB."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    for device in list(ops._devices.values()):
-        engine.of(device[0]).release()
-    ops._shortages.clear()
-    assert torch.cuda.memory_allocated() < 64 << 20, "another test keeps tensors"
-    torch.cuda.set_per_process_memory_fraction(MEMORY / torch.cuda.get_device_properties(0).total_memory)
-    yield
-    torch.cuda.set_per_process_memory_fraction(1.0)
-    torch.cuda.empty_cache()
-    ops._shortages.clear()
-
-
-def right_rows(x, layer):
-    """The first and the last image of a layer's output, in float64, by the host: the GPU has no memory for it."""
-    x, weight, bias = (t.detach().cpu().double() for t in (x[[0, -1]], layer.weight, layer.bias))
-    return F.conv2d(x, weight, bias, padding=1)
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_layer_whose_workspace_cannot_be_had_runs_and_is_captured(little_memory, frozen):
-    """Where PyTorch's own runs too."""
-    layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1).to(CUDA), frozen=frozen)
-    with torch.inference_mode():
-        x = torch.rand(LAYER, device=CUDA) - 0.5
-        for _ in range(4):  # of a frozen layer the second one keeps filters
-            out = layer(x)
-            close(out[[0, -1]].cpu(), right_rows(x, layer))
-            del out
-        assert ops._shortages[0]._instead, "there was memory enough"
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = layer(x)
-        for seed in range(2):
-            torch.manual_seed(seed)
-            x.uniform_(-0.5, 0.5)
-            out.zero_()
-            graph.replay()
-            close(out[[0, -1]].cpu(), right_rows(x, layer))
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_first_call_in_a_capture_is_of_what_fits(little_memory, frozen):
-    """Nothing was let go or tried before."""
-    layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1).to(CUDA), frozen=frozen)
-    with torch.inference_mode():
-        x = torch.rand(LAYER, device=CUDA) - 0.5
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = layer(x)
-        assert 0 not in ops._shortages or not len(ops._shortages[0]._instead)
-        out.zero_()
-        graph.replay()
-        close(out[[0, -1]].cpu(), right_rows(x, layer))
-
-
-def test_filters_are_let_go_while_another_stream_is_busy():
-    layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1, bias=False).to(CUDA), frozen=True)
-    with torch.inference_mode():
-        x = torch.rand((4, 64, 32, 32), device=CUDA) - 0.5
-        for _ in range(3):
-            out = layer(x)
-        assert type(layer.__dict__[kept_filters.WHERE].get(x.shape)) is kept_filters.Kept
-        torch.cuda.synchronize()
-        busy = torch.cuda.Stream()
-        with torch.cuda.stream(busy):
-            torch.cuda._sleep(1 << 31)
-        kept_filters.let_go(ops.device_of(0)[0])
-        assert not busy.query(), "the device was waited for"
-        assert type(layer.__dict__[kept_filters.WHERE].get(x.shape)) is kept_filters.LetGo
-        torch.testing.assert_close(layer(x), out, rtol=1e-4, atol=1e-4)
-        torch.cuda.synchronize()
-
-
-def test_gradients_whose_workspace_cannot_be_had_are_computed(little_memory):
-    conf = [1, 1], [1, 1], [1, 1], 1
-    w = torch.rand(64, 64, 3, 3, device=CUDA) - 0.5
-    g = torch.rand(LAYER, device=CUDA).sub_(0.5)  # in place: there is no memory for a third array of this size
-    found = ops.conv2d_input(g, w, LAYER[2:], *conf)
-    close(found[:1].cpu(), F.conv_transpose2d(g[:1].cpu().double(), w.cpu().double(), padding=1))
-    del found
-    x = torch.rand(LAYER, device=CUDA).sub_(0.5)
-    found = ops.conv2d_weight(g, x, (3, 3), *conf).double()
-
-    def gradient(make):
-        """In float64, a few images at a time."""
-        return sum(torch.nn.grad.conv2d_weight(make(x[n:n + 2]).double(), w.shape, make(g[n:n + 2]).double(), padding=1)
-                   for n in range(0, 100, 2))
-    most = 2e-6 * gradient(torch.abs)  # max_error of the sum of |terms|
-    assert ((found - gradient(lambda t: t)).abs() <= most).all()
-    assert ops._shortages[0]._instead
-
-
-def test_the_better_plan_comes_back_when_there_is_memory_again(little_memory):
-    layer = mt.replace(nn.Conv2d(64, 64, 3, padding=1).to(CUDA))
-    with torch.inference_mode():
-        x = torch.rand(LAYER, device=CUDA) - 0.5
-        layer(x)
-        assert ops._shortages[0]._instead
-        torch.cuda.set_per_process_memory_fraction(1.0)
-        for _ in range(shortage.LOOK):
-            layer(x)
-        assert not ops._shortages[0]._instead
-
-
-def test_there_is_an_error_of_both_libraries_where_nothing_fits(little_memory):
-    x = torch.rand(LAYER, device=CUDA)
-    w = torch.rand(64, 64, 3, 3, device=CUDA)
-    held = [torch.empty(1 << 28, dtype=torch.uint8, device=CUDA) for _ in range(8)]
-    with pytest.raises(torch.cuda.OutOfMemoryError):
-        mt.conv2d(x, w, padding=1)
-    del held
-    assert mt.conv2d(x, w, padding=1).shape == LAYER
-
-
-@pytest.mark.parametrize("call", ["forward", "data", "filters", "product"])
-def test_functions_with_tensors_give_way_on_a_full_card(call):
-    """The driver's own memory is what is short: a ballast leaves 1.5 GiB beside the operands."""
-    gc.collect()
-    for device in list(ops._devices.values()):
-        engine.of(device[0]).release()
-    device = find.gpu(0)
-    x, g, w = torch.rand(LAYER, device=CUDA), torch.rand(LAYER, device=CUDA), torch.rand(64, 64, 3, 3, device=CUDA)
-    a, b = torch.rand(512, 1 << 20, device=CUDA), torch.rand(1 << 20, 511, device=CUDA)  # b is copied: rows of 511
-    out = {"forward": torch.empty(LAYER, device=CUDA), "data": torch.empty(LAYER, device=CUDA),
-           "filters": torch.empty(64, 64, 3, 3, device=CUDA), "product": torch.empty(512, 511, device=CUDA)}[call]
-    run = {"forward": lambda: maxdnn.conv_fprop(x, w, padding=1, layout="NCHW", out=out),
-           "data": lambda: maxdnn.conv_bprop_data(g, w, (256, 256), padding=1, layout="NCHW", out=out),
-           "filters": lambda: maxdnn.conv_bprop_filters(x, g, (3, 3), padding=1, layout="NCHW", out=out),
-           "product": lambda: maxdnn.matmul(a, b, out=out)}[call]
-    run()
-    torch.cuda.synchronize()
-    right = out.cpu()
-    engine.of(device).release()
-    least = (5 << 30) // 2 if call == "product" else (3 << 30) // 2
-    ballast = device.alloc(device.free_bytes() - least)
-    try:
-        run()
-        torch.cuda.synchronize()
-        assert (out.cpu() - right).abs().max() <= 1e-4 * right.abs().max()
-        assert call == "product" or shortage.of(device)._instead
-    finally:
-        ballast.free()
-        engine.of(device).release()
-        device.kept.pop("shortage", None)

@@ -1,0 +1,87 @@
+"""What was done to a network, as a value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A convolution of an optimized network, and what its kernel does besides.
+
+    Attributes
+    ----------
+    layer : str
+        Its name in the network.
+    batch_norm : str or None
+        The batch norm that is in its filters and bias.
+    adds : str or None
+        What gives the map that it adds.
+    relu : bool
+        Whether it applies ReLU.
+    overwrites : bool
+        Whether the sum takes the place of the map added.
+    """
+
+    layer: str
+    batch_norm: str | None = None
+    adds: str | None = None
+    relu: bool = False
+    overwrites: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"batch norm {self.batch_norm}"] if self.batch_norm else []
+        if self.adds:
+            parts.append(f"sum with {self.adds}" + " (in its place)" * self.overwrites)
+        return f"{self.layer}: " + ", ".join(parts + ["ReLU"] * self.relu if parts or self.relu else ["alone"])
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """What `optimize` did.
+
+    Attributes
+    ----------
+    fused : tuple of Fused
+        The convolutions that are this library's, and what their kernels do besides.
+    linear : tuple of str
+        Names of linear layers that are this library's from some size of the input on.
+    removed : tuple of str
+        Names of layers that give back their input: dropouts, identities.
+    left : mapping of str to str
+        Why which other layers were left as they are.
+    untraced : mapping of str to str
+        Why which modules could not be traced; what is inside was optimized part by part.
+    """
+
+    fused: tuple[Fused, ...]
+    linear: tuple[str, ...]
+    removed: tuple[str, ...]
+    left: Mapping[str, str]
+    untraced: Mapping[str, str]
+
+    def __str__(self) -> str:
+        norms, sums, relus = (sum(bool(getattr(one, what)) for one in self.fused)
+                              for what in ("batch_norm", "adds", "relu"))
+        lines = [f"maxDNN computes {len(self.fused)} convolutions, with {norms} batch norms, {sums} sums and {relus} "
+                 f"ReLUs in their kernels, and {len(self.linear)} linear layers"]
+        lines += [f"  {one}" for one in self.fused]
+        lines += [f"  linear: {name}" for name in self.linear]
+        lines += [f"  removed: {name}" for name in self.removed]
+        lines += [f"  left: {name}: {why}" for name, why in self.left.items()]
+        return "\n".join(lines + [f"  not traced: {name or 'the model itself'}: {why}"
+                                  for name, why in self.untraced.items()])
+
+
+@dataclass
+class Notes:
+    """What was done so far, by name, as in `Optimization`."""
+
+    fused: list[Fused] = field(default_factory=list)
+    linear: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    untraced: dict[str, str] = field(default_factory=dict)
+
+    def report(self) -> Optimization:
+        """All of it."""
+        return Optimization(tuple(self.fused), tuple(self.linear), tuple(self.removed), self.left, self.untraced)
