@@ -10,7 +10,7 @@ import numpy as np
 from ..isa import PT, Instruction, Table
 from ..semantics.machine import UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO, WINDOWS
 from .operands import Product, product_words
-from .order import Order, Undecided, Unfit
+from .order import Order, Undecided
 from .values import UNKNOWN, V, Values
 
 LANES = 32
@@ -181,7 +181,7 @@ class Lanes(Values):
 
     def _inside(self, end: int) -> None:
         if end > self.crew.room:
-            raise Unfit("an address beyond shared memory")
+            raise Undecided("an address beyond shared memory")
 
     def load(self, space: str, address: V, kind: str, dest: int) -> None:
         if space == "const0" and address is not UNKNOWN and kind in ("32", "64", "128"):
@@ -252,7 +252,7 @@ class Lanes(Values):
         for where, _ in found:
             self._inside(where + 8)
             if where % 8:
-                raise Unfit("the address of an mbarrier that is no multiple of 8")
+                raise Undecided("the address of an mbarrier that is no multiple of 8")
         return found
 
     def mbarrier_init(self, address: V, word: V) -> None:

@@ -21,10 +21,6 @@ class Undecided(Exception):
     """The block cannot be followed any further."""
 
 
-class Unfit(Undecided):
-    """A launch with these parameters means nothing, or takes too long: another one may be followed."""
-
-
 class Broken(NamedTuple):
     """A kind of finding, the earlier instruction (None if there is none), the later one."""
 
@@ -208,7 +204,7 @@ class Order:
             return
         if arrivals > bar.missing:
             self.refuse("arrivals", bar.arrived, i)
-            raise Unfit("more arrivals than a phase has")
+            raise Undecided("more arrivals than a phase has")
         bar.arrived = i
         self.tell(warp, bar.clock, bar.fenced)
         bar.announced += more

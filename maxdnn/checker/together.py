@@ -1,7 +1,7 @@
 """All warps of a block at once, where units work beside them (products of tensor cores, mbarriers, bulk copies): each
 is followed from the kernel's first instruction, with made-up parameters, and what one of them needs of another is
 ordered (order.py) or a finding. Branches on what is not known are taken both ways, by all warps alike. Several launches
-are tried. What a launch with such parameters cannot mean (addresses beyond shared memory) says nothing."""
+are tried. What cannot be followed is a warning."""
 
 import math
 import random
@@ -17,14 +17,14 @@ from ..isa.program import Graph, Node, conditional, static_target, tests_predica
 from ..semantics.operands import pred
 from .effects import UNIFORM, Effects
 from .lanes import LANES, Blocked, Crew, Lanes
-from .order import Broken, Order, Undecided, Unfit
+from .order import Broken, Order, Undecided
 from .report import ERROR, WARNING, Finding, Place
 from .values import UNKNOWN, V
 
 UNITS = frozenset({"HGMMA", "SYNCS", "UBLKCP"})
 _BESIDE = UNITS | {"WARPGROUP", "FENCE", "USETMAXREG"}
 _ROOM = 228 << 10  # bytes of shared memory
-_TRIALS, _LEAST = 12, 3  # launches, at most and at the least
+_TRIALS, _LEAST, _LEAST_GUESSED = 12, 3, 6  # launches: at most, at the least, and where some branches are open
 _STEPS = 6000  # instructions of a launch
 _NUMBERS = (1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 11)  # parameters
 _FIX_ORDER = "order the two: an mbarrier or a block barrier between them"
@@ -127,7 +127,6 @@ class _Launch:
         self.guessed = False
         self.hung: dict[int, str] = {}
         self.steps = self.at = 0
-        self.unfit = ""  # why this launch says nothing
         self.reached: set[int] = set()
 
     def _constant(self, offset: int) -> int:
@@ -151,8 +150,6 @@ class _Launch:
         """Follow it; why that is not possible, or ""."""
         try:
             self._follow()
-        except Unfit as e:
-            self.unfit = str(e)
         except Undecided as e:
             return str(e)
         return ""
@@ -375,21 +372,16 @@ def together_findings(kernel: CubinKernel, graph: Graph, effects: Sequence[Effec
         return [_not_followed(code[units[0]], "the kernel does not say its block size")]
     plan = Plan(kernel, graph, block, _needed(graph, effects))
     reached: set[int] = set()
-    unfit, followed = "", False
     for seed in range(_TRIALS):
         launch = _Launch(plan, seed)
         stuck = launch.followed()
-        unfit, followed = unfit or launch.unfit, followed or not launch.unfit
         reached |= launch.reached
-        found = {key: _finding(code, broken, launch) for key, broken in launch.order.found.items()}
-        if found:
-            return list(found.values())
+        if launch.order.found:
+            return [_finding(code, broken, launch) for broken in launch.order.found.values()]
         if stuck:
             return [_not_followed(code[launch.at], stuck)]
-        if seed + 1 >= _LEAST and reached.issuperset(units):
-            break
-    if not followed:
-        return [_not_followed(code[units[0]], unfit)]
+        if seed + 1 >= (_LEAST_GUESSED if launch.guessed else _LEAST) and reached.issuperset(units):
+            return []
     return [_not_followed(code[i], "no sampled launch came here") for i in units if i not in reached][:1]
 
 
