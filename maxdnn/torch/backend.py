@@ -51,7 +51,7 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
     ShapeError
         An option is none.
     """
-    asked = {"algorithm": "auto", "max_error": MAX_ERROR} | dict(options or {})
+    asked: dict[str, Any] = {"algorithm": "auto", "max_error": MAX_ERROR} | dict(options or {})
     unknown = asked.keys() - _OPTIONS
     if unknown:
         raise ShapeError(f"options must be some of {', '.join(_OPTIONS)} (got {', '.join(sorted(unknown))})")
@@ -60,7 +60,8 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
         warnings.warn('torch.compile(backend="maxdnn") is for inference, and derivatives are wanted: the graph runs as '
                       "PyTorch's. Call the model under torch.inference_mode() or torch.no_grad(); for training, "
                       "maxdnn.torch.replace(model) and another backend", stacklevel=2)
-        return graph_module.forward
+        unchanged: Callable[..., Any] = graph_module.forward
+        return unchanged
     notes, compiled = Notes(), _Compiled(graph_module, inputs)
     Fusing(graph_module, constants_of(graph_module, compiled.weights), notes, asked["algorithm"], asked["max_error"],
            made=compiled.add).run()
