@@ -7,21 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..cubin import (
-    ADDRESSES,
-    ASKED_SHARED,
-    CODE_ADDRESS,
-    STATIC_SHARED,
-    Cubin,
-    CubinKernel,
-    external_functions,
-    read,
-    require_linked,
-)
+from ..cubin import ADDRESSES, CODE_ADDRESS, Cubin, CubinKernel, external_functions, read, require_linked
 from ..errors import CubinError, DeviceError, EmulationFault, LaunchError, shown
 from ..runtime.devices.protocol import Dim3, Texture
 from ..runtime.forks import tables
-from ..runtime.launch import ArgumentPacker, check_geometry
+from ..runtime.launch import ArgumentPacker, check_geometry, most_shared
 from ..runtime.remember import MODULES, remembered
 from . import helpers, host, layout
 from .compiled import CompiledKernel
@@ -291,7 +281,7 @@ class VirtualFunction:
              checks: frozenset[str] | None = None) -> LaunchPlan:
         """Check a launch and prepare what its workers share. Raises LaunchError."""
         gpu, kernel = self.module.gpu, self.kernel
-        check_geometry(kernel, grid, block, shared_bytes, ASKED_SHARED.get(kernel.arch, STATIC_SHARED))
+        check_geometry(kernel, grid, block, shared_bytes, most_shared(kernel.arch))
         banks = self.module.banks(kernel)
         objects = gpu.textures
         references = self._references({} if textures is None else textures)

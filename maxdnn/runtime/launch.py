@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ..cubin import STATIC_SHARED, CubinKernel, Param
+from ..cubin import ASKED_SHARED, STATIC_SHARED, CubinKernel, Param
 from ..errors import LaunchError, shown
 
 # Compute capability 5.x and 6.x (CUDA C Programming Guide, technical specifications per compute capability).
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_LOCAL_BYTES = 512 * 1024  # per thread
+
+
+def most_shared(arch: str) -> int:
+    """Bytes of shared memory that a CTA may have if its launch asks for them."""
+    return ASKED_SHARED.get(arch, STATIC_SHARED)
 
 
 def check_geometry(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
