@@ -61,14 +61,14 @@ class _Body:
             self.masks = self.t.slot(ir.ArrayType(I32, DYNAMIC_DEPTH), "lanes")
         for position, stretch in self.stretches.items():
             self.b.position_at_end(self.blocks[position])
-            self._stretch(stretch, exchange.meetings(position), position[1])
+            self._stretch(stretch, exchange.syncs(position), position[1])
         self.b.position_at_end(entry)
         self.b.branch(self.blocks[start])
 
-    def _stretch(self, stretch: Stretch, meetings: frozenset[int], stack: Stack) -> None:
+    def _stretch(self, stretch: Stretch, syncs: frozenset[int], stack: Stack) -> None:
         for inst in stretch.body:
             self.t.inst = inst
-            if inst.address in meetings:
+            if inst.address in syncs:
                 self.t.meet()
             if inst.pushes():
                 stack = self._push(stack, stack_kind(inst), self.paths.target(inst))

@@ -23,7 +23,7 @@ class Reunion:
     def __init__(self, paths: Paths, stretches: Mapping[Position, Stretch], exchange: Exchange) -> None:
         self._following = {p: paths.following(s) for p, s in stretches.items()}
         self._exchanging = {p for p, s in stretches.items()
-                            if exchange.meetings(p) or any(self._between_lanes(i) for i in s.body)}
+                            if exchange.syncs(p) or any(self._between_lanes(i) for i in s.body)}
         stacks = [s.after[1] for s in stretches.values()
                   if s.jump is not None and (conditional(s.jump) or paths.is_indirect(s.jump))]
         self.anywhere = bool(self._exchanging and stacks)

@@ -59,7 +59,7 @@ def whole_block(inst: Instruction) -> bool:
 
 
 class Exchange:
-    """`meetings(position)`: the addresses of a stretch before which the warp must be brought together."""
+    """`syncs(position)`: the addresses of a stretch before which the warp must be brought together."""
 
     def __init__(self, kernel: CubinKernel, paths: Paths, stretches: Mapping[Position, Stretch],
                  start: Position) -> None:
@@ -71,7 +71,7 @@ class Exchange:
         if shared and all(_space(i) == "s" for i in shared):
             with contextlib.suppress(_TooMuch):
                 self._clashes = _Times(kernel, stretches, self._following).clashes(start)
-        self._meetings: dict[Position, set[int]] = defaultdict(set)
+        self._syncs: dict[Position, set[int]] = defaultdict(set)
         self._place()
 
     @property
@@ -79,8 +79,8 @@ class Exchange:
         """Whether anything is known of the addresses of shared memory."""
         return self._clashes is not None
 
-    def meetings(self, position: Position) -> frozenset[int]:
-        return frozenset(self._meetings[position])
+    def syncs(self, position: Position) -> frozenset[int]:
+        return frozenset(self._syncs[position])
 
     def clash(self, a: Instruction, b: Instruction) -> bool:
         """Whether two accesses may exchange something between lanes. Two stores to global memory keep their order."""
@@ -97,7 +97,7 @@ class Exchange:
         return inst.address if _space(inst) == "s" and self._clashes is not None else (_space(inst), _kind(inst))
 
     def _place(self) -> None:
-        """Meetings where an access clashes with one since the last meeting or barrier, until none is missing."""
+        """Synchronize the warp where an access clashes with one since it last was, until none is missing."""
         accesses = {self._key(i): i for s in self._stretches.values() for i in s.body if _space(i)}
         clashing = {y: {x for x, other in accesses.items() if self.clash(other, inst)}
                     for y, inst in accesses.items()}
@@ -106,26 +106,26 @@ class Exchange:
             missing = False
             open_ = self._open_accesses()
             for position, stretch in self._stretches.items():
-                now, meetings = set(open_[position]), self._meetings[position]
+                now, syncs = set(open_[position]), self._syncs[position]
                 for inst in stretch.body:
-                    if inst.address in meetings or whole_block(inst):
+                    if inst.address in syncs or whole_block(inst):
                         now = set()
                     if not _space(inst):
                         continue
                     if now & clashing[self._key(inst)]:
-                        meetings.add(inst.address)
+                        syncs.add(inst.address)
                         now, missing = set(), True
                     now.add(self._key(inst))
 
     def _open_accesses(self) -> dict[Position, set[Key]]:
-        """Per stretch: accesses that some path makes before it, with no meeting or barrier since."""
+        """Per stretch: accesses that some path makes before it, with no warp synchronization or barrier since."""
         into: dict[Position, set[Key]] = {p: set() for p in self._stretches}
         todo = list(self._stretches)
         while todo:
             position = todo.pop()
             now = set(into[position])
             for inst in self._stretches[position].body:
-                if inst.address in self._meetings[position] or whole_block(inst):
+                if inst.address in self._syncs[position] or whole_block(inst):
                     now = set()
                 if _space(inst):
                     now.add(self._key(inst))

@@ -42,10 +42,10 @@ def analysed(kernel):
     paths = Paths(kernel, kernel.instructions)
     stretches = paths.every((8, ()))
     exchange = Exchange(kernel, paths, stretches, (8, ()))
-    return paths, exchange, {paths.code[a].address for p in stretches for a in exchange.meetings(p)}
+    return paths, exchange, {paths.code[a].address for p in stretches for a in exchange.syncs(p)}
 
 
-def meetings_in_loop(body, bounds="__launch_bounds__(64)"):
+def syncs_in_loop(body, bounds="__launch_bounds__(64)"):
     kernel = cubin.read(oracles.compile_cuda(STEP % {"body": body, "bounds": bounds})).kernel()
     inside = {i.address for loop in loops(kernel) for i in loop}
     assert inside, "the compiler kept the loop"
@@ -54,35 +54,35 @@ def meetings_in_loop(body, bounds="__launch_bounds__(64)"):
 
 @pytest.mark.parametrize("body", [WARP_REDUCTION, OVERTAKING, THROUGH_GLOBAL], ids=["sum", "overtaking", "global"])
 def test_lanes_that_exchange_something_in_a_loop_with_a_barrier_meet_there(body):
-    assert meetings_in_loop(body)
+    assert syncs_in_loop(body)
 
 
 @pytest.mark.parametrize("body", [TWO_BUFFERS, ONE_HALF], ids=["buffers", "halves"])
 def test_lanes_that_exchange_something_across_the_barrier_only_do_not_meet(body):
-    assert meetings_in_loop(body) == 0
+    assert syncs_in_loop(body) == 0
 
 
 def test_what_is_not_proved_counts_as_an_exchange():
     """With blocks of any size the buffers of 64 words overlap; a lane's own word may be another one's; and the bits of
     a counter are not followed for ever."""
-    assert meetings_in_loop(TWO_BUFFERS, bounds="")
-    assert meetings_in_loop(OWN_WORD)
-    assert meetings_in_loop(COUNTED_BUFFERS)
+    assert syncs_in_loop(TWO_BUFFERS, bounds="")
+    assert syncs_in_loop(OWN_WORD)
+    assert syncs_in_loop(COUNTED_BUFFERS)
 
 
 @pytest.mark.sampled(8, 24)
 @pytest.mark.parametrize("spec", [x for x in kernels().values() if x.arch is None], ids=lambda spec: spec.name)
-def test_the_main_loops_of_the_convolutions_need_no_meeting(spec):
+def test_the_main_loops_of_the_convolutions_need_no_warp_synchronization(spec):
     kernel = cubin.read(built(spec.source.removesuffix(".sass"), "sm_52")).kernels[spec.name]
-    _, exchange, meetings = analysed(kernel)
+    _, exchange, syncs = analysed(kernel)
     opcodes = {i.opcode for i in kernel.instructions}
     if {"FFMA", "STS", "BAR"} <= opcodes and not isinstance(spec, TransformKernel):  # which has no main loop
         loop = {i.address for i in main_loop(kernel)}
         if spec.name.startswith(("swinograd_fused", "sproduct")):  # not proved, which costs the virtual GPU time alone
-            assert meetings & loop
+            assert syncs & loop
         else:
-            assert not meetings & loop
-        assert meetings, "the epilogue hands results on within the warp"
+            assert not syncs & loop
+        assert syncs, "the epilogue hands results on within the warp"
     assert exchange.proved or "STS" not in opcodes
 
 
