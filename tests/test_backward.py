@@ -249,7 +249,7 @@ X, F, G = (np.ones(size, np.float32) for size in ((4, 6, 5, 8), (4, 3, 2, 6), (6
     (lambda: conv_bprop_data(G, F, (6, 6), plan=plan(ConvShape(8, 4, 6, 5, 6, 3, 2), kind="data")),
      "size must be the plan's (6, 5) (got (6, 6))"),
     (lambda: conv_bprop_data(G, F, (6, 5), padding=1, plan=plan(ConvShape(8, 4, 6, 5, 6, 3, 2), kind="data")),
-     "stride, padding, dilation, groups, layout, algorithm, max_error and max_workspace_bytes are the plan's own"),
+     "layout, algorithm, max_error, max_workspace_bytes and arithmetic are the plan's own"),
     (lambda: conv_bprop_data(G, F, (6, 5), algorithm="fft"), "algorithm must be one of auto, direct, winograd (got"),
     (lambda: conv_bprop_filters(X, G, (3, 2), max_error=0), "max_error must be a positive number (got 0)"),
     (lambda: conv_bprop_filters(X, G[..., :7].copy(), (3, 2)), "images and gradients must have the same number of"),

@@ -11,6 +11,7 @@ it: twice the cycles that a result takes on an idle machine, HORIZON for operand
 from collections.abc import Iterator
 
 from .effects import PREDICATE, Effects, kind_of, names, resource_name
+from .products import arrives, multiplies
 from .report import ERROR, WARNING, Finding, Place
 from .timing import HORIZON, LIKELY, OPERANDS, RESULT, Entry, State, Timing
 
@@ -134,11 +135,11 @@ class Hazards:
 
     def _behind_arrive(self, i: int, state: State, clock: int) -> None:
         need = self.rules.behind_arrive
-        if self.code[i].opcode != "HGMMA":
+        if not multiplies(self.code[i]):
             return
         for k, entry in state.items():
             elapsed = clock - entry.issued
-            if self.code[k].opcode == "WARPGROUP" and "ARRIVE" in self.code[k].row.text and elapsed < need:
+            if arrives(self.code[k]) and elapsed < need:
                 hazard = self.rules.hazards["arrive"]
                 self._add(hazard.kind, k, i, 0, need, elapsed, hazard.message, hazard.fix, "warpgroup")
 

@@ -43,12 +43,22 @@ def span(mask: int) -> str:
     return f"R{first}" if first == last else f"R{first}..R{last}"
 
 
+def multiplies(inst: Instruction) -> bool:
+    """Whether a unit has its registers until it is waited for."""
+    return inst.opcode == "HGMMA"
+
+
+def arrives(inst: Instruction) -> bool:
+    """Whether it shows registers to the unit."""
+    return inst.opcode == "WARPGROUP" and "ARRIVE" in inst.row.text
+
+
 class _Registers:
     """The rules on one kernel."""
 
     def __init__(self, graph: Graph, effects: Sequence[Effects], registers: int) -> None:
         self.graph, self.code, self.effects = graph, graph.code, effects
-        self.sums = {i: _mask(inst, "d") for i, inst in enumerate(self.code) if inst.opcode == "HGMMA"}
+        self.sums = {i: _mask(inst, "d") for i, inst in enumerate(self.code) if multiplies(inst)}
         self.factors = {i: _mask(self.code[i], "a") for i in self.sums if self.code[i].operand("b") is not None}
         self.start = _State(frozenset(), REGISTERS, registers)
 
@@ -74,15 +84,15 @@ class _Registers:
         return new if always or new is state else _join(state, new, False)
 
     def _changed(self, i: int, state: _State) -> _State:
-        inst, words = self.code[i], self.code[i].row.text
+        inst = self.code[i]
         if i in self.sums:
             flying = {(k, age) for k, age in state.flying if k != i} | {(i, _OPEN)}
             if inst["gsb"].label:
                 flying = {(k, min(age + 1, _OLDEST)) for k, age in flying}
             return replace(state, flying=frozenset(flying))
-        if inst.opcode == "WARPGROUP" and "ARRIVE" in words:
+        if arrives(inst):
             return replace(state, written=0)
-        if inst.opcode == "WARPGROUP" and "DEPBAR" in words:
+        if inst.opcode == "WARPGROUP" and "DEPBAR" in inst.row.text:
             left = inst["n"].value
             return replace(state, flying=frozenset((k, age) for k, age in state.flying if age < left))
         if inst.opcode == "USETMAXREG":

@@ -11,7 +11,7 @@ from typing import Any
 from ..build.interface import FFMA, KernelSpec
 from ..errors import LaunchError
 from ..problem.problem import Operand, Problem
-from ..problem.shape import ConvShape, SumShape
+from ..problem.shape import ConvShape, ProductShape
 from .cost import Chip, Work
 
 REGION_ALIGNMENT = 512  # bytes; no GPU asks more of the base address of a texture
@@ -199,6 +199,10 @@ class Plan:
         """What its products are computed by: "FFMA", or what else a launch uses."""
         return next((launch.spec.arithmetic for launch in self.launches if launch.spec.arithmetic != FFMA), FFMA)
 
+    def computes(self, arithmetic: str) -> bool:
+        """Whether its products are computed as a caller asks: "auto", or "ffma" alone."""
+        return arithmetic == "auto" or self.arithmetic == FFMA
+
     @property
     def shape(self) -> Any:
         """Sizes of the problem: a ConvShape, ProductShape or SumShape."""
@@ -329,7 +333,7 @@ class Plan:
             lines.append(f"{kernel}: {times}{x} x {y} x {z} blocks of {found[0].spec.threads} threads, {doing}")
         if isinstance(self.shape, ConvShape):
             lines.append(f"algorithm {self.algorithm}, error at most {self.error:.2g} of the sum of |terms|")
-        if not isinstance(self.shape, SumShape):
+        if isinstance(self.shape, (ConvShape, ProductShape)):
             lines.append(f"arithmetic: float32 by {self.arithmetic}")
         lines += self.notes
         lines.append(f"workspace {self.workspace_bytes / 2**20:.1f} MiB")

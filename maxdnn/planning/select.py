@@ -11,7 +11,6 @@ from typing import Any
 
 from ..algorithms import registry
 from ..algorithms.spec import Candidates, Family
-from ..build.interface import FFMA
 from ..errors import ShapeError, shown
 from ..problem.problem import PASSES, Problem
 from ..problem.shape import ConvShape
@@ -88,7 +87,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
         except ShapeError as e:
             refused = refused or e.with_traceback(None)  # a traceback would keep alive what the callers hold
         else:
-            if _runs(one, chip) and _computes(one, arithmetic):
+            if _runs(one, chip) and one.computes(arithmetic):
                 made[name] = one
     if not made:
         raise refused or ShapeError(f"not served: no kernel of any family is for {problem.describe()}")
@@ -120,8 +119,8 @@ def check_wanted(algorithm: Any, max_error: Any, max_workspace_bytes: Any, arith
 def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, copy_images: bool = False,
          copy_filters: bool = False, device: Any = None, bias: bool = False, activation: str | None = None,
          adds_out: bool = False, kind: str = "forward", copy_gradients: bool = False, algorithm: str = "auto",
-         max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None,
-         prepared_filters: bool = False, tuned: bool = True, arithmetic: str = "auto") -> Plan:
+         max_error: float = MAX_ERROR, max_workspace_bytes: int | None = None, arithmetic: str = "auto",
+         prepared_filters: bool = False, tuned: bool = True) -> Plan:
     """Plan a layer: choose what a call will launch.
 
     Parameters
@@ -277,7 +276,7 @@ def _unfit(plan: Plan, chip: Chip, terms: Terms, most: int | None) -> str:
     """Why a candidate that can be made may not be taken; "" if it may."""
     if not _runs(plan, chip):
         return f"machine code of {', '.join(plan.archs)}, which {chip.name} does not run"
-    if not _computes(plan, terms.arithmetic):
+    if not plan.computes(terms.arithmetic):
         return f"its arithmetic is {plan.arithmetic} ({terms.arithmetic!r} is asked for)"
     if plan.error > terms.max_error:
         return f"its documented error is {plan.error:.1e} (max_error is {terms.max_error:.1e})"
@@ -311,10 +310,6 @@ def _unbounded(problem: Problem, chip: Chip) -> bool:
 
 def _has_kernels(family: Family, chip: Chip) -> bool:
     return not family.kernels or any(k.arch in (None, chip.arch) for k in family.kernels)
-
-
-def _computes(plan: Plan, arithmetic: str) -> bool:
-    return arithmetic == "auto" or plan.arithmetic == FFMA
 
 
 def _runs(plan: Plan, chip: Chip) -> bool:

@@ -188,16 +188,16 @@ def product(a: tuple[int, ...], b: tuple[int, ...], *, transpose_a: bool = False
     operands that may begin at any float. Raises ShapeError for what is no such problem."""
     for name, shape in (("a", a), ("b", b)):
         if len(shape) < 2:
-            raise ShapeError(f"{name} must have at least 2 axes (got {len(shape)}: shape {shape})")
+            raise ShapeError(f"{name} must have at least 2 axes (got {len(shape)}: shape {shown(shape)})")
     (m, k), (k_b, n) = a[-2:][::-1 if transpose_a else 1], b[-2:][::-1 if transpose_b else 1]
     if k != k_b:
         flags = ", transpose_a=True" * bool(transpose_a) + ", transpose_b=True" * bool(transpose_b)
         raise ShapeError(f"axis {-2 if transpose_a else -1} of a and axis {-1 if transpose_b else -2} of b must be "
-                         f"equal, the length of the sums (got a {a}, b {b}{flags})")
+                         f"equal, the length of the sums (got a {shown(a)}, b {shown(b)}{flags})")
     stack = a[:-2] or b[:-2]
     if b[:-2] not in ((), stack):
         raise ShapeError("the axes of a and b in front of the last two must be equal, or one have none "
-                         f"(got a {a}, b {b})")
+                         f"(got a {shown(a)}, b {shown(b)})")
     odd = frozenset(unaligned)
     operands = tuple(Operand(role, shape, Alignment.FLOAT if role in odd else Alignment.TEXTURE)
                      for role, shape in (("a", a), ("b", b), ("out", (*stack, m, n))))
@@ -211,4 +211,4 @@ def _judge(operands: Iterable[Operand]) -> None:
     """Raises ShapeError for an operand beyond every GPU, before anything is done whose work grows with its size."""
     for o in operands:
         if o.extent > MOST_ELEMENTS:
-            raise ShapeError(f"{o.role} must have at most {MOST_ELEMENTS} elements (got shape {o.shape})")
+            raise ShapeError(f"{o.role} must have at most {MOST_ELEMENTS} elements (got shape {shown(o.shape)})")

@@ -199,11 +199,11 @@ def quiet(node: fx.Node) -> bool:
     if node.op in ("placeholder", "get_attr", "output"):
         return True
     if node.op == "call_module":
-        module = module_of(node)
-        if isinstance(module, (Conv2d, Linear)):
-            return not getattr(module, "overwrites", False)
-        return (type(module).__module__.startswith("torch.nn.modules.") and not getattr(module, "inplace", False)
-                and not hooked(module) and "forward" not in vars(module))
+        layer = module_of(node)
+        if isinstance(layer, (Conv2d, Linear)):
+            return not getattr(layer, "overwrites", False)
+        return (type(layer).__module__.startswith("torch.nn.modules.") and not getattr(layer, "inplace", False)
+                and not hooked(layer) and "forward" not in vars(layer))
     if node.op == "call_method":
         name = str(node.target)
         return not name.endswith("_") or (name.startswith("__") and not name.startswith(("__i", "__set", "__del")))

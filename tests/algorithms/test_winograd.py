@@ -347,7 +347,7 @@ def test_conv_fprop_takes_what_is_asked_for():
     assert not np.array_equal(found["direct"], found["winograd"])
     for out in found.values():
         assert (abs(out - want) / size).max() < 2e-6
-    with pytest.raises(ShapeError, match="algorithm, max_error and max_workspace_bytes are the plan's own"):
+    with pytest.raises(ShapeError, match="max_error, max_workspace_bytes and arithmetic are the plan's own"):
         conv_fprop(images, filters, plan=plan(ConvShape(4, 32, 8, 8, 8, 3, 3, 1, 1)), algorithm="direct")
 
 

@@ -95,11 +95,12 @@ def test_no_older_architecture_has_them(arch: str) -> None:
     assert isinstance(read_word(product.word, Control(), 0, table), Undecodable)
 
 
-def test_the_checker_finds_nothing_in_compiled_code() -> None:
+def test_the_checker_finds_nothing_in_compiled_code_but_mbarriers_that_nobody_initialised() -> None:
+    without = "copies_arrive", "copies_in", "copies_in_kept"  # a line each: nothing before it initialises its mbarrier
     for name, image in tensor.every().items():
         for kernel in cubin.read(image).kernels.values():
             wrong = [f for f in check_hazards(kernel).findings if f.level == "error"]
-            assert not wrong, f"{name}: {wrong[:3]}"
+            assert {f.kind for f in wrong} == ({"mbarrier"} if name in without else set()), f"{name}: {wrong[:3]}"
 
 
 def test_a_result_that_a_product_reads_too_early_is_found() -> None:

@@ -115,8 +115,9 @@ def test_two_thousand_products_are_chosen_once(monkeypatch):
         for n in range(2000):
             assert matmul._result((3, 4), (4, n + 1), False, False) == (3, n + 1)
     assert len(asked) == 2000
-    first = [matmul._chosen((8, 4), (4, n + 1), False, False, (), False, chip, False) for n in range(300)]
-    assert first == [matmul._chosen((8, 4), (4, n + 1), False, False, (), False, chip, False) for n in range(300)]
+    how = False, False, (), False, chip, "auto", False
+    first = [matmul._chosen((8, 4), (4, n + 1), *how) for n in range(300)]
+    assert first == [matmul._chosen((8, 4), (4, n + 1), *how) for n in range(300)]
     assert len(asked) == 2300
 
 

@@ -84,7 +84,7 @@ def described(workload, b):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_few_blocks_give_what_all_blocks_give(name):
     (few, fast), (every, slow) = launched(name, False), launched(name, True)
-    assert (few.traced < 200) == PROGRAMS[name][4]
+    assert (few.outline.traced < 200) == PROGRAMS[name][4]
     assert fast.cycles == slow.cycles and np.array_equal(fast.stalls, slow.stalls)
     for b in range(N):
         for one, other in zip(described(few, b), described(every, b), strict=True):
