@@ -47,7 +47,7 @@ def _texts(words: list[int], reuse: list[int], arch: str) -> list[str]:
     return [t + "}" if "{" in t and "}" not in t else t for t in sampling.vendor_texts(words, reuse, arch)]
 
 
-@pytest.mark.sampled(len(ARCHS))
+@pytest.mark.sampled(len(ARCHS), 8)
 @pytest.mark.parametrize(("arch", "part"), [(arch, part) for arch in ARCHS for part in range(PARTS)])
 def test_text_assembles_to_words_that_the_vendor_reads_as_the_same_text(arch: str, part: int, tmp_path: Path) -> None:
     print(f"seed {SEED} {arch} {part}, {SAMPLES} samples per row")

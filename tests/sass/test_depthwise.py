@@ -26,7 +26,7 @@ def filters_path(spec, rounds):
     return executed(spec, plan(shape, kernel=spec.name, layout="NCHW", kind="filters"))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 5)
 @pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: spec.name)
 def test_a_warp_takes_the_issue_slots_that_plans_are_ranked_by(spec):
     tap, row, channel, rest = spec.slots
@@ -39,7 +39,7 @@ def test_registers_leave_room_for_six_blocks_an_sm_and_four_of_the_largest_filte
     assert built(spec).registers <= (128 if spec.filter == (7, 7) else 85)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("spec", FILTERS, ids=lambda spec: spec.name)
 def test_gradients_of_filters_take_the_issue_slots_that_plans_are_ranked_by(spec):
     each, rest = spec.slots

@@ -163,7 +163,7 @@ def test_a_slice_without_any_part_of_k_adds_nothing() -> None:
             assert (out == 48).all(), spec.name
 
 
-@pytest.mark.long
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize(("source", "name"), [(SOURCES[0], NATIVE[0].name), (SOURCES[1], "sm90_product_64x64x4_nn"),
                                                (SOURCES[2], "sm90_product_32x64x4_tt")])
 def test_the_machine_code_is_checked_and_a_weaker_code_is_found(source: str, name: str) -> None:
