@@ -81,9 +81,9 @@ def _control_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
 def _memory_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
     """Shared memory: warp by warp along a path, or, where units work beside them, all warps of a block together."""
     graph, effects = timing.graph, timing.effects
-    walk = Walk(graph, effects, timing.knowledge, timing.entry_states)
-    beside = any(inst.opcode in UNITS for inst in graph.code)
-    return together_findings(kernel, graph, effects) if beside else shared_findings(kernel, walk)
+    if any(inst.opcode in UNITS for inst in graph.code):
+        return together_findings(kernel, graph, effects)
+    return shared_findings(kernel, Walk(graph, effects, timing.knowledge, timing.entry_states))
 
 
 def _not_followed(graph: Graph) -> list[Finding]:

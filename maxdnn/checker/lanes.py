@@ -43,7 +43,6 @@ class Crew:
         self.writes: dict[int, list[tuple[str, str, Any]]] = {}
         self.committed = [0] * order.warps
 
-
     def guess(self, warp: int, at: int) -> bool:
         """Whether what is open at an instruction holds: the same for all warps that come there as often."""
         visit = self._visits[warp, at] = self._visits.get((warp, at), 0) + 1

@@ -259,7 +259,7 @@ class _Launch:
             thread.at += 1
         return True
 
-    # -- meeting -----------------------------------------------------------------------------------------------
+    # -- reconvergence -----------------------------------------------------------------------------------------
 
     def _converge(self, thread: _Thread, inst: Instruction, guard: V) -> bool:
         places, i = self.meet[thread.lanes.warp], thread.at

@@ -6,6 +6,7 @@ import math
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
+from statistics import geometric_mean
 from typing import Any
 
 from ._types import at_least, file_name, shape_of
@@ -176,14 +177,12 @@ def _summary(rows: Iterable[dict[str, Any]]) -> list[str]:
         for part, what in (("", "convolutions"), ("whole_", "whole")):
             ratios = [row[f"cudnn_{part}seconds"] / row[f"{part}seconds"] for row in of_kind if f"{part}seconds" in row]
             if ratios:
-                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
                 lines.append(f"{kind}, {what}: ahead of cuDNN in {sum(r > 1 for r in ratios)} of {len(ratios)}, "
-                             f"geometric mean of the speed {mean:.2f}, least {min(ratios):.2f}")
+                             f"geometric mean of the speed {geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
         hosts = [row["host_seconds"] / row["cudnn_host_seconds"] for row in of_kind if "host_seconds" in row]
         if hosts:
-            mean = math.exp(sum(map(math.log, hosts)) / len(hosts))
-            lines.append(f"{kind}, host time of whole networks called as they are: geometric mean {mean:.2f} of "
-                         f"PyTorch's, at most {max(hosts):.2f}")
+            lines.append(f"{kind}, host time of whole networks called as they are: geometric mean "
+                         f"{geometric_mean(hosts):.2f} of PyTorch's, at most {max(hosts):.2f}")
         for name, what in (("error", "outputs"), ("gradient_error", "gradients")):
             worse = [row[name] / row[f"cudnn_{name}"] for row in of_kind if row.get(f"cudnn_{name}")]
             if worse:

@@ -226,14 +226,12 @@ class Ready:
             if address % easy or tensor.get_device() != where:
                 return None
             places[role] = address
-        if out is not None:
-            pass
-        elif _new is not None and torch._C._cuda_getDevice() == where:
+        if out is None and _new is not None and torch._C._cuda_getDevice() == where:
             try:
                 out = _new(self._shape, self._strides, _float32)
             except torch.cuda.OutOfMemoryError:
                 out = _empty(given[0], self._shape)
-        else:
+        elif out is None:
             out = _empty(given[0], self._shape)
         places["out"] = out.data_ptr()
         launch(self._plan, self._engine, out, places)

@@ -16,7 +16,7 @@ from tests.contract import run_plan
 from tests.sass.native import H200
 
 from .test_every_candidate import Operands, convolve, run, told
-from .test_tensor_cores import DATA, FLOOR
+from .test_tensor_cores import DATA, FLOOR, against_float64
 
 NAME = "sm90_tensor_pixels_128x128"
 LAYER = ConvShape(2, 100, 6, 5, 20, 3, 3, padding=1)
@@ -155,17 +155,12 @@ def test_random_problems(number: int) -> None:
     workspace; the kernels and what they promise."""
     problem, rng = some_problem(number)
     assert tensor_cores.unsupported_reason(problem) is None
-    plan = choose(problem, preset(), rng.choice(list(tensor_cores.candidates(problem, preset()))))
-    operands = Operands(problem, np.random.default_rng(number))
-    scalars = {name: np.float32({"alpha": rng.choice([1, -0.75]), "beta": 1.5}[name]) for name in problem.scalars}
-    want, size = told(problem, operands.before, float(scalars["alpha"]), float(scalars.get("beta", 0)))
-    found = run(plan, operands, scalars)
-    assert operands.intact()
-    assert (abs(found - want) <= plan.error * size).all()
+    plan, operands, scalars, want, bound = against_float64(
+        problem, tensor_cores.candidates(problem, preset()), rng, number)
     if problem.operand("images" if problem.kind == "forward" else "gradients").strides is None:
         given = {role: x for role, x in operands.before.items() if role != "out" or problem.reads_out}
         promised = run_plan(plan, given, **{name: float(x) for name, x in scalars.items()})["out"].reshape(want.shape)
-        assert (abs(promised - want) <= plan.error * size).all()
+        assert (abs(promised - want) <= bound).all()
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "CHWN"])

@@ -2,6 +2,7 @@
 that a split of float32 finds hard, not finite exactly where float32's are, the same bits every time."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -129,18 +130,25 @@ def random_problem(number: int) -> tuple[Problem, random.Random]:
                    unaligned=rng.choice([(), ("a",), ("b",), ("a", "b", "out")])), rng
 
 
-@pytest.mark.parametrize("number", range(40))
-def test_random_problems(number):
-    """All layouts, batches, edges, split-K, operands that begin anywhere, into poison between guards."""
-    problem, rng = random_problem(number)
-    names = list(tensor_cores.candidates(problem, preset()))
-    plan = choose(problem, preset(), rng.choice(names))
+def against_float64(problem: Problem, names: Iterable[str], rng: random.Random,
+                    number: int) -> tuple[Plan, Operands, dict[str, np.float32], np.ndarray, np.ndarray]:
+    """Run one of these candidates on operands between guards; returns the plan, these, the scalars, what is right, and
+    what an element may be off."""
+    plan = choose(problem, preset(), rng.choice(list(names)))
     operands = Operands(problem, np.random.default_rng(number))
     scalars = {name: np.float32({"alpha": rng.choice([1, -0.75]), "beta": 1.5}[name]) for name in problem.scalars}
     want, size = told(problem, operands.before, float(scalars["alpha"]), float(scalars.get("beta", 0)))
     found = run(plan, operands, scalars)
     assert operands.intact()
     assert (abs(found - want) <= plan.error * size).all()
+    return plan, operands, scalars, want, plan.error * size
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_random_problems(number):
+    """All layouts, batches, edges, split-K, operands that begin anywhere, into poison between guards."""
+    problem, rng = random_problem(number)
+    against_float64(problem, tensor_cores.candidates(problem, preset()), rng, number)
 
 
 @pytest.mark.parametrize("layout", ["nn", "tt"])

@@ -18,6 +18,18 @@ from .gpu import CUDA, close, networks, no_tf32  # noqa: F401 (a fixture for all
 pytestmark = pytest.mark.gpu
 
 
+def replays_right(own, right, x):
+    """A graph of a network gives for other contents of `x` what a network in float64 gives."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = own(x)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x.copy_(torch.rand_like(x))
+        graph.replay()
+        close(out, right(x.double()))
+
+
 def test_a_graph_replays_right_with_changed_inputs_and_weights():
     own, stock = networks()
     own.eval(), stock.eval()
@@ -57,14 +69,7 @@ def test_frozen_layers_replay_right_and_on_any_stream():
             close(out, stock(x.double()))
         assert any(isinstance(value, kept_filters.Kept) for layer in own if isinstance(layer, mt.Conv2d)
                    for value in layer.__dict__[kept_filters.WHERE].values())
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = own(x)
-        for seed in range(3):
-            torch.manual_seed(seed)
-            x.copy_(torch.rand_like(x))
-            graph.replay()
-            close(out, stock(x.double()))
+        replays_right(own, stock, x)
     with torch.no_grad():
         own[2].weight.mul_(2)
         stock[2].weight.copy_(own[2].weight)
@@ -208,14 +213,7 @@ def test_an_optimized_network_replays_right_and_computes_what_the_given_one_comp
     with torch.inference_mode():
         for _ in range(3):
             close(own(x), right(x.double()))
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = own(x)
-        for seed in range(3):
-            torch.manual_seed(seed)
-            x.copy_(torch.rand_like(x))
-            graph.replay()
-            close(out, right(x.double()))
+        replays_right(own, right, x)
 
 
 class Residual(nn.Module):

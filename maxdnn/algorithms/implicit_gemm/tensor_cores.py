@@ -2,7 +2,7 @@
 numbers each (gemm/tensor_cores.py), the maps once, by pixels of theirs; the kernel gathers for each tap the channels of
 the pixels that it meets (sass/sm90/tensor_pixels.sass)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..common.fastdiv import MOST_SHORT, digits, divisor, quotient, short_magic
 from ..common.layout import Layout, operand
 from ..common.limits import MAX_ELEMENTS, within
 from ..common.packing import as_they_lie, crsk, rotated
-from ..common.schedule import SPLITS, split_name, splits_of
+from ..common.schedule import split_name, splits_of
 from ..common.workspace import Draft
 from ..gemm.plan import Matrices
 from ..gemm.tensor_cores import CHUNK, NOTE, PIECE_BYTES, TILE, Pieces, TensorKernel, restored, split, tiles_of
@@ -82,10 +82,8 @@ def _step(lies: Layout, axes: str) -> int | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    found: dict[str, Callable[[], Plan]] = {}
-    for splits in splits_of(_chunks(correlations(problem)[0]), SPLITS):
-        found[split_name(PIXELS, splits)] = partial(_plan, problem, chip, splits)
-    return found
+    chunks = _chunks(correlations(problem)[0])
+    return {split_name(PIXELS, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
 
 
 def _depth(s: Correlation) -> int:
