@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..isa import PT, RZ, Instruction
 from ..isa.program import Graph, Node
+from ..isa.table import SYSTEM_REGISTERS
 from .effects import PREDICATE, REGISTERS, Effects, names
 from .report import ERROR, WARNING, Finding, Place
 from .timing import fixed_point
@@ -107,9 +108,10 @@ class _Registers:
         else:
             yield from self._other(i, state)
         named = max((r for op in inst.operands for r in op.registers() if r < RZ), default=-1)
-        if named >= state.limit:
+        if named + SYSTEM_REGISTERS >= state.limit:
             yield Finding("registers", f"R{named}", None, Place.of(inst), None, None,
-                          f"a warp may have {state.limit} registers here", "keep more: USETMAXREG")
+                          f"a warp may have {state.limit} registers here, of which the system takes {SYSTEM_REGISTERS}",
+                          "keep more: USETMAXREG")
         if inst.flow is not None and inst.flow.does == "end" and state.flying:
             k = min(state.flying)[0]
             yield Finding("in-flight", span(self.sums[k]), Place.of(self.code[k]), Place.of(inst), None, None,
@@ -179,5 +181,5 @@ def product_findings(graph: Graph, effects: Sequence[Effects], registers: int) -
     opcodes = {inst.opcode for inst in graph.code}
     if not opcodes & {"HGMMA", "USETMAXREG", "SYNCS"}:
         return []
-    limit = registers if "USETMAXREG" in opcodes else RZ
+    limit = registers if "USETMAXREG" in opcodes else RZ + SYSTEM_REGISTERS
     return [*_Registers(graph, effects, limit).find(), *_unasked(graph, effects)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from llvmlite import ir
 
 from ..isa import RZ, Instruction
+from ..isa.table import SYSTEM_REGISTERS
 from ..semantics.machine import UNIFORM
 from . import layout
 from .irkit import I32, PTR, c32, c64, get, put
@@ -31,7 +32,7 @@ class Units:
                 names = ("d", "a") if item.operand("b") is not None else ("d",)
                 watched |= {register for name in names for register in item[name].registers()}
             if item.opcode == "USETMAXREG" and item["n"].type != "ugpr":
-                counts.append(item["n"].value)
+                counts.append(item["n"].value - SYSTEM_REGISTERS)
         self.watched = frozenset(watched)
         self.scarce = min(counts, default=RZ)
 
@@ -90,7 +91,7 @@ class Beside(Lanes):
         named = [register for op in inst.operands for register in op.registers() if register < RZ]
         if max(named, default=0) < self.units.scarce:
             return
-        over = self.b.icmp_unsigned("<=", get(self.b, self.warp, WARP, "limit"), c32(max(named)))
+        over = self.b.icmp_unsigned("<=", get(self.b, self.warp, WARP, "limit"), c32(max(named) + SYSTEM_REGISTERS))
         self.fault("registers", address=max(named), lanes=self.b.select(over, self.mask_bits, c32(0)))
 
     def set_registers(self, count: int, waits: bool) -> None:

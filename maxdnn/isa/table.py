@@ -12,6 +12,8 @@ from typing import Any
 from .addressing import Addressing
 
 RZ = 255  # the general register that reads zero
+# Of a thread, the last: launches and USETMAXREG count them in from sm_70 on; to name one is an illegal instruction.
+SYSTEM_REGISTERS = 2
 PT = 7  # the predicate that is always true
 URZ = 63  # the uniform register that reads zero
 CC_TRUE = 15  # the test of the condition code that always holds

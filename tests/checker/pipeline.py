@@ -101,7 +101,7 @@ FULL:
 --:-:-:Y:d      UIMAD UR37, UR6, 0x40, URZ;
 --:-:-:Y:d      UIADD3 UR37, UR37, 0x440, URZ;
 {_PRODUCTS}02:-:-:-:6      LOP3.LUT R9, R9, R7, RZ, 0x3c, !PT;
---:-:-:-:6      MOV R55, R9;
+--:-:-:-:6      MOV R53, R9;
 --:-:-:-:4      WARPGROUP.DEPBAR.LE gsb0, 0x0;
 --:-:-:-:2  @P2 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [R3+UR9+0x10], RZ;
 {''.join(f'--:-:-:-:6      FADD R{28 + i}, R{28 + i}, R{24 + i};' + chr(10) for i in range(4))}{_NEXT}\
@@ -111,7 +111,7 @@ FULL:
 02:-:-:-:6      IADD3 R12, P0, R12, R0, RZ;
 --:-:-:-:6      IADD3.X R13, R13, RZ, RZ, P0, !PT;
 --:1:-:-:2      STG.E.128 desc[UR4][R12.64], R28;
---:1:-:-:2      STG.E desc[UR4][R12.64+0x10], R55;
+--:1:-:-:2      STG.E desc[UR4][R12.64+0x10], R53;
 --:-:-:Y:5      EXIT;
 PRODUCER:
 --:-:-:-:5      WARPSYNC.ALL;

@@ -108,7 +108,7 @@ PLANTED = [
     ("WARPGROUP.DEPBAR.LE gsb0, 0x0", "WARPGROUP.DEPBAR.LE gsb0, 0x1", "in-flight", "FADD R28, R28, R24"),
     ("WARPGROUP.DEPBAR.LE gsb0, 0x0", "NOP", "in-flight", "FADD R28, R28, R24"),
     ("R24, gsb0", "R24", "in-flight", "FADD R28, R28, R24"),
-    ("--:-:-:-:6      MOV R55, R9;", "--:-:-:-:6      MOV R24, R9;", "in-flight", "MOV R24, R9"),
+    ("--:-:-:-:6      MOV R53, R9;", "--:-:-:-:6      MOV R24, R9;", "in-flight", "MOV R24, R9"),
     ("6      WARPGROUP.ARRIVE", "6      NOP", "unordered", "HGMMA.64x8x16.F32 R24, gdesc[UR12], RZ, !UPT"),
     ("6      WARPGROUP.ARRIVE", "5      WARPGROUP.ARRIVE", "unordered",
      "HGMMA.64x8x16.F32 R24, gdesc[UR12], RZ, !UPT"),
