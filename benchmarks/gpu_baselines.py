@@ -19,7 +19,8 @@ from maxdnn import ConvShape, DeviceError
 from maxdnn.runtime.devices import find
 
 # Values of cudnn_ops.h / cudnn_cnn.h (cuDNN 9 documentation).
-_NCHW, _FLOAT, _CROSS_CORRELATION, _FMA_MATH = 0, 0, 1, 3
+_NCHW, _FLOAT, _CROSS_CORRELATION = 0, 0, 1
+FMA_MATH, TF32_MATH = 3, 1
 ALGORITHMS = {0: "IMPLICIT_GEMM", 1: "IMPLICIT_PRECOMP_GEMM", 2: "GEMM", 3: "DIRECT", 4: "FFT", 5: "FFT_TILING",
               6: "WINOGRAD", 7: "WINOGRAD_NONFUSED"}
 DIRECT_FAMILY = (0, 1, 3)  # no transform and no explicit lowering: what the paper compared with
@@ -86,10 +87,10 @@ class Cudnn:
         self._call(setter, descriptor, *settings)
         return descriptor
 
-    def prepare(self, shape: ConvShape, algorithm: int) -> tuple[Callable[..., None], int]:
+    def prepare(self, shape: ConvShape, algorithm: int, math: int = FMA_MATH) -> tuple[Callable[..., None], int]:
         """(run, workspace bytes): run(x, w, y, workspace) takes device addresses of N,C,H,W maps, K,C,R,S filters and
         N,K,P,Q outputs and launches the layer. Raises CudnnError where the algorithm does not serve the shape."""
-        x, w, y, conv = self._descriptors(shape)
+        x, w, y, conv = self._descriptors(shape, math)
         size = ctypes.c_size_t()
         self._call("cudnnGetConvolutionForwardWorkspaceSize", self._handle, x, w, conv, y, algorithm,
                    ctypes.byref(size))
@@ -120,7 +121,7 @@ class Cudnn:
 
         return run, size.value
 
-    def _descriptors(self, shape: ConvShape) -> tuple[ctypes.c_void_p, ...]:
+    def _descriptors(self, shape: ConvShape, math: int = FMA_MATH) -> tuple[ctypes.c_void_p, ...]:
         """Of maps, filters, outputs and convolution."""
         s = shape
         x = self._make("Tensor", _NCHW, _FLOAT, s.N, s.C, s.H, s.W, setter="cudnnSetTensor4dDescriptor")
@@ -128,7 +129,7 @@ class Cudnn:
         w = self._make("Filter", _FLOAT, _NCHW, s.K, s.C, s.R, s.S, setter="cudnnSetFilter4dDescriptor")
         conv = self._make("Convolution", s.pad_h, s.pad_w, s.str_h, s.str_w, 1, 1, _CROSS_CORRELATION, _FLOAT,
                           setter="cudnnSetConvolution2dDescriptor")
-        self._call("cudnnSetConvolutionMathType", conv, _FMA_MATH)
+        self._call("cudnnSetConvolutionMathType", conv, math)
         return x, w, y, conv
 
 

@@ -21,6 +21,8 @@ from gpu_baselines import (
     CALLS,
     DIRECT_FAMILY,
     EVERY_ALGORITHM,
+    FMA_MATH,
+    TF32_MATH,
     ClockSampler,
     Cudnn,
     CudnnError,
@@ -32,7 +34,11 @@ from gpu_baselines import (
 )
 
 import maxdnn
+from maxdnn.algorithms.implicit_gemm.tensor_cores import FAMILY as TENSOR_CORES
 from maxdnn.layers import LAYERS, Layer
+from maxdnn.planning.plan import Plan
+from maxdnn.planning.select import plans
+from maxdnn.problem.problem import forward
 from maxdnn.reference import reference_rows, relative_error
 
 TOLERANCE = 2e-6
@@ -92,6 +98,9 @@ class GpuTable:
         with self.device.active():
             results.append(out.get())
         kernel = measure(self.device, lambda: maxdnn.conv_fprop(p, f, out=out, plan=kernel_plan))
+        tensor_cores = self._tensor_cores(s)
+        tc_ce = None if tensor_cores is None else efficiency(layer, measure(
+            self.device, lambda: maxdnn.conv_fprop(x, f, out=out, plan=tensor_cores)), self.device)
         # no further digit means anything
         best_error, error = (float(f"{x:.1e}") for x in _errors(maps, filters, results, s))
         row = {"network": layer.network, "layer": layer.name, "gpu": self.device.name, "kind": "measured",
@@ -99,12 +108,20 @@ class GpuTable:
                "one_call_ce": efficiency(layer, alone, self.device),
                "best_ce": efficiency(layer, min(best, call, key=lambda t: t.seconds), self.device),
                "best_kernel": every.spec.name, "best_algorithm": every.algorithm, "best_error": best_error,
-               "kernel_ce": efficiency(layer, kernel, self.device),
+               "best_arithmetic": every.arithmetic,
+               "tc_ce": tc_ce, "kernel_ce": efficiency(layer, kernel, self.device),
                "clocks": call.seconds * call.sm_mhz * 1e6 * self.device.sms, "sm_mhz": call.sm_mhz,
                "seconds": call.seconds, "kernel_seconds": kernel.seconds, "error": error,
                "correct": bool(max(error, best_error) < TOLERANCE), "driver": self.clock.driver_version}
         row.update(self._cudnn(layer, maps, filters, results[1]))
         return row
+
+    def _tensor_cores(self, shape: maxdnn.ConvShape) -> Plan | None:
+        """Implicit GEMM on tensor cores, split as the estimate says; None where it does not serve."""
+        if TENSOR_CORES.unsupported_reason(forward(shape)) is not None:
+            return None
+        made = plans(forward(shape), self.device.chip, families=(TENSOR_CORES,))
+        return min(made.values(), key=lambda plan: plan.clocks(self.device.chip))
 
     def _cudnn(self, layer: Layer, maps: np.ndarray, filters: np.ndarray, ours: np.ndarray) -> dict[str, Any]:
         """Every algorithm that serves the layer, timed; the best of the direct family and the best of all."""
@@ -114,10 +131,11 @@ class GpuTable:
             x = gpuarray.to_gpu(np.ascontiguousarray(maps.transpose(3, 0, 1, 2)))
             w = gpuarray.to_gpu(np.ascontiguousarray(filters.transpose(3, 0, 1, 2)))
             y = gpuarray.zeros((s.N, s.K, s.P, s.Q), np.float32)
+        tf32 = self._tf32(layer, maps, filters, (x, w, y))
         times: dict[str, float] = {}
         best: dict[str, tuple[float, Timing, str]] = {}
         for number in EVERY_ALGORITHM:
-            timing = self._algorithm(s, number, x, w, y)
+            timing = self._algorithm(s, number, (x, w, y))
             if timing is None:
                 continue
             times[ALGORITHMS[number]] = timing.seconds
@@ -126,22 +144,36 @@ class GpuTable:
                     best[family] = (timing.seconds, timing, ALGORITHMS[number])
         with self.device.active():
             theirs = y.get().transpose(1, 2, 3, 0)
-        row: dict[str, Any] = {"cudnn_seconds": times,
+        row: dict[str, Any] = {**tf32, "cudnn_seconds": times,
                                "largest_difference": float(f"{np.abs(theirs - ours).max():.1e}")}
         for family, (_, timing, name) in best.items():
             row[f"cudnn_{family}_ce"] = efficiency(layer, timing, self.device)
             row[f"cudnn_{family}_algorithm"] = name
         return row
 
-    def _algorithm(self, shape: maxdnn.ConvShape, number: int, x: Any, w: Any, y: Any) -> Timing | None:
+    def _tf32(self, layer: Layer, maps: np.ndarray, filters: np.ndarray, arrays: Sequence[Any]) -> dict[str, Any]:
+        """The fastest of cuDNN's algorithms where they may use TF32, and its error."""
+        timings = {number: timing for number in EVERY_ALGORITHM
+                   if (timing := self._algorithm(layer.shape, number, arrays, TF32_MATH)) is not None}
+        fastest = min(timings, key=lambda number: timings[number].seconds)
+        self._algorithm(layer.shape, fastest, arrays, TF32_MATH)
+        with self.device.active():
+            found = arrays[2].get().transpose(1, 2, 3, 0)
+        error, = _errors(maps, filters, [found], layer.shape)
+        return {"tf32_ce": efficiency(layer, timings[fastest], self.device),
+                "cudnn_tf32_algorithm": ALGORITHMS[fastest], "cudnn_tf32_error": float(f"{error:.1e}")}
+
+    def _algorithm(self, shape: maxdnn.ConvShape, number: int, arrays: Sequence[Any],
+                   math: int = FMA_MATH) -> Timing | None:
         import pycuda.driver as cuda
         from pycuda import gpuarray
         try:
             with self.device.active():
-                run, size = self.cudnn.prepare(shape, number)
+                run, size = self.cudnn.prepare(shape, number, math)
                 space = gpuarray.empty(max(size, 16), np.uint8)
-                run(x.ptr, w.ptr, y.ptr, space.ptr)
-            return measure(self.device, lambda: run(x.ptr, w.ptr, y.ptr, space.ptr))
+                places = [array.ptr for array in (*arrays, space)]
+                run(*places)
+            return measure(self.device, lambda: run(*places))
         except (CudnnError, cuda.MemoryError):
             return None
 
@@ -168,13 +200,15 @@ def main(argv: Sequence[str] | None = None) -> int:
           f"({results['sgemm_ce']:.1f} %) at {results['sgemm_sm_mhz']:.0f} MHz; all figures measured, CE in percent")
     for name in ("matmul_ce", "cublas_ce"):
         print(f"{name:16}" + "".join(f"{n:>8}: {ce:.1f}" for n, ce in results[name].items()))
-    print(f"{'layer':16}{'CE':>7}{'best':>8}{'cuDNN direct':>14}{'cuDNN best':>12}  {'best algorithm':22}{'MHz':>6}"
-          f"{'ms':>9}{'max error':>11}")
+    print(f"{'layer':16}{'CE':>7}{'best':>8}{'tensor cores':>14}{'cuDNN direct':>14}{'cuDNN best':>12}{'TF32':>8}  "
+          f"{'best algorithm':22}{'MHz':>6}{'ms':>9}{'best error':>11}{'of TF32':>9}")
     for row in table.rows([x for x in LAYERS if f"{x.network}-{x.name}" in args.layers]):
         results["layers"].append(row)
-        print(f"{row['network'] + '-' + row['layer']:16}{row['ce']:7.1f}{row['best_ce']:8.1f}"
-              f"{row['cudnn_direct_ce']:14.1f}{row['cudnn_best_ce']:12.1f}  {row['cudnn_best_algorithm']:22}"
-              f"{row['sm_mhz']:6.0f}{1e3 * row['seconds']:9.3f}{row['error']:11.1e}", flush=True)
+        tc_ce = "-" if row["tc_ce"] is None else f"{row['tc_ce']:.1f}"
+        print(f"{row['network'] + '-' + row['layer']:16}{row['ce']:7.1f}{row['best_ce']:8.1f}{tc_ce:>14}"
+              f"{row['cudnn_direct_ce']:14.1f}{row['cudnn_best_ce']:12.1f}{row['tf32_ce']:8.1f}  "
+              f"{row['cudnn_best_algorithm']:22}{row['sm_mhz']:6.0f}{1e3 * row['seconds']:9.3f}"
+              f"{row['best_error']:11.1e}{row['cudnn_tf32_error']:9.1e}", flush=True)
         if args.json:
             args.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0 if all(row["correct"] for row in results["layers"]) else 1

@@ -1,5 +1,5 @@
 """The convolutions people run, on a real GPU: maxdnn beside every algorithm of cuDNN, and what PyTorch takes after its
-own search, in one run. Whole calls on N,C,H,W arrays (ours on C,H,W,N ones, if asked for), FP32 with TF32 off, every
+own search, in FP32 and in TF32, in one run. Whole calls on N,C,H,W arrays (ours on C,H,W,N ones, if asked for), every
 distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured into CUDA graphs, all libraries
 alike, so that the host's share is in none; medians of event times. Outputs are compared with float64 on the same GPU.
 
@@ -132,7 +132,20 @@ class Suite:
     def planned(self, plan: Plan, run: Runner) -> dict[str, Any]:
         """What a row says of the plan that was taken."""
         return {"seconds": self.seconds_of(run(plan)), "plan": plan_name(plan), "algorithm": plan.algorithm,
-                "notes": list(plan.notes)}
+                "arithmetic": plan.arithmetic, "notes": list(plan.notes)}
+
+    def beside_pytorch(self, call: Callable[[], Any], error: Callable[[Any], float]) -> dict[str, Any]:
+        """What a row says of PyTorch's choice among cuDNN's algorithms, in FP32 and in TF32."""
+        torch, row = self.torch, {}
+        for name, tf32 in (("pytorch", False), ("cudnn_tf32", True)):
+            torch.backends.cudnn.allow_tf32 = tf32
+            with torch.cuda.stream(self.stream):
+                row[f"{name}_seconds"] = self.seconds_of(call)
+                found = call()
+            torch.cuda.synchronize()
+            torch.backends.cudnn.allow_tf32 = False
+            row[f"{name}_error"] = error(found)
+        return row
 
     def candidates(self, problem: Problem, run: Runner) -> dict[str, float]:
         """Seconds of every candidate within its limits."""
@@ -200,9 +213,8 @@ class Suite:
             row["launches"] = [{"kernel": x.spec.name, "bytes": x.work.nbytes,
                                 "seconds": self.seconds_of(run(dataclasses.replace(plan, launches=(x,))))}
                                for x in plan.launches]
-        with torch.cuda.stream(self.stream):
-            row["pytorch_seconds"] = self.seconds_of(lambda: torch.nn.functional.conv2d(
-                x, w, stride=s.stride, padding=s.padding))
+        row |= self.beside_pytorch(lambda: torch.nn.functional.conv2d(x, w, stride=s.stride, padding=s.padding),
+                                   lambda found: self._error(x, w, found, s))
         return row | self.beside_cudnn(partial(self.cudnn.prepare, s), ALGORITHMS, DIRECT_FAMILY, x, w, theirs)
 
     def _error(self, x: Any, w: Any, y: Any, s: ConvShape) -> float:
@@ -248,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             results["rows"] = [r for r in results["rows"] if any(r[key] != row[key] for key in KEYS)] + [row]
             wrong += not row["correct"]
             ratios = " ".join(f"{who.replace('_', ' ')} {row[f'{who}_seconds'] / row['seconds']:5.2f}"
-                              for who in ("cudnn_direct", "cudnn_fastest", "pytorch"))
+                              for who in ("cudnn_direct", "cudnn_fastest", "pytorch", "cudnn_tf32"))
             print(f"{direction:8}{name:32} {layout} N={n:<4}{1e6 * row['seconds']:10.1f} us  {ratios} "
                   f"{row['cudnn_fastest_algorithm']:22}{row['error']:9.1e}  {row['plan']}", flush=True)
             args.json.write_text(json.dumps(results, indent=1) + "\n")

@@ -35,28 +35,28 @@ def gradient_row(suite: Any, direction: str, s: ConvShape, every: bool, layout: 
                                                  stream=suite.queue)
     row = suite.planned(plan, run)
     found = ours[2] if layout == "NCHW" else ours[2].permute(3, 0, 1, 2)
-    row["error"] = _error(torch, direction, x, w, dy, found, s)
+    wanted = _wanted(torch, direction, x, w, dy, s)
+    row["error"] = _error(found, *wanted)
     row["correct"] = bool(row["error"] < 2e-6)
     if every:
         row["candidates"] = suite.candidates(problem, run)
     mask = [direction == "data", direction == "filters", False]
-    with torch.cuda.stream(suite.stream):
-        row["pytorch_seconds"] = suite.seconds_of(lambda: torch.ops.aten.convolution_backward(
-            dy, x, w, None, list(s.stride), list(s.padding), [1, 1], False, [0, 0], 1, mask))
+    row |= suite.beside_pytorch(lambda: torch.ops.aten.convolution_backward(
+        dy, x, w, None, list(s.stride), list(s.padding), [1, 1], False, [0, 0], 1, mask),
+        lambda found: _error(found[mask.index(True)], *wanted))
     _, _, names, direct_ones = BACKWARD[direction]
     return row | suite.beside_cudnn(partial(suite.cudnn.prepare_gradient, direction, s), names, direct_ones, first, dy,
                                     torch.empty_like(result))
 
 
-def _error(torch: Any, direction: str, x: Any, w: Any, dy: Any, found: Any, s: ConvShape) -> float:
-    """Largest error of the sum of |terms|, against float64 on the GPU: of some images or some filters."""
+def _wanted(torch: Any, direction: str, x: Any, w: Any, dy: Any, s: ConvShape) -> tuple[Any, Any]:
+    """The gradient in float64 on the GPU and its sum of |terms|: of some images or some filters."""
     options = dict(stride=s.stride, padding=s.padding)
     with torch.backends.cudnn.flags(benchmark=False):
         if direction == "data":
             size = x[:SOME].shape
             want, terms = (torch.nn.grad.conv2d_input(size, f.double(), g.double(), **options)
                            for f, g in ((w, dy[:SOME]), (w.abs(), dy[:SOME].abs())))
-            found = found[:SOME]
         else:
             size = w[:FEW].shape
             want, terms = torch.zeros((2, *size), device="cuda", dtype=torch.float64)
@@ -64,5 +64,9 @@ def _error(torch: Any, direction: str, x: Any, w: Any, dy: Any, found: Any, s: C
                 maps, gradients = x[i:i + SOME].double(), dy[i:i + SOME, :FEW].double()
                 want += torch.nn.grad.conv2d_weight(maps, size, gradients, **options)
                 terms += torch.nn.grad.conv2d_weight(maps.abs(), size, gradients.abs(), **options)
-            found = found[:FEW]
-    return float(((found.double() - want).abs() / terms.clamp_min(1e-30)).max())
+    return want, terms
+
+
+def _error(found: Any, want: Any, terms: Any) -> float:
+    """The largest of the sum of |terms|."""
+    return float(((found[:len(want)].double() - want).abs() / terms.clamp_min(1e-30)).max())

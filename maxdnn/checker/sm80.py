@@ -14,6 +14,11 @@ from .timing import fixed_point
 
 _UNIFORM = ("umove", "ualu", "r2ur")
 _LONGEST_VECTOR = 4  # registers
+# What has no result to tell of, what reads nothing late. The vendor's disassembler takes such a barrier for an illegal
+# instruction, and an H200 stops there.
+_NO_BARRIER = "BAR BRA BREAK BRX BSSY BSYNC CALL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD JMP".split()
+_NO_RESULT = frozenset([*_NO_BARRIER, *"CCTL MEMBAR REDG ST STG STL STS STSM SUST SURED".split()])
+_NO_OPERANDS = frozenset(_NO_BARRIER) - {"BAR"} | {"FENCE"}
 
 
 def _figures(inst: Instruction) -> dict[str, Any]:
@@ -131,10 +136,20 @@ def _out_of_line(inst: Instruction) -> Iterator[Finding]:
                           "take another register")
 
 
+def _never_released(inst: Instruction) -> Iterator[Finding]:
+    for kind, bar, opcodes in (("write", inst.control.write_barrier, _NO_RESULT),
+                               ("read", inst.control.read_barrier, _NO_OPERANDS)):
+        if bar is not None and inst.opcode in opcodes:
+            yield Finding("illegal-barrier", f"barrier {bar + 1}", None, Place.of(inst), None, None,
+                          f"{inst.opcode} cannot have a {kind} barrier: it is an illegal instruction then",
+                          "leave it out, or set one of the other kind")
+
+
 def _static(graph: Graph, effects: Sequence[Effects]) -> Iterator[Finding]:
     yield from _stale(graph, effects)
     for inst in graph.code:
         yield from _out_of_line(inst)
+        yield from _never_released(inst)
 
 
 _EARLY = Hazard("fixed-latency", "is read before it is there", "stall longer in between")

@@ -96,6 +96,14 @@ def test_vectors_that_begin_between_their_multiples_are_found(tmp_path: Path, li
     assert _kinds(tmp_path, f"--:-:{'2' if 'LDG' in line else '-'}:-:6 {line};\n") == odd
 
 
+@pytest.mark.parametrize("line, odd", [
+    ("--:-:6:-:6 MEMBAR.ALL.CTA", {"illegal-barrier"}), ("--:6:-:-:6 MEMBAR.ALL.CTA", set()),
+    ("--:6:-:-:2 FENCE.VIEW.ASYNC.S", {"illegal-barrier"}), ("--:-:6:-:2 FENCE.VIEW.ASYNC.S", set())])
+def test_barriers_that_make_an_instruction_illegal_are_found(tmp_path: Path, line: str, odd: set[str]) -> None:
+    """A kernel with a write barrier at MEMBAR ended in "unspecified launch failure" on an H200."""
+    assert _kinds(tmp_path, f"{line};\n20:-:-:-:6 NOP;\n") & {"illegal-barrier"} == odd
+
+
 def test_memory_is_not_accessed_right_behind_a_block_barrier(tmp_path: Path) -> None:
     """With a stall of 1 an H200 read what others had not stored yet."""
     body = "--:-:-:Y:{} BAR.SYNC.DEFER_BLOCKING 0x0;\n--:-:1:-:2 LDS R8, [R1+0x400];\n"
