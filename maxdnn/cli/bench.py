@@ -23,13 +23,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", type=at_least(1), nargs="+", metavar="N",
                         help="minibatches of networks (default: 1 8 32 for inference, 32 for training; simulated: 1)")
     parser.add_argument("--kind", choices=KINDS, nargs="+", default=None, help="default: both; simulated: inference")
-    parser.add_argument("--mode", choices=("eager", "graph"), nargs="+", default=["eager", "graph"],
-                        help="calls as they are, or replayed as CUDA graphs (default: both)")
+    parser.add_argument("--model", action="append", metavar="NAME", default=[],
+                        help="a model of torchvision, or package:function that returns one: optimized, for inference, "
+                             "beside PyTorch in FP32, compiled with frozen parameters, and in TF32; may be repeated")
+    parser.add_argument("--image", type=sizes, metavar="C,H,W", default=(3, 224, 224),
+                        help="what a model takes (default: 3,224,224)")
+    parser.add_argument("--mode", choices=("eager", "graph", "compiled"), nargs="+", default=["eager", "graph"],
+                        help="calls as they are, replayed as CUDA graphs (default: both), or, of models, compiled")
     parser.add_argument("--ordinal", type=at_least(0), default=0, help="which GPU")
     parser.add_argument("--seconds", type=float, default=0.2, help="how long each measurement is repeated")
     parser.add_argument("--simulate", action="store_true", help="do not look for a GPU")
     parser.add_argument("--json", type=file_name, metavar="FILE.json", help="write the rows there, as they come")
     parser.add_argument("--picture", type=file_name, metavar="FILE.png|.svg", help="draw them")
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """C,H,W."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if len(found) != 3 or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"must be C,H,W, three sizes of at least 1 (got {text!r})")
+    return found
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,8 +59,12 @@ def run(args: argparse.Namespace) -> int:
         raise MaxdnnError(f"--picture must end in {' or '.join(PICTURES)} (got {args.picture})")
     if not 0 < args.seconds < math.inf:
         raise MaxdnnError(f"--seconds must be positive (got {args.seconds})")
-    jobs = list(_jobs(args.what))
+    jobs = list(_jobs(args.what)) if args.what or not args.model else []
+    if jobs and "compiled" in args.mode:
+        raise MaxdnnError("--mode compiled is of models: name them by --model, and no NETWORK or SHAPE beside them")
     why = "--simulate was given" if args.simulate else _no_gpu(args.ordinal)
+    if args.model and why is not None:
+        raise MaxdnnError(f"--model needs a GPU: {why}")
     failed: list[str] = []
     if why is None:
         about, rows = _measured(args, jobs, failed)
@@ -98,11 +118,23 @@ def _measured(args: argparse.Namespace, jobs: list[tuple[str, Any]],
     put into `failed`."""
     from ..errors import MaxdnnError
     from ..torch.measure import Bench
+    from ..torch.measure_models import ModelBench
 
     bench = Bench(args.ordinal, args.seconds)
     about = {"what": "measured"} | bench.about
 
+    def models() -> Iterator[dict[str, Any]]:
+        for name in args.model:
+            for n in args.n or (1, 16, 32):
+                try:
+                    yield from ModelBench(args.ordinal, args.seconds).model(name, args.image, n, args.mode)
+                except Exception as e:
+                    if not isinstance(e, MaxdnnError):
+                        traceback.print_exc()
+                    failed.append(f"{name}, N = {n}: {e}")
+
     def rows() -> Iterator[dict[str, Any]]:
+        yield from models()
         for kind in args.kind or KINDS:
             training = kind == "training"
             for name, shape in jobs:
@@ -157,7 +189,8 @@ def _heading(unit: str, beside: str) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    line = f"{row['network']:28} {row['n']:4} {row['kind']:9} {row['mode']:9} {1e3 * row['seconds']:26.3f}"
+    line = f"{row['network']:28} {row['n']:4} {row['kind']:9} {row['mode']:9} "
+    line += f"{1e3 * row['seconds']:26.3f}" if "seconds" in row else f"{'beside ' + row['baseline']:44}"
     for part in ("", "whole_"):
         ours, theirs = row.get(f"{part}seconds"), row.get(f"cudnn_{part}seconds")
         if ours and theirs:
@@ -170,15 +203,20 @@ def _line(row: dict[str, Any]) -> str:
 
 def _summary(rows: Iterable[dict[str, Any]]) -> list[str]:
     """How often and by how much this library is ahead, and how its errors compare, for each kind of measured rows."""
-    lines = []
-    rows = [row for row in rows if "cudnn_seconds" in row]
+    lines, every = [], list(rows)
+    for mode, baseline in dict.fromkeys((row["mode"], row["baseline"]) for row in every if "baseline" in row):
+        some = [row for row in every if (row["mode"], row.get("baseline")) == (mode, baseline)]
+        ratios = [row["cudnn_whole_seconds"] / row["whole_seconds"] for row in some]
+        worse = max(row["error"] / row["cudnn_error"] for row in some)
+        lines.append(f"{mode}, models beside {baseline}: {_ahead(ratios)}; outputs at most {worse:.2g} times as far "
+                     "from float64")
+    rows = [row for row in every if "cudnn_seconds" in row]
     for kind in KINDS:
         of_kind = [row for row in rows if row["kind"] == kind]
         for part, what in (("", "convolutions"), ("whole_", "whole")):
             ratios = [row[f"cudnn_{part}seconds"] / row[f"{part}seconds"] for row in of_kind if f"{part}seconds" in row]
             if ratios:
-                lines.append(f"{kind}, {what}: ahead of cuDNN in {sum(r > 1 for r in ratios)} of {len(ratios)}, "
-                             f"geometric mean of the speed {geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+                lines.append(f"{kind}, {what}: {_ahead(ratios, 'of cuDNN ')}")
         hosts = [row["host_seconds"] / row["cudnn_host_seconds"] for row in of_kind if "host_seconds" in row]
         if hosts:
             lines.append(f"{kind}, host time of whole networks called as they are: geometric mean "
@@ -190,14 +228,20 @@ def _summary(rows: Iterable[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _ahead(ratios: list[float], of: str = "") -> str:
+    return (f"ahead {of}in {sum(r > 1 for r in ratios)} of {len(ratios)}, geometric mean of the speed "
+            f"{geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+
+
 def _draw(rows: list[dict[str, Any]], about: dict[str, Any]) -> Any:
     """Bars: the speed of the convolutions relative to cuDNN, or what was simulated."""
     from matplotlib.figure import Figure
 
-    names = [f"{row['network']}  N={row['n']}  {row['kind']}  {row['mode']}" for row in rows]
+    names = [f"{row['network']}  N={row['n']}  {row.get('baseline') or row['kind']}  {row['mode']}" for row in rows]
     measured = about["what"] == "measured"
-    values = [row["cudnn_seconds"] / row["seconds"] if measured else row["flops"] / row["seconds"] / 1e12
-              for row in rows]
+    values = [row["flops"] / row["seconds"] / 1e12 if not measured else
+              row["cudnn_seconds"] / row["seconds"] if "seconds" in row else
+              row["cudnn_whole_seconds"] / row["whole_seconds"] for row in rows]
     figure = Figure(figsize=(9, 1.2 + 0.26 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     places = range(len(rows))
@@ -206,7 +250,7 @@ def _draw(rows: list[dict[str, Any]], about: dict[str, Any]) -> Any:
     axes.invert_yaxis()
     if measured:
         axes.axvline(1, color="black", linewidth=0.8)
-        axes.set_xlabel("speed of the convolutions relative to cuDNN")
+        axes.set_xlabel("speed of the convolutions, or of whole models, relative to PyTorch with cuDNN")
         axes.set_title(f"measured on {about['gpu']}, float32")
     else:
         axes.set_xlabel("simulated TFLOP/s of the convolutions")

@@ -9,7 +9,8 @@ import torch
 
 from maxdnn import cli, networks
 from maxdnn.cli import bench as command
-from maxdnn.torch import measure
+from maxdnn.errors import MaxdnnError
+from maxdnn.torch import measure, measure_models
 from maxdnn.torch.networks import Network
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run")]
@@ -94,6 +95,38 @@ def test_the_command_measures_where_there_is_a_gpu(with_tiny, monkeypatch, tmp_p
     assert "measured on none" in picture.read_text()
 
 
+def a_model():
+    torch.manual_seed(4)
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+
+
+def not_a_model():
+    return 1
+
+
+def test_models_stand_beside_what_is_called_alike(monkeypatch, tmp_path, capsys):
+    class Models(OnTheCpu, measure_models.ModelBench):
+        pass
+    tf32 = []
+    monkeypatch.setattr(Models, "_times", lambda self, calls, mode: tf32.append(
+        torch.backends.cudnn.allow_tf32) or [2.0 for call in calls if call() is None])
+    monkeypatch.setattr(command, "_no_gpu", lambda ordinal: None)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(measure, "Bench", OnTheCpu)
+    monkeypatch.setattr(measure_models, "ModelBench", Models)
+    monkeypatch.setattr(Models, "_theirs", lambda self, stock, baseline: stock)  # no compiler is needed here
+    out = tmp_path / "rows.json"
+    assert cli.main(["bench", "--model", f"{__name__}:a_model", "--image", "3,6,5", "--n", "2", "--mode", "eager",
+                     "graph", "--json", str(out), "--picture", str(tmp_path / "rows.svg")]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["mode"], row["baseline"]) for row in rows] == [
+        ("eager", "fp32"), ("eager", "tf32"), ("graph", "fp32"), ("graph", "frozen"), ("graph", "tf32")]
+    assert tf32 == [False, False, True, False, False, False, True] and not torch.backends.cudnn.allow_tf32
+    assert all(0 < row["error"] < 1e-6 and row["whole_seconds"] == row["cudnn_whole_seconds"] == 2 for row in rows)
+    said = capsys.readouterr().out
+    assert "graph, models beside frozen: ahead in 0 of 1, geometric mean of the speed 1.00, least 1.00" in said
+
+
 def test_what_stops_one_network_costs_its_rows_only(with_tiny, monkeypatch, tmp_path, capsys):
     class Stops(OnTheCpu):
         def _convolutions(self, layers, training, mode):
@@ -131,6 +164,8 @@ def test_without_a_gpu_every_heading_says_that_it_is_simulated(with_tiny, tmp_pa
     (["1,3,2,2,4,3,3"], "R must be at most H"),
     (["--seconds", "0"], "--seconds must be positive"),
     (["--picture", "x.pdf"], "--picture must end in .png or .svg"),
+    (["--model", "resnet18", "--simulate"], "--model needs a GPU: --simulate was given"),
+    (["alexnet", "--mode", "compiled"], "--mode compiled is of models"),
     (["--simulate", "--kind", "training"], "--kind must be inference where there is no GPU (--simulate was given)"),
 ])
 def test_wrong_arguments_are_one_line(arguments, says, capsys, monkeypatch, tmp_path):
@@ -138,6 +173,12 @@ def test_wrong_arguments_are_one_line(arguments, says, capsys, monkeypatch, tmp_
     assert cli.main(["bench", *arguments]) == 1
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["math:none", "nowhere:none", f"{__name__}:not_a_model"])
+def test_what_is_no_model_is_said(name):
+    with pytest.raises(MaxdnnError, match="--model"):
+        measure_models.built(name)
 
 
 def test_where_pytorch_is_missing_that_is_the_reason(monkeypatch):

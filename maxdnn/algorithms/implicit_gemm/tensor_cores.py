@@ -27,8 +27,8 @@ FEWEST = 32
 """Channels of a group, of which 64 are multiplied at a time."""
 
 _MOST = 2**31 - 1
-# Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks. Lines pass the first-level cache, whose
-# memory is the shared memory's, before they are stored there: a chunk takes 900 clocks longer than that of a product.
+# Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks. Lines pass the first-level cache, in
+# the same memory as the shared one, before they are stored there: 900 clocks more than a chunk of a product takes.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 2750, 6000
 
 DOC = """Forward convolution of maps and filters that were split: see tensor_pixels.sass. Grid: x = `ctas`, at most one
