@@ -21,6 +21,7 @@ from .paper import plan as paper
 from .spec import Family
 from .wgrad import plan as wgrad
 from .wgrad import sm90_nchw as wgrad_nchw
+from .wgrad import tensor_cores as wgrad_tensor_cores
 from .winograd import fused as winograd_fused
 from .winograd import plan as winograd
 from .winograd import wgrad as winograd_wgrad
@@ -40,6 +41,7 @@ FAMILIES: tuple[Family, ...] = (
     few_channels.FAMILY,
     wgrad.FAMILY,
     wgrad_nchw.FAMILY,
+    wgrad_tensor_cores.FAMILY,
     bias_grad.FAMILY,
     winograd.FAMILY,
     winograd_fused.FAMILY,

@@ -2,7 +2,7 @@
 that a split of float32 finds hard, not finite exactly where float32's are, the same bits every time."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from maxdnn.algorithms.gemm import tensor_cores
 from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import EmulationFault
 from maxdnn.planning.cost import preset
-from maxdnn.planning.plan import FLOAT_BYTES, Plan
+from maxdnn.planning.plan import FLOAT_BYTES, Launch, Plan
 from maxdnn.planning.select import choose, smaller
 from maxdnn.problem.problem import Problem, data, forward, product
 from maxdnn.runtime import engine
@@ -27,6 +27,9 @@ from .test_every_candidate import Operands, run, told
 NAME = "sm90_tensor_product_128x128"
 FLOOR = 2.0**-37
 """What an element of a row and 64 values of k may lose, of the largest: see piece in split.sass."""
+
+Reference = Callable[[Launch, dict[str, np.ndarray], dict[str, float]], None]
+"""Of a family."""
 
 
 def planned(m: int, n: int, k: int, layout: str = "nn", batch: tuple[int, ...] = (), name: str = NAME,
@@ -76,10 +79,20 @@ DATA = {
 }
 
 
+def floors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What results may lose of the largest of their row (column) and 64 values of k, and two roundings of a subnormal
+    number for each 64 values of k."""
+    found = np.full((len(a), b.shape[1]), 2.0**-148 * -(-len(b) // tensor_cores.CHUNK))
+    for first in range(0, len(b), tensor_cores.CHUNK):
+        some = slice(first, first + tensor_cores.CHUNK)
+        left, right = abs(a[:, some]), abs(b[some])
+        found += FLOOR * (left.max(1)[:, None] * right.sum(0) + left.sum(1)[:, None] * right.max(0))
+    return found
+
+
 @pytest.mark.parametrize("kind", DATA)
 def test_hard_data_within_the_documented_error(kind):
-    """Of the sum of |terms|, plus what an element may lose of the largest of its row (column) and 64 values of k, plus
-    two roundings of a subnormal number for each 64 values of k."""
+    """Of the sum of |terms|, plus `floors`."""
     rng = np.random.default_rng(len(kind))
     m, n, k = 70, 40, 200
     with np.errstate(over="ignore"):
@@ -87,15 +100,10 @@ def test_hard_data_within_the_documented_error(kind):
     found = multiplied(a, b)
     wide = a.astype(float), b.astype(float)
     want, terms = wide[0] @ wide[1], abs(wide[0]) @ abs(wide[1])
-    floor = np.full((m, n), 2.0**-148 * -(-k // tensor_cores.CHUNK))
-    for first in range(0, k, tensor_cores.CHUNK):
-        some = slice(first, first + tensor_cores.CHUNK)
-        left, right = abs(wide[0][:, some]), abs(wide[1][some])
-        floor += FLOOR * (left.max(1)[:, None] * right.sum(0) + left.sum(1)[:, None] * right.max(0))
     within = abs(want) + terms * 1e-6 < np.finfo(np.float32).max  # else infinity is right
     error = abs(found.astype(float) - want)
     assert within.any() and not np.isnan(found).any()
-    assert (error <= 1e-6 * terms + floor)[within].all()
+    assert (error <= 1e-6 * terms + floors(*wide))[within].all()
     assert np.isinf(found[~within & (terms > 2 * np.finfo(np.float32).max) & (abs(want) > 2**129)]).all()
 
 
@@ -167,22 +175,28 @@ def test_pieces_are_bit_for_bit_what_is_documented(layout):
             flat[:3] = np.inf, -np.inf, np.nan
             values[:, :, -30:] = 0
         pieces = np.full(plan.workspace[f"{role}_pieces"].nbytes // FLOAT_BYTES, 7, np.float32)
-        memory = {role: flat, f"{role}_pieces": pieces}
-        places = {name: device.alloc(array.nbytes) for name, array in memory.items()}
-        for name, array in memory.items():
-            device.upload(places[name], array)
-        function = engine.load(device, launch.spec).function(launch.spec.name)
-        arguments = launch.arguments({name: (place.address, 0) for name, place in places.items()}, {})
-        function.launch(launch.grid, launch.block, arguments)
-        found = np.empty_like(pieces)
-        device.download(places[f"{role}_pieces"], found)
-        tensor_cores.reference(launch, memory, {})
-        found, want = (x.view(np.uint8).reshape(-1, tensor_cores.PIECE_BYTES) for x in (found, pieces))
-        parts = [x[:, :32768].copy().view(np.float16) for x in (found, want)]
-        assert np.array_equal(*parts, equal_nan=True)
-        same = parts[0].view(np.uint16) == parts[1].view(np.uint16)
-        assert (same | np.isnan(parts[0])).all()  # but for the payloads of NaN
-        assert np.array_equal(found[:, 32768:], want[:, 32768:])
+        same_pieces(device, launch, {role: flat, f"{role}_pieces": pieces}, tensor_cores.reference)
+
+
+def same_pieces(device: Any, launch: Launch, memory: dict[str, np.ndarray], reference: Reference) -> None:
+    """Asserts that a launch which splits the first of these makes of the second what is promised, bit for bit but for
+    the payloads of NaN."""
+    places = {name: device.alloc(array.nbytes) for name, array in memory.items()}
+    for name, array in memory.items():
+        device.upload(places[name], array)
+    function = engine.load(device, launch.spec).function(launch.spec.name)
+    arguments = launch.arguments({name: (place.address, 0) for name, place in places.items()}, {})
+    function.launch(launch.grid, launch.block, arguments)
+    _, pieces = memory
+    found = np.empty_like(memory[pieces])
+    device.download(places[pieces], found)
+    reference(launch, memory, {})
+    found, want = (x.view(np.uint8).reshape(-1, tensor_cores.PIECE_BYTES) for x in (found, memory[pieces]))
+    parts = [x[:, :32768].copy().view(np.float16) for x in (found, want)]
+    assert np.array_equal(*parts, equal_nan=True)
+    same = parts[0].view(np.uint16) == parts[1].view(np.uint16)
+    assert (same | np.isnan(parts[0])).all()
+    assert np.array_equal(found[:, 32768:], want[:, 32768:])
 
 
 @pytest.mark.parametrize("problem", [

@@ -1,5 +1,5 @@
-"""Products and convolutions on the tensor cores of an H200: the very bits of the virtual GPU, on random problems and on
-hard data."""
+"""Products, convolutions and gradients of filters on the tensor cores of an H200: the very bits of the virtual GPU, on
+random problems and on hard data."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,10 +12,11 @@ from maxdnn.emulator import VirtualGpu
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import FLOAT_BYTES, Plan
 from maxdnn.planning.select import choose
-from maxdnn.problem.problem import Problem, forward, product
+from maxdnn.problem.problem import Problem, filters, forward, product
 from maxdnn.runtime import engine
 from tests.algorithms import test_tensor_convolutions as convolutions
 from tests.algorithms import test_tensor_cores as products
+from tests.algorithms import test_tensor_filters as gradients
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 GUARD = 64  # floats before and behind every array
@@ -92,14 +93,39 @@ def test_random_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, numbe
 @pytest.mark.parametrize("kind", products.DATA)
 def test_hard_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, kind: str) -> None:
     shape = convolutions.LAYER
-    images, filters = convolutions.hard(kind, np.random.default_rng(9))
+    images, bank = convolutions.hard(kind, np.random.default_rng(9))
     plan = choose(forward(shape, layout="NCHW"), preset(), convolutions.NAME)
-    given = {"images": images, "filters": filters, "out": np.full(plan.problem.shapes["out"], np.nan, np.float32)}
+    given = {"images": images, "filters": bank, "out": np.full(plan.problem.shapes["out"], np.nan, np.float32)}
     assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
 
 
 def test_twenty_runs_of_a_convolution_give_the_same_bits(device: Any) -> None:
     plan = choose(forward(ConvShape(32, 256, 14, 14, 384, 3, 3, padding=1), layout="NCHW"), preset(), convolutions.NAME)
     given = operands_of(plan.problem, np.random.default_rng(10))
+    first = results(device, plan, given)
+    assert all(np.array_equal(results(device, plan, given), first) for _ in range(19))
+
+
+@pytest.mark.parametrize("number", range(300, 380))
+def test_random_gradients_of_filters_give_the_bits_of_the_virtual_gpu(device: Any, number: int) -> None:
+    problem, rng = gradients.some_problem(number)
+    plan = choose(problem, preset(), rng.choice(list(gradients.tensor_cores.candidates(problem, preset()))))
+    given = operands_of(problem, np.random.default_rng(number))
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
+
+
+@pytest.mark.parametrize("kind", products.DATA)
+def test_hard_gradients_of_filters_give_the_bits_of_the_virtual_gpu(device: Any, kind: str) -> None:
+    images, of_out = gradients.hard(kind, np.random.default_rng(11))
+    plan = choose(filters(gradients.LAYER, layout="NCHW"), preset(), gradients.NAME)
+    given = {"images": images, "gradients": of_out, "out": np.full(plan.problem.shapes["out"], np.nan, np.float32)}
+    assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "CHWN"])
+def test_twenty_runs_of_a_gradient_of_filters_give_the_same_bits(device: Any, layout: str) -> None:
+    problem = filters(ConvShape(32, 128, 28, 28, 256, 3, 3, padding=1), layout=layout)
+    plan = choose(problem, preset(), f"{gradients.NAME}_split4")
+    given = operands_of(problem, np.random.default_rng(12))
     first = results(device, plan, given)
     assert all(np.array_equal(results(device, plan, given), first) for _ in range(19))

@@ -110,13 +110,14 @@ def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count:
 def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *, vectors: bool,
              ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
     """out = what `ending` makes of the products (those themselves by default). With splits, `out` has so many batches
-    one after the other, for parts of the sums. `vectors`: as gemm.plan.multiply has it."""
+    one after the other, for parts of the sums, of `out.elements` each if matrices do not follow each other. `vectors`:
+    as gemm.plan.multiply has it."""
     order = tiles_of(s, (s.M, s.N, -(-s.K // CHUNK)), s.batch, splits, chip)
     tiles = order["tiles"]
     values = {
         "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), **order,
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
-        "out_split": s.batch * out.batch if splits > 1 else 0}
+        "out_split": (out.elements or s.batch * out.batch) if splits > 1 else 0}
     clocks = _CHUNK_CLOCKS * order["share"] + _TILE_CLOCKS
     nbytes = a.nbytes + b.nbytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)

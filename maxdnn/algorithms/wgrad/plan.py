@@ -40,14 +40,18 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 def wgrad_splits(spec: FiltersKernel, s: ConvShape, groups: int, chip: Chip) -> Iterator[int]:
     """Those of which the estimate takes one; with machine code those, too, that make whole waves."""
-    wanted = set(LONG_SPLITS)
-    if spec.ctas_per_sm:
-        tiles = -(-s.patch // spec.tile[0]) * -(-(s.K // s.groups) // spec.tile[1]) * s.groups
-        waves = (chip.sms * spec.ctas_per_sm * count // tiles for count in range(1, 5))
-        wanted.update(splits for splits in waves if 0 < splits <= LONG_SPLITS[-1])
+    tiles = -(-s.patch // spec.tile[0]) * -(-(s.K // s.groups) // spec.tile[1]) * s.groups
+    return filling_splits(groups, GROUP, tiles, chip.sms * spec.ctas_per_sm)
+
+
+def filling_splits(iterations: int, terms: int, tiles: int, slots: int) -> Iterator[int]:
+    """The splits of so many iterations of so many terms; those, too, by which tiles make whole waves of so many `slots`
+    (0: of a number that is not known)."""
+    wanted = {*LONG_SPLITS, *(slots * count // tiles for count in range(1, 5))}
     for splits in sorted(wanted):
-        longer = any(splits < x <= groups for x in LONG_SPLITS)
-        if divides(groups, splits) and (GROUP * -(-groups // splits) <= LONGEST or not longer):
+        longer = any(splits < x <= iterations for x in LONG_SPLITS)
+        if (0 < splits <= LONG_SPLITS[-1] and divides(iterations, splits)
+                and (terms * -(-iterations // splits) <= LONGEST or not longer)):
             yield splits
 
 
