@@ -339,7 +339,7 @@ records.changed.append(_forget)
 
 def device_of(where: int) -> tuple[Any, int]:
     """The device of this library for a CUDA device's number, -1 for the CPU, and where it lets a texture begin. Raises
-    DeviceError without pycuda."""
+    DeviceError without a driver."""
     if where in _devices:
         return _devices[where]
     if where < 0:

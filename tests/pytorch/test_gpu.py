@@ -1,4 +1,4 @@
-"""maxdnn.torch on a real GPU, where there are PyTorch for CUDA and pycuda (`make test-gpu`): results, derivatives, what
+"""maxdnn.torch on a real GPU, where there is PyTorch for CUDA (`make test-gpu`): results, derivatives, what
 a call does; test_gpu_graphs.py has streams and graphs, test_gpu_memory.py what happens where memory is short."""
 
 import gc
