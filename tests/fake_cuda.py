@@ -1,6 +1,6 @@
-"""A stand-in for pycuda.driver and libcuda where there is no GPU: memory is host memory, loading and launching are
-recorded. It shows what the loader asks of a driver, never what a kernel computes. Like CUDA it refuses what a capture
-forbids, and counts that as a capture lost (`Driver.lost`)."""
+"""A stand-in for libcuda, and for pycuda beside it, where there is no GPU: memory is host memory, loading and launching
+are recorded. It shows what the loader asks of a driver, never what a kernel computes. Like CUDA it refuses what a
+capture forbids, and counts that as a capture lost (`Driver.lost`)."""
 
 import contextlib
 import itertools
@@ -10,12 +10,10 @@ import types
 
 import numpy as np
 
+from maxdnn.runtime.devices.driver import DriverError
+
 
 class Error(Exception):
-    pass
-
-
-class LogicError(Error):
     pass
 
 
@@ -34,6 +32,7 @@ class Driver:
         self.completed = None  # how many of them are over; None for all
         self.room = None  # bytes that can still be allocated; None for any number
         self.thread = threading.local()
+        self.ended = False  # whether pycuda has given back its contexts
 
     def unsafe(self, what):
         """What CUDA forbids while a stream is captured, but to a thread that has asked to be let."""
@@ -42,97 +41,40 @@ class Driver:
 
     def forbidden(self, what):
         self.lost.append(what)
-        raise LogicError(f"{what}: operation not permitted when stream is capturing")
+        raise DriverError(f"{what}: operation not permitted when stream is capturing")
 
     def over(self, launch):
         return self.completed is None or launch <= self.completed
 
     def module(self):
         """A module to put in sys.modules as pycuda.driver."""
-        log, driver = self.log, self
+        driver = self
         fake = types.ModuleType("pycuda.driver")
-        fake.Error, fake.LogicError, fake.MemoryError = Error, LogicError, type("MemoryError", (Error,), {})
+        fake.Error = Error
         fake.init = lambda: None
-        fake.get_driver_version = lambda: 12040
-        fake.event_flags = types.SimpleNamespace(DISABLE_TIMING=2)
-        fake.device_attribute = types.SimpleNamespace(MULTIPROCESSOR_COUNT=16, CLOCK_RATE=39, TEXTURE_ALIGNMENT=512,
-                                                      MEMORY_CLOCK_RATE=3500, GLOBAL_MEMORY_BUS_WIDTH=256)
 
         class Context:
             def __init__(self, handle):
                 self.handle = handle
 
             def push(self):
+                if driver.ended:
+                    raise Error("invalid device context")
                 driver.stack.append(self.handle)
+                driver.log.append(("pycuda", self.handle))
 
             @staticmethod
             def pop():
                 driver.stack.pop()
 
-            @staticmethod
-            def synchronize():
-                if any(driver.capturing.values()):
-                    driver.forbidden("cuCtxSynchronize")
-                driver.completed = None
-                log.append(("synchronize", driver.stack[-1]))
-
         class Device:
             def __init__(self, ordinal):
                 self.ordinal = ordinal
 
-            count = staticmethod(lambda: driver.count)
-            name = staticmethod(lambda: "fake GPU")
-            compute_capability = staticmethod(lambda: driver.capability)
-            get_attribute = staticmethod(lambda attribute: attribute)
-            total_memory = staticmethod(lambda: driver.memory)
-
             def retain_primary_context(self):
                 return Context(1000 + self.ordinal)
 
-        class Memory:
-            def __init__(self, nbytes):
-                self.data = np.zeros(nbytes, np.uint8)
-
-            def __int__(self):
-                return self.data.ctypes.data
-
-            def free(self):
-                driver.unsafe("cuMemFree")
-                log.append(("free", int(self)))
-                if driver.room is not None:
-                    driver.room += self.data.nbytes
-
-        class Stream:
-            handle = 77
-
-            def synchronize(self):
-                log.append(("synchronize stream",))
-
-            def wait_for_event(self, event):
-                log.append(("wait", event))
-
-        class Event:
-            def __init__(self, flags=0):
-                self.flags = flags
-
-            def record(self, stream=None):
-                log.append(("record", stream))
-
-            def synchronize(self):
-                log.append(("synchronize event",))
-
-        def mem_alloc(nbytes):
-            driver.unsafe("cuMemAlloc")
-            if driver.room is not None:
-                if nbytes > driver.room:
-                    raise fake.MemoryError("cuMemAlloc failed: out of memory")
-                driver.room -= nbytes
-            log.append(("alloc", nbytes))
-            return Memory(nbytes)
-
-        fake.Context, fake.Device, fake.Stream, fake.Event = Context, Device, Stream, Event
-        fake.mem_alloc = mem_alloc
-        fake.mem_get_info = lambda: (driver.memory if driver.room is None else driver.room, driver.memory)
+        fake.Context, fake.Device = Context, Device
         return fake
 
 
@@ -146,10 +88,72 @@ class LibCuda:
     """In place of maxdnn.runtime.devices.driver.Driver. `owners`: pointer -> (context handle, ordinal);
     `graphs`: by the number of the capture."""
 
-    def __init__(self, driver, error):
-        self.driver, self.error, self.owners, self.graphs = driver, error, {}, {}
+    def __init__(self, driver):
+        self.driver, self.owners, self.graphs = driver, {}, {}
         self.images, self.symbols, self.functions, self.names, self.modules = {}, {}, {}, {}, 0
         self.last_use, self.events, self.numbers = {}, {}, itertools.count(1)
+
+        self.memory = {}
+
+    def version(self):
+        return 12040
+
+    def count(self):
+        return self.driver.count
+
+    def name(self, ordinal):
+        return "fake GPU"
+
+    def fact(self, ordinal, which):
+        major, minor = self.driver.capability
+        return {"sms": 16, "clock_khz": 39, "texture_alignment": 512, "memory_khz": 3500, "bus_bits": 256,
+                "l2_bytes": 4 << 20, "major": major, "minor": minor}[which]
+
+    def total_memory(self, ordinal):
+        return self.driver.memory
+
+    def primary_context(self, ordinal):
+        return 1000 + ordinal
+
+    def push(self, context):
+        self.driver.stack.append(context)
+
+    def pop(self):
+        self.driver.stack.pop()
+
+    def synchronize(self):
+        if any(self.driver.capturing.values()):
+            self.driver.forbidden("cuCtxSynchronize")
+        self.driver.completed = None
+        self.driver.log.append(("synchronize", self.driver.stack[-1]))
+
+    def alloc(self, nbytes):
+        driver = self.driver
+        assert self.current_context(), "no context is current"
+        driver.unsafe("cuMemAlloc")
+        if driver.room is not None:
+            if nbytes > driver.room:
+                raise DriverError("cuMemAlloc_v2 failed: out of memory (2)", 2)
+            driver.room -= nbytes
+        driver.log.append(("alloc", nbytes))
+        data = np.zeros(nbytes, np.uint8)
+        self.memory[data.ctypes.data] = data
+        return data.ctypes.data
+
+    def free(self, address):
+        driver = self.driver
+        assert self.current_context(), "no context is current"
+        driver.unsafe("cuMemFree")
+        driver.log.append(("free", address))
+        nbytes = self.memory.pop(address).nbytes
+        if driver.room is not None:
+            driver.room += nbytes
+
+    def free_bytes(self):
+        return self.driver.memory if self.driver.room is None else self.driver.room
+
+    def seconds(self, first, then):
+        return (self.events[then] - self.events[first]) * 1e-3
 
     def current_context(self):
         return self.driver.stack[-1] if self.driver.stack else 0
@@ -179,7 +183,7 @@ class LibCuda:
     def own_stream(self):
         return 999
 
-    def event(self):
+    def event(self, timed=False):
         event = next(self.numbers)
         self.events[event] = 0  # launches that it waits for
         return event
@@ -205,7 +209,7 @@ class LibCuda:
         assert self.current_context(), "no context is current"
         self.driver.unsafe("cuModuleLoadData")
         if self.driver.failing:
-            raise self.error(self.driver.failing)
+            raise DriverError(self.driver.failing)
         self.driver.log.append(("load", bytes(image)))
         self.modules += 1
         self.images[self.modules] = image
@@ -273,18 +277,18 @@ class Array:
                                          "data": (self.host.ctypes.data, False)}
 
 
-def install(monkeypatch, driver):
-    """Give maxdnn.runtime.devices.cuda this driver; returns the module, freshly imported, and the libcuda beside it."""
+def install(monkeypatch, driver, pycuda=False):
+    """Give maxdnn.runtime.devices.cuda this driver, with pycuda installed or not; returns the module, freshly imported,
+    and the libcuda."""
     package = types.ModuleType("pycuda")
     package.driver = driver.module()
-    monkeypatch.setitem(sys.modules, "pycuda", package)
-    monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver)
+    monkeypatch.setitem(sys.modules, "pycuda", package if pycuda else None)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver if pycuda else None)
     from maxdnn.runtime import devices
     for name in [name for name in sys.modules if name.startswith("maxdnn.runtime.devices.cuda")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(devices, "cuda", raising=False)
     from maxdnn.runtime.devices import cuda as gpu
-    from maxdnn.runtime.devices.driver import DriverError
-    library = LibCuda(driver, DriverError)
+    library = LibCuda(driver)
     monkeypatch.setattr(gpu.context, "_driver", library)
     return gpu, library

@@ -60,6 +60,10 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
     of(device).run(plan, given, scalars, stream, workspace)
 
 
+watchers: list[Callable[[Plan], object]] = []
+"""Told of each plan that is about to run, in the thread that runs it."""
+
+
 def of(device: Device) -> "Engine":
     """The engine that is kept in the device."""
     found: Engine | None = device.kept.get("engine")
@@ -117,6 +121,8 @@ class Engine:
 
     def loaded(self, plan: Plan) -> "_Loaded":
         """The plan, ready to run with addresses."""
+        for tell in watchers:
+            tell(plan)
         found = self._plans.get(plan)
         if found is None or found.gone:  # then `put` waits until who lets go of it has taken it out of the table
             found = self._plans.put(plan, self._load(self, plan, self._shared), weight=0)

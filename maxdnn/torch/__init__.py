@@ -6,7 +6,8 @@ from .functional import conv2d
 from .memory import OutOfMemoryError
 from .modules import Conv2d, Replaced, replace
 from .optimizing import Optimized, optimize
-from .report import Fused, Optimization
+from .ran import ran
+from .report import Fused, Optimization, Ran
 
-__all__ = ["Conv2d", "Fused", "Optimization", "Optimized", "OutOfMemoryError", "Replaced", "conv2d", "optimize",
-           "replace"]
+__all__ = ["Conv2d", "Fused", "Optimization", "Optimized", "OutOfMemoryError", "Ran", "Replaced", "conv2d", "optimize",
+           "ran", "replace"]

@@ -13,13 +13,14 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import ShapeError
-from ..planning.select import MAX_ERROR, check_wanted
+from ..planning.select import check_wanted
 from .fused import FusedConv2d
 from .fusing import Fusing, constants_of, folded
 from .patterns import Norm, Site
 from .report import Notes
+from .running import DEFAULTS
 
-_OPTIONS = "algorithm", "max_error", "report"
+_OPTIONS = "algorithm", "max_error", "arithmetic", "report"
 
 
 def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | None = None,
@@ -38,8 +39,8 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
     mode : str, optional
         Of torch.compile; has no effect.
     options : mapping, optional
-        Of torch.compile: "algorithm" and "max_error" as for `optimize`, and "report", a function that gets an
-        `Optimization` of each graph.
+        Of torch.compile: "algorithm", "max_error", "arithmetic" as for `optimize`, and "report", a function that gets
+        an `Optimization` of each graph.
 
     Returns
     -------
@@ -51,11 +52,12 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
     ShapeError
         An option is none.
     """
-    asked: dict[str, Any] = {"algorithm": "auto", "max_error": MAX_ERROR} | dict(options or {})
+    asked: dict[str, Any] = dict(zip(_OPTIONS, DEFAULTS, strict=False)) | dict(options or {})
     unknown = asked.keys() - _OPTIONS
     if unknown:
         raise ShapeError(f"options must be some of {', '.join(_OPTIONS)} (got {', '.join(sorted(unknown))})")
-    check_wanted(asked["algorithm"], asked["max_error"], None)
+    check_wanted(asked["algorithm"], asked["max_error"], None, asked["arithmetic"])
+    told = asked.pop("report", None)
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
         warnings.warn('torch.compile(backend="maxdnn") is for inference, and derivatives are wanted: the graph runs as '
                       "PyTorch's. Call the model under torch.inference_mode() or torch.no_grad(); for training, "
@@ -63,11 +65,11 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
         unchanged: Callable[..., Any] = graph_module.forward
         return unchanged
     notes, compiled = Notes(), _Compiled(graph_module, inputs)
-    Fusing(graph_module, constants_of(graph_module, compiled.weights), notes, asked["algorithm"], asked["max_error"],
+    Fusing(graph_module, constants_of(graph_module, compiled.weights), notes, asked,
            made=compiled.add).run()
     compiled.seen = compiled.look(inputs)
-    if "report" in asked:
-        asked["report"](notes.report())
+    if told is not None:
+        told(notes.report())
     return compiled
 
 

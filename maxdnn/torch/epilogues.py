@@ -9,57 +9,50 @@ import torch
 from torch import Tensor
 
 from ..errors import ShapeError
-from ..planning.select import MAX_ERROR
 from ..product import matmul
-from . import ops
-from .ops import Ending, Numbers
-
-
-def output_shape(input: Tensor, weight: Tensor, stride: Numbers, padding: Numbers, dilation: Numbers) -> list[Any]:
-    """Of a convolution of tensors with 4 axes."""
-    return [input.shape[0], weight.shape[0],
-            *ops._map_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)]
+from . import ops, running
+from .running import Ending
 
 
 def _convolved(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool,
-               stride: Numbers, padding: Numbers, dilation: Numbers, groups: int, algorithm: str = "auto",
-               max_error: float = MAX_ERROR) -> Tensor:
-    shape = output_shape(input, weight, stride, padding, dilation)
+               *conf: Any) -> Tensor:
+    shape = running.output_shape(input, weight, conf)
     if residual is not None and (list(residual.shape) != shape or residual.dtype is not torch.float32):
         raise ShapeError(f"residual must be float32 of shape {tuple(shape)}, as the output "
                          f"(got {residual.dtype} of shape {tuple(residual.shape)})")
-    out = ops._empty(input, shape)
+    out = running.empty(input, shape)
     if residual is not None:
         out.copy_(residual)
     given = {"images": input, "filters": weight} | ({} if bias is None else {"bias": bias})
-    ops._run("forward", given, out, input.shape, weight.shape, stride, padding, dilation, groups, algorithm, max_error,
-             Ending(residual is not None, relu))
+    running.run("forward", given, out, input.shape, weight.shape, conf, Ending(residual is not None, relu))
     return out
 
 
-def _product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _product(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
     rows = input.reshape(-1, input.shape[-1]).contiguous()
     if not rows.numel() or not weight.numel():
         raise ShapeError(f"input and weight must not be empty (got shapes {tuple(input.shape)}, {tuple(weight.shape)})")
-    out = ops._empty(input, (rows.shape[0], weight.shape[0]))
+    out = running.empty(input, (rows.shape[0], weight.shape[0]))
     if bias is not None:
         out.copy_(bias)
     beta = 0.0 if bias is None else 1.0
     given = [tensor.detach() for tensor in (rows, weight.contiguous(), out)]
     if input.is_cuda:
         stream = torch._C._cuda_getCurrentRawStream(input.get_device())
-        matmul(given[0], given[1], transpose_b=True, beta=beta, out=given[2], stream=stream)
+        matmul(given[0], given[1], transpose_b=True, beta=beta, out=given[2], stream=stream,
+               arithmetic=arithmetic)
     else:
-        ops.device_of(-1)
-        matmul(*[tensor.numpy() for tensor in given[:2]], transpose_b=True, beta=beta, out=given[2].numpy())
+        running.device_of(-1)
+        matmul(*[tensor.numpy() for tensor in given[:2]], transpose_b=True, beta=beta, out=given[2].numpy(),
+               arithmetic=arithmetic)
     return out.view(*input.shape[:-1], weight.shape[0])
 
 
 _library = torch.library.Library("maxdnn", "FRAGMENT")
 for _name, _arguments, _function in (
-        ("conv2d_epilogue", f"Tensor input, Tensor weight, Tensor? bias, Tensor? residual, bool relu, {ops._CONF}",
+        ("conv2d_epilogue", f"Tensor input, Tensor weight, Tensor? bias, Tensor? residual, bool relu, {ops.CONF}",
          _convolved),
-        ("linear", "Tensor input, Tensor weight, Tensor? bias", _product)):
+        ("linear", "Tensor input, Tensor weight, Tensor? bias, str arithmetic='auto'", _product)):
     _library.define(f"{_name}({_arguments}) -> Tensor")
     for _kind in ("CPU", "CUDA"):
         _library.impl(_name, _function, _kind)
@@ -69,15 +62,13 @@ linear = torch.ops.maxdnn.linear.default
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_epilogue", lib=_library)
-def _(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool, stride: Numbers,
-      padding: Numbers, dilation: Numbers, groups: int, algorithm: str = "auto",
-      max_error: float = MAX_ERROR) -> Tensor:
-    torch._check(input.shape[1] == weight.shape[1] * groups, lambda: "channels of input and weight do not fit")
-    return input.new_empty(output_shape(input, weight, stride, padding, dilation))
+def _(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool, *conf: Any) -> Tensor:
+    torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
+    return input.new_empty(running.output_shape(input, weight, conf))
 
 
 @partial(torch.library.register_fake, "maxdnn::linear", lib=_library)
-def _(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
     torch._check(input.shape[-1] == weight.shape[1], lambda: "features of input and weight do not fit")
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
@@ -107,7 +98,7 @@ def _of_product(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
     wanted = ctx.needs_input_grad
     flat = gradients.flatten(0, -2)
     return (gradients @ weight if wanted[0] else None,
-            flat.mT @ rows.reshape(-1, rows.shape[-1]) if wanted[1] else None, flat.sum(0) if wanted[2] else None)
+            flat.mT @ rows.reshape(-1, rows.shape[-1]) if wanted[1] else None, flat.sum(0) if wanted[2] else None, None)
 
 
 torch.library.register_autograd("maxdnn::conv2d_epilogue", _of_convolution, setup_context=_keep_convolution,

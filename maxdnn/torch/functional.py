@@ -13,7 +13,7 @@ from . import ops
 
 def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, int] = 1,
            padding: str | int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1, *,
-           algorithm: str = "auto", max_error: float = MAX_ERROR) -> Tensor:
+           algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Tensor:
     """torch.nn.functional.conv2d in float32 by this library's kernels.
 
     Parameters
@@ -41,6 +41,8 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     max_error : float
         No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for tensors
         uniform in [-1, 1].
+    arithmetic : {"auto", "ffma"}
+        "ffma" leaves products on tensor cores out, in derivatives too. "auto" takes the faster; `ran` says which.
 
     Returns
     -------
@@ -62,36 +64,37 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     allocator. Where there is none, the best plan that fits runs, for as long as memory is that short
     (docs/pytorch.md).
     """
-    out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
+    out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
     if out is not None:
         return out
     if isinstance(input, fx.Proxy):  # symbolic_trace: this function is what the traced graph calls
         traced: Tensor = input.tracer.create_proxy("call_function", conv2d, (
-            input, weight, bias, stride, padding, dilation, groups), {"algorithm": algorithm, "max_error": max_error})
+            input, weight, bias, stride, padding, dilation, groups), {
+                "algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
         return traced
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
-    check_wanted(algorithm, max_error, None)
-    return _made(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
+    check_wanted(algorithm, max_error, None, arithmetic)
+    return _made(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
 
 
-def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-          algorithm: str, max_error: float) -> Tensor:
+def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
+          *rest: Any) -> Tensor:
     """The same through the dispatcher; the next call with such arguments is one of `ops.eager`."""
-    how = stride, padding, dilation, groups, algorithm, max_error
+    how = stride, padding, dilation, *rest
     stride, dilation = pair("stride", stride), pair("dilation", dilation)
     given = input
     if isinstance(padding, str):
         input, padding = _named_padding(padding, input, weight, stride, dilation)
     else:
         padding = pair("padding", padding)
+    conf = stride, padding, dilation, *rest
     if input.dim() == 3:
-        return ops.made(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups, algorithm,
-                        max_error).squeeze(0)
-    out = ops.made(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error)
+        return ops.made(input.unsqueeze(0), weight, bias, *conf).squeeze(0)
+    out = ops.made(input, weight, bias, *conf)
     if input is given and not torch.compiler.is_compiling():
-        ops.remember(input, weight, bias, how, out, stride, padding, dilation, groups, algorithm, max_error)
+        ops.remember(input, weight, bias, how, out, conf)
     return out
 
 

@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ..planning.select import MAX_ERROR
 from . import epilogues, kept_filters
 from .functional import why_not
 from .modules import Conv2d
-from .ops import Ending
+from .running import DEFAULTS, Ending, output_shape
 
 LEAST_PRODUCTS = 512 ** 3
 """Multiplications from which on a linear layer is ours: smaller ones take no less time here (docs/tensor-cores.md)."""
@@ -27,12 +26,11 @@ class FusedConv2d(Conv2d):
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-           padding_mode: str = "zeros", *, relu: bool = False, overwrites: bool = False, algorithm: str = "auto",
-           max_error: float = MAX_ERROR) -> "FusedConv2d":
-        """A layer with these weights."""
+           padding_mode: str = "zeros", *, relu: bool = False, overwrites: bool = False, **how: Any) -> "FusedConv2d":
+        """A layer with these weights. `how`: algorithm, max_error, arithmetic."""
         k, c, *size = weight.shape
         layer = cls(c * groups, k, size, stride, padding, dilation, groups, False, padding_mode, device="meta",
-                    algorithm=algorithm, max_error=max_error)
+                    **how)
         layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
         if bias is not None:
             layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
@@ -56,7 +54,7 @@ class FusedConv2d(Conv2d):
         own = self._parameters
         weight, bias = own["weight"], own["bias"]
         if self._fixed is not None and not isinstance(input, fx.Proxy):
-            how = (*self._fixed, self.algorithm, self.max_error)
+            how = (*self._fixed, self.algorithm, self.max_error, self.arithmetic)
             if residual is None or type(residual) is Tensor:
                 out = kept_filters.call(self, input, weight, bias, (*how, Ending(residual is not None, self.relu)),
                                         residual, self.overwrites)
@@ -80,13 +78,13 @@ def _adds(input: Tensor, weight: Tensor, residual: Any, how: Any) -> bool:
         return True
     return (isinstance(residual, Tensor) and residual.dtype is torch.float32 and residual.device == input.device
             and residual.dim() == 4
-            and list(residual.shape) == epilogues.output_shape(input, weight, how[0], how[1], how[2]))
+            and list(residual.shape) == output_shape(input, weight, how))
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, arithmetic: str = "auto") -> Tensor:
     """torch.nn.functional.linear, by this library's products where they serve."""
     if not isinstance(input, fx.Proxy) and _multiplies(input, weight, bias):
-        out: Tensor = epilogues.linear(input, weight, bias)
+        out: Tensor = epilogues.linear(input, weight, bias, arithmetic)
         return out
     return nn.functional.linear(input, weight, bias)
 
@@ -104,5 +102,7 @@ def _multiplies(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 class Linear(nn.Linear):
     """torch.nn.Linear whose float32 calls of some size run by this library's products."""
 
+    arithmetic = DEFAULTS[2]
+
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias, self.arithmetic)

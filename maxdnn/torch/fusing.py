@@ -45,14 +45,14 @@ def folded(weight: Tensor, bias: Tensor | None, norm: Norm | None) -> tuple[Tens
 
 
 class Fusing:
-    """Works on a graph. `constant`: what of its values never changes. `prefix`: of names in the notes. `made`: is told
-    of each new layer."""
+    """Works on a graph. `how`: algorithm, max_error, arithmetic. `constant`: what of its values never changes.
+    `prefix`: of names in the notes. `made`: is told of each new layer."""
 
-    def __init__(self, graph_module: fx.GraphModule, constant: Constants, notes: Notes, algorithm: str,
-                 max_error: float, prefix: str = "", made: Made | None = None) -> None:
+    def __init__(self, graph_module: fx.GraphModule, constant: Constants, notes: Notes, how: Mapping[str, Any],
+                 prefix: str = "", made: Made | None = None) -> None:
         self._module, self._graph, self._constant = graph_module, graph_module.graph, constant
         self._notes, self._prefix, self._made = notes, prefix, made
-        self._how: dict[str, Any] = {"algorithm": algorithm, "max_error": max_error}
+        self._how = how
         self._done: dict[fx.Node, Fused] = {}
 
     def run(self) -> None:
@@ -72,6 +72,7 @@ class Fusing:
         for node in self._graph.nodes:
             if node.op == "call_function" and node.target is F.linear:
                 node.target = linear
+                node.kwargs = {**node.kwargs, "arithmetic": self._how["arithmetic"]}
                 self._notes.linear.append(self._name(node))
         self._say_what_is_left()
         self._notes.fused += [self._done[node] for node in self._graph.nodes if node in self._done]

@@ -15,7 +15,7 @@ from ..planning.plan import Plan
 from ..runtime import engine, shortage
 from ..runtime.prepared import PreparedFilters, prepare_filters
 from ..runtime.remember import Table
-from . import ops
+from . import ops, running
 from .functional import pair
 
 SHAPES = 1 << 12  # of the input that a layer keeps something for, besides those in graphs
@@ -30,7 +30,7 @@ class Kept(NamedTuple):
 
     seen: tuple[Any, ...]
     filters: PreparedFilters
-    ready: ops.Ready | None
+    ready: running.Ready | None
     places: dict[str, int]
     way: tuple[Any, ...]
     streams: set[int]
@@ -90,9 +90,9 @@ def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Se
 
 def _onto(residual: Tensor, overwrite: bool) -> Tensor:
     """Where a sum with `residual` is put: there, or in a copy."""
-    if overwrite and residual.data_ptr() % ops.device_of(residual.get_device())[1] == 0:
+    if overwrite and residual.data_ptr() % running.device_of(residual.get_device())[1] == 0:
         return residual.detach()
-    out = ops._empty(residual, residual.shape)
+    out = running.empty(residual, residual.shape)
     return out.copy_(residual)
 
 
@@ -145,7 +145,7 @@ def _capturing(input: Tensor) -> bool:
 
 
 def _free(where: int) -> shortage.Free:
-    return (ops.shortage_of(where) if where >= 0 else shortage.of(ops.device_of(where)[0])).free
+    return (running.shortage_of(where) if where >= 0 else shortage.of(running.device_of(where)[0])).free
 
 
 def _short(layer: Any, input: Tensor, seen: tuple[Any, ...], missing: int) -> None:
@@ -162,7 +162,7 @@ def let_go(device: Any) -> None:
         ways: dict[Any, shortage.Mark] = {}
         for shape in every:
             kept = every.get(shape)
-            if isinstance(kept, Kept) and ops.device_of(kept.seen[-1])[0] is device and _loose(kept):
+            if isinstance(kept, Kept) and running.device_of(kept.seen[-1])[0] is device and _loose(kept):
                 if kept.way not in ways:
                     ways[kept.way] = shortage.Mark(_free(kept.seen[-1]), kept.filters.nbytes)
                 every.replace(shape, LetGo(kept.seen, ways[kept.way]))
@@ -196,19 +196,18 @@ def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor 
              every: Shapes) -> Kept:
     stride, padding, dilation = (pair(name, value) for name, value in zip(("stride", "padding", "dilation"), how[:3],
                                                                            strict=True))
-    device, _ = ops.device_of(input.get_device())
+    device, _ = running.device_of(input.get_device())
     given = {"images": input, "filters": weight} | ({} if bias is None else {"bias": bias})
-    (groups, algorithm, max_error), ending = how[3:6], how[6] if len(how) > 6 else ops.PLAIN
-    conf = stride, padding, dilation, groups, algorithm, max_error
-    plan = ops.plan_of("forward", given, input.shape, weight.shape, conf, device, prepared=True,
-                       ending=ending)
+    ending = how[7] if len(how) > 7 else running.PLAIN
+    plan = running.plan_of("forward", given, input.shape, weight.shape, (stride, padding, dilation, *how[3:7]), device,
+                           prepared=True, ending=ending)
     way, detached = _way(plan), weight.detach()
     same = next((kept for kept in every.values() if isinstance(kept, Kept) and (kept.seen, kept.way) == (seen, way)),
                 None)
     if not input.is_cuda:
         made = PreparedFilters(plan, same.filters.arrays) if same else prepare_filters(detached.numpy(), plan)
         return Kept(seen, made, None, {}, way, set())
-    ready = ops.Ready(plan.apart[1], input.get_device())
+    ready = running.Ready(plan.apart[1], input.get_device())
     if same:
         return Kept(seen, PreparedFilters(plan, same.filters.arrays), ready, same.places, way, same.streams)
     stream = torch.cuda.current_stream(input.device)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..planning.select import MAX_ERROR, check_wanted
 from . import kept_filters, ops
 from .functional import conv2d, why_not
+from .running import DEFAULTS
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -29,6 +30,8 @@ class Conv2d(nn.Conv2d):
         As for `conv2d`; an attribute that may be set at any time.
     max_error : float
         As for `conv2d`; an attribute that may be set at any time.
+    arithmetic : {"auto", "ffma"}
+        As for `conv2d`; an attribute that may be set at any time.
 
     Attributes
     ----------
@@ -41,17 +44,17 @@ class Conv2d(nn.Conv2d):
     Raises
     ------
     ShapeError
-        `algorithm` or `max_error` is none.
+        `algorithm`, `max_error` or `arithmetic` is none.
     """
 
     frozen = False
-    algorithm = "auto"
-    max_error = MAX_ERROR
+    algorithm, max_error, arithmetic = DEFAULTS
 
-    def __init__(self, *args: Any, algorithm: str = "auto", max_error: float = MAX_ERROR, **options: Any) -> None:
-        check_wanted(algorithm, max_error, None)
+    def __init__(self, *args: Any, algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto",
+                 **options: Any) -> None:
+        check_wanted(algorithm, max_error, None, arithmetic)
         super().__init__(*args, **options)
-        self.algorithm, self.max_error = algorithm, max_error
+        self.algorithm, self.max_error, self.arithmetic = algorithm, max_error, arithmetic
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve, as torch.nn.Conv2d does.
@@ -73,7 +76,8 @@ class Conv2d(nn.Conv2d):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.padding_mode == "zeros":
-            how = self.stride, self.padding, self.dilation, self.groups, self.algorithm, self.max_error
+            how = (self.stride, self.padding, self.dilation, self.groups, self.algorithm, self.max_error,
+                   self.arithmetic)
             out = kept_filters.call(self, input, weight, bias, how) if self.frozen else None
             if out is None:
                 out = ops.eager(input, weight, bias, *how)
@@ -86,7 +90,7 @@ class Conv2d(nn.Conv2d):
             input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = (0, 0)
         return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups,
-                      algorithm=self.algorithm, max_error=self.max_error)
+                      algorithm=self.algorithm, max_error=self.max_error, arithmetic=self.arithmetic)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the filters kept, which copies make for themselves."""
@@ -115,7 +119,7 @@ class Replaced:
 
 
 def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False,
-            algorithm: str = "auto", max_error: float = MAX_ERROR) -> Model:
+            algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Model:
     """Make every torch.nn.Conv2d of a model that can be served a `Conv2d`, in place.
 
     Parameters
@@ -131,6 +135,8 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
         belong to.
     max_error : float
         Of every `Conv2d` in the model.
+    arithmetic : {"auto", "ffma"}
+        Of every `Conv2d` in the model.
 
     Returns
     -------
@@ -140,19 +146,19 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     Raises
     ------
     ShapeError
-        `algorithm` or `max_error` is none.
+        `algorithm`, `max_error` or `arithmetic` is none.
     """
-    check_wanted(algorithm, max_error, None)
+    check_wanted(algorithm, max_error, None, arithmetic)
     swapped, left = [], {}
     for name, module in model.named_modules():
         if isinstance(module, Conv2d):
-            _set(module, frozen, algorithm, max_error)
+            _set(module, frozen, algorithm, max_error, arithmetic)
         if not isinstance(module, nn.Conv2d) or isinstance(module, Conv2d):
             continue
         why = why_left(module)
         if why is None:
             module.__class__ = Conv2d
-            _set(module, frozen, algorithm, max_error)
+            _set(module, frozen, algorithm, max_error, arithmetic)
             swapped.append(name)
         else:
             left[name] = why
@@ -164,9 +170,9 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     return model
 
 
-def _set(layer: nn.Conv2d, frozen: bool, algorithm: str, max_error: float) -> None:
+def _set(layer: nn.Conv2d, frozen: bool, *how: Any) -> None:
     assert isinstance(layer, Conv2d)
-    layer.frozen, layer.algorithm, layer.max_error = frozen, algorithm, max_error
+    layer.frozen, (layer.algorithm, layer.max_error, layer.arithmetic) = frozen, how
 
 
 def why_left(module: nn.Conv2d) -> str | None:

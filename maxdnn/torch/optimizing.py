@@ -86,7 +86,7 @@ class Optimized(nn.Module):
 
 
 def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | None = None, algorithm: str = "auto",
-             max_error: float = MAX_ERROR) -> Optimized:
+             max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Optimized:
     """Make a network for inference of a model: with fewer, larger kernels, and the same results but for rounding.
 
     Batch norms go into the filters and biases of the convolutions in front of them; bias, the sum with another map
@@ -104,6 +104,8 @@ def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | Non
         Of every convolution, as for `conv2d`.
     max_error : float
         Of every convolution, as for `conv2d`.
+    arithmetic : {"auto", "ffma"}
+        Of every convolution and linear layer, as for `conv2d`.
 
     Returns
     -------
@@ -114,7 +116,8 @@ def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | Non
     Raises
     ------
     ShapeError
-        The model, or a part of it, is in training mode; `algorithm` or `max_error` is none.
+        The model, or a part of it, is in training mode; `algorithm`, `max_error` or `arithmetic`
+        is none.
 
     Notes
     -----
@@ -122,14 +125,14 @@ def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | Non
     module is called as it is written and its parts are traced, which the report says. Modules with hooks stay whole,
     and hooks are called. A call with arguments that have defaults goes through the forward as it is written.
     """
-    check_wanted(algorithm, max_error, None)
+    check_wanted(algorithm, max_error, None, arithmetic)
     for name, module in model.named_modules():
         if module.training:
             raise ShapeError("model must be in eval mode: call model.eval() first, then optimize "
                              f"({name or 'the model itself'} is in training mode)")
     copied = copy.deepcopy(model).requires_grad_(False)
     notes = Notes()
-    work = _Optimizing(copied, notes, algorithm, max_error)
+    work = _Optimizing(copied, notes, {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
     network = work.run()
     done = notes.report()
     if report is not None:
@@ -140,9 +143,9 @@ def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | Non
 class _Optimizing:
     """Of a copy of a model, which is changed."""
 
-    def __init__(self, model: nn.Module, notes: Notes, algorithm: str, max_error: float) -> None:
+    def __init__(self, model: nn.Module, notes: Notes, how: dict[str, Any]) -> None:
         self._model, self._notes = model, notes
-        self._how: dict[str, Any] = {"algorithm": algorithm, "max_error": max_error}
+        self._how = how
         self._names = {module: name for name, module in model.named_modules()}
         self._seen: set[nn.Module] = set()
 
@@ -172,7 +175,7 @@ class _Optimizing:
                     self._part(child)
             return None
         prefix = f"{name}." if name else ""
-        Fusing(graph, constants_of(graph, {}), self._notes, prefix=prefix, **self._how).run()
+        Fusing(graph, constants_of(graph, {}), self._notes, self._how, prefix).run()
         made = tracing.whole(module, graph)
         for inner in graph.modules():
             why = closed.get(inner)
@@ -191,7 +194,7 @@ class _Optimizing:
                               and (name := self._names.get(m, "")) not in known]
         for inner in network.modules():
             if type(inner) is nn.Linear and "forward" not in vars(inner) and inner.weight.dtype is torch.float32:
-                inner.__class__ = Linear
+                inner.__class__, inner.arithmetic = Linear, self._how["arithmetic"]
                 if (name := self._names.get(inner, "")) not in known:
                     self._notes.linear.append(name)
 

@@ -92,7 +92,7 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
                     module.groups, module.padding_mode)
     if node.op != "call_function" or node.target not in _CONVOLUTIONS:
         return None
-    names = (*_ARGUMENTS, "algorithm", "max_error") if node.target is not F.conv2d else _ARGUMENTS
+    names = (*_ARGUMENTS, "algorithm", "max_error", "arithmetic") if node.target is not F.conv2d else _ARGUMENTS
     given = _bound(node, names, _DEFAULTS)
     if given is None:
         return "its arguments are not those of conv2d"

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..planning.plan import Plan
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -70,6 +72,32 @@ class Optimization:
         lines += [f"  left: {name}: {why}" for name, why in self.left.items()]
         return "\n".join(lines + [f"  not traced: {name or 'the model itself'}: {why}"
                                   for name, why in self.untraced.items()])
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the layers of a network ran by in one call.
+
+    Attributes
+    ----------
+    plans : mapping of str to tuple of Plan
+        By the layer's name, a plan for each of its calls; none where PyTorch's operator computed it. Under "" what
+        was called outside of layers.
+    """
+
+    plans: Mapping[str, tuple[Plan, ...]]
+
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """By the layer's name what its products were computed by: "FFMA", tensor cores, "PyTorch"."""
+        return {name: ", ".join(dict.fromkeys(plan.arithmetic for plan in plans)) or "PyTorch"
+                for name, plans in self.plans.items()}
+
+    def __str__(self) -> str:
+        kernels = {name: ", ".join(dict.fromkeys(plan.name for plan in plans)) for name, plans in self.plans.items()}
+        return "\n".join(f"{name or 'outside of layers'}: " + (f"{kernels[name]}, float32 by {arithmetic}"
+                                                               if kernels[name] else "PyTorch's operator")
+                         for name, arithmetic in self.arithmetic.items())
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""The library on a real GPU: `make test-gpu`, or `pytest -m gpu tests/gpu` where pycuda and a GPU are."""
+"""The library on a real GPU: `make test-gpu`, or `pytest -m gpu tests/gpu` where one is. Where pycuda is installed,
+MAXDNN_PYCUDA=0 runs them by the driver alone."""
 
 import random
 
@@ -8,7 +9,9 @@ import pytest
 import maxdnn
 from maxdnn.layers import LAYERS
 from maxdnn.reference import conv_reference, reference_rows, relative_error
+from maxdnn.runtime.devices.cuda import primary
 from tests.algorithms import test_families as families
+from tests.gpu.arrays import Array
 
 pytestmark = pytest.mark.gpu
 
@@ -21,17 +24,13 @@ class Guarded:
     """A GPU array with known bytes on both sides."""
 
     def __init__(self, device, values):
-        from pycuda import gpuarray
-        self._device = device
         host = np.full(values.size + 2 * GUARD, POISON, np.float32)
         host[GUARD:GUARD + values.size] = values.ravel()
-        with device.active():
-            self._all = gpuarray.to_gpu(host)
-            self.array = self._all[GUARD:GUARD + values.size].reshape(values.shape)
+        self._all = Array(device, host)
+        self.array = Array(device, of=self._all, first=GUARD, shape=values.shape)
 
     def get(self):
-        with self._device.active():
-            host = self._all.get()
+        host = self._all.get()
         assert (host[:GUARD] == POISON).all(), "written before the buffer"
         assert (host[-GUARD:] == POISON).all(), "written behind the buffer"
         return host[GUARD:-GUARD].reshape(self.array.shape)
@@ -80,14 +79,13 @@ def test_full_size_layers_match_float64(device, layer):
 
 
 def test_a_layer_split_over_channels_accumulates(device):
-    from pycuda import gpuarray
     rng = np.random.default_rng(3)
     maps = rng.uniform(-1, 1, (4096, 5, 5, 33)).astype(np.float32)
     filters = rng.uniform(-1, 1, (4096, 3, 3, 70)).astype(np.float32)
-    with device.active():
-        out = maxdnn.conv_fprop(gpuarray.to_gpu(maps), gpuarray.to_gpu(filters), padding=1).get()
+    out = Array(device, np.full((70, 5, 5, 33), np.nan))
+    maxdnn.conv_fprop(Array(device, maps), Array(device, filters), padding=1, out=out)
     want, magnitude = conv_reference(maps, filters, padding=1)
-    assert relative_error(out, want, magnitude) < TOLERANCE
+    assert relative_error(out.get(), want, magnitude) < TOLERANCE
 
 
 def test_arrays_of_pytorch_and_cupy_stay_on_their_gpu_in_the_order_of_their_stream(device):
@@ -113,19 +111,36 @@ def test_arrays_of_pytorch_and_cupy_stay_on_their_gpu_in_the_order_of_their_stre
 
 
 def test_nchw_layout_is_converted_on_the_device(device):
-    from pycuda import gpuarray
     rng = np.random.default_rng(5)
     maps = rng.uniform(-1, 1, (37, 11, 10, 9)).astype(np.float32)  # N C H W
     filters = rng.uniform(-1, 1, (70, 11, 3, 5)).astype(np.float32)  # K C R S
-    with device.active():
-        out = maxdnn.conv_fprop(gpuarray.to_gpu(maps), gpuarray.to_gpu(filters), padding=(1, 2), layout="NCHW").get()
+    placed = Array(device, np.full((37, 70, 11, 10), np.nan))
+    maxdnn.conv_fprop(Array(device, maps), Array(device, filters), padding=(1, 2), layout="NCHW", out=placed)
+    out = placed.get()
     want, magnitude = conv_reference(maps.transpose(1, 2, 3, 0), filters.transpose(1, 2, 3, 0), padding=(1, 2))
     assert relative_error(out.transpose(1, 2, 3, 0), want, magnitude) < TOLERANCE
 
 
-def test_a_second_context_and_its_arrays_work(device):
-    import pycuda.driver as cuda
+@pytest.fixture
+def gpuarray():
+    """Of pycuda, where it is in use."""
+    if primary.pycuda() is None:
+        pytest.skip("pycuda is not in use")
     from pycuda import gpuarray
+    return gpuarray
+
+
+def test_arrays_of_pycuda_give_such_arrays(device, gpuarray):
+    with device.active():
+        x, f = (gpuarray.to_gpu(np.ones(size, np.float32)) for size in ((3, 4, 4, 8), (3, 2, 2, 5)))
+    out = maxdnn.conv_fprop(x, f)
+    assert isinstance(out, gpuarray.GPUArray)
+    with device.active():
+        assert (out.get() == 12).all()
+
+
+def test_a_second_context_and_its_arrays_work(device, gpuarray):
+    import pycuda.driver as cuda
     context = cuda.Device(0).make_context()
     try:
         x = gpuarray.to_gpu(np.ones((3, 4, 4, 8), np.float32))
@@ -144,11 +159,8 @@ def test_driver_errors_say_what_was_attempted(device):
 
 
 def test_two_gpus_work_side_by_side_and_do_not_mix(device):
-    import pycuda.driver as cuda
-    from pycuda import gpuarray
-
     from maxdnn.runtime.devices import cuda as gpu
-    if cuda.Device.count() < 2:
+    if gpu.count() < 2:
         pytest.skip("this machine has one GPU")
     rng = np.random.default_rng(6)
     maps = rng.uniform(-1, 1, (8, 7, 7, 36)).astype(np.float32)
@@ -156,11 +168,9 @@ def test_two_gpus_work_side_by_side_and_do_not_mix(device):
     want, magnitude = conv_reference(maps, filters, padding=1)
     placed = []
     for other in (device, gpu.device(1)):
-        with other.active():
-            x, f = gpuarray.to_gpu(maps), gpuarray.to_gpu(filters)
-        out = maxdnn.conv_fprop(x, f, padding=1)
-        with other.active():
-            assert relative_error(out.get(), want, magnitude) < TOLERANCE
+        x, f, out = (Array(other, values) for values in (maps, filters, np.full(want.shape, np.nan)))
+        maxdnn.conv_fprop(x, f, padding=1, out=out)
+        assert relative_error(out.get(), want, magnitude) < TOLERANCE
         placed.append((x, f))
     with pytest.raises(maxdnn.ShapeError, match="same device"):
         maxdnn.conv_fprop(placed[0][0], placed[1][1])

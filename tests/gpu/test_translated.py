@@ -1,5 +1,5 @@
 """Translated programs on a real GPU against the virtual one, which runs the cubin itself: what a translation must not
-lose. `pytest -m gpu tests/gpu` where pycuda and a GPU are."""
+lose. `pytest -m gpu tests/gpu` where a GPU is."""
 
 import numpy as np
 import pytest

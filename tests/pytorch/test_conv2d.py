@@ -17,7 +17,7 @@ import maxdnn.torch as mt
 from maxdnn.emulator import VirtualGpu
 from maxdnn.planning.select import MAX_ERROR
 from maxdnn.runtime.remember import Table
-from maxdnn.torch import ops
+from maxdnn.torch import ops, running
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run", "ignore:Using padding='same'")]
 TOLERANCE = 1e-5  # of sums of at most a few hundred products of numbers below 1
@@ -228,11 +228,11 @@ def test_importing_maxdnn_does_not_import_torch():
 
 
 def test_the_table_of_plans_is_bounded(monkeypatch):
-    monkeypatch.setattr(ops, "_plans", Table(1 << 20, entries=3))
+    monkeypatch.setattr(running, "_plans", Table(1 << 20, entries=3))
     for width in range(3, 10):
         x, w = tensors((1, 1, 3, width), (1, 1, 1, 1))
         close(mt.conv2d(x, w), x.double() * w.double())
-        assert 1 <= len(ops._plans) <= 3
+        assert 1 <= len(running._plans) <= 3
 
 
 def test_no_warning_besides():
@@ -299,7 +299,7 @@ class Again:
 
     def run(self, roles, given, places):
         assert roles == ("images", "filters", "bias") and not torch.is_grad_enabled()
-        return ops._forward(*given, *[None] * (3 - len(given)), *self.conf) if self.serves else None
+        return running.forward(*given, *[None] * (3 - len(given)), *self.conf) if self.serves else None
 
 
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -308,7 +308,7 @@ def test_calls_like_earlier_ones_have_the_same_derivatives(monkeypatch, with_bia
     x, w, b = tensors((3, 4, 6, 5), (6, 2, 3, 3), (6,))
     given = [t.requires_grad_() for t in ((x, w, b) if with_bias else (x, w))]
     options = {"stride": (2, 1), "padding": 1, "groups": 2}
-    key = x.shape, w.shape, b.shape if with_bias else None, -1, ((2, 1), 1, 1, 2, "auto", MAX_ERROR)
+    key = x.shape, w.shape, b.shape if with_bias else None, -1, ((2, 1), 1, 1, 2, "auto", MAX_ERROR, "auto")
     assert key not in ops._eager
     found = []
     for before in ({}, {key: Again(serves)}):
@@ -336,7 +336,8 @@ class Other(torch.Tensor):
 def test_tensors_of_other_kinds_are_asked_wherever_they_are(monkeypatch, which):
     given = tensors((3, 4, 6, 5), (6, 4, 3, 3), (6,))
     wanted = mt.conv2d(*given)
-    monkeypatch.setattr(ops, "_eager", {(*[t.shape for t in given], -1, (1, 0, 1, 1, "auto", MAX_ERROR)): Again(True)})
+    how = 1, 0, 1, 1, "auto", MAX_ERROR, "auto"
+    monkeypatch.setattr(ops, "_eager", {(*[t.shape for t in given], -1, how): Again(True)})
     given[which] = given[which].as_subclass(Other)
     monkeypatch.setattr(Other, "seen", [])
     assert torch.equal(torch.Tensor(mt.conv2d(*given)), wanted) and len(Other.seen) == 1
@@ -360,7 +361,7 @@ def test_a_call_on_a_gpu_gives_its_workspace_back_whatever_happens(monkeypatch, 
     for fails, nbytes in ((False, 0), (False, 90), (True, 90)):
         log.clear()
         with pytest.raises(RuntimeError, match="the launch") if fails else contextlib.nullcontext():
-            ops.launch(SimpleNamespace(workspace_bytes=nbytes, terms=None),
+            running.launch(SimpleNamespace(workspace_bytes=nbytes, terms=None),
                        SimpleNamespace(loaded=lambda plan: Loaded(), device=VirtualGpu()), out, {})
         if not nbytes:
             assert log == [(0, 7)]

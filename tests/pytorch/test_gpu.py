@@ -1,4 +1,4 @@
-"""maxdnn.torch on a real GPU, where there are PyTorch for CUDA and pycuda (`make test-gpu`): results, derivatives, what
+"""maxdnn.torch on a real GPU, where there is PyTorch for CUDA (`make test-gpu`): results, derivatives, what
 a call does; test_gpu_graphs.py has streams and graphs, test_gpu_memory.py what happens where memory is short."""
 
 import gc
@@ -16,7 +16,7 @@ import maxdnn.torch as mt
 from maxdnn.planning import select
 from maxdnn.runtime import engine
 from maxdnn.runtime.devices import find
-from maxdnn.torch import ops
+from maxdnn.torch import ops, running
 from maxdnn.torch.networks import Network
 
 from .gpu import CUDA, close, networks, no_tf32  # noqa: F401 (a fixture for all)
@@ -150,12 +150,13 @@ def test_a_ready_call_does_nothing_but_launch(n, c, hw, k, rs, layer, monkeypatc
     x, w = torch.rand(n, c, hw, hw, device=CUDA), torch.rand(k, c, rs, rs, device=CUDA)
     module = mt.Conv2d(c, k, rs, bias=False).to(CUDA)
     call = (lambda: module(x)) if layer else (lambda: mt.conv2d(x, w))
-    ops._forget()
+    running._plans.clear()
+    ops._eager.clear()
     with torch.inference_mode():
         for _ in range(3):
             call()
         torch.cuda.synchronize()
-        (plan,), device = ops._plans.values(), find.gpu(0)
+        (plan,), device = running._plans.values(), find.gpu(0)
         loaded, gone = engine.of(device).loaded(plan), []
         go = loaded._go
         loaded._go = lambda stream, event: gone.append(1) or go(stream, event)

@@ -11,7 +11,7 @@ import maxdnn
 import maxdnn.torch as mt
 from maxdnn.runtime import engine, shortage
 from maxdnn.runtime.devices import find
-from maxdnn.torch import kept_filters, ops
+from maxdnn.torch import kept_filters, ops, running
 
 from .gpu import CUDA, close, no_tf32  # noqa: F401 (a fixture for all)
 
@@ -27,15 +27,15 @@ def little_memory():
     """PyTorch's allocator with 4.5 GiB."""
     gc.collect()
     torch.cuda.empty_cache()
-    for device in list(ops._devices.values()):
+    for device in list(running._devices.values()):
         engine.of(device[0]).release()
-    ops._shortages.clear()
+    running._shortages.clear()
     assert torch.cuda.memory_allocated() < 64 << 20, "another test keeps tensors"
     torch.cuda.set_per_process_memory_fraction(MEMORY / torch.cuda.get_device_properties(0).total_memory)
     yield
     torch.cuda.set_per_process_memory_fraction(1.0)
     torch.cuda.empty_cache()
-    ops._shortages.clear()
+    running._shortages.clear()
 
 
 def right_rows(x, layer):
@@ -54,7 +54,7 @@ def test_a_layer_whose_workspace_cannot_be_had_runs_and_is_captured(little_memor
             out = layer(x)
             close(out[[0, -1]].cpu(), right_rows(x, layer))
             del out
-        assert ops._shortages[0]._instead, "there was memory enough"
+        assert running._shortages[0]._instead, "there was memory enough"
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = layer(x)
@@ -75,7 +75,7 @@ def test_a_first_call_in_a_capture_is_of_what_fits(little_memory, frozen):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = layer(x)
-        assert 0 not in ops._shortages or not len(ops._shortages[0]._instead)
+        assert 0 not in running._shortages or not len(running._shortages[0]._instead)
         out.zero_()
         graph.replay()
         close(out[[0, -1]].cpu(), right_rows(x, layer))
@@ -92,7 +92,7 @@ def test_filters_are_let_go_while_another_stream_is_busy():
         busy = torch.cuda.Stream()
         with torch.cuda.stream(busy):
             torch.cuda._sleep(1 << 31)
-        kept_filters.let_go(ops.device_of(0)[0])
+        kept_filters.let_go(running.device_of(0)[0])
         assert not busy.query(), "the device was waited for"
         assert type(layer.__dict__[kept_filters.WHERE].get(x.shape)) is kept_filters.LetGo
         torch.testing.assert_close(layer(x), out, rtol=1e-4, atol=1e-4)
@@ -115,7 +115,7 @@ def test_gradients_whose_workspace_cannot_be_had_are_computed(little_memory):
                    for n in range(0, 100, 2))
     most = 2e-6 * gradient(torch.abs)  # max_error of the sum of |terms|
     assert ((found - gradient(lambda t: t)).abs() <= most).all()
-    assert ops._shortages[0]._instead
+    assert running._shortages[0]._instead
 
 
 def test_the_better_plan_comes_back_when_there_is_memory_again(little_memory):
@@ -123,11 +123,11 @@ def test_the_better_plan_comes_back_when_there_is_memory_again(little_memory):
     with torch.inference_mode():
         x = torch.rand(LAYER, device=CUDA) - 0.5
         layer(x)
-        assert ops._shortages[0]._instead
+        assert running._shortages[0]._instead
         torch.cuda.set_per_process_memory_fraction(1.0)
         for _ in range(shortage.LOOK):
             layer(x)
-        assert not ops._shortages[0]._instead
+        assert not running._shortages[0]._instead
 
 
 def test_there_is_an_error_of_both_libraries_where_nothing_fits(little_memory):
@@ -144,7 +144,7 @@ def test_there_is_an_error_of_both_libraries_where_nothing_fits(little_memory):
 def test_functions_with_tensors_give_way_on_a_full_card(call):
     """The driver's own memory is what is short: a ballast leaves 1.5 GiB beside the operands."""
     gc.collect()
-    for device in list(ops._devices.values()):
+    for device in list(running._devices.values()):
         engine.of(device[0]).release()
     device = find.gpu(0)
     x, g, w = torch.rand(LAYER, device=CUDA), torch.rand(LAYER, device=CUDA), torch.rand(64, 64, 3, 3, device=CUDA)

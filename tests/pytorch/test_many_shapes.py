@@ -1,4 +1,4 @@
-"""Two thousand shapes, 64 streams, threads and captures in between, on a real GPU with PyTorch for CUDA and pycuda.
+"""Two thousand shapes, 64 streams, threads and captures in between, on a real GPU with PyTorch for CUDA.
 With figures, in some three minutes: python -m pytest -m gpu -s tests/pytorch/test_many_shapes.py"""
 
 import gc

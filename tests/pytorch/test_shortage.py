@@ -17,7 +17,7 @@ from maxdnn.planning.select import chip_of
 from maxdnn.runtime import engine, shortage
 from maxdnn.runtime.devices import find
 from maxdnn.runtime.stream_workspace import NoEvent
-from maxdnn.torch import kept_filters, memory, ops
+from maxdnn.torch import kept_filters, memory, ops, running
 
 pytestmark = pytest.mark.torch
 X, W = (4, 64, 16, 16), (64, 64, 3, 3)
@@ -29,11 +29,11 @@ ROOM = 1 << 16  # beside them; the best plan wants 256 KiB, the least 0 to 144 K
 def gpu(monkeypatch):
     """What CPU tensors run on; its memory can be limited later."""
     made = VirtualGpu()
-    monkeypatch.setitem(ops._devices, -1, (made, 16))
-    for table in (ops._plans, ops._eager, ops._shortages):
+    monkeypatch.setitem(running._devices, -1, (made, 16))
+    for table in (running._plans, ops._eager, running._shortages):
         table.clear()
     yield made
-    for table in (ops._plans, ops._eager, ops._shortages):
+    for table in (running._plans, ops._eager, running._shortages):
         table.clear()
 
 
@@ -48,7 +48,7 @@ def test_layers_and_their_gradients_give_way(gpu, kind):
     call = {"forward": lambda: mt.conv2d(x, w, padding=1), "data": lambda: ops.conv2d_input(x, w, X[2:], *conf),
             "filters": lambda: ops.conv2d_weight(x, x, W[2:], *conf)}[kind]
     right = call()
-    (plan,) = ops._plans.values()
+    (plan,) = running._plans.values()
     engine.of(gpu).release()
     gpu.memory._most = 4 * sum(o.extent for o in plan.problem.operands) + select.least_workspace(plan, chip_of(gpu))
     torch.testing.assert_close(call(), right, rtol=1e-4, atol=1e-4 * right.abs().max().item())
@@ -163,20 +163,20 @@ def test_workspace_of_pytorchs_allocator_gives_way(gpu, played):
     x, w = tensors()
     out, right = torch.empty(X), F.conv2d(x.double(), w.double(), padding=1)
     conf = (1, 1), (1, 1), (1, 1), 1, "auto", select.MAX_ERROR
-    plan = ops.plan_of("forward", {"images": x, "filters": w, "out": out}, X, W, conf, gpu)
+    plan = running.plan_of("forward", {"images": x, "filters": w, "out": out}, X, W, conf, gpu)
     arrays = {"images": x.numpy(), "filters": w.numpy(), "out": out.numpy()}
     buffers = {role: gpu.adopt(array) for role, array in arrays.items()}
 
     def call():
         out.zero_()
-        ops.launch(plan, engine.of(gpu), out, {role: buffer.address for role, buffer in buffers.items()})
+        running.launch(plan, engine.of(gpu), out, {role: buffer.address for role, buffer in buffers.items()})
         torch.testing.assert_close(out.double(), right, rtol=1e-5, atol=1e-4)
         assert not played.kept, "a workspace stayed"
     call()
     assert played.asked == [plan.workspace_bytes]
     gpu.memory._most = HELD + ROOM
     call()
-    short = ops.shortage_of(-1)
+    short = running.shortage_of(-1)
     assert short._instead.get(plan).plan.workspace_bytes <= ROOM
     played.asked.clear()
     for _ in range(2 * shortage.LOOK):
@@ -238,11 +238,11 @@ def test_infinities_stay_in_the_outputs_they_belong_to_by_the_direct_algorithm(g
             found = [mt.conv2d(x, w, padding=1, algorithm="direct"), *(layer(x) for _ in range(3))]
         for out in found:
             assert torch.equal(out.isnan(), wanted.isnan()) and torch.equal(out.isinf(), wanted.isinf())
-    assert all(ops._plans.get(key).algorithm == "direct" for key in ops._plans if "direct" in key)
+    assert all(running._plans.get(key).algorithm == "direct" for key in running._plans if "direct" in key)
     given = [t.clone().requires_grad_() for t in (tensors()[0], w)]
     out = mt.conv2d(*given, padding=1, algorithm="direct")
     out.backward(x)
-    assert {ops._plans.get(key).algorithm for key in ops._plans if "direct" in key} == {"direct"}
+    assert {running._plans.get(key).algorithm for key in running._plans if "direct" in key} == {"direct"}
     doubles = [t.detach().clone().requires_grad_() for t in given]
     F.conv2d(*doubles, padding=1).backward(x)
     assert torch.equal(given[0].grad.isfinite(), doubles[0].grad.isfinite())
@@ -254,7 +254,7 @@ def test_an_algorithm_and_an_error_can_be_asked_for(gpu):
     loose = mt.conv2d(x, w, padding=1, algorithm="winograd", max_error=1e-4)
     loose.sum().backward()
     torch.testing.assert_close(loose.double(), right, rtol=1e-3, atol=1e-3)
-    assert ops._plans.get(next(k for k in ops._plans if k[0] == "forward")).algorithm == "winograd"
+    assert running._plans.get(next(k for k in running._plans if k[0] == "forward")).algorithm == "winograd"
     layer = mt.Conv2d(64, 64, 1, algorithm="winograd")
     with pytest.raises(maxdnn.ShapeError, match="not served"):
         layer(x)

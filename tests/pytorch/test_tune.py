@@ -7,7 +7,7 @@ from torch import nn
 from maxdnn import ConvShape, tune
 from maxdnn.errors import ShapeError
 from maxdnn.planning import records
-from maxdnn.torch import ops
+from maxdnn.torch import running
 from maxdnn.torch.shapes import layers
 from tests.card import Card
 
@@ -37,7 +37,7 @@ def test_the_layers_of_a_model_are_tuned_once_each():
     model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 4, 1))
     found = tune(model, torch.rand(2, 8, 5, 5), device=Card(), seconds=600)
     assert [t.problem.shape for t in found] == [ConvShape(2, 8, 5, 5, 8, 3, 3, 1, 1), ConvShape(2, 8, 5, 5, 4, 1, 1)]
-    assert not ops._plans  # what a module does next is chosen anew
+    assert not running._plans  # what a module does next is chosen anew
     assert all(t.problem.layout == "NCHW" and "bias" in t.problem.roles for t in found)
     with pytest.raises(ShapeError, match="a convolution in float32"):
         tune(nn.ReLU(), torch.rand(3), device=Card())

@@ -1,4 +1,4 @@
-"""The calls of libcuda that launch kernels, on a library of our own in its place."""
+"""The calls of libcuda, on a library of our own in its place."""
 
 import ctypes
 import subprocess
@@ -16,6 +16,31 @@ struct Seen { void *function, *stream; unsigned numbers[7]; char bytes[64]; size
 int count, fails_at = -1, capturing, asked_of_the_default;
 void *current;
 int cuCtxGetCurrent(void **context) { *context = current; return 0; }
+int started;
+int cuInit(unsigned flags) { return started = flags ? 1 : 0; }
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = 40 + ordinal; return ordinal < 2 ? 0 : 101; }
+int cuDeviceGetName(char *name, int size, int device) {
+    strncpy(name, device == 41 ? "the second" : "?", size);
+    return 0;
+}
+int cuDeviceGetAttribute(int *found, int which, int device) { *found = 1000 * device + which; return 0; }
+int cuDeviceTotalMem_v2(size_t *size, int device) { *size = ((size_t)device << 32) + 5; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)(device + (1ull << 40)); return 0; }
+void *under;
+int cuCtxPushCurrent_v2(void *context) { under = current; current = context; return 0; }
+int cuCtxPopCurrent_v2(void **context) { *context = current; current = under; return 0; }
+int cuCtxSynchronize() { return current ? 0 : 201; }
+unsigned long long freed;
+int cuMemAlloc_v2(unsigned long long *at, size_t size) {
+    *at = (7ull << 40) + size;
+    return size > (1ull << 40) ? 2 : 0;
+}
+int cuMemFree_v2(unsigned long long at) { freed = at; return 0; }
+int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = 3ull << 33; *total = 1ull << 40; return 0; }
+int cuEventCreate(void **event, unsigned flags) { *event = (void *)(90ull + flags); return 0; }
+int cuEventElapsedTime(float *ms, void *first, void *then) { *ms = (char *)then - (char *)first; return 0; }
 int cuStreamIsCapturing(void *stream, int *state) {
     if (!stream) { asked_of_the_default = 1; return 906; }
     *state = capturing;
@@ -184,6 +209,32 @@ def test_a_driver_that_cannot_tell_of_graphs_lets_them_live(library, monkeypatch
         real(name, *given)
     monkeypatch.setattr(made, "_call", call)
     assert made.graph_of(5).alive
+
+
+def test_gpus_are_asked_by_their_number_and_contexts_and_memory_by_what_the_driver_gave(library):
+    made = Driver()
+    assert (made.version(), made.count(), made.name(1)) == (13000, 2, "the second")
+    assert {which: made.fact(1, which) for which in driver.FACTS} == {
+        which: 41_000 + number for which, number in driver.FACTS.items()}
+    assert made.total_memory(1) == (41 << 32) + 5, "more than 4 GiB"
+    with pytest.raises(DriverError, match="cuDeviceGet failed"):
+        made.name(2)
+    context = made.primary_context(1)
+    with pytest.raises(DriverError, match="cuCtxSynchronize failed"):
+        made.synchronize()
+    made.push(context)
+    assert made.current_context() == context == 41 + (1 << 40)
+    made.synchronize()
+    made.pop()
+    assert made.current_context() == 0
+    address = made.alloc(1 << 34)
+    assert address == (7 << 40) + (1 << 34) and made.free_bytes() == 3 << 33
+    made.free(address)
+    assert ctypes.c_uint64.in_dll(library, "freed").value == address
+    with pytest.raises(DriverError) as refused:
+        made.alloc(1 << 41)
+    assert refused.value.code == driver.OUT_OF_MEMORY
+    assert (made.event(), made.event(timed=True)) == (92, 90) and made.seconds(90, 92) == pytest.approx(2e-3)
 
 
 def test_a_thread_is_relaxed_for_a_while_only(library):

@@ -1,7 +1,9 @@
 """What the GPU loader asks of the driver, seen through a stand-in; on real GPUs tests/gpu judges what comes out."""
 
+import ctypes
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import pytest
 import maxdnn
 from maxdnn.build.cubins import cubin
 from maxdnn.errors import DeviceError, LaunchError
+from maxdnn.runtime.devices import driver as libcuda
+from maxdnn.runtime.devices import find
 from tests import fake_cuda
 
 LAYER = maxdnn.ConvShape(64, 8, 5, 5, 64, 3, 3)
@@ -18,7 +22,7 @@ WITH_COPY = "sconv_fprop_K64_N64"  # needs a padded copy, a workspace
 @pytest.fixture(params=[(9, 0), (5, 2)], ids=["translated", "native"])
 def fake(request, monkeypatch):
     driver = fake_cuda.Driver(request.param)
-    gpu, library = fake_cuda.install(monkeypatch, driver)
+    gpu, library = fake_cuda.install(monkeypatch, driver, pycuda=request.param == (5, 2))
     return driver, gpu, library
 
 
@@ -208,6 +212,70 @@ def test_threads_that_ask_at_once_get_one_device(fake, monkeypatch):
     for thread in threads:
         thread.join()
     assert len(found) == 4 and len({id(a) for a, _ in found}) == len({id(b) for _, b in found}) == 1
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_pycuda_makes_its_context_current_where_it_is_installed_and_wanted(monkeypatch, installed):
+    for wanted in ("1", "0"):
+        driver = fake_cuda.Driver()
+        gpu, _ = fake_cuda.install(monkeypatch, driver, pycuda=installed)
+        monkeypatch.setenv("MAXDNN_PYCUDA", wanted)
+        with gpu.device(1).active():
+            assert driver.stack == [1001]
+        assert not driver.stack and bool(verbs(driver, "pycuda")) is (installed and wanted == "1")
+        buffer = gpu.device(1).alloc(64)
+        buffer.free()
+        assert verbs(driver, "alloc", "free") == [("alloc", 64), ("free", buffer.address)]
+
+
+def test_a_wrong_word_about_pycuda_is_refused(monkeypatch):
+    gpu, _ = fake_cuda.install(monkeypatch, fake_cuda.Driver())
+    monkeypatch.setenv("MAXDNN_PYCUDA", "no")
+    with pytest.raises(maxdnn.MaxdnnError, match=r"MAXDNN_PYCUDA must be 0 .* or 1 \(got 'no'\)"):
+        gpu.device(0)
+
+
+def test_a_context_that_pycuda_has_given_back_is_an_error_and_stops_no_clearing_up(monkeypatch):
+    driver = fake_cuda.Driver()
+    gpu, _ = fake_cuda.install(monkeypatch, driver, pycuda=True)
+    buffer = gpu.device(0).alloc(64)
+    driver.ended = True
+    with pytest.raises(DeviceError, match="making the context of fake GPU current: invalid device context"):
+        gpu.device(0).alloc(64)
+    buffer.free()
+    assert not verbs(driver, "free")
+
+
+def test_results_like_arrays_that_nobody_can_make_must_be_given(monkeypatch):
+    fake_cuda.install(monkeypatch, fake_cuda.Driver())
+    arrays = [fake_cuda.Array(s) for s in ((8, 5, 5, 64), (8, 3, 3, 64))]
+    with pytest.raises(DeviceError, match="out must be given for arrays of tests where pycuda is not in use"):
+        maxdnn.conv_fprop(*arrays)
+
+
+def test_without_a_driver_there_is_no_gpu_and_an_array_there_says_why(monkeypatch):
+    gpu, _ = fake_cuda.install(monkeypatch, fake_cuda.Driver())
+    monkeypatch.setattr(gpu.context, "_driver", None)
+
+    def missing(name):
+        raise OSError(f"{name}: cannot open shared object file")
+    monkeypatch.setattr(libcuda, "ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": missing}))
+    assert gpu.count() == 0 and find.first_gpu() is None
+    with pytest.raises(DeviceError, match=r"GPU arrays need NVIDIA's driver, .*cuda.* cannot be loaded: .*cannot open"):
+        maxdnn.conv_fprop(*[fake_cuda.Array(s) for s in ((8, 5, 5, 64), (8, 3, 3, 64))])
+
+
+def test_runs_are_timed_by_events_around_them_and_not_around_what_comes_before(fake):
+    driver, gpu, _ = fake
+    found = gpu.device(0).elapsed_seconds(lambda: setattr(driver, "launches", driver.launches + 3), 2,
+                                          before=lambda: setattr(driver, "launches", driver.launches + 7))
+    assert found == [pytest.approx(3e-3)] * 2  # fake_cuda's events count launches as milliseconds
+
+
+def test_a_gpu_says_its_facts(fake):
+    _, gpu, _ = fake
+    facts = gpu.device(0).facts()
+    assert facts["driver"].endswith("CUDA 12.4") and facts["memory_mib"] == 1024 and facts["l2_kib"] == 4096
 
 
 def test_a_gpu_that_is_not_there_is_named(fake):

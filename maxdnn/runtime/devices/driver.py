@@ -1,6 +1,6 @@
-"""NVIDIA's driver library through ctypes, for what pycuda does not offer or makes dear: whose a pointer is, streams of
-other libraries by their handles, captures, modules and launches. Handles are plain integers. Functions and constants
-are those of the CUDA Driver API reference; every call wants a current context."""
+"""NVIDIA's driver library through ctypes: all that this library asks of a real GPU, so that nothing but the driver has
+to be installed. Handles are plain integers. Functions and constants are those of the CUDA Driver API reference; every
+call but those for GPUs by their number wants a current context."""
 
 import ctypes
 import sys
@@ -23,6 +23,10 @@ _FORMAT_FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
 _CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+FACTS = {"sms": 16, "clock_khz": 13, "texture_alignment": 14, "memory_khz": 36, "bus_bits": 37, "l2_bytes": 38,
+         "major": 75, "minor": 76}
+"""What a GPU can be asked for: CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, CLOCK_RATE, TEXTURE_ALIGNMENT,
+MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH, L2_CACHE_SIZE, COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 _NO_SYNC, _MOVE = 1, 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE
 OUT_OF_MEMORY, NOT_READY = 2, 600  # CUDA_ERROR_*
 
@@ -143,7 +147,13 @@ class Graph:
 
 class Driver:
     def __init__(self) -> None:
-        self._lib = lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        """Raises DeviceError where there is no driver, or no GPU for it."""
+        name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+        try:
+            self._lib = lib = ctypes.CDLL(name)
+        except OSError as e:
+            raise DeviceError(f"GPU arrays need NVIDIA's driver, whose library {name} cannot be loaded: {e}") from e
+        self._call("cuInit", 0)
         self._attribute = lib.cuPointerGetAttribute
         self._attribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
         self._context = lib.cuCtxGetCurrent
@@ -160,6 +170,71 @@ class Driver:
         text = ctypes.c_char_p()
         self._lib.cuGetErrorString(code, ctypes.byref(text))
         return DriverError(f"{name} failed: {(text.value or b'unknown error').decode()} ({code})", code)
+
+    def version(self) -> int:
+        """Of CUDA: 1000 times the first number and 10 times the second."""
+        return self._number("cuDriverGetVersion")
+
+    def count(self) -> int:
+        """How many GPUs there are."""
+        return self._number("cuDeviceGetCount")
+
+    def name(self, ordinal: int) -> str:
+        """Of a GPU."""
+        text = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", text, len(text), self._gpu(ordinal))
+        return text.value.decode(errors="replace")
+
+    def fact(self, ordinal: int, which: str) -> int:
+        """A number that a GPU has, see FACTS."""
+        return self._number("cuDeviceGetAttribute", FACTS[which], self._gpu(ordinal))
+
+    def total_memory(self, ordinal: int) -> int:
+        """Bytes of a GPU's memory."""
+        nbytes = ctypes.c_size_t()
+        self._call("cuDeviceTotalMem_v2", ctypes.byref(nbytes), self._gpu(ordinal))
+        return nbytes.value
+
+    def primary_context(self, ordinal: int) -> int:
+        """A GPU's primary context, which stays for as long as the process lives."""
+        context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._gpu(ordinal))
+        return context.value or 0
+
+    def _gpu(self, ordinal: int) -> int:
+        return self._number("cuDeviceGet", ordinal)
+
+    def _number(self, name: str, *args: Any) -> int:
+        found = ctypes.c_int()
+        self._call(name, ctypes.byref(found), *args)
+        return found.value
+
+    def push(self, context: int) -> None:
+        """Make a context current in this thread."""
+        self._call("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
+
+    def pop(self) -> None:
+        """Make the one current that was before."""
+        self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def synchronize(self) -> None:
+        """Wait for all that the current context has been asked to do."""
+        self._call("cuCtxSynchronize")
+
+    def alloc(self, nbytes: int) -> int:
+        """The address of new memory."""
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(nbytes))
+        return address.value
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def free_bytes(self) -> int:
+        """Bytes that the current context's GPU can still give."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
 
     def current_context(self) -> int:
         handle = ctypes.c_void_p()
@@ -189,11 +264,17 @@ class Driver:
         finally:
             self.destroy_event(event)
 
-    def event(self) -> int:
-        """A new event, without a time."""
+    def event(self, timed: bool = False) -> int:
+        """A new event."""
         event = ctypes.c_void_p()
-        self._call("cuEventCreate", ctypes.byref(event), _DISABLE_TIMING)
+        self._call("cuEventCreate", ctypes.byref(event), 0 if timed else _DISABLE_TIMING)
         return event.value or 0
+
+    def seconds(self, first: int, then: int) -> float:
+        """From one timed event that has passed to another."""
+        milliseconds = ctypes.c_float()
+        self._call("cuEventElapsedTime", ctypes.byref(milliseconds), ctypes.c_void_p(first), ctypes.c_void_p(then))
+        return milliseconds.value * 1e-3
 
     def destroy_event(self, event: int) -> None:
         self._lib.cuEventDestroy_v2(ctypes.c_void_p(event))

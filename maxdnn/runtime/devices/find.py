@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import DeviceError, OutOfMemoryError
+from ...errors import OutOfMemoryError
 from ..forks import compiling
 from .protocol import Device
 
@@ -43,7 +43,7 @@ def gpu(ordinal: int) -> Device:
     Raises
     ------
     DeviceError
-        There is no such GPU, or no pycuda.
+        There is no such GPU, or no driver.
     """
     return cast(Device, _cuda().device(ordinal))
 
@@ -54,13 +54,9 @@ def first_gpu() -> Device | None:
     Returns
     -------
     Device or None
-        None where there is no GPU, or no pycuda.
+        None where there is no GPU, or no driver.
     """
-    try:
-        from . import cuda
-    except DeviceError:
-        return None
-    return gpu(0) if cuda.count() else None
+    return gpu(0) if _cuda().count() else None
 
 
 def of_address(address: int) -> Device:
@@ -79,7 +75,7 @@ def of_address(address: int) -> Device:
     Raises
     ------
     DeviceError
-        That GPU cannot be used: no pycuda, or memory of a context that is not current.
+        That GPU cannot be used: no driver, or memory of a context that is not current.
     """
     return cast(Device, _cuda().for_pointer(address))
 

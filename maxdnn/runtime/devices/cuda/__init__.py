@@ -1,7 +1,7 @@
-"""Real GPUs: pycuda, which only this package names, for contexts, memory and events; the driver's own calls for the
-rest. Compute capability 5.x and 6.x runs the cubins as they are; any other GPU runs the same kernels translated to PTX.
-Arrays of pycuda, CuPy, PyTorch and everything else with `__cuda_array_interface__` are used where they are; nothing
-here copies user data through the host."""
+"""Real GPUs, by their driver's own calls. pycuda, which only this package names, need not be installed. Compute
+capability 5.x and 6.x runs the cubins as they are; any other GPU runs the same kernels translated to PTX. Arrays of
+pycuda, CuPy, PyTorch and everything else with `__cuda_array_interface__` are used where they are; nothing here copies
+user data through the host."""
 
 import math
 import sys
@@ -16,8 +16,10 @@ import numpy as np
 
 from ....errors import DeviceError, LaunchError, OutOfMemoryError
 from ....planning.cost import Chip
+from ..driver import OUT_OF_MEMORY, DriverError
 from ..protocol import Texture
-from .context import HOPPER, GpuContext, cuda, driver, driver_call, stream_handle, undone
+from . import primary
+from .context import HOPPER, GpuContext, driver, driver_call, stream_handle, undone
 from .modules import GpuModule, PreparedLaunch
 
 STREAMS = 0.7
@@ -38,12 +40,13 @@ class GpuBuffer:
     def __init__(self, device: "GpuDevice", nbytes: int) -> None:
         with device.active(), driver_call(f"allocating {nbytes} bytes on {device.name}"), driver().relaxed():
             try:
-                memory = cuda.mem_alloc(max(nbytes, 1))
-            except cuda.MemoryError:
+                self.address = driver().alloc(max(nbytes, 1))
+            except DriverError as e:
+                if e.code != OUT_OF_MEMORY:
+                    raise
                 raise out_of_memory(device, nbytes) from None
-        self.address = int(memory)
         self.nbytes = nbytes
-        self._free = weakref.finalize(self, undone, driver(), device.active(), memory.free)
+        self._free = weakref.finalize(self, undone, driver(), device.active(), driver().free, self.address)
         self._free.atexit = False
 
     def free(self) -> None:
@@ -54,11 +57,11 @@ class GpuEvent:
     """What a stream has to do at some moment. `handle`: the driver's, for launchers to record. `recorded`: whoever
     does may say so here."""
 
-    def __init__(self, device: "GpuDevice") -> None:
+    def __init__(self, device: "GpuDevice", timed: bool = False) -> None:
         self.recorded = False
         self._active = device.active()
         with self._active, driver().relaxed(), driver_call(f"making an event on {device.name}"):
-            self.handle = driver().event()
+            self.handle = driver().event(timed)
         weakref.finalize(self, undone, driver(), self._active, driver().destroy_event, self.handle).atexit = False
 
     def record(self, stream: Any) -> None:
@@ -83,28 +86,23 @@ class GpuDevice(GpuContext):
         """The primary context of GPU `ordinal`, or the context with driver handle `context`, which must be current
         whenever this device is used. Raises DeviceError if there is no such GPU."""
         super().__init__(ordinal, context)
-        device, attribute = cuda.Device(ordinal), cuda.device_attribute
         self.kept: dict[str, Any] = {}
-        memory_khz = device.get_attribute(attribute.MEMORY_CLOCK_RATE)  # twice a clock
-        per_clock = 2 * memory_khz * device.get_attribute(attribute.GLOBAL_MEMORY_BUS_WIDTH) / 8 / self.clock_khz
+        with driver_call(f"asking for facts of {self.name}"):
+            memory = driver().total_memory(ordinal)
+            per_clock = 2 * self.fact("memory_khz") * self.fact("bus_bits") / 8 / self.clock_khz  # twice a clock
         per_clock *= 1 if self.native else STREAMS
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
-                         device.total_memory(), f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}",
+                         memory, f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}",
                          HOPPER.get(self.capability, self.arch), self.clock_khz / 1000)
 
     def facts(self) -> dict[str, Any]:
         """What the driver says of the card: sizes, clocks (the highest, MHz), versions."""
-        attribute = cuda.device_attribute
         with driver_call(f"asking for facts of {self.name}"):
-            card = cuda.Device(self.ordinal)
-
-            def get(name: str) -> int:
-                return card.get_attribute(getattr(attribute, name))
             return {"name": self.name, "capability": list(self.capability), "driver": driver_version(),
                     "sms": self.sms, "clock_mhz": self.clock_khz // 1000,
-                    "memory_mhz": get("MEMORY_CLOCK_RATE") // 1000, "bus_bits": get("GLOBAL_MEMORY_BUS_WIDTH"),
-                    "l2_kib": get("L2_CACHE_SIZE") // 1024, "memory_mib": card.total_memory() >> 20,
-                    "texture_alignment": get("TEXTURE_ALIGNMENT")}
+                    "memory_mhz": self.fact("memory_khz") // 1000, "bus_bits": self.fact("bus_bits"),
+                    "l2_kib": self.fact("l2_bytes") // 1024, "memory_mib": self.chip.memory >> 20,
+                    "texture_alignment": self.fact("texture_alignment")}
 
     def launcher(self, prepared: Sequence[PreparedLaunch]) -> Callable[[int, int], bool]:
         """See devices/protocol.py."""
@@ -139,7 +137,7 @@ class GpuDevice(GpuContext):
     def free_bytes(self) -> int:
         """Bytes that the driver can still give."""
         with self.active(), driver().relaxed(), driver_call(f"asking {self.name} for its free memory"):
-            return int(cuda.mem_get_info()[0])
+            return driver().free_bytes()
 
     def let_go(self) -> None:
         """Give back what allocators of other libraries keep without using it: the driver cannot give it to anybody."""
@@ -173,10 +171,10 @@ class GpuDevice(GpuContext):
 
     def texture_object(self, texture: Texture) -> int:
         """A handle for bindless fetches in translated kernels; valid while this device lives. Natively texture objects
-        are the driver's, which pycuda does not make."""
+        are the driver's, which nothing here makes."""
         from ....ptx.translate import MAX_TEXTURE_OBJECTS
         if self.native:
-            raise DeviceError(f"texture objects on {self.name} need the driver's own, which pycuda does not offer")
+            raise DeviceError(f"texture objects on {self.name} need the driver's own, which are not made here")
         if len(self.texture_objects) == MAX_TEXTURE_OBJECTS:
             raise DeviceError(f"at most {MAX_TEXTURE_OBJECTS} texture objects (got one more)")
         self.texture_objects.append(texture)
@@ -184,25 +182,25 @@ class GpuDevice(GpuContext):
 
     def elapsed_seconds(self, work: Any, repeats: int = 1, stream: Any = None,
                         before: Callable[[], None] | None = None) -> list[float]:
-        """Run `work()` `repeats` times, timed by events on the stream (a pycuda stream or None); `before()` is called
-        before each and not timed."""
+        """Run `work()` `repeats` times, timed by events on the stream; `before()` is called before each and not
+        timed."""
         times = []
+        start, end, on = GpuEvent(self, timed=True), GpuEvent(self, timed=True), stream_handle(stream)
         with self.active(), driver_call(f"timing on {self.name}"):
             for _ in range(repeats):
                 if before is not None:
                     before()
-                start, end = cuda.Event(), cuda.Event()
-                start.record(stream)
+                driver().record(start.handle, on)
                 work()
-                end.record(stream)
-                end.synchronize()
-                times.append(end.time_since(start) * 1e-3)
+                driver().record(end.handle, on)
+                driver().wait(end.handle)
+                times.append(driver().seconds(start.handle, end.handle))
         return times
 
 
 def driver_version() -> str:
     """The driver's own version, where the system tells it, and that of its CUDA: "driver 580.159.04, CUDA 13.0"."""
-    version = cuda.get_driver_version()
+    version = driver().version()
     found = f"CUDA {version // 1000}.{version % 1000 // 10}"
     with suppress(OSError, IndexError):
         own = Path("/proc/driver/nvidia/version").read_text("utf-8").split("Kernel Module")[1].split()
@@ -213,9 +211,8 @@ def driver_version() -> str:
 
 def count() -> int:
     """How many GPUs there are; 0 also where there is no driver."""
-    with suppress(cuda.Error):
-        cuda.init()
-        return cuda.Device.count()
+    with suppress(DeviceError):
+        return driver().count()
     return 0
 
 
@@ -280,6 +277,9 @@ def _empty_like(array: Any, shape: tuple[int, ...]) -> Any:
         cupy = sys.modules["cupy"]
         with array.device:
             return cupy.empty(shape, np.float32)
+    if primary.pycuda() is None:
+        raise DeviceError(f"out must be given for arrays of {library} where pycuda is not in use, of which new arrays "
+                          "would be")
     from pycuda import gpuarray
     with for_pointer(array_pointer(array)).active():
         return gpuarray.empty(shape, np.float32)

@@ -1,5 +1,4 @@
-"""A CUDA context of a GPU, as what is loaded into it needs it, and the driver behind it. pycuda is for contexts, memory
-and events; the driver's own calls (driver.py) for the rest."""
+"""A CUDA context of a GPU, as what is loaded into it needs it, and the driver behind it."""
 
 import threading
 from collections.abc import Callable
@@ -11,11 +10,7 @@ import numpy as np
 from ....errors import DeviceError, LaunchError, OutOfMemoryError
 from ..driver import OUT_OF_MEMORY, Driver, DriverError, Graph
 from ..protocol import Texture
-
-try:
-    import pycuda.driver as cuda
-except ImportError as e:
-    raise DeviceError("GPU arrays need pycuda: pip install 'maxdnn[cuda]'") from e
+from . import primary
 
 NATIVE = {(5, 0): "sm_50", (5, 2): "sm_52", (5, 3): "sm_53", (6, 0): "sm_60", (6, 1): "sm_61", (6, 2): "sm_62"}
 HOPPER = {(9, 0): "sm_90"}  # which runs kernels written for it, and translations of the others
@@ -26,12 +21,11 @@ _driver: Driver | None = None
 
 
 def driver() -> Driver:
-    """The one of this process."""
+    """The one of this process. Raises DeviceError where there is none."""
     global _driver
     if _driver is None:
         with _starting:
             if _driver is None:
-                cuda.init()
                 _driver = Driver()
     return _driver
 
@@ -46,13 +40,13 @@ class driver_call:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        if not isinstance(error, (cuda.Error, DriverError)):
+        if not isinstance(error, DriverError):
             return
         hint = ""
         if "no kernel image" in str(error).lower() or "no binary" in str(error).lower():
             hint = "; the cubin is for another architecture than this GPU's: load the one of device.arch"
-        short = isinstance(error, cuda.MemoryError) or getattr(error, "code", 0) == OUT_OF_MEMORY
-        raise (OutOfMemoryError if short else DeviceError)(f"{self._doing}: {error}{hint}") from error
+        kind = OutOfMemoryError if error.code == OUT_OF_MEMORY else DeviceError
+        raise kind(f"{self._doing}: {error}{hint}") from error
 
 
 def stream_handle(stream: Any) -> int:
@@ -72,19 +66,22 @@ def stream_handle(stream: Any) -> int:
 def undone(driver: Driver, active: "_Active", undo: Callable[..., object], *what: int) -> None:
     """Give back what belonged to something that is gone; nothing if its context is gone or not to be had. It may happen
     at any moment, so also while a stream is captured."""
-    with suppress(DeviceError, cuda.Error), active, driver.relaxed():
+    with suppress(DeviceError), active, driver.relaxed():
         undo(*what)
 
 
 class _Active:
     """Makes a primary context current and takes it away again; of any other context, asks that it be current."""
 
-    def __init__(self, name: str, primary: Any, context: int) -> None:
-        self._name, self._primary, self._context = name, primary, context
+    def __init__(self, name: str, own: primary.Primary | None, context: int) -> None:
+        self._name, self._primary, self._context = name, own, context
 
     def __enter__(self) -> None:
         if self._primary is not None:
-            self._primary.push()
+            try:
+                self._primary.push()
+            except self._primary.error as e:
+                raise DeviceError(f"making the context of {self._name} current: {e}") from e
         elif driver().current_context() != self._context:
             raise DeviceError(f"the context these arrays live in, on {self._name}, is not current: push it first")
 
@@ -100,21 +97,18 @@ class GpuContext:
     def __init__(self, ordinal: int, context: int) -> None:
         """See GpuDevice."""
         with driver_call("starting CUDA"):
-            cuda.init()
-            if not 0 <= ordinal < cuda.Device.count():
-                raise DeviceError(f"ordinal must be 0 to {cuda.Device.count() - 1} (got {ordinal})")
-            device = cuda.Device(ordinal)
-        self.ordinal = ordinal
-        self.name = device.name()
-        self._active = _Active(self.name, None if context else device.retain_primary_context(), context)
-        self.capability = device.compute_capability()
-        self.native = self.capability in NATIVE
+            asked = driver()
+            if not 0 <= ordinal < asked.count():
+                raise DeviceError(f"ordinal must be 0 to {asked.count() - 1} (got {ordinal})")
+            self.ordinal = ordinal
+            self.name = asked.name(ordinal)
+            self._active = _Active(self.name, None if context else primary.of(ordinal, asked), context)
+            self.capability = self.fact("major"), self.fact("minor")
+            self.sms, self.clock_khz = self.fact("sms"), self.fact("clock_khz")
+            self.native = self.capability in NATIVE
+            # Where a texture may begin: the chip's own rule natively, 16-byte loads in a translation.
+            self.texture_alignment = self.fact("texture_alignment") if self.native else 16
         self.arch = NATIVE.get(self.capability, TRANSLATED_FROM)
-        attribute = cuda.device_attribute
-        self.sms = device.get_attribute(attribute.MULTIPROCESSOR_COUNT)
-        self.clock_khz = device.get_attribute(attribute.CLOCK_RATE)
-        # Where a texture may begin: the chip's own rule natively, 16-byte loads in a translation.
-        self.texture_alignment = device.get_attribute(attribute.TEXTURE_ALIGNMENT) if self.native else 16
         self.texture_objects: list[Texture] = []
         self._uploads: int | None = None  # a stream of its own
         self.context = context  # its driver handle
@@ -127,6 +121,10 @@ class GpuContext:
         """What its translations are made for: an older GPU where this one is newer than all that are known."""
         from ....ptx.translate import for_capability
         return for_capability(*self.capability)
+
+    def fact(self, which: str) -> int:
+        """A number that the driver has of the GPU, see driver.FACTS."""
+        return driver().fact(self.ordinal, which)
 
     def active(self) -> "_Active":
         """The device's context, current for the time of a `with`. Raises DeviceError where that is the caller's to do
@@ -167,4 +165,4 @@ class GpuContext:
 
     def synchronize(self) -> None:
         with self.active(), driver_call(f"waiting for {self.name}"):
-            cuda.Context.synchronize()
+            driver().synchronize()
