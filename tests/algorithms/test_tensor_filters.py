@@ -88,6 +88,17 @@ def test_what_is_not_finite_is_not_finite_in_float32_and_nothing_else(layout: st
     assert (found == want).all() and not want.all() and want.any()
 
 
+def test_long_sums_of_positive_terms_are_within_the_error_and_longer_ones_split() -> None:
+    shape, rng = ConvShape(2, 32, 64, 64, 32, 1, 1), np.random.default_rng(6)
+    images, gradients = (rng.standard_normal((2, 32, 64, 64)).astype(np.float32).clip(0) for _ in "ig")
+    a, b = (x.astype(float).transpose(1, 0, 2, 3).reshape(32, -1) for x in (gradients, images))
+    assert a.shape[1] == tensor_cores.LONGEST
+    assert (abs(gradient(images, gradients, "NCHW", shape) - a @ b.T) <= 1e-6 * (a @ b.T)).all()
+    for n in (3, 64, 512):
+        for make in tensor_cores.candidates(filters(replace(shape, N=n), layout="NCHW"), H200).values():
+            assert tensor_cores.CHUNK * make().launches[2].numbers["share"] <= tensor_cores.LONGEST
+
+
 def test_many_runs_give_the_same_bits() -> None:
     images, gradients = hard("rows apart", np.random.default_rng(4))
     first = gradient(images, gradients)

@@ -44,14 +44,14 @@ def wgrad_splits(spec: FiltersKernel, s: ConvShape, groups: int, chip: Chip) -> 
     return filling_splits(groups, GROUP, tiles, chip.sms * spec.ctas_per_sm)
 
 
-def filling_splits(iterations: int, terms: int, tiles: int, slots: int) -> Iterator[int]:
-    """The splits of so many iterations of so many terms; those, too, by which tiles make whole waves of so many `slots`
-    (0: of a number that is not known)."""
+def filling_splits(iterations: int, terms: int, tiles: int, slots: int, longest: int = LONGEST) -> Iterator[int]:
+    """The splits of so many iterations of so many terms, of sums no longer than `longest`, if splits allow; those, too,
+    by which tiles make whole waves of so many `slots` (0: of a number that is not known)."""
     wanted = {*LONG_SPLITS, *(slots * count // tiles for count in range(1, 5))}
     for splits in sorted(wanted):
         longer = any(splits < x <= iterations for x in LONG_SPLITS)
         if (0 < splits <= LONG_SPLITS[-1] and divides(iterations, splits)
-                and (terms * -(-iterations // splits) <= LONGEST or not longer)):
+                and (terms * -(-iterations // splits) <= longest or not longer)):
             yield splits
 
 
