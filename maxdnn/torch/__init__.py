@@ -1,13 +1,16 @@
 """maxDNN for PyTorch: `optimize(model)` for inference by whole networks; `conv2d` in place of
-torch.nn.functional.conv2d, `Conv2d` in place of torch.nn.Conv2d, and `replace(model)`, which swaps what a model has.
+torch.nn.functional.conv2d, `Conv2d` in place of torch.nn.Conv2d and so on, and `replace(model)`, which swaps what a
+model has.
 Needs PyTorch 2.4 or later; `import maxdnn` alone does not load it."""
 
 from .functional import conv2d
 from .memory import OutOfMemoryError
-from .modules import Conv2d, Replaced, replace
+from .modules import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Replaced, replace
 from .optimizing import Optimized, optimize
 from .ran import ran
 from .report import Fused, Optimization, Ran
+from .transposed import conv1d, conv_transpose1d, conv_transpose2d
 
-__all__ = ["Conv2d", "Fused", "Optimization", "Optimized", "OutOfMemoryError", "Ran", "Replaced", "conv2d", "optimize",
-           "ran", "replace"]
+__all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Fused", "Optimization", "Optimized",
+           "OutOfMemoryError", "Ran", "Replaced", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d",
+           "optimize", "ran", "replace"]

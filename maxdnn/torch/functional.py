@@ -68,10 +68,8 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     if out is not None:
         return out
     if isinstance(input, fx.Proxy):  # symbolic_trace: this function is what the traced graph calls
-        traced: Tensor = input.tracer.create_proxy("call_function", conv2d, (
-            input, weight, bias, stride, padding, dilation, groups), {
-                "algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
-        return traced
+        return traced(conv2d, (input, weight, bias, stride, padding, dilation, groups),
+                      {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
@@ -98,17 +96,24 @@ def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, paddi
     return out
 
 
-def why_not(input: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:
+def traced(function: Any, args: tuple[Any, ...], how: dict[str, Any]) -> Tensor:
+    """A call with a proxy as its first argument, in the graph that torch.fx traces."""
+    made: Tensor = args[0].tracer.create_proxy("call_function", function, args, how)
+    return made
+
+
+def why_not(input: Tensor, weight: Tensor, bias: Tensor | None, axes: int = 2) -> str | None:
     """What of these tensors is not served, in words; None if they are, or if nobody knows them yet (torch.fx)."""
     if isinstance(input, fx.Proxy):
         return None
     if input.dtype is not torch.float32 or weight.dtype is not torch.float32:
         name, dtype = ("weight", weight.dtype) if input.dtype is torch.float32 else ("input", input.dtype)
         return f"{name} must be float32 (got {dtype})"
-    if input.dim() not in (3, 4):
-        return f"input must have 4 axes, or 3 without a batch (got {input.dim()}: shape {tuple(input.shape)})"
-    if weight.dim() != 4:
-        return f"weight must have 4 axes (got {weight.dim()}: shape {tuple(weight.shape)})"
+    if input.dim() not in (axes + 1, axes + 2):
+        return (f"input must have {axes + 2} axes, or {axes + 1} without a batch "
+                f"(got {input.dim()}: shape {tuple(input.shape)})")
+    if weight.dim() != axes + 2:
+        return f"weight must have {axes + 2} axes (got {weight.dim()}: shape {tuple(weight.shape)})"
     if bias is not None and (bias.dtype is not torch.float32 or bias.dim() != 1):
         return f"bias must be float32 with 1 axis (got {bias.dtype} of shape {tuple(bias.shape)})"
     kind = input.device.type

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from . import epilogues, kept_filters
+from . import epilogues, kept_filters, transposed
 from .functional import why_not
 from .modules import Conv2d
 from .running import DEFAULTS, Ending, output_shape
@@ -97,6 +97,42 @@ def _multiplies(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
             and input.shape[-1] == weight.shape[1] and (bias is None or bias.shape == weight.shape[:1])
             and input.numel() * weight.shape[0] >= LEAST_PRODUCTS
             and (not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) is torch.float32))
+
+
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1, groups: int = 1, **how: Any) -> Tensor:
+    """torch.nn.functional.conv1d, by this library where it serves."""
+    given = input, weight, bias, stride, padding, dilation, groups
+    if why_not(input, weight, bias, axes=1) is None:
+        return transposed.conv1d(*given, **how)
+    out: Tensor = nn.functional.conv1d(*given)
+    return out
+
+
+def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1, **how: Any) -> Tensor:
+    """torch.nn.functional.conv_transpose1d, by this library where it serves."""
+    given = input, weight, bias, stride, padding, output_padding, groups, dilation
+    if why_not(input, weight, bias, axes=1) is None and transposed.beyond(output_padding, stride) is None:
+        return transposed.conv_transpose1d(*given, **how)
+    out: Tensor = nn.functional.conv_transpose1d(*given)
+    return out
+
+
+def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1, **how: Any) -> Tensor:
+    """torch.nn.functional.conv_transpose2d, by this library where it serves."""
+    given = input, weight, bias, stride, padding, output_padding, groups, dilation
+    if why_not(input, weight, bias) is None and transposed.beyond(output_padding, stride) is None:
+        return transposed.conv_transpose2d(*given, **how)
+    out: Tensor = nn.functional.conv_transpose2d(*given)
+    return out
+
+
+INSTEAD: dict[Any, Any] = {
+    nn.functional.conv1d: conv1d, nn.functional.conv_transpose1d: conv_transpose1d,
+    nn.functional.conv_transpose2d: conv_transpose2d}
+"""What takes the place of PyTorch's functions in graphs."""
 
 
 class Linear(nn.Linear):

@@ -9,7 +9,7 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 from . import patterns
-from .fused import FusedConv2d, linear
+from .fused import INSTEAD, FusedConv2d, linear
 from .patterns import Constants, Norm, Site
 from .report import Fused, Notes
 
@@ -74,6 +74,10 @@ class Fusing:
                 node.target = linear
                 node.kwargs = {**node.kwargs, "arithmetic": self._how["arithmetic"]}
                 self._notes.linear.append(self._name(node))
+            elif node.op == "call_function" and node.target in INSTEAD:
+                node.target = INSTEAD[node.target]
+                node.kwargs = {**node.kwargs, **self._how}
+                self._notes.fused.append(Fused(self._name(node)))
         self._say_what_is_left()
         self._notes.fused += [self._done[node] for node in self._graph.nodes if node in self._done]
         self._module.delete_all_unused_submodules()

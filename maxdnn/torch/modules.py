@@ -6,17 +6,39 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ..planning.select import MAX_ERROR, check_wanted
 from . import kept_filters, ops
 from .functional import conv2d, why_not
 from .running import DEFAULTS
+from .transposed import beyond, conv1d, conv_transpose1d, conv_transpose2d
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Conv2d(nn.Conv2d):
+class _Asked:
+    """What every layer of this library can be asked for, beside a layer of PyTorch."""
+
+    frozen = False
+    algorithm, max_error, arithmetic = DEFAULTS
+
+    def __init__(self, *args: Any, algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto",
+                 **options: Any) -> None:
+        check_wanted(algorithm, max_error, None, arithmetic)
+        super().__init__(*args, **options)
+        self.algorithm, self.max_error, self.arithmetic = algorithm, max_error, arithmetic
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"algorithm": self.algorithm, "max_error": self.max_error, "arithmetic": self.arithmetic}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the filters kept, which copies make for themselves."""
+        return {name: value for name, value in self.__dict__.items() if name != kept_filters.WHERE}
+
+
+class Conv2d(_Asked, nn.Conv2d):
     """torch.nn.Conv2d whose float32 calls run by this library's kernels.
 
     Other dtypes, and calls inside an autocast to one, are left to PyTorch's operator. Parameters and state as there;
@@ -46,15 +68,6 @@ class Conv2d(nn.Conv2d):
     ShapeError
         `algorithm`, `max_error` or `arithmetic` is none.
     """
-
-    frozen = False
-    algorithm, max_error, arithmetic = DEFAULTS
-
-    def __init__(self, *args: Any, algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto",
-                 **options: Any) -> None:
-        check_wanted(algorithm, max_error, None, arithmetic)
-        super().__init__(*args, **options)
-        self.algorithm, self.max_error, self.arithmetic = algorithm, max_error, arithmetic
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve, as torch.nn.Conv2d does.
@@ -90,11 +103,139 @@ class Conv2d(nn.Conv2d):
             input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = (0, 0)
         return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups,
-                      algorithm=self.algorithm, max_error=self.max_error, arithmetic=self.arithmetic)
+                      **self._how)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the filters kept, which copies make for themselves."""
-        return {name: value for name, value in self.__dict__.items() if name != kept_filters.WHERE}
+
+class Conv1d(_Asked, nn.Conv1d):
+    """torch.nn.Conv1d whose float32 calls run by this library's kernels, as convolutions of maps of one row.
+
+    Parameters
+    ----------
+    *args, **options
+        As for torch.nn.Conv1d.
+    algorithm : {"auto", "direct", "winograd"}
+        As for `Conv2d`.
+    max_error : float
+        As for `Conv2d`.
+    arithmetic : {"auto", "ffma"}
+        As for `Conv2d`.
+
+    Attributes
+    ----------
+    frozen : bool
+        As of `Conv2d`.
+
+    Raises
+    ------
+    ShapeError
+        `algorithm`, `max_error` or `arithmetic` is none.
+    """
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if why_not(input, weight, bias, axes=1) is not None:  # PyTorch computes it, or says what is wrong
+            return super()._conv_forward(input, weight, bias)
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = 0
+        if self.frozen and not isinstance(padding, str) and not isinstance(input, fx.Proxy):
+            (step,), (pad,), (dilation,) = self.stride, padding or (0,), self.dilation
+            how = (1, step), (0, pad), (1, dilation), self.groups, *self._how.values()
+            out = kept_filters.call(self, input.unsqueeze(-2), weight.unsqueeze(-2), bias, how)
+            if out is not None:
+                return out.squeeze(-2)
+        return conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups, **self._how)
+
+
+class _Transposed(_Asked):
+    """Forward of the transposed layers."""
+
+    _convolve: Callable[..., Tensor]
+    _axes: int
+
+    def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """Convolve, as the layer of PyTorch does.
+
+        Parameters
+        ----------
+        input : torch.Tensor
+            (N, C, H, W) or (C, H, W), or with one axis less.
+        output_size : list of int, optional
+            As for PyTorch's layer.
+
+        Returns
+        -------
+        torch.Tensor
+            (N, K, P, Q) or (K, P, Q), or with one axis less.
+        """
+        weight, bias, more = self.weight, self.bias, self.output_padding
+        served = why_not(input, weight, bias, self._axes) is None
+        if served and output_size is not None:
+            more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self._axes,
+                                        self.dilation)
+        if not served or beyond(more, self.stride) is not None:  # PyTorch computes it, or says what is wrong
+            return super().forward(input, output_size)  # type: ignore[misc]
+        return type(self)._convolve(input, weight, bias, self.stride, self.padding, tuple(more), self.groups,
+                                    self.dilation, **self._how)
+
+
+class ConvTranspose2d(_Transposed, nn.ConvTranspose2d):
+    """torch.nn.ConvTranspose2d whose float32 calls run by this library's kernels.
+
+    What is not served, as an output_padding that is not below the stride, is PyTorch's. Filters are not kept: `frozen`
+    has no effect.
+
+    Parameters
+    ----------
+    *args, **options
+        As for torch.nn.ConvTranspose2d.
+    algorithm : {"auto", "direct", "winograd"}
+        As for `conv_transpose2d`.
+    max_error : float
+        As for `conv_transpose2d`.
+    arithmetic : {"auto", "ffma"}
+        As for `conv_transpose2d`.
+
+    Raises
+    ------
+    ShapeError
+        `algorithm`, `max_error` or `arithmetic` is none.
+    """
+
+    _convolve, _axes = staticmethod(conv_transpose2d), 2
+
+
+class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):
+    """torch.nn.ConvTranspose1d whose float32 calls run by this library's kernels.
+
+    What is not served, as an output_padding that is not below the stride, is PyTorch's. Filters are not kept: `frozen`
+    has no effect.
+
+    Parameters
+    ----------
+    *args, **options
+        As for torch.nn.ConvTranspose1d.
+    algorithm : {"auto", "direct", "winograd"}
+        As for `conv_transpose2d`.
+    max_error : float
+        As for `conv_transpose2d`.
+    arithmetic : {"auto", "ffma"}
+        As for `conv_transpose2d`.
+
+    Raises
+    ------
+    ShapeError
+        `algorithm`, `max_error` or `arithmetic` is none.
+    """
+
+    _convolve, _axes = staticmethod(conv_transpose1d), 1
+
+
+LAYERS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv2d: Conv2d, nn.Conv1d: Conv1d, nn.ConvTranspose2d: ConvTranspose2d, nn.ConvTranspose1d: ConvTranspose1d}
+"""What takes the place of PyTorch's layers."""
+OURS = tuple(LAYERS.values())
+CONVOLUTIONS = (*LAYERS, nn.Conv3d, nn.ConvTranspose3d)
 
 
 @dataclass(frozen=True)
@@ -120,7 +261,9 @@ class Replaced:
 
 def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False,
             algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Model:
-    """Make every torch.nn.Conv2d of a model that can be served a `Conv2d`, in place.
+    """Make every convolution of a model that can be served a layer of this library, in place.
+
+    They are torch.nn.Conv1d, Conv2d, ConvTranspose1d and ConvTranspose2d.
 
     Parameters
     ----------
@@ -129,14 +272,14 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     report : callable, optional
         Gets a `Replaced`. Without one, layers that are left are named in a warning.
     frozen : bool
-        Of every `Conv2d` in the model, for inference.
+        Of every `Conv1d` and `Conv2d` in the model, for inference.
     algorithm : {"auto", "direct", "winograd"}
-        Of every `Conv2d` in the model; "direct" for models in which infinities or NaN must stay in the outputs they
+        Of every such layer in the model; "direct" for models in which infinities or NaN must stay in the outputs they
         belong to.
     max_error : float
-        Of every `Conv2d` in the model.
+        Of every such layer in the model.
     arithmetic : {"auto", "ffma"}
-        Of every `Conv2d` in the model.
+        Of every such layer in the model.
 
     Returns
     -------
@@ -151,13 +294,13 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     check_wanted(algorithm, max_error, None, arithmetic)
     swapped, left = [], {}
     for name, module in model.named_modules():
-        if isinstance(module, Conv2d):
+        if isinstance(module, OURS):
             _set(module, frozen, algorithm, max_error, arithmetic)
-        if not isinstance(module, nn.Conv2d) or isinstance(module, Conv2d):
+        if not isinstance(module, CONVOLUTIONS) or isinstance(module, OURS):
             continue
         why = why_left(module)
         if why is None:
-            module.__class__ = Conv2d
+            module.__class__ = LAYERS[type(module)]
             _set(module, frozen, algorithm, max_error, arithmetic)
             swapped.append(name)
         else:
@@ -170,14 +313,15 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     return model
 
 
-def _set(layer: nn.Conv2d, frozen: bool, *how: Any) -> None:
-    assert isinstance(layer, Conv2d)
+def _set(layer: Any, frozen: bool, *how: Any) -> None:
     layer.frozen, (layer.algorithm, layer.max_error, layer.arithmetic) = frozen, how
 
 
-def why_left(module: nn.Conv2d) -> str | None:
-    """Why a layer stays as it is, None if it does not."""
-    if type(module) is not nn.Conv2d:
+def why_left(module: Any) -> str | None:
+    """Why a convolution stays as it is, None if it does not."""
+    if type(module) in (nn.Conv3d, nn.ConvTranspose3d):
+        return "it convolves three axes, and kernels here have one or two"
+    if type(module) not in LAYERS:
         return f"{type(module).__name__} is a class of its own, which may mean something else"
     if "forward" in vars(module) or "_conv_forward" in vars(module):
         return "its forward is a function of its own"
@@ -185,4 +329,4 @@ def why_left(module: nn.Conv2d) -> str | None:
         return f"its dtype is {module.weight.dtype}, and there is float32 alone here"
     if module.weight.device.type not in ("cpu", "cuda", "meta"):
         return f"it is on {module.weight.device}"
-    return None
+    return beyond(module.output_padding, module.stride) if module.transposed else None

@@ -57,6 +57,15 @@ def made(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tens
     return forward(input, weight, bias, *conf)
 
 
+def made_input_gradient(gradients: Tensor, weight: Tensor, size: Numbers, *conf: Any) -> Tensor:
+    """What the operator gives; past the dispatcher where nobody looks and no derivative is wanted."""
+    given = gradients, weight
+    if torch.compiler.is_compiling() or not _unwatched(given) or (
+            torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given])):
+        return conv2d_input(gradients, weight, size, *conf)
+    return input_gradient(gradients, weight, size, *conf)
+
+
 def _unwatched(given: Sequence[Tensor]) -> bool:
     """Whether a call is nobody's but ours: tensors of a CPU or a GPU that are nothing else besides, and nothing that
     traces or looks."""

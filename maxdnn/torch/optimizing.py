@@ -12,7 +12,7 @@ from ..planning.select import MAX_ERROR, check_wanted
 from . import tracing
 from .fused import Linear
 from .fusing import Fusing, constants_of
-from .modules import Conv2d, replace
+from .modules import CONVOLUTIONS, LAYERS, OURS, Conv2d, replace, why_left
 from .report import Fused, Notes, Optimization
 
 
@@ -188,10 +188,13 @@ class _Optimizing:
     def _swap(self, network: nn.Module) -> None:
         """Layers that no graph has fused."""
         known = {one.layer for one in self._notes.fused} | {*self._notes.linear}
-        stock = [m for m in network.modules() if type(m) is nn.Conv2d]
+        stock = [m for m in network.modules() if type(m) in LAYERS]
         replace(network, lambda _: None, frozen=True, **self._how)
-        self._notes.fused += [Fused(name) for m in stock if isinstance(m, Conv2d)
+        self._notes.fused += [Fused(name) for m in stock if isinstance(m, OURS)
                               and (name := self._names.get(m, "")) not in known]
+        for m in network.modules():
+            if isinstance(m, CONVOLUTIONS) and not isinstance(m, OURS):
+                self._notes.left.setdefault(self._names.get(m, ""), str(why_left(m)))
         for inner in network.modules():
             if type(inner) is nn.Linear and "forward" not in vars(inner) and inner.weight.dtype is torch.float32:
                 inner.__class__, inner.arithmetic = Linear, self._how["arithmetic"]
@@ -207,5 +210,6 @@ def _written(module: nn.Module) -> bool:
 
 def _leaf(module: nn.Module) -> bool:
     """Whether a module is a layer of PyTorch's, with nothing inside to be traced."""
-    return type(module).__module__.startswith("torch.nn.modules.") and not isinstance(
-        module, (nn.Sequential, nn.ModuleList, nn.ModuleDict))
+    return (isinstance(module, OURS) and not isinstance(module, Conv2d)) or (
+        type(module).__module__.startswith("torch.nn.modules.")
+        and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)))

@@ -10,10 +10,10 @@ from torch import nn
 from ..planning.plan import Plan
 from ..runtime import engine
 from .fused import Linear
-from .modules import Conv2d
+from .modules import OURS
 from .report import Ran
 
-_OURS = Conv2d, Linear
+_LAYERS = *OURS, Linear
 
 
 def ran(model: nn.Module, *args: Any, **options: Any) -> Ran:
@@ -30,6 +30,11 @@ def ran(model: nn.Module, *args: Any, **options: Any) -> Ran:
     -------
     Ran
         The plans of each layer of this library, in the order of the calls; `print(maxdnn.torch.ran(model, x))`.
+
+    Raises
+    ------
+    Exception
+        What the model raises.
 
     Notes
     -----
@@ -69,7 +74,7 @@ def _layers(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     """This library's layers by name, those in graphs in the place of a forward too (optimizing.py)."""
     seen: set[nn.Module] = set()
     for name, module in model.named_modules(prefix=prefix):
-        if isinstance(module, _OURS):
+        if isinstance(module, _LAYERS):
             yield name or type(module).__name__, module
         own = vars(module).get("forward")
         if isinstance(own, nn.Module):

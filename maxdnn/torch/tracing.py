@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from . import in_place
-from .modules import Conv2d
+from .modules import OURS
 from .patterns import hooked
 
 _HOOKS = "it has hooks"
@@ -38,7 +38,7 @@ class Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if hooked(m) and not super().is_leaf_module(m, module_qualified_name):
             self.closed.setdefault(m, _HOOKS)
-        return (m in self.closed or isinstance(m, (Conv2d, torch.jit.ScriptModule))
+        return (m in self.closed or isinstance(m, (*OURS, torch.jit.ScriptModule))
                 or super().is_leaf_module(m, module_qualified_name))
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -1,6 +1,7 @@
 """maxdnn.torch on a real GPU, where there is PyTorch for CUDA (`make test-gpu`): results, derivatives, what
 a call does; test_gpu_graphs.py has streams and graphs, test_gpu_memory.py what happens where memory is short."""
 
+import copy
 import gc
 import os
 import random
@@ -203,3 +204,46 @@ def resident():
     """KiB of this process in memory now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() // 1024
+
+
+@pytest.mark.parametrize("made, size", [
+    (lambda: nn.Conv1d(24, 40, 5, 2, 2), (24, 101)), (lambda: nn.ConvTranspose1d(24, 40, 4, 2, 1), (24, 50)),
+    (lambda: nn.ConvTranspose2d(48, 32, 3, 2, 1, 1), (48, 14, 13)),
+    (lambda: nn.ConvTranspose2d(32, 64, 2, 2, groups=4, bias=False), (32, 28, 28))],
+    ids=["Conv1d", "ConvTranspose1d", "ConvTranspose2d", "groups"])
+def test_layers_with_one_axis_and_transposed_ones(made, size):
+    torch.manual_seed(0)
+    stock = made().to(CUDA)
+    own, right = mt.replace(copy.deepcopy(stock), frozen=True), copy.deepcopy(stock).double()
+    x = torch.rand(8, *size, device=CUDA) - 0.5
+    wanted = right(x.double())
+    with torch.no_grad():
+        for _ in range(4):
+            close(own(x), wanted)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = own(x)
+        out.zero_()
+        graph.replay()
+        close(out, wanted)
+    given = x.clone().requires_grad_()
+    own(given).square().sum().backward()
+    doubled = x.double().requires_grad_()
+    right(doubled).square().sum().backward()
+    close(given.grad, doubled.grad)
+    close(own.weight.grad, right.weight.grad)
+    assert set(mt.ran(own, x).plans) == {type(own).__name__}
+
+
+def test_tensor_cores_are_used_or_left_out_as_asked():
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("machine code of sm_90")
+    layer = nn.Conv2d(512, 512, 3, padding=1, bias=False).to(CUDA)
+    x = torch.rand(32, 512, 14, 14, device=CUDA) - 0.5
+    wanted = copy.deepcopy(layer).double()(x.double()).detach()
+    found = {}
+    for arithmetic in ("auto", "ffma"):
+        mt.replace(layer, arithmetic=arithmetic)
+        (found[arithmetic],) = mt.ran(layer, x).arithmetic.values()
+        close(layer(x).detach(), wanted)
+    assert "tensor cores" in found["auto"] and found["ffma"] == "FFMA"

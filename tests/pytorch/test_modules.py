@@ -110,15 +110,17 @@ class Own(nn.Conv2d):
 def test_what_is_left_is_reported_with_the_reason():
     model = nn.ModuleDict({"ok": nn.Conv2d(2, 2, 1), "narrow": nn.Conv2d(2, 2, 1).half(), "own": Own(2, 2, 1),
                            "normed": nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 1)),
-                           "patched": nn.Conv2d(2, 2, 1), "line": nn.Conv1d(2, 2, 1)})
+                           "patched": nn.Conv2d(2, 2, 1), "line": nn.Conv1d(2, 2, 1), "deep": nn.Conv3d(2, 2, 1),
+                           "wide": nn.ConvTranspose2d(2, 2, 3, 1, 0, 1, dilation=2)})
     model["patched"].forward = lambda x: x
-    with pytest.warns(UserWarning, match="maxDNN computes 1 of 5 convolutions") as said:
+    with pytest.warns(UserWarning, match="maxDNN computes 2 of 8 convolutions") as said:
         mt.replace(model)
     text = str(said[0].message)
     for part in ("narrow: its dtype is torch.float16", "own: Own is a class of its own", "normed: Parametrized",
-                 "patched: its forward is a function of its own"):
+                 "patched: its forward is a function of its own", "deep: it convolves three axes",
+                 "wide: output_padding must be below the stride (1, 1) (got (1, 1))"):
         assert part in text
-    assert type(model["ok"]) is mt.Conv2d and type(model["narrow"]) is nn.Conv2d and "line" not in text
+    assert type(model["ok"]) is mt.Conv2d and type(model["narrow"]) is nn.Conv2d and type(model["line"]) is mt.Conv1d
     reports = []
     mt.replace(model, reports.append)  # once more: nothing is left to do
     assert reports[0].swapped == ()
