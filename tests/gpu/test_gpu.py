@@ -114,7 +114,7 @@ def test_nchw_layout_is_converted_on_the_device(device):
     rng = np.random.default_rng(5)
     maps = rng.uniform(-1, 1, (37, 11, 10, 9)).astype(np.float32)  # N C H W
     filters = rng.uniform(-1, 1, (70, 11, 3, 5)).astype(np.float32)  # K C R S
-    placed = Array(device, np.full((37, 70, 11, 10), np.nan))
+    placed = Array(device, np.full((37, 70, 10, 9), np.nan))
     maxdnn.conv_fprop(Array(device, maps), Array(device, filters), padding=(1, 2), layout="NCHW", out=placed)
     out = placed.get()
     want, magnitude = conv_reference(maps.transpose(1, 2, 3, 0), filters.transpose(1, 2, 3, 0), padding=(1, 2))
