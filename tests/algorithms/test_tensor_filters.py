@@ -14,7 +14,7 @@ from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import EmulationFault
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import FLOAT_BYTES
-from maxdnn.planning.select import choose, plans
+from maxdnn.planning.select import choose
 from maxdnn.problem.problem import Problem, filters
 from maxdnn.runtime import engine
 from maxdnn.runtime.devices import find
