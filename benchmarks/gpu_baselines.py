@@ -35,7 +35,8 @@ BACKWARD = {
 
 
 def gpu_device(ordinal: int) -> Any:
-    """The device of a GPU; ends the program with a line where it cannot be had."""
+    """The device of a GPU; ends the program with a line where it, or pycuda, cannot be had."""
+    needed("pycuda", "pycuda")
     try:
         return find.gpu(ordinal)
     except DeviceError as error:

@@ -23,7 +23,8 @@ class Family:
     `candidates`: a plan, made when called, for each way to serve a problem on a chip, by the name a user may ask for;
     making one may raise ShapeError, for a limit. `reference`: what a launch of one of the kernels does to memory, in
     NumPy by the kernel's documentation alone, with the scalars of a call: tests hold plans and kernels to it.
-    `algorithm`: what users ask for, "direct" or "winograd"."""
+    `algorithm`: what users ask for, "direct" or "winograd". `timed`: whether its kernels ever ran on a card; what did
+    not is taken by name, or where `maxdnn.tune` measured it, not by estimate."""
 
     name: str
     kernels: tuple[KernelSpec, ...]
@@ -32,6 +33,7 @@ class Family:
     unsupported_reason: Callable[[Problem], str | None] = lambda problem: None
     candidates: Callable[[Problem, Chip], Candidates] = lambda problem, chip: {}
     algorithm: str = "direct"
+    timed: bool = True
 
 
 @dataclass(frozen=True)

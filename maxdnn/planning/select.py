@@ -224,7 +224,8 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
         name = min(seconds, key=seconds.__getitem__)
         why = record.why(name)
     else:
-        name = min(made, key=lambda name: _clocks(made[name], chip, terms))
+        untimed = {family.name for family in families if not family.timed}
+        name = min(made, key=lambda name: (made[name].family in untimed, _clocks(made[name], chip, terms)))
         why = f"by estimate for {chip.name}"
     return replace(made[name], chosen=why, terms=terms, name=name,
                    account=functools.partial(_account, name, problem, chip, terms, record))
@@ -252,7 +253,8 @@ def _account(taken: str, problem: Problem, chip: Chip, terms: Terms, record: Rec
                 reasons.append(f"{name}: {e}")
                 continue
             clocks = _clocks(one, chip, terms)
-            text = chip.said(clocks) + (f", measured {measured[name] * 1e6:.1f} us" if name in measured else "")
+            text = chip.said(clocks) + (f", measured {measured[name] * 1e6:.1f} us" if name in measured else
+                                        "" if family.timed else ", which no card has confirmed")
             if name == taken:
                 own = text
             elif why := _unfit(one, chip, terms, problem.most_workspace):
