@@ -13,6 +13,7 @@ from .gemm import pointwise, tensor_cores
 from .implicit_gemm import maxwell as implicit_gemm
 from .implicit_gemm import sm90 as implicit_gemm_sm90
 from .implicit_gemm import tensor_cores as implicit_gemm_tensor_cores
+from .implicit_gemm import tensor_windows
 from .interior import maxwell as interior
 from .interior import sm90 as interior_sm90
 from .memory_ops import bias_grad
@@ -32,6 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     interior_sm90.FAMILY,
     implicit_gemm_sm90.FAMILY,
     implicit_gemm_tensor_cores.FAMILY,
+    tensor_windows.FAMILY,
     implicit_gemm.FAMILY,
     dgrad_strided.FAMILY,
     dgrad_strided_sm90.FAMILY,

@@ -53,7 +53,7 @@ _PATIENCE = 10.0  # seconds without a word from a process
 _JOB = "job.pickle"
 _STAYS = ("BRA", "EXIT")  # whose stall is theirs, not a distance
 _BEFORE = {**dict.fromkeys(("sm90_split_rows", "sm90_split_columns"), "sm90_tensor_product_128x128"),
-           "sm90_split_patches": "sm90_tensor_filters_128x128"}
+           "sm90_split_patches": "sm90_tensor_filters_128x128", "sm90_split_windows": "sm90_tensor_windows_128x128"}
 """Kernels that no candidate is called by, and one whose plans launch them first."""
 
 SHAPES = (  # large ones first
