@@ -8,6 +8,7 @@ from .depthwise import wgrad as depthwise_wgrad
 from .dgrad_strided import few_channels
 from .dgrad_strided import maxwell as dgrad_strided
 from .dgrad_strided import sm90 as dgrad_strided_sm90
+from .dgrad_strided import tensor_cores as dgrad_strided_tensor_cores
 from .gemm import plan as gemm
 from .gemm import pointwise, tensor_cores
 from .implicit_gemm import maxwell as implicit_gemm
@@ -37,6 +38,7 @@ FAMILIES: tuple[Family, ...] = (
     implicit_gemm.FAMILY,
     dgrad_strided.FAMILY,
     dgrad_strided_sm90.FAMILY,
+    dgrad_strided_tensor_cores.FAMILY,
     pointwise.FAMILY,
     depthwise.FAMILY,
     depthwise_wgrad.FAMILY,

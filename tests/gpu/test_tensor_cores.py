@@ -17,6 +17,7 @@ from maxdnn.runtime import engine
 from tests.algorithms import test_tensor_convolutions as convolutions
 from tests.algorithms import test_tensor_cores as products
 from tests.algorithms import test_tensor_filters as gradients
+from tests.algorithms import test_tensor_phases as phases
 from tests.algorithms import test_tensor_windows as windows
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
@@ -83,7 +84,7 @@ def test_twenty_runs_give_the_same_bits(device: Any) -> None:
 
 
 @pytest.mark.parametrize("number", range(200, 280))
-@pytest.mark.parametrize("own", [convolutions, windows], ids=["pixels", "windows"])
+@pytest.mark.parametrize("own", [convolutions, windows, phases], ids=["pixels", "windows", "phases"])
 def test_random_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, own: Any, number: int) -> None:
     problem, rng = own.some_problem(number)
     problem = replace(problem, operands=tuple(replace(o, strides=None) for o in problem.operands))
