@@ -16,25 +16,29 @@ from ..common.correlation import Correlation, correlations
 from ..common.epilogue import ADDS, PARTIAL, epilogue, finish
 from ..common.fastdiv import divisor, quotient
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
+from ..common.schedule import splits_of
 from ..common.workspace import Draft
 from ..gemm.tensor_cores import NOTE
 from ..implicit_gemm.tensor_cores import (
     FEWEST,
     PIXELS,
     check_limits,
+    chunks_of,
     gather,
     source_of,
     split_filters,
     split_maps,
 )
+from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, Memory, seen, strided_reason
 
 NAME = "sm90_tensor_phases_128x128"
-"""Of the candidate."""
+"""Of the candidate with whole sums."""
 
 MOST_STRIDE = 32
 """Bits of a word, one for each residue."""
 
+_SPLITS = (1, 2, 3, 4, 6, 8)
 _PLANES, _THREADS = 8, 64  # of a CTA
 _SLOTS, _LATENCY = 168, 3000  # issue slots of a warp, counted in the source; of a CTA that waits for DRAM once, assumed
 
@@ -61,27 +65,36 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    return {NAME: partial(_plan, problem, chip)}
+    """The sums of all phases are split into as many parts."""
+    least = min(chunks_of(s) for s in correlations(problem) if s.patch)
+    return {NAME if splits == 1 else f"{NAME}_split{splits}": partial(_plan, problem, chip, splits)
+            for splits in splits_of(least, _SPLITS)}
 
 
-def _plan(problem: Problem, chip: Chip) -> Plan:
+def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     """All phases are as large as the largest: what is beyond the image of others is computed and left out."""
     draft, every = Draft(problem), [s for s in correlations(problem) if s.patch]
     one = every[0]
     (step_h, step_w), (rows, columns) = one.every, one.whole
     height, width = -(-rows // step_h), -(-columns // step_w)
     size = one.N * one.K * height * width
-    within(one, (("phases of N x C x H x W", step_h * step_w * size, MAX_ELEMENTS, "elements"),))
+    total = step_h * step_w * size
+    within(one, (("phases of N x C x H x W", splits * total, MAX_ELEMENTS, "elements, all parts of sums counted"),))
     maps = split_maps(draft, one)
-    phases = draft.region("phases", step_h * step_w * size)
+    place = draft.region("parts" if splits > 1 else "phases", splits * total)
     flops = 2 * one.N * one.K * height * width * sum(s.patch + 1 for s in every)
     for number, s in enumerate(every):
         phase = replace(s, P=height, Q=width, first=(0, 0), every=(1, 1), whole=(height, width))
-        check_limits(phase, 1)
+        check_limits(phase, splits)
         filters = split_filters(draft, s, f"filter_pieces_{number}")
-        into = Part(phases, FLOAT_BYTES * (s.first[0] * step_w + s.first[1]) * size)
-        launch = gather(problem, phase, chip, filters, maps, into, PARTIAL)
-        draft.launches.append(replace(launch, flops=problem.shape.flops * launch.flops // flops))
+        into = Part(place, FLOAT_BYTES * (s.first[0] * step_w + s.first[1]) * size)
+        launch = gather(problem, phase, chip, filters, maps, into, PARTIAL, splits)
+        values = {**launch.values, "out_split": total if splits > 1 else 0}
+        draft.launches.append(replace(launch, values=values, flops=problem.shape.flops * launch.flops // flops))
+    if splits > 1:
+        draft.region("phases", total)
+        draft.launches.append(reduce("parts", "phases", splits, total, (total, 1, 1), 1, PARTIAL))
+        draft.notes.append(f"the sums of each phase are split {splits} ways; the parts are added in a fixed order")
     draft.launches.append(_interleave(problem, one, every, (height, width)))
     draft.notes.append(NOTE)
     return draft.plan(FAMILY.name, PIXELS)

@@ -82,7 +82,7 @@ def _step(lies: Layout, axes: str) -> int | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    chunks = _chunks(correlations(problem)[0])
+    chunks = chunks_of(correlations(problem)[0])
     return {split_name(PIXELS, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
 
 
@@ -90,7 +90,8 @@ def _depth(s: Correlation) -> int:
     return -(-(s.C // s.groups) // CHUNK)
 
 
-def _chunks(s: Correlation) -> int:
+def chunks_of(s: Correlation) -> int:
+    """Of the loop: 64 channels of a tap each."""
     return s.R * s.S * _depth(s)
 
 
@@ -105,8 +106,8 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
         images = s.N if problem.layout == "NCHW" else 1
         rows = (size // (images * s.K), s.K, images)
         draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue(problem)))
-        draft.notes.append(f"the {_chunks(s)} chunks of the reduction are split {splits} ways; the parts are added in "
-                           "a fixed order")
+        draft.notes.append(f"the {chunks_of(s)} chunks of the reduction are split {splits} ways; the parts are added "
+                           "in a fixed order")
     draft.notes.append(NOTE)
     return draft.plan(FAMILY.name, PIXELS)
 
@@ -142,7 +143,7 @@ def gather(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps: 
     out, nchw = s.results(problem.layout), problem.layout == "NCHW"
     image = s.P * s.Q if nchw else columns
     vectors = image % 2 == 0 and (into != "out" or problem.operand("out").alignment >= Alignment.VECTOR)
-    order = tiles_of(s, (k, columns, _chunks(s)), s.groups, splits, chip)
+    order = tiles_of(s, (k, columns, chunks_of(s)), s.groups, splits, chip)
     values: dict[str, Value] = {
         "a": filters.place, "maps": maps.place, "out": into, **ending.values(VECTORS * vectors), **order,
         "a_batch": order["tiles_m"] * depth, "a_tap": s.groups * order["tiles_m"] * depth,
@@ -188,7 +189,7 @@ def check_limits(s: Correlation, splits: int) -> None:
         ("output N x K x P x Q", s.N * s.K * s.P * s.Q * splits, MAX_ELEMENTS, "elements, all parts of sums counted"),
         ("lines N x groups x H x W", lines, _MOST, "of the split maps"),
         ("rows of a padded map", rows, _MOST, "rows"), ("columns of a padded map", columns, _MOST, "columns"),
-        ("elements C x R x S / 64", _chunks(s), MOST_SHORT, "chunks"),
+        ("elements C x R x S / 64", chunks_of(s), MOST_SHORT, "chunks"),
         ("units of the split maps", lines // TILE * _depth(s) * (PIECE_BYTES // 16), 2**32 - 16, "of 16 bytes"),
     ))
 
