@@ -63,6 +63,14 @@ def test_pixels_that_no_tap_reaches_are_zero_and_all_bits_are_the_same_in_every_
     assert all(np.array_equal(run(plan, operands, {"alpha": np.float32(1)}), first) for _ in range(4))
 
 
+def test_no_part_of_a_phase_s_sums_is_empty() -> None:
+    """Three and two taps of two chunks each: in four parts, the six chunks would leave the last one without any."""
+    every = tensor_cores.candidates(data(ConvShape(5, 100, 5, 2, 65, 5, 2, (2, 3), (0, 3))), preset())
+    launches = [launch.numbers for make in every.values() for launch in make().launches if "chunks" in launch.numbers]
+    assert list(every) == [NAME, f"{NAME}_split2"] and {numbers["chunks"] for numbers in launches} == {4, 6}
+    assert all((numbers["splits"] - 1) * numbers["share"] < numbers["chunks"] for numbers in launches)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "CHWN"])
 def test_filters_of_all_phases_are_split_by_themselves(layout: str) -> None:
     plan = choose(data(ConvShape(3, 40, 9, 8, 64, 3, 3, 2, 1), layout=layout), preset(), NAME, prepared=True)
