@@ -8,11 +8,13 @@ from .depthwise import wgrad as depthwise_wgrad
 from .dgrad_strided import few_channels
 from .dgrad_strided import maxwell as dgrad_strided
 from .dgrad_strided import sm90 as dgrad_strided_sm90
+from .dgrad_strided import tensor_cores as dgrad_strided_tensor_cores
 from .gemm import plan as gemm
 from .gemm import pointwise, tensor_cores
 from .implicit_gemm import maxwell as implicit_gemm
 from .implicit_gemm import sm90 as implicit_gemm_sm90
 from .implicit_gemm import tensor_cores as implicit_gemm_tensor_cores
+from .implicit_gemm import tensor_windows
 from .interior import maxwell as interior
 from .interior import sm90 as interior_sm90
 from .memory_ops import bias_grad
@@ -32,9 +34,11 @@ FAMILIES: tuple[Family, ...] = (
     interior_sm90.FAMILY,
     implicit_gemm_sm90.FAMILY,
     implicit_gemm_tensor_cores.FAMILY,
+    tensor_windows.FAMILY,
     implicit_gemm.FAMILY,
     dgrad_strided.FAMILY,
     dgrad_strided_sm90.FAMILY,
+    dgrad_strided_tensor_cores.FAMILY,
     pointwise.FAMILY,
     depthwise.FAMILY,
     depthwise_wgrad.FAMILY,

@@ -18,7 +18,7 @@ from tests.sass.native import H200
 from .test_every_candidate import Operands, convolve, run, told
 from .test_tensor_cores import DATA, FLOOR, against_float64
 
-NAME = "sm90_tensor_pixels_128x128"
+FAMILY, NAME = tensor_cores.FAMILY, "sm90_tensor_pixels_128x128"
 LAYER = ConvShape(2, 100, 6, 5, 20, 3, 3, padding=1)
 
 

@@ -198,7 +198,7 @@ def test_what_is_not_served_is_said(problem: Problem, reason: str) -> None:
     (ConvShape(1 << 10, 32, 1 << 10, 1 << 11, 32, 1, 1), "pixels N x P x Q"),
     (ConvShape(1, 64, 4, 1 << 28, 64, 1, 1, stride=1 << 20, padding=(0, 1 << 28)), "columns of a padded map"),
     (ConvShape(1 << 10, 1 << 10, 1 << 6, 1 << 7, 64, 1, 1, stride=64), "maps with padding"),
-    (ConvShape(1, 32 * (1 << 17), 1, 1, 32 * (1 << 17), 1, 1, groups=1 << 17), "groups"),
+    (ConvShape(1, 32 * (1 << 17), 1, 1, 32 * (1 << 17), 1, 1, groups=1 << 17), "groups, or images"),
 ])
 def test_what_is_too_large_is_refused_by_number(shape: ConvShape, what: str) -> None:
     make, *_ = tensor_cores.candidates(filters(shape, layout="NCHW"), preset()).values()

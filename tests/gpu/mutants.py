@@ -53,8 +53,9 @@ _PATIENCE = 10.0  # seconds without a word from a process
 _JOB = "job.pickle"
 _STAYS = ("BRA", "EXIT")  # whose stall is theirs, not a distance
 _BEFORE = {**dict.fromkeys(("sm90_split_rows", "sm90_split_columns"), "sm90_tensor_product_128x128"),
-           "sm90_split_patches": "sm90_tensor_filters_128x128"}
-"""Kernels that no candidate is called by, and one whose plans launch them first."""
+           "sm90_split_patches": "sm90_tensor_filters_128x128", "sm90_split_windows": "sm90_tensor_windows_128x128",
+           "sm90_interleave": "sm90_tensor_phases_128x128"}
+"""Kernels that no candidate is called by, and one whose plans launch them."""
 
 SHAPES = (  # large ones first
     ConvShape(128, 64, 13, 13, 100, 3, 3, 1, 1), ConvShape(128, 3, 13, 13, 100, 3, 3, 1, 1),

@@ -17,6 +17,8 @@ from maxdnn.runtime import engine
 from tests.algorithms import test_tensor_convolutions as convolutions
 from tests.algorithms import test_tensor_cores as products
 from tests.algorithms import test_tensor_filters as gradients
+from tests.algorithms import test_tensor_phases as phases
+from tests.algorithms import test_tensor_windows as windows
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 GUARD = 64  # floats before and behind every array
@@ -82,19 +84,20 @@ def test_twenty_runs_give_the_same_bits(device: Any) -> None:
 
 
 @pytest.mark.parametrize("number", range(200, 280))
-def test_random_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, number: int) -> None:
-    problem, rng = convolutions.some_problem(number)
+@pytest.mark.parametrize("own", [convolutions, windows, phases], ids=["pixels", "windows", "phases"])
+def test_random_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, own: Any, number: int) -> None:
+    problem, rng = own.some_problem(number)
     problem = replace(problem, operands=tuple(replace(o, strides=None) for o in problem.operands))
-    plan = choose(problem, preset(), rng.choice(list(convolutions.tensor_cores.candidates(problem, preset()))))
+    plan = choose(problem, preset(), rng.choice(list(own.FAMILY.candidates(problem, preset()))))
     given = operands_of(problem, np.random.default_rng(number))
     assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
 
 
 @pytest.mark.parametrize("kind", products.DATA)
-def test_hard_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, kind: str) -> None:
-    shape = convolutions.LAYER
-    images, bank = convolutions.hard(kind, np.random.default_rng(9))
-    plan = choose(forward(shape, layout="NCHW"), preset(), convolutions.NAME)
+@pytest.mark.parametrize("own", [convolutions, windows], ids=["pixels", "windows"])
+def test_hard_convolutions_give_the_bits_of_the_virtual_gpu(device: Any, own: Any, kind: str) -> None:
+    images, bank = own.hard(kind, np.random.default_rng(9))
+    plan = choose(forward(own.LAYER, layout="NCHW"), preset(), own.NAME)
     given = {"images": images, "filters": bank, "out": np.full(plan.problem.shapes["out"], np.nan, np.float32)}
     assert np.array_equal(results(device, plan, given), results(VirtualGpu(), plan, given))
 

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, begin
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import ADDS, PARTIAL, VECTORS, epilogue, finish
+from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue, finish
 from ..common.fastdiv import MOST_SHORT, digits, divisor, quotient, short_magic
 from ..common.layout import Layout, operand
 from ..common.limits import MAX_ELEMENTS, within
@@ -45,12 +45,12 @@ def unsupported_reason(problem: Problem) -> str | None:
         return "strides of a gradient"
     if s.C // s.groups < FEWEST:
         return f"{s.C // s.groups} channels of a group, fewer than {FEWEST}"
-    if _source(problem, s) is None:
+    if source_of(problem, s) is None:
         return f"{maps.role} whose pixels, or groups of images, do not lie in equal steps, channels or pixels innermost"
     return next((f"{o.role} that are not C-contiguous" for o in problem.operands if o.strides and o is not maps), None)
 
 
-def _source(problem: Problem, s: Correlation) -> tuple[bool, int, int] | None:
+def source_of(problem: Problem, s: Correlation) -> tuple[bool, int, int] | None:
     """How the maps are split: whether channels are innermost; elements from one pixel (or, if not, channel) to the
     next, and from one matrix, the channels of a group (and of an image, in N,C,H,W), to the next. None if there is no
     such way."""
@@ -82,7 +82,7 @@ def _step(lies: Layout, axes: str) -> int | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    chunks = _chunks(correlations(problem)[0])
+    chunks = chunks_of(correlations(problem)[0])
     return {split_name(PIXELS, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
 
 
@@ -90,44 +90,45 @@ def _depth(s: Correlation) -> int:
     return -(-(s.C // s.groups) // CHUNK)
 
 
-def _chunks(s: Correlation) -> int:
+def chunks_of(s: Correlation) -> int:
+    """Of the loop: 64 channels of a tap each."""
     return s.R * s.S * _depth(s)
 
 
 def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     draft, (s,) = Draft(problem), correlations(problem)
-    _check_limits(s, splits)
-    filters, maps = _split_filters(draft, s), _split_maps(draft, s)
+    check_limits(s, splits)
+    filters, maps = split_filters(draft, s), split_maps(draft, s)
     size = s.N * s.K * s.P * s.Q
-    into = "out" if splits == 1 else draft.region("parts", splits * size)
-    draft.launches.append(_launch(problem, s, chip, filters, maps, into, splits))
+    into, ending = ("out", epilogue(problem)) if splits == 1 else (draft.region("parts", splits * size), PARTIAL)
+    draft.launches.append(gather(problem, s, chip, filters, maps, into, ending, splits))
     if splits > 1:
         images = s.N if problem.layout == "NCHW" else 1
         rows = (size // (images * s.K), s.K, images)
         draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue(problem)))
-        draft.notes.append(f"the {_chunks(s)} chunks of the reduction are split {splits} ways; the parts are added in "
-                           "a fixed order")
+        draft.notes.append(f"the {chunks_of(s)} chunks of the reduction are split {splits} ways; the parts are added "
+                           "in a fixed order")
     draft.notes.append(NOTE)
     return draft.plan(FAMILY.name, PIXELS)
 
 
-def _split_filters(draft: Draft, s: Correlation) -> Pieces:
-    """A matrix for each tap and group, taps outermost."""
+def split_filters(draft: Draft, s: Correlation, region: str = "filter_pieces") -> Pieces:
+    """Adds what splits filters to a region: a matrix for each tap and group, taps outermost."""
     problem, k, c = draft.problem, s.K // s.groups, s.C // s.groups
     if problem.kind == "forward" and problem.layout == "NCHW" and s.R == s.S == 1:
-        return split(draft, "filter_pieces", Matrices("filters", c, k * c), k, c, s.groups, True)
+        return split(draft, region, Matrices("filters", c, k * c), k, c, s.groups, True)
     place, row = "filters", s.K
     if problem.kind == "data" and not as_they_lie(problem):
         place, row = rotated(draft, s, s.patch, -(-k // 32) * 32)
     elif problem.layout == "NCHW" and problem.kind == "forward":
         place = crsk(draft)
     taps = s.R * s.S
-    return split(draft, "filter_pieces", Matrices(place, taps * row, row // s.groups), k, c, taps * s.groups, False)
+    return split(draft, region, Matrices(place, taps * row, row // s.groups), k, c, taps * s.groups, False)
 
 
-def _split_maps(draft: Draft, s: Correlation) -> Pieces:
-    """A matrix for each group, in N,C,H,W of each image."""
-    source = _source(draft.problem, s)
+def split_maps(draft: Draft, s: Correlation) -> Pieces:
+    """Adds what splits maps: a matrix for each group, in N,C,H,W of each image."""
+    source = source_of(draft.problem, s)
     assert source is not None
     innermost, step, batch = source
     images, pixels = (s.N, s.H * s.W) if draft.problem.layout == "NCHW" else (1, s.H * s.W * s.N)
@@ -135,14 +136,14 @@ def _split_maps(draft: Draft, s: Correlation) -> Pieces:
                  images * s.groups, innermost)
 
 
-def _launch(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps: Pieces, into: str,
-            splits: int) -> Launch:
+def gather(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps: Pieces, into: str | Part,
+           ending: Epilogue, splits: int = 1) -> Launch:
+    """The launch that correlates, into the output or a region."""
     k, columns, depth = s.K // s.groups, s.N * s.P * s.Q, _depth(s)
-    out, ending = s.results(problem.layout), epilogue(problem) if splits == 1 else PARTIAL
-    nchw = problem.layout == "NCHW"
+    out, nchw = s.results(problem.layout), problem.layout == "NCHW"
     image = s.P * s.Q if nchw else columns
-    vectors = image % 2 == 0 and (splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR)
-    order = tiles_of(s, (k, columns, _chunks(s)), s.groups, splits, chip)
+    vectors = image % 2 == 0 and (into != "out" or problem.operand("out").alignment >= Alignment.VECTOR)
+    order = tiles_of(s, (k, columns, chunks_of(s)), s.groups, splits, chip)
     values: dict[str, Value] = {
         "a": filters.place, "maps": maps.place, "out": into, **ending.values(VECTORS * vectors), **order,
         "a_batch": order["tiles_m"] * depth, "a_tap": s.groups * order["tiles_m"] * depth,
@@ -154,7 +155,7 @@ def _launch(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps:
     nbytes = filters.nbytes + maps.nbytes + FLOAT_BYTES * s.K * columns * (splits + bool(ending.flags & ADDS))
     work = Work(order["tiles"], nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} pixels x {TILE} filters each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
-    return Launch(PIXELS, (order["ctas"], 1, 1), values, work, doing, (into,),
+    return Launch(PIXELS, (order["ctas"], 1, 1), values, work, doing, (begin(into)[0],),
                   flops=2 * columns * s.K * (s.patch + 1))
 
 
@@ -179,7 +180,7 @@ def _pixels(problem: Problem, s: Correlation) -> dict[str, Value]:
             "line_w": width * dil_w % 2**32, "map_batch": lines}
 
 
-def _check_limits(s: Correlation, splits: int) -> None:
+def check_limits(s: Correlation, splits: int) -> None:
     rows, columns = ((count - 1) * step + (taps - 1) * apart + abs(pad) + size for count, step, taps, apart, pad, size
                      in ((s.P, s.str_h, s.R, s.dil_h, s.pad_h, s.H), (s.Q, s.str_w, s.S, s.dil_w, s.pad_w, s.W)))
     lines = s.N * s.groups * (s.H * s.W + TILE)
@@ -188,7 +189,7 @@ def _check_limits(s: Correlation, splits: int) -> None:
         ("output N x K x P x Q", s.N * s.K * s.P * s.Q * splits, MAX_ELEMENTS, "elements, all parts of sums counted"),
         ("lines N x groups x H x W", lines, _MOST, "of the split maps"),
         ("rows of a padded map", rows, _MOST, "rows"), ("columns of a padded map", columns, _MOST, "columns"),
-        ("elements C x R x S / 64", _chunks(s), MOST_SHORT, "chunks"),
+        ("elements C x R x S / 64", chunks_of(s), MOST_SHORT, "chunks"),
         ("units of the split maps", lines // TILE * _depth(s) * (PIECE_BYTES // 16), 2**32 - 16, "of 16 bytes"),
     ))
 
