@@ -21,8 +21,9 @@ _KINDS = Tensor, torch.nn.Parameter
 # What is asked at every call, by the shortest names.
 _float32, _wanted, _autocast, _tangents = (torch.float32, torch.is_grad_enabled, torch.is_autocast_enabled,
                                            torch.autograd.forward_ad)
-_modes, _transformed, _profiled = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
-                                   torch._C._autograd._profiler_enabled)
+_modes, _transformed, _profiled, _recorded = (
+    torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
+    torch._C._autograd._profiler_enabled, torch._C._get_tracing_state)
 _eager: Table[tuple[Any, ...], Ready] = Table(HOST_BYTES)  # see `eager`
 
 
@@ -94,8 +95,9 @@ def plain(given: Sequence[Tensor]) -> bool | None:
 
 
 def _interposed() -> bool:
-    """Whether something looks at every operation: a mode, a transformation of functions, a profiler."""
-    return _modes() > 0 or _transformed() is not None or _tangents._current_level >= 0 or _profiled()
+    """Whether something looks at every operation: a mode, a transformation of functions, a profiler, a trace."""
+    return (_modes() > 0 or _transformed() is not None or _tangents._current_level >= 0 or _profiled()
+            or _recorded() is not None)
 
 
 def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...], out: Tensor,

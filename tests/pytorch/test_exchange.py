@@ -1,0 +1,84 @@
+"""Models that leave this process or come from another: torch.jit.trace, ONNX, torch.export."""
+
+import copy
+import io
+import warnings
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
+
+import maxdnn.torch as mt
+from maxdnn.torch import fused
+
+from .graphs import close, randomized
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:CPU tensors run", "ignore::DeprecationWarning",
+                                                            "ignore::torch.jit.TracerWarning", "ignore:.*torch.jit")]
+
+
+def network():
+    torch.manual_seed(3)
+    return randomized(nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 4, 2, 2), nn.Flatten(2),
+        nn.Conv1d(4, 6, 3, 2), nn.ConvTranspose1d(6, 4, 2), nn.Flatten(), nn.Linear(4 * 32, 5)))
+
+
+X = (2, 3, 4, 4)
+
+
+@pytest.mark.parametrize("made", [lambda m: m, lambda m: mt.replace(m), lambda m: mt.replace(m, frozen=True),
+                                  mt.optimize], ids=["stock", "replaced", "frozen", "optimized"])
+def test_a_traced_model_computes_what_the_model_does(monkeypatch, made):
+    """torch.jit.trace sees the operators, not their results."""
+    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    stock = network()
+    model, first, then = made(copy.deepcopy(stock)), torch.rand(X), torch.rand(X)
+    with torch.no_grad():
+        for _ in range(3):
+            model(first)
+        traced = torch.jit.trace(model, first)
+        file = io.BytesIO()
+        torch.jit.save(traced, file)
+        file.seek(0)
+        wanted = stock.double()(then.double())
+        close(torch.jit.load(file)(then), wanted)
+        close(traced(then), wanted)
+
+
+def words(file):
+    """The names of operators in an ONNX file, which are plain text in it, each with its length in front."""
+    data = file.getvalue()
+    names = ("Conv", "ConvTranspose", "Relu", "Gemm", "BatchNormalization", "MatMul", "Add")
+    return {name: data.count(b"\x22" + bytes([len(name)]) + name.encode()) for name in names} | {
+        "ours": data.lower().count(b"maxdnn::")}
+
+
+@pytest.mark.parametrize("made", [lambda m: m, lambda m: mt.replace(m), lambda m: mt.replace(m, frozen=True),
+                                  mt.optimize], ids=["stock", "replaced", "frozen", "optimized"])
+def test_onnx_gets_plain_convolutions(monkeypatch, made):
+    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    if find_spec("onnx") is None:  # which only adds functions written in its script, of which there are none here
+        monkeypatch.setattr(onnx_proto_utils, "_add_onnxscript_fn", lambda model_bytes, custom_opsets: model_bytes)
+    model, x, file = made(network()), torch.rand(X), io.BytesIO()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            model(x)
+        torch.onnx.export(model, (x,), file, dynamo=False)
+    found = words(file)
+    assert (found["Conv"], found["ConvTranspose"], found["ours"]) == (2, 2, 0), found
+
+
+def test_onnx_by_the_newer_exporter(monkeypatch):
+    pytest.importorskip("onnxscript")
+    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    for made in (lambda m: mt.replace(m), mt.optimize):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(made(network()), (torch.rand(X),), dynamo=True, verbose=False)
+        kinds = [node.op_type for node in program.model.graph]
+        assert kinds.count("Conv") == 2 and kinds.count("ConvTranspose") == 2
+        assert {node.domain for node in program.model.graph} <= {"", "ai.onnx"}
