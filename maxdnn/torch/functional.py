@@ -104,6 +104,11 @@ def for_onnx() -> bool:
     return looked_at and torch.onnx.is_in_onnx_export()  # which takes longer than a call may
 
 
+def stock_alone() -> bool:
+    """Whether somebody looks who knows nothing of the operators of optimized networks."""
+    return for_onnx() or ops.transformed()
+
+
 def traced(function: Any, args: tuple[Any, ...], how: dict[str, Any]) -> Tensor:
     """A call with a proxy as its first argument, in the graph that torch.fx traces."""
     made: Tensor = args[0].tracer.create_proxy("call_function", function, args, how)
