@@ -59,10 +59,10 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
 
     Notes
     -----
-    torch.compile and torch.export take it as one operator. CUDA tensors run on the current stream of their device,
-    without waiting; CPU tensors on the virtual GPU, with a warning the first time. Workspace comes from PyTorch's
-    allocator. Where there is none, the best plan that fits runs, for as long as memory is that short
-    (docs/pytorch.md).
+    torch.compile, torch.export and torch.jit.trace take it as one operator, torch.onnx.export as a plain Conv. CUDA
+    tensors run on the current stream of their device, without waiting; CPU tensors on the virtual GPU, with a warning
+    the first time. Workspace comes from PyTorch's allocator. Where there is none, the best plan that fits runs, for as
+    long as memory is that short (docs/pytorch.md).
     """
     out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
     if out is not None:
@@ -70,6 +70,8 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     if isinstance(input, fx.Proxy):  # symbolic_trace: this function is what the traced graph calls
         return traced(conv2d, (input, weight, bias, stride, padding, dilation, groups),
                       {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
+    if for_onnx():
+        return torch.nn.functional.conv2d(input, weight, bias, stride, padding, dilation, groups)
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
@@ -94,6 +96,17 @@ def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, paddi
     if input is given and not torch.compiler.is_compiling():
         ops.remember(input, weight, bias, how, out, conf)
     return out
+
+
+def for_onnx() -> bool:
+    """Whether torch.onnx.export looks, which shall find PyTorch's operators."""
+    looked_at = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return looked_at and torch.onnx.is_in_onnx_export()  # which takes longer than a call may
+
+
+def stock_alone() -> bool:
+    """Whether somebody looks who knows nothing of the operators of optimized networks."""
+    return for_onnx() or ops.transformed()
 
 
 def traced(function: Any, args: tuple[Any, ...], how: dict[str, Any]) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from . import epilogues, kept_filters, transposed
-from .functional import why_not
+from .functional import stock_alone, why_not
 from .modules import Conv2d
 from .running import DEFAULTS, Ending, output_shape
 
@@ -60,7 +60,8 @@ class FusedConv2d(Conv2d):
                                         residual, self.overwrites)
                 if out is not None:
                     return out
-            if input.dim() == 4 and why_not(input, weight, bias) is None and _adds(input, weight, residual, how):
+            if (not stock_alone() and input.dim() == 4 and why_not(input, weight, bias) is None
+                    and _adds(input, weight, residual, how)):
                 made: Tensor = epilogues.conv2d_epilogue(input, weight, bias, residual, self.relu, *how)
                 return made
         out = self._conv_forward(input, weight, bias)
@@ -92,7 +93,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, arithmetic
 def _multiplies(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether products of some size are ours."""
     kind = input.device.type
-    return (all(t is None or (t.dtype is torch.float32 and t.device == input.device) for t in (input, weight, bias))
+    return (not stock_alone()
+            and all(t is None or (t.dtype is torch.float32 and t.device == input.device) for t in (input, weight, bias))
             and kind in ("cpu", "cuda") and input.dim() >= 1 and weight.dim() == 2
             and input.shape[-1] == weight.shape[1] and (bias is None or bias.shape == weight.shape[:1])
             and input.numel() * weight.shape[0] >= LEAST_PRODUCTS

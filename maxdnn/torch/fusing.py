@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from . import patterns
 from .fused import INSTEAD, FusedConv2d, linear
+from .modules import THREE_AXES
 from .patterns import Constants, Norm, Site
 from .report import Fused, Notes
 
@@ -46,12 +47,13 @@ def folded(weight: Tensor, bias: Tensor | None, norm: Norm | None) -> tuple[Tens
 
 class Fusing:
     """Works on a graph. `how`: algorithm, max_error, arithmetic. `constant`: what of its values never changes.
-    `prefix`: of names in the notes. `made`: is told of each new layer."""
+    `prefix`: of names in the notes. `made`: is told of each new layer. `names`: of layers, by
+    those of their nodes."""
 
     def __init__(self, graph_module: fx.GraphModule, constant: Constants, notes: Notes, how: Mapping[str, Any],
-                 prefix: str = "", made: Made | None = None) -> None:
+                 prefix: str = "", made: Made | None = None, names: Mapping[str, str] | None = None) -> None:
         self._module, self._graph, self._constant = graph_module, graph_module.graph, constant
-        self._notes, self._prefix, self._made = notes, prefix, made
+        self._notes, self._prefix, self._made, self._names = notes, prefix, made, names or {}
         self._how = how
         self._done: dict[fx.Node, Fused] = {}
 
@@ -85,7 +87,8 @@ class Fusing:
         self._module.recompile()
 
     def _name(self, node: fx.Node) -> str:
-        return self._prefix + (str(node.target) if node.op == "call_module" else node.name)
+        return self._prefix + (str(node.target) if node.op == "call_module" else
+                               self._names.get(node.name, node.name))
 
     def _fuse(self, site: Site) -> None:
         node = last = site.node
@@ -199,6 +202,8 @@ class Fusing:
                                           "changes in between" if self._convolves(input) else
                                           "it is not directly behind a convolution")
                 continue
+            if node.op == "call_function" and node.target in (F.conv3d, F.conv_transpose3d):
+                self._notes.left[name] = THREE_AXES
             inputs = [x for x in node.all_input_nodes if x in self._done]
             other = patterns.other_activation(node)
             if other and inputs:

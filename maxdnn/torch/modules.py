@@ -14,6 +14,7 @@ from .functional import conv2d, why_not
 from .running import DEFAULTS
 from .transposed import beyond, conv1d, conv_transpose1d, conv_transpose2d
 
+THREE_AXES = "it convolves three axes, and kernels here have one or two"
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -320,7 +321,7 @@ def _set(layer: Any, frozen: bool, *how: Any) -> None:
 def why_left(module: Any) -> str | None:
     """Why a convolution stays as it is, None if it does not."""
     if type(module) in (nn.Conv3d, nn.ConvTranspose3d):
-        return "it convolves three axes, and kernels here have one or two"
+        return THREE_AXES
     if type(module) not in LAYERS:
         return f"{type(module).__name__} is a class of its own, which may mean something else"
     if "forward" in vars(module) or "_conv_forward" in vars(module):

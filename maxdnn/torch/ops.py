@@ -15,14 +15,16 @@ from ..planning.select import MAX_ERROR
 from ..runtime.remember import HOST_BYTES, Table
 from . import running
 from .running import Numbers, Ready, forward, input_gradient, weight_gradient
+from .transforms import Convolution, InputGradient, convolutions, input_gradients, weight_gradients
 
 ROLES = "images", "filters", "bias"
 _KINDS = Tensor, torch.nn.Parameter
 # What is asked at every call, by the shortest names.
 _float32, _wanted, _autocast, _tangents = (torch.float32, torch.is_grad_enabled, torch.is_autocast_enabled,
                                            torch.autograd.forward_ad)
-_modes, _transformed, _profiled = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
-                                   torch._C._autograd._profiler_enabled)
+_modes, _transformed, _profiled, _recorded = (
+    torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
+    torch._C._autograd._profiler_enabled, torch._C._get_tracing_state)
 _eager: Table[tuple[Any, ...], Ready] = Table(HOST_BYTES)  # see `eager`
 
 
@@ -49,6 +51,10 @@ def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tens
 def made(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
     """What the operator gives; past the dispatcher where nobody looks, with derivatives if they are wanted."""
     given = (input, weight) if bias is None else (input, weight, bias)
+    if transformed():
+        found = Convolution.apply(input, weight, *conf)
+        summed: Tensor = found if bias is None else found + bias[:, None, None]
+        return summed
     if torch.compiler.is_compiling() or not _unwatched(given):
         return conv2d(input, weight, bias, *conf)
     if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
@@ -60,10 +66,18 @@ def made(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tens
 def made_input_gradient(gradients: Tensor, weight: Tensor, size: Numbers, *conf: Any) -> Tensor:
     """What the operator gives; past the dispatcher where nobody looks and no derivative is wanted."""
     given = gradients, weight
+    if transformed():
+        found: Tensor = InputGradient.apply(gradients, weight, tuple(size), *conf)
+        return found
     if torch.compiler.is_compiling() or not _unwatched(given) or (
             torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given])):
         return conv2d_input(gradients, weight, size, *conf)
     return input_gradient(gradients, weight, size, *conf)
+
+
+def transformed() -> bool:
+    """Whether a transformation of functions or dual numbers look, for which the operators have no rules."""
+    return not torch.compiler.is_compiling() and (_transformed() is not None or _tangents._current_level >= 0)
 
 
 def _unwatched(given: Sequence[Tensor]) -> bool:
@@ -94,8 +108,9 @@ def plain(given: Sequence[Tensor]) -> bool | None:
 
 
 def _interposed() -> bool:
-    """Whether something looks at every operation: a mode, a transformation of functions, a profiler."""
-    return _modes() > 0 or _transformed() is not None or _tangents._current_level >= 0 or _profiled()
+    """Whether something looks at every operation: a mode, a transformation of functions, a profiler, a trace."""
+    return (_modes() > 0 or _transformed() is not None or _tangents._current_level >= 0 or _profiled()
+            or _recorded() is not None)
 
 
 def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...], out: Tensor,
@@ -203,3 +218,27 @@ def _of_weight_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:
 for _name, _derivative in (("conv2d", _of_conv2d), ("conv2d_input", _of_input_gradient),
                            ("conv2d_weight", _of_weight_gradient)):
     torch.library.register_autograd(f"maxdnn::{_name}", _derivative, setup_context=_keep, lib=_library)
+
+
+def _batch_of_convolutions(info: Any, in_dims: tuple[Any, ...], images: Tensor, filters: Tensor,
+                           bias: Tensor | None, *conf: Any) -> tuple[Tensor, int]:
+    def plain(images: Tensor, filters: Tensor, *conf: Any) -> Tensor:
+        found: Tensor = conv2d(images, filters, None, *conf)
+        return found
+    if in_dims[:2] == (None, None):
+        out = plain(images, filters, *conf)[None]
+    else:
+        out, front = convolutions(plain, info.batch_size, in_dims[:2], images, filters, *conf)
+        out = out.movedim(front, 0)
+    if bias is not None:
+        own = bias[None] if in_dims[2] is None else bias.movedim(in_dims[2], 0)
+        out = out + own[:, None, :, None, None]
+    return out, 0
+
+
+if hasattr(torch.library, "register_vmap"):  # since PyTorch 2.5; for graphs that torch.compile makes
+    for _name, _rule in (
+            ("conv2d", _batch_of_convolutions),
+            ("conv2d_input", lambda info, dims, *args: input_gradients(conv2d_input, info.batch_size, dims, *args)),
+            ("conv2d_weight", lambda info, dims, *args: weight_gradients(conv2d_weight, info.batch_size, dims, *args))):
+        torch.library.register_vmap(f"maxdnn::{_name}", _rule, lib=_library)

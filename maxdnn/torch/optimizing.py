@@ -9,7 +9,7 @@ from torch import nn
 
 from ..errors import ShapeError
 from ..planning.select import MAX_ERROR, check_wanted
-from . import tracing
+from . import exported, tracing
 from .fused import Linear
 from .fusing import Fusing, constants_of
 from .modules import CONVOLUTIONS, LAYERS, OURS, Conv2d, replace, why_left
@@ -85,7 +85,8 @@ class Optimized(nn.Module):
         return self
 
 
-def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | None = None, algorithm: str = "auto",
+def optimize(model: nn.Module | torch.export.ExportedProgram, *,
+             report: Callable[[Optimization], object] | None = None, algorithm: str = "auto",
              max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Optimized:
     """Make a network for inference of a model: with fewer, larger kernels, and the same results but for rounding.
 
@@ -95,9 +96,9 @@ def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | Non
 
     Parameters
     ----------
-    model : torch.nn.Module
-        In eval mode. It is not changed, and what happens to it later, as by load_state_dict, does not reach the
-        result: call this again.
+    model : torch.nn.Module or torch.export.ExportedProgram
+        In eval mode; a program is one of such a model, decomposed or not. It is not changed, and what happens to it
+        later, as by load_state_dict, does not reach the result: call this again.
     report : callable, optional
         Gets an `Optimization`, which the result has as `report`, too.
     algorithm : {"auto", "direct", "winograd"}
@@ -126,18 +127,29 @@ def optimize(model: nn.Module, *, report: Callable[[Optimization], object] | Non
     and hooks are called. A call with arguments that have defaults goes through the forward as it is written.
     """
     check_wanted(algorithm, max_error, None, arithmetic)
-    for name, module in model.named_modules():
-        if module.training:
-            raise ShapeError("model must be in eval mode: call model.eval() first, then optimize "
-                             f"({name or 'the model itself'} is in training mode)")
-    copied = copy.deepcopy(model).requires_grad_(False)
+    how = {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic}
     notes = Notes()
-    work = _Optimizing(copied, notes, {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
-    network = work.run()
+    network = (_of_program(model, notes, how) if isinstance(model, torch.export.ExportedProgram) else
+               _of_model(model, notes, how))
     done = notes.report()
     if report is not None:
         report(done)
     return Optimized(network, done)
+
+
+def _of_program(program: torch.export.ExportedProgram, notes: Notes, how: dict[str, Any]) -> nn.Module:
+    network, names = exported.network(program)
+    Fusing(network, constants_of(network, {}), notes, how, names=names).run()
+    exported.cleared(network)
+    return network
+
+
+def _of_model(model: nn.Module, notes: Notes, how: dict[str, Any]) -> nn.Module:
+    for name, module in model.named_modules():
+        if module.training:
+            raise ShapeError("model must be in eval mode: call model.eval() first, then optimize "
+                             f"({name or 'the model itself'} is in training mode)")
+    return _Optimizing(copy.deepcopy(model).requires_grad_(False), notes, how).run()
 
 
 class _Optimizing:

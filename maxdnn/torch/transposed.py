@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from ..errors import ShapeError, shown
 from ..planning.select import MAX_ERROR, check_wanted
 from . import ops
-from .functional import conv2d, pair, traced, why_not
+from .functional import conv2d, for_onnx, pair, traced, why_not
 
 Steps = int | tuple[int, ...]
 
@@ -45,6 +46,8 @@ def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: St
     how = {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic}
     if isinstance(input, fx.Proxy):
         return traced(conv1d, (input, weight, bias, stride, padding, dilation, groups), how)
+    if for_onnx():
+        return torch.nn.functional.conv1d(input, weight, bias, stride, padding, dilation, groups)
     refused = why_not(input, weight, bias, axes=1)
     if refused is not None:
         raise ShapeError(refused)
@@ -96,6 +99,9 @@ def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
     how = {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic}
     if isinstance(input, fx.Proxy):
         return traced(conv_transpose2d, (input, weight, bias, stride, padding, output_padding, groups, dilation), how)
+    if for_onnx():
+        return torch.nn.functional.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups,
+                                                    dilation)
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
@@ -141,6 +147,9 @@ def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
     how = {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic}
     if isinstance(input, fx.Proxy):
         return traced(conv_transpose1d, (input, weight, bias, stride, padding, output_padding, groups, dilation), how)
+    if for_onnx():
+        return torch.nn.functional.conv_transpose1d(input, weight, bias, stride, padding, output_padding, groups,
+                                                    dilation)
     refused = why_not(input, weight, bias, axes=1)
     if refused is not None:
         raise ShapeError(refused)
@@ -175,6 +184,8 @@ def _size(input: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: An
         raise ShapeError(refused)
     size = [(x - 1) * step - 2 * pad + dil * (k - 1) + extra + 1 for x, k, step, pad, dil, extra in zip(
         input.shape[-2:], weight.shape[2:], stride, padding, dilation, more, strict=True)]
+    if torch._C._get_tracing_state() is not None:
+        size = [int(x) for x in size]  # torch.jit.trace, where numbers of shapes are tensors: it warns, and keeps these
     if min(size) < 1:
         raise ShapeError(f"input of {tuple(input.shape[-2:])} rows and columns is too small: the output would have "
                          f"{tuple(size)}")
