@@ -14,11 +14,12 @@ quick: $(VENV)/.with-plot  ## the same from the timing model alone
 	$(BIN)/python benchmarks/alexnet_overfeat.py --quick
 
 # All four always run and each can fail the target; the tests come last, so that their summary ends the output. Kernels
-# are made first, because else both workers would make those that both need.
+# and the timing model are made first, because else both workers would make what both need.
 test: $(VENV)/.with-test  ## linter, type checker, and of each property's tests at least a sample: at most ten minutes
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy & mypy=$$!; \
+	$(BIN)/python -c 'import maxdnn.simulator.compiled' & model=$$!; \
 	$(BIN)/python -c 'from maxdnn.build.cubins import build_all; build_all()' || status=1; \
-	wait $$mypy || status=1; \
+	wait $$mypy || status=1; wait $$model || status=1; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile || status=1; exit $$status
 
 test-all: test test-long test-torch  ## what CI runs

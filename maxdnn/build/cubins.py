@@ -217,8 +217,8 @@ def _build(source: str, path: Path) -> bytes:
             if _seen(origin) == seen:
                 raise
             continue
-        if _seen(origin) == seen:
-            names, made_of, _ = seen
+        names, made_of, written = seen
+        if _looked_at(origin, names) == (made_of, written):
             with contextlib.suppress(OSError):
                 _keep(path, data)
                 _keep(path.with_suffix(".json"), json.dumps(_note(data, names, made_of)).encode())
@@ -232,11 +232,15 @@ def _seen(origin: Path) -> tuple[list[str], str, list[tuple[int, int]]]:
     written, by which one is told that was put back."""
     from .assemble import files
 
+    names = [os.path.relpath(path, origin.parent) for path in files(origin)]
+    return names, *_looked_at(origin, names)
+
+
+def _looked_at(origin: Path, names: list[str]) -> tuple[str, list[tuple[int, int]]]:
+    """The same of known files. Where nothing of it has changed they include the same files, too."""
     try:
-        paths = files(origin)
-        names = [os.path.relpath(path, origin.parent) for path in paths]
-        written = [(status.st_ino, status.st_mtime_ns) for status in map(os.stat, paths)]
-        return names, _made_of(origin.parent, names, _tools_now()), written
+        written = [(status.st_ino, status.st_mtime_ns) for status in (os.stat(origin.parent / name) for name in names)]
+        return _made_of(origin.parent, names, _tools_now()), written
     except OSError as e:
         raise AssemblyError(f"{origin}: cannot read what it is made of: {e}") from e
 
@@ -275,8 +279,9 @@ def _keep(path: Path, data: bytes) -> None:
 
 def _check(path: Path) -> None:
     """Refuse a kernel with an error or with anything that was not decided."""
-    from ..checker import check_cubin
+    from ..checker import check_hazards, findings
+    from ..cubin import read
 
-    for report in check_cubin(path):
-        if not report.clean:
-            raise AssemblyError(f"{path.name}: hazards\n{report.text()}")
+    for kernel in read(path).kernels.values():
+        if findings(kernel):
+            raise AssemblyError(f"{path.name}: hazards\n{check_hazards(kernel).text()}")

@@ -55,11 +55,15 @@ def check_hazards(kernel: CubinKernel) -> Report:
     if not isinstance(kernel, CubinKernel):
         raise CubinError(f"kernel must be a CubinKernel, such as maxdnn.cubin.read(path).kernel() (got {kernel!r})")
     timing = _timing(kernel)
-    found = [*_control_findings(kernel, timing), *_memory_findings(kernel, timing), *_not_followed(timing.graph)]
-    found.sort(key=lambda finding: finding.consumer.address)
+    found = _findings(kernel, timing)
     errors, warnings = (tuple(f for f in found if f.level == level) for level in (ERROR, WARNING))
     advised = advice(timing) if timing.rules is MAXWELL else ()
     return Report(kernel.name, len(kernel.instructions), errors, warnings, tuple(advised))
+
+
+def findings(kernel: CubinKernel) -> list[Finding]:
+    """Errors and warnings by address: what decides whether a kernel is clean, without the advice, which takes long."""
+    return _findings(kernel, _timing(kernel))
 
 
 def control_findings(kernel: CubinKernel) -> list[Finding]:
@@ -70,6 +74,11 @@ def control_findings(kernel: CubinKernel) -> list[Finding]:
 def _timing(kernel: CubinKernel) -> Timing:
     figures = kernel.table.latencies
     return Timing(Graph(kernel), all_effects(kernel.instructions), sm80.rules(figures) if figures else MAXWELL)
+
+
+def _findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
+    found = [*_control_findings(kernel, timing), *_memory_findings(kernel, timing), *_not_followed(timing.graph)]
+    return sorted(found, key=lambda finding: finding.consumer.address)
 
 
 def _control_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:

@@ -4,8 +4,10 @@ each other are related. An instruction changes this (`step`); where paths meet i
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
-from ..isa import PT, RZ, Instruction, Operand
+from ..isa import PT, RZ, Guard, Instruction, Operand
 from . import facts as fact
 from .effects import PREDICATE, Effects
 from .facts import NOTHING, PREDICATES, Facts, Variable, both, comparison, conflict, either, moved, rewritten
@@ -78,7 +80,7 @@ class Knowledge:
         self._written = [frozenset(r for r in self._compared if eff.writes >> r & 1) for eff in effects]
         self._predicates = [[p for p in range(PT) if eff.writes >> PREDICATE + p & 1] for eff in effects]
         self._compares: dict[int, Sides] = {}
-        self._images: dict[int, Image] = {}
+        self._changes: dict[tuple[int, bool], Change] = {}
 
     # -- guards ------------------------------------------------------------------------------------------------
 
@@ -144,54 +146,37 @@ class Knowledge:
         return Known(facts, implied), change
 
     def _change(self, i: int, certain: bool) -> Change:
+        found = self._changes.get((i, certain))
+        if found is None:
+            found = self._changes[i, certain] = self._find_change(i, certain)
+        return found
+
+    def _find_change(self, i: int, certain: bool) -> Change:
         inst = self.code[i]
         clobbered = frozenset(("R", r) for r in self._written[i])
-        if self._predicates[i] and i not in self._images:
-            self._images[i] = Image(self._rule(i))
-        unknown = Change(("?", i), self._images.get(i), clobbered)
+        image = _image(self._writing(i)) if self._predicates[i] else None
+        unknown = Change(("?", i), image, clobbered)
         if not clobbered or not certain:
             return unknown
         source, delta, flip = _copied(inst)
         if source is None:
             return unknown
-        return Change(("?", i), self._images.get(i), clobbered, ("R", inst["d"].value), ("R", source), delta, flip)
+        return Change(("?", i), image, clobbered, ("R", inst["d"].value), ("R", source), delta, flip)
 
-    def _rule(self, i: int) -> Callable[[int], list[int]]:
-        """What the predicates of a number become where instruction i meets it."""
-        inst, guard = self.code[i], self.code[i].guard
-        made = self._made(i)
-
-        def rule(v: int) -> list[int]:
-            if guard.uniform:
-                return [v, *made(v)]
-            runs = (guard.index == PT or bool(v >> guard.index & 1)) != guard.negated
-            return made(v) if runs else [v]
-
-        return rule if inst.guard.index != PT or inst.guard.negated else made
-
-    def _made(self, i: int) -> Callable[[int], list[int]]:
-        inst, written = self.code[i], self._predicates[i]
-
-        def value(v: int, name: str) -> bool:
-            op = inst[name]
-            return (op.value == PT or bool(v >> op.value & 1)) != op.inv
-
-        def made(v: int) -> list[int]:
-            if inst.tells == "combine":
-                firsts, how = [_logic(inst.mods["op1"], value(v, "pa"), value(v, "pb"))], inst.mods["op2"]
-            elif inst.tells in (_INTEGERS, "compare"):
-                how = inst.mods["bool" if "bool" in inst.mods else "op2"]
-                may = dict(zip((True, False), self._outcomes(i), strict=True))
-                firsts = [first for first, side in may.items() if side is not None]
-            elif inst.tells == "unpack" and inst["a"].type == "gpr" and inst["a"].value == RZ:
-                return [v & ~sum(1 << p for p in written)]
-            else:
-                return free(v, written)
-            last = value(v, "ps")
-            return [put(put(v, inst["pq"].value, _logic(how, not first, last)), inst["pd"].value,
-                        _logic(how, first, last)) for first in firsts]
-
-        return made
+    def _writing(self, i: int) -> "Writing":
+        inst, tells = self.code[i], self.code[i].tells
+        may, how = (True, True), ""
+        if tells == "combine":
+            how = inst.mods["op2"]
+        elif tells in (_INTEGERS, "compare"):
+            how = inst.mods["bool" if "bool" in inst.mods else "op2"]
+            true, false = self._outcomes(i)
+            may = true is not None, false is not None
+        elif tells == "unpack" and inst["a"].type == "gpr" and inst["a"].value == RZ:
+            may = False, True
+        named = {op.name: (op.value, op.inv) for op in inst.operands if op.name in ("pa", "pb", "ps", "pq", "pd")}
+        return Writing(inst.guard, tells, inst.mods.get("op1", ""), how, may, tuple(sorted(named.items())),
+                       tuple(self._predicates[i]))
 
     def _outcomes(self, i: int) -> Sides:
         """What the outcome of comparison i implies."""
@@ -246,6 +231,63 @@ class Knowledge:
         """What a predicate operand's value implies, in terms that outlive the instruction."""
         true, false = (change.after(self.literal(op.value, value, known)) for value in (True, False))
         return (false, true) if op.inv else (true, false)
+
+
+class Writing(NamedTuple):
+    """All that decides what an instruction makes of the predicates. `first`, `how`: the operations of two predicates
+    and of the outcome with a third one; `may`: whether the outcome may be true, and false; `named`: (index, negated)
+    of its predicate operands."""
+
+    guard: Guard
+    tells: str
+    first: str
+    how: str
+    may: tuple[bool, bool]
+    named: tuple[tuple[str, tuple[int, bool]], ...]
+    written: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _image(writing: Writing) -> Image:
+    """The same for all instructions alike: it takes long to make."""
+    return Image(_rule(writing))
+
+
+def _rule(writing: Writing) -> Callable[[int], list[int]]:
+    """What the predicates of a number become where the instruction meets it."""
+    guard, made = writing.guard, _made(writing)
+
+    def rule(v: int) -> list[int]:
+        if guard.uniform:
+            return [v, *made(v)]
+        runs = (guard.index == PT or bool(v >> guard.index & 1)) != guard.negated
+        return made(v) if runs else [v]
+
+    return rule if guard.index != PT or guard.negated else made
+
+
+def _made(writing: Writing) -> Callable[[int], list[int]]:
+    """The same where it is executed."""
+    named, tells, written = dict(writing.named), writing.tells, writing.written
+
+    def value(v: int, name: str) -> bool:
+        index, inv = named[name]
+        return (index == PT or bool(v >> index & 1)) != inv
+
+    def made(v: int) -> list[int]:
+        if tells == "combine":
+            firsts = [_logic(writing.first, value(v, "pa"), value(v, "pb"))]
+        elif tells in (_INTEGERS, "compare"):
+            firsts = [first for first, may in zip((True, False), writing.may, strict=True) if may]
+        elif tells == "unpack" and not writing.may[0]:
+            return [v & ~sum(1 << p for p in written)]
+        else:
+            return free(v, written)
+        last = value(v, "ps")
+        return [put(put(v, named["pq"][0], _logic(writing.how, not first, last)), named["pd"][0],
+                    _logic(writing.how, first, last)) for first in firsts]
+
+    return made
 
 
 def _combined(how: str, a: Sides, b: Sides) -> Sides:

@@ -27,7 +27,7 @@ from .events import Event, Uniform, event, judged
 from .facts import Facts, both
 from .known import NOTHING_KNOWN, Knowledge, Known
 from .report import ERROR, WARNING, Finding, Place
-from .values import UNKNOWN, V, Values
+from .values import UNKNOWN, V, Values, Writes, is_followed
 from .words import WORDS, Clash
 
 _PATHS = 12
@@ -140,6 +140,8 @@ class _Paths:
         self.walk, self.block, self.table, self.accesses = walk, block, table, accesses
         self.code, self.knowledge = walk.graph.code, walk.knowledge
         self.relevant = _relevant(accesses, walk.effects)
+        self.followed = {i for i in self.relevant if is_followed(self.code[i])}
+        self.writes: Writes = {}
         self.taken: collections.Counter[tuple[object, object]] = collections.Counter()  # ways, and guards held or not
         self.chosen: collections.Counter[tuple[object, object]] = collections.Counter()  # ways where there was a choice
         self.entered: set[Node] = set()
@@ -186,7 +188,7 @@ class _Paths:
     def _follow(self) -> bool:
         """Follow one path; whether it ends where the kernel does."""
         node, known = self.walk.graph.nodes[0], NOTHING_KNOWN
-        values = Values(self.block, self.table)
+        values = Values(self.block, self.table, self.writes)
         self.uniform.start()
         while True:
             self.entered.add(node)
@@ -198,7 +200,7 @@ class _Paths:
                 elif i in self.accesses:
                     known = self._access(i, values, known)
                 elif i in self.relevant:
-                    values.step(inst)
+                    (values.step if i in self.followed else values.forget)(inst)
                 self.uniform.step(i)
                 before = known
                 known, _ = self.knowledge.step(i, known)

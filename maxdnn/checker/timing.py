@@ -6,8 +6,7 @@ One entry per instruction is enough: where several instances are under way the n
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..isa import Guard
 from ..isa.program import Graph, Node, tests_flags
@@ -26,8 +25,7 @@ SHORTEST = 13  # cycles after issue before which no tracked result comes [maxas 
 _JOINS = 4  # how often a node is joined before intervals that still change are given up
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An instruction under way. `issued` is relative to the state's clock; `flags` of RESULT, OPERANDS, LIKELY;
     `result_bars`, `operand_bars`, `unit_bars`: masks of scoreboards that tell of completion, and of its unit being past
     it; `later`: for each scoreboard that a
@@ -41,7 +39,7 @@ class Entry:
     unit_bars: int
     later: tuple[int, ...]
     live: int
-    only: Facts = field(default_factory=dict)
+    only: Facts = NOTHING
 
 
 class State(dict[int, Entry]):
@@ -137,7 +135,7 @@ class Timing:
         for k, e in list(state.items()):
             far = LONG if e.flags else HORIZON
             if e.flags or e.issued - clock > -far:
-                state[k] = replace(e, issued=max(e.issued - clock, -far))
+                state[k] = Entry(max(e.issued - clock, -far), *e[1:])
             else:
                 del state[k]
         last = node.last
@@ -206,37 +204,38 @@ class Timing:
             self._arrive(state)
         if run is None:
             return clock + stall
-        lenient = self.rules.lenient
+        lenient, writes = self.rules.lenient, eff.writes
         counted = tuple(int((write | read) >> bar & 1) for bar in self._partial)
+        counts, old = any(counted), clock - HORIZON
         for k, e in list(state.items()):
-            later, live, only = e.later, e.live, e.only
-            if e.flags and any(counted) and self._counts_for(k, e, i, skipped):
+            issued, pending, later, live, only = e.issued, e.flags, e.later, e.live, e.only
+            if pending and counts and self._counts_for(k, e, i, skipped):
                 later = tuple(min(n + c, 63) for n, c in zip(later, counted, strict=True))
-            if eff.writes & live and (lenient or not e.flags & RESULT):
-                if conflict(skipped, e.only):
-                    live &= ~eff.writes
-                elif not live & ~eff.writes and not e.flags & OPERANDS:
+            if writes & live and (lenient or not pending & RESULT):
+                if conflict(skipped, only):
+                    live &= ~writes
+                elif not live & ~writes and not pending & OPERANDS:
                     left = both(only, skip)
                     live, only = (0, only) if left is None else (live, left)
-            if clock - e.issued >= HORIZON and not e.flags:
+            if issued <= old and not pending:
                 del state[k]
             elif live != e.live or later is not e.later or only is not e.only:
-                state[k] = replace(e, later=later, live=live, only=only)
+                state[k] = e._replace(later=later, live=live, only=only)
         state.known, change = self.knowledge.step(i, state.known)
         if change is not None:
             for k, e in state.items():
                 if e.only:
                     only = change.after(e.only) or NOTHING
                     if only is not e.only:
-                        state[k] = replace(e, only=only)
+                        state[k] = e._replace(only=only)
             run = change.after(run)
         own = tuple(0 if n else -1 for n in counted)  # -1: complete only with the next one counted
         reading = read | write if flags & RESULT or not lenient else read
-        entry = Entry(clock, flags, write, reading, 0, own, eff.writes, run or NOTHING)
-        entry = replace(entry, only=hangs_on(entry, NOTHING) or NOTHING)
+        only = NOTHING if run is None or eff.writes >> UNIFORM else run
+        entry = Entry(clock, flags, write, reading, 0, own, eff.writes, only)
         earlier = state.get(i)
         if earlier is not None and entry.only and (earlier.flags or eff.fixed):
-            entry = replace(entry, only=either(earlier.only, entry.only) or NOTHING, flags=flags | earlier.flags)
+            entry = entry._replace(only=either(earlier.only, entry.only) or NOTHING, flags=flags | earlier.flags)
         state[i] = entry
         return clock + stall
 
@@ -265,7 +264,7 @@ class Timing:
             operands = either_bar if old.queue == new.queue != "" else result
             unit = either_bar if old.unit == new.unit != "" else 0
             if e.flags and operands | unit:
-                state[k] = replace(e, result_bars=e.result_bars | result, operand_bars=e.operand_bars | operands,
+                state[k] = e._replace(result_bars=e.result_bars | result, operand_bars=e.operand_bars | operands,
                                    unit_bars=e.unit_bars | unit)
 
     def _arrive(self, state: State) -> None:
@@ -273,7 +272,7 @@ class Timing:
         their operands are read."""
         for k, e in list(state.items()):
             if e.flags & OPERANDS and self.effects[k].queue == self.rules.follows != "":
-                state[k] = replace(e, flags=e.flags & ~OPERANDS)
+                state[k] = e._replace(flags=e.flags & ~OPERANDS)
 
 
 ALWAYS = Guard()
@@ -310,7 +309,7 @@ def release(state: State, wait: int, partial: int, counted: tuple[int, ...]) -> 
         if e.operand_bars & mask:
             flags &= ~OPERANDS
         if flags != e.flags:
-            state[k] = replace(e, flags=flags, live=0 if e.flags & TOLD else e.live)
+            state[k] = e._replace(flags=flags, live=0 if e.flags & TOLD else e.live)
 
 
 def join(a: State, b: State, widen: bool) -> State:
@@ -326,7 +325,7 @@ def join(a: State, b: State, widen: bool) -> State:
             only = hangs_on(e, given)
             if y is None:
                 if only is not None:
-                    out[k] = e if only is e.only else replace(e, only=only)
+                    out[k] = e if only is e.only else e._replace(only=only)
                 continue
             out[k] = _worst(e, y, only, hangs_on(y, lost(other.known.facts, known.facts)), widen)
     return out
@@ -342,7 +341,7 @@ def _worst(x: Entry, y: Entry, only: Facts | None, other: Facts | None, widen: b
     """Either of two states of one instruction under way; `only`, `other`: the facts each hangs on."""
     if bool(x.flags) != bool(y.flags):  # that it may still be pending is the worst of it
         worst, facts = (x, only) if x.flags else (y, other)
-        return replace(worst, issued=max(x.issued, y.issued), live=x.live | y.live, only=facts or NOTHING)
+        return worst._replace(issued=max(x.issued, y.issued), live=x.live | y.live, only=facts or NOTHING)
     facts = either(only, other, widen)
     pending = any(e.flags & (RESULT | LIKELY) == RESULT for e in (x, y))
     return Entry(max(x.issued, y.issued), (x.flags | y.flags) & ~(LIKELY if pending else 0),

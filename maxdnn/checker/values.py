@@ -10,9 +10,10 @@ import numpy as np
 
 from ..isa import PT, RZ, TABLE, Instruction, Table
 from ..semantics import meaning
-from ..semantics.machine import UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO, WINDOWS
+from ..semantics.machine import FLAGS, UNIFORM, UNIFORM_PREDICATE, UNIFORM_ZERO, WINDOWS
 
 V = Any  # an array, or UNKNOWN
+Writes = dict[int, list[tuple[str, str, Any]]]
 UNKNOWN = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
 _TYPES = {"i1": np.bool_, "i8": np.uint8, "i16": np.uint16, "i32": np.uint32, "i64": np.uint64}
 _SIGNED = {np.dtype(np.uint8): np.int8, np.dtype(np.uint16): np.int16, np.dtype(np.uint32): np.int32,
@@ -69,9 +70,10 @@ class Touch:
 
 class Values:
     """Registers, predicates and flags of a block of `block` = (x, y, z) threads; `active`: those on the present path.
-    Every operation of the abstract machine that is not here gives UNKNOWN."""
+    Every operation of the abstract machine that is not here gives UNKNOWN. `writes`: what instructions of the kernel
+    write, as far as others of its kind have met them."""
 
-    def __init__(self, block: tuple[int, int, int], table: Table = TABLE) -> None:
+    def __init__(self, block: tuple[int, int, int], table: Table = TABLE, writes: Writes | None = None) -> None:
         self.block, self.table = block, table
         self.count = block[0] * block[1] * block[2]
         self.thread = np.arange(self.count, dtype=np.uint32)
@@ -82,7 +84,7 @@ class Values:
         self.touched: Touch | None = None  # by the last instruction
         self._mask: V = self.active
         self._set: set[tuple[str, Any]] = set()
-        self._writes: dict[int, list[tuple[str, str, Any]]] = {}  # by instructions met so far
+        self._writes: Writes = {} if writes is None else writes  # by instructions met so far
 
     def __getattr__(self, name: str) -> Callable[..., V]:
         if name.startswith("_"):
@@ -95,6 +97,12 @@ class Values:
         number = inst.guard.index
         known = self.pred(number + UNIFORM_PREDICATE if inst.guard.uniform and number != PT else number)
         return None if known is UNKNOWN else self.active & (known ^ inst.guard.negated)
+
+    def forget(self, inst: Instruction) -> None:
+        """What an instruction does of which nothing is ever known."""
+        self.touched = None
+        for where, _, key in self._written(inst):
+            getattr(self, where)[key] = UNKNOWN
 
     def step(self, inst: Instruction, mask: V = None) -> None:
         """What an instruction does to registers, predicates and flags, and to memory (`touched`). `mask`: the threads
@@ -183,3 +191,27 @@ class Values:
             return self.const("i32", WINDOWS["S"] if name == "SR_CgaCtaId" else 0)
         return values[name].astype(np.uint32) if name in values else UNKNOWN
 
+
+
+_REGISTERS = ("gpr", "pred")
+_followed: dict[tuple[Any, ...], bool] = {}
+
+
+def is_followed(inst: Instruction) -> bool:
+    """Whether something may ever be known of what an instruction does. Floating point is most of a kernel, and looking
+    at each form of it once is enough: what is unknown where all operands are known is unknown everywhere."""
+    if inst.access is not None or any(op.type not in _REGISTERS for op in inst.operands):
+        return True
+    form = (inst.row.table.name, inst.mnemonic, *sorted(inst.mods.items()),
+            *((op.value == RZ if op.type == "gpr" else op.value == PT, op.type) for op in inst.operands))
+    found = _followed.get(form)
+    if found is None:
+        one = Values((1, 1, 1), inst.row.table)
+        zero, yes = one.const("i32", 0), one.const("i1", 1)
+        one.registers = dict.fromkeys(range(RZ), zero)
+        one.predicates, one.flags = dict.fromkeys(range(PT), yes), dict.fromkeys(FLAGS, yes)
+        one.step(inst, yes)
+        written = one._written(inst)
+        found = _followed[form] = one.touched is not None or not written or any(
+            getattr(one, where)[key] is not UNKNOWN for where, _, key in written)
+    return found

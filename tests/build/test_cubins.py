@@ -32,7 +32,7 @@ class Tree:
         monkeypatch.setattr(cubins, "BINARIES", self.binaries)
         asset = cubins.asset
         monkeypatch.setattr(cubins, "asset", lambda name: self.sass if name == "sass" else asset(name))
-        do_assemble, do_check = assemble.assemble, checker.check_cubin
+        do_assemble, do_check = assemble.assemble, checker.findings
 
         def counted_assemble(source, output, **options):
             self.assembled.append(options["arch"])
@@ -41,11 +41,11 @@ class Tree:
                 self.meanwhile.pop(0)()
             return report
 
-        def counted_check(path):
+        def counted_check(kernel):
             self.checked += 1
-            return do_check(path)
+            return do_check(kernel)
         monkeypatch.setattr(assemble, "assemble", counted_assemble)
-        monkeypatch.setattr(checker, "check_cubin", counted_check)
+        monkeypatch.setattr(checker, "findings", counted_check)
 
     def write(self, **files: str) -> None:
         for name, text in files.items():
