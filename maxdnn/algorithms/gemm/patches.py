@@ -22,9 +22,9 @@ _MOST = 2**31 - 1
 _MOST_SIDE = 2**29
 """Rows or columns of a map with what taps reach: those that are nowhere are 2^30 or 2^31 further."""
 
-# Clocks of a piece: issue slots of a scheduler, 1300 (of windows 1500), counted in the source, and what an SM that is not
-# full leaves; the latency is that of tensor_cores.py. The gradients of filters of fifteen layers on an H200 took 0.83 to
-# 1.1 times what this promises.
+# Clocks of a piece: issue slots of a scheduler, 1300 (of windows 1500), counted in the source, and what an SM that is
+# not full leaves; the latency is that of tensor_cores.py. The gradients of filters of fifteen layers took 0.83 to 1.1
+# times what this promises on an H200.
 _PIECE_CLOCKS, _PIECE_LATENCY = 1700, 7000
 
 DOC = """Splits patches of maps in FP16 parts, as an operand of a product: see split_patches.sass. Grid:
