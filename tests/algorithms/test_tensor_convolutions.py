@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, ShapeError, conv_fprop, prepare_filters
+from maxdnn.algorithms import registry
 from maxdnn.algorithms.gemm.tensor_cores import CHUNK
 from maxdnn.algorithms.implicit_gemm import tensor_cores
 from maxdnn.planning.cost import preset
-from maxdnn.planning.select import choose, plans
+from maxdnn.planning.select import choose
 from maxdnn.problem.problem import Problem, data, forward
 from tests.contract import run_plan
 from tests.sass.native import H200
@@ -57,15 +58,22 @@ def floors(images: np.ndarray, filters: np.ndarray, s: ConvShape = LAYER) -> np.
     return found
 
 
-def test_what_no_card_has_run_is_taken_by_name_or_if_measured() -> None:
+def test_the_estimate_takes_it_unless_other_arithmetic_is_asked_for() -> None:
     problem = forward(ConvShape(32, 512, 14, 14, 512, 1, 1), layout="NCHW")
-    every, taken = plans(problem, H200), choose(problem, H200)
-    assert every[NAME].clocks(H200) < every[taken.name].clocks(H200) and taken.family != tensor_cores.FAMILY.name
-    assert f"not taken: {NAME}: " in taken.explain(verbose=True) and "which no card has confirmed" in \
-        taken.explain(verbose=True)
-    assert choose(problem, H200, NAME).name == NAME
-    alone = choose(problem, H200, families=(tensor_cores.FAMILY,))
-    assert alone.family == tensor_cores.FAMILY.name
+    assert choose(problem, H200).name == NAME
+    other = choose(problem, H200, arithmetic="ffma")
+    assert other.arithmetic == "FFMA" and other.name != NAME
+
+
+def test_what_no_card_has_run_is_taken_by_name() -> None:
+    """Though it is estimated to be the fastest."""
+    problem = data(ConvShape(32, 256, 28, 28, 256, 3, 3, 2, 1), layout="NCHW")
+    untimed = tuple(family for family in registry.FAMILIES if not family.timed)
+    taken, own = choose(problem, H200), choose(problem, H200, families=untimed)
+    assert own.clocks(H200) < taken.clocks(H200) and taken.family not in {family.name for family in untimed}
+    assert choose(problem, H200, own.name).family == own.family
+    said = taken.explain(verbose=True)
+    assert f"not taken: {own.name}: " in said and "which no card has confirmed" in said
 
 
 @pytest.mark.parametrize("kind", DATA)
