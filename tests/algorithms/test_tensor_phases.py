@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape
+from maxdnn.algorithms.common.epilogue import VECTORS
 from maxdnn.algorithms.dgrad_strided import tensor_cores
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose
@@ -61,6 +62,13 @@ def test_pixels_that_no_tap_reaches_are_zero_and_all_bits_are_the_same_in_every_
     maps = first if layout == "NCHW" else first.transpose(3, 0, 1, 2)
     assert not maps[:, :, 1::2].any() and not maps[..., 1::2].any() and maps[:, :, ::2, ::2].all()
     assert all(np.array_equal(run(plan, operands, {"alpha": np.float32(1)}), first) for _ in range(4))
+
+
+def test_phases_have_pairs_of_pixels() -> None:
+    """Of odd images and odd numbers of images, too: the kernel stores single pixels in three times the clocks."""
+    for n, side, layout in ((3, 14, "NCHW"), (3, 14, "CHWN"), (2, 14, "CHWN"), (3, 13, "NCHW"), (3, 16, "NCHW")):
+        plan = choose(data(ConvShape(n, 40, side, side, 64, 3, 3, 2, 1), layout=layout), preset(), NAME)
+        assert [launch.numbers["flags"] for launch in plan.launches if launch.spec is plan.spec] == [VECTORS] * 4
 
 
 def test_no_part_of_a_phase_s_sums_is_empty() -> None:

@@ -72,11 +72,14 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 
 def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
-    """All phases are as large as the largest: what is beyond the image of others is computed and left out."""
+    """All phases are as large as the largest, with an even number of pixels: what is beyond the image is computed and
+    left out."""
     draft, every = Draft(problem), [s for s in correlations(problem) if s.patch]
     one = every[0]
     (step_h, step_w), (rows, columns) = one.every, one.whole
     height, width = -(-rows // step_h), -(-columns // step_w)
+    if (1 if problem.layout == "NCHW" else one.N) * height * width % 2:
+        width += 1  # single numbers take longer to store than pairs (implicit_gemm)
     size = one.N * one.K * height * width
     total = step_h * step_w * size
     within(one, (("phases of N x C x H x W", splits * total, MAX_ELEMENTS, "elements, all parts of sums counted"),))
