@@ -7,7 +7,7 @@ is called). A row is of one mode beside one of those that are called alike: froz
 graphs and compiled ones."""
 
 import copy
-import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,14 +26,13 @@ BASELINES = {"eager": ("fp32", "tf32"), "graph": ("fp32", "frozen", "tf32"), "co
 def built(name: str) -> nn.Module:
     """A model in eval mode with random weights: torchvision's of this name, or what `package:function` returns. Raises
     MaxdnnError."""
-    package, _, function = name.partition(":")
     try:
-        if function:
-            model = getattr(importlib.import_module(package), function)()
+        if ":" in name:
+            model = pkgutil.resolve_name(name)()
         else:
             from torchvision import models
             model = models.get_model(name, weights=None)
-    except (ImportError, AttributeError, ValueError) as e:
+    except (ImportError, AttributeError, TypeError, ValueError) as e:
         raise MaxdnnError(f"--model must name a model of torchvision or be package:function (got {name!r}: {e})") from e
     if not isinstance(model, nn.Module):
         raise MaxdnnError(f"--model {name}: must return a torch.nn.Module (got {type(model).__name__})")

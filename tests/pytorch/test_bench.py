@@ -175,7 +175,7 @@ def test_wrong_arguments_are_one_line(arguments, says, capsys, monkeypatch, tmp_
     assert says in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["math:none", "nowhere:none", f"{__name__}:not_a_model"])
+@pytest.mark.parametrize("name", ["math:none", "nowhere:none", "math:", f"{__name__}:not_a_model"])
 def test_what_is_no_model_is_said(name):
     with pytest.raises(MaxdnnError, match="--model"):
         measure_models.built(name)
