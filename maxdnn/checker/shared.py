@@ -141,6 +141,7 @@ class _Paths:
         self.code, self.knowledge = walk.graph.code, walk.knowledge
         self.relevant = _relevant(accesses, walk.effects)
         self.followed = {i for i in self.relevant if is_followed(self.code[i])}
+        self.barriers = {i for i, inst in enumerate(self.code) if waits_for_block(inst)}
         self.writes: Writes = {}
         self.taken: collections.Counter[tuple[object, object]] = collections.Counter()  # ways, and guards held or not
         self.chosen: collections.Counter[tuple[object, object]] = collections.Counter()  # ways where there was a choice
@@ -195,7 +196,7 @@ class _Paths:
             for i in range(node.first, node.last + 1):
                 inst = self.code[i]
                 self.trace.append(i)
-                if waits_for_block(inst):
+                if i in self.barriers:
                     self._event("barrier", i)
                 elif i in self.accesses:
                     known = self._access(i, values, known)

@@ -1,7 +1,7 @@
 """Words to instructions and back, derived from the table. Nothing here knows a particular opcode."""
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,9 @@ from .control import CONTROL_BITS, CONTROL_LSB, Control, split_control_word
 from .instruction import Guard, Instruction, Operand
 from .table import RZ, TABLE, Field, OperandField, Row, Table
 
-_FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
-          ("inv", ("inv_bit", "inv_bit_suffix", "not_bit")), ("cc", ("cc_bit",)))
-
 
 def _bits(word: int, lsb: int, width: int) -> int:
     return word >> lsb & ((1 << width) - 1)
-
-
-def _flag_bit(spec: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    return next((spec[k] for k in keys if k in spec), None)
 
 
 # -- words --------------------------------------------------------------------------------------------------------
@@ -80,11 +73,7 @@ def _told(field: Field, of: str, row: Row, word: int, address: int) -> str:
 
 
 def _operand(field: OperandField, row: Row, word: int, address: int) -> Operand:
-    flags = {}
-    for name, keys in _FLAGS:
-        bit = _flag_bit(field.spec, keys)
-        if bit is not None:
-            flags[name] = bool(word >> bit & 1)
+    flags = {name: bool(word >> bit & 1) for name, bit in field.flags}
     part, scale = (_told(of, f"operand '{field.name}'", row, word, address) if of else ""
                    for of in (field.part, field.scale))
     regs = _regs(field.spec.get("regs", 1), row, word)
@@ -151,9 +140,8 @@ def _put_operand(op: Operand, address: int) -> int:
     word = 0
     for number in op.field.numbers:
         word |= number.put(getattr(op, number.name), address)
-    for name, keys in _FLAGS:
-        bit = _flag_bit(op.field.spec, keys)
-        if bit is not None and getattr(op, name):
+    for name, bit in op.field.flags:
+        if getattr(op, name):
             word |= 1 << bit
     if op.field.part or op.field.scale:
         part = op.field.part or op.field.scale

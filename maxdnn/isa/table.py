@@ -165,6 +165,10 @@ class Number:
         return put_pieces((value - self.bias - (address if self.relative else 0)) // self.scale, self.pieces)
 
 
+_FLAGS = (("neg", ("neg_bit", "neg_bit_suffix")), ("abs", ("abs_bit", "abs_bit_suffix")),
+          ("inv", ("inv_bit", "inv_bit_suffix", "not_bit")), ("cc", ("cc_bit",)))
+
+
 @dataclass(frozen=True)
 class OperandField:
     """One operand of a row: name, type, access ("r", "w", "rw") and the bits it lives in (`spec`, as in the table)."""
@@ -177,6 +181,12 @@ class OperandField:
     values: Mapping[int, str] | None
     slot: int | None
     scale: Field | None = None  # of the base register of an address
+
+    @cached_property
+    def flags(self) -> tuple[tuple[str, int], ...]:
+        """(attribute of Operand, bit) of each sign and the like that it may have."""
+        named = ((name, next((self.spec[key] for key in keys if key in self.spec), None)) for name, keys in _FLAGS)
+        return tuple((name, bit) for name, bit in named if bit is not None)
 
     @cached_property
     def numbers(self) -> tuple[Number, ...]:

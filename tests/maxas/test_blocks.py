@@ -50,7 +50,7 @@ def test_an_order_of_shared_memory_that_only_follows_addresses_is_noticed(tmp_pa
     text, rule = depend.read_text(), "my $memory = $both && ("
     assert text.count(rule) == 1
     depend.write_text(text.replace(
-        rule, "my ($mine, $theirs) = map { $_->{args}{addr}{value} // '' } $run->[$i], $other;\n"
+        rule, "my ($mine, $theirs) = map { $_->{args}{addr}{value} // '' } @{ $state->{run} }[$i, $j];\n"
               "        my $memory = $both && $mine eq $theirs && ("))
     assert blocks.different(tmp_path, list(range(10)), folder / tool.MAXAS.name, blocks.Exchanging)
 

@@ -306,7 +306,7 @@ def processes(cubin, place, count=1):
 @pytest.mark.sampled(1)
 def test_cold_processes_share_the_emulators_cache_and_heal_it(cubin, tmp_path):
     place = tmp_path / "cache"
-    processes(cubin, place, 4)
+    processes(cubin, place, 3)
     found = {path: path.read_bytes() for path in entries(place)}
     assert len(found) == len(os.listdir(place)) == 3
     rng = random.Random(1)

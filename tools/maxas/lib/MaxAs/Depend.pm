@@ -13,13 +13,30 @@ our @EXPORT_OK = qw(probe accesses aliases latency apart dependences is_fence);
 
 my $PREDICATE_CYCLES = 13;
 
+# What encoding found is kept: `found`, and `found_word` where no number stood in for another, so that it need not be
+# encoded again.
 sub probe {
     my ($inst, $registers, $env) = @_;
     return if $inst->{row};
-    MaxAs::Encode::encode($inst, { %$env, address => 0, label => sub { 0 },
-        register => sub { $registers->number($_[0]) // ($registers->{pool}{ $_[0] } ? 0 : undef) } });
+    $inst->{found} //= _found($inst, $registers, $env);
+    @{$inst}{ keys %{ $inst->{found} } } = values %{ $inst->{found} };
     $inst->{latencies} = $env->{table}{latencies};
     return;
+}
+
+sub _found {
+    my ($inst, $registers, $env) = @_;
+    my $stands_in = 0;
+    my $register = sub {
+        my $number = $registers->number($_[0]);
+        return $number if defined $number || !$registers->{pool}{ $_[0] };
+        $stands_in = 1;
+        return 0;
+    };
+    my $word = MaxAs::Encode::encode($inst, { %$env, address => 0, label => sub { 0 }, register => $register });
+    $stands_in ||= grep { $_->{type} =~ /^rel_/ } @{ $inst->{row}{operands} };    # those hang on its address
+    $inst->{found_word} = $word unless $stands_in;
+    return { map { $_ => $inst->{$_} } qw(row args mods asked_reuse) };
 }
 
 # { read => {key => read delay}, write => {key => 1} }; keys: register numbers, ~pool names, P0.., UP0.., U0.., CC.
@@ -215,18 +232,23 @@ sub is_fence {
 
 sub _memory_edges {
     my ($state, $i) = @_;
-    my $run = $state->{run};
-    my ($fence, $space) = (is_fence($run->[$i]), $SPACE{ $run->[$i]{row}{op} } // '');
-    my $writes = $space ne '' && _writes_memory($run->[$i]);
-    my $clock = $run->[$i]{row}{op} eq 'CS2R';
+    my $kinds = $state->{kinds} //= [map { _kind($_) } @{ $state->{run} }];
+    my ($fence, $space, $writes, $clock) = @{ $kinds->[$i] };
     for my $j (0 .. $i - 1) {
-        my $other = $run->[$j];
-        my $both = $space ne '' && ($SPACE{ $other->{row}{op} } // '') =~ /[$space]/;
-        my $memory = $both && ($writes || _writes_memory($other));
-        _edge($state, $j, $i, 0) if $fence || is_fence($other) || $clock && $other->{row}{op} eq 'CS2R' || $memory;
+        my ($other_fence, $other_space, $other_writes, $other_clock) = @{ $kinds->[$j] };
+        my $both = $space ne '' && $other_space =~ /[$space]/;
+        my $memory = $both && ($writes || $other_writes);
+        _edge($state, $j, $i, 0) if $fence || $other_fence || $clock && $other_clock || $memory;
         _needs($state, $i, $j, $RESULT) if $memory;
     }
     return;
+}
+
+# [whether it is a fence, the spaces of memory it accesses, whether it writes there, whether it reads the clock]
+sub _kind {
+    my ($inst) = @_;
+    my $space = $SPACE{ $inst->{row}{op} } // '';
+    return [is_fence($inst), $space, $space ne '' && _writes_memory($inst), $inst->{row}{op} eq 'CS2R'];
 }
 
 sub _writes_memory { my ($inst) = @_; return is_store($inst) || $inst->{row}{op} =~ /^(?:ATOM|SUATOM)/ ? 1 : 0 }

@@ -57,12 +57,12 @@ sub _miscounted {
 
 sub _least_operands {
     my ($row) = @_;
-    return scalar map { $_->{type} eq 'f16_pair_split' ? (1, 1) : 1 } grep { !_omissible($_) } @{ $row->{operands} };
+    return $row->{least_operands} //= map { $_->{type} eq 'f16_pair_split' ? (1, 1) : 1 } grep { !_omissible($_) } @{ $row->{operands} };
 }
 
 sub _most_operands {
     my ($row) = @_;
-    return scalar map { $_->{type} eq 'f16_pair_split' ? (1, 1) : 1 } @{ $row->{operands} };
+    return $row->{most_operands} //= map { $_->{type} eq 'f16_pair_split' ? (1, 1) : 1 } @{ $row->{operands} };
 }
 
 sub _parse {

@@ -55,13 +55,14 @@ sub tail_items {
     return @tail;
 }
 
-# Words of all instructions, in place. $env as Encode wants it, without `address`.
+# Words of all instructions, in place, unless MaxAs::Depend::probe has found them. $env as Encode wants it, without `address`.
 sub encode_all {
     my ($instructions, $env) = @_;
     my $index = 0;
     for my $inst (@$instructions) {
         $inst->{address} = address_of($index++, $env->{table}{word_bits} > 64);
-        $inst->{word} = encode($inst, { %$env, address => $inst->{address} });
+        if (defined $inst->{found_word}) { @{$inst}{ 'word', keys %{ $inst->{found} } } = ($inst->{found_word}, values %{ $inst->{found} }) }
+        else                             { $inst->{word} = encode($inst, { %$env, address => $inst->{address} }) }
     }
     return;
 }

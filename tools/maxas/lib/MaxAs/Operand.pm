@@ -30,7 +30,16 @@ sub split_operands {
     return @pieces;
 }
 
+# Registers and names are the same wherever they stand, and most operands are one of few: those are kept. Nobody changes
+# what comes from here.
+my %kept;
+
 sub parse_operand {
+    my ($text) = @_;
+    return $text =~ /^[-~!]?\w+(?:\.\w+)*\z/ ? $kept{$text} //= _parsed($text) : _parsed($text);
+}
+
+sub _parsed {
     my ($text) = @_;
     die "operand is empty\n" unless length $text;
     return _address($1) if $text =~ /^\[(.*)\]$/ && $text !~ /^\[.*\]\s*\[/;
