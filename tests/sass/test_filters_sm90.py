@@ -26,6 +26,7 @@ from .native import ANOTHER, H200
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
 NATIVE = (*texels.NATIVE, *wgrad_nchw.KERNELS)
+BY_FFMA = {"algorithm": "direct", "arithmetic": "ffma"}
 
 
 def random_problem(number: int):
@@ -68,7 +69,7 @@ def test_corners(name) -> None:
 @pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
 def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(layer, layout) -> None:
     problem = filters(layer.shape, layout=layout)
-    plan = choose(problem, H200, algorithm="direct")
+    plan = choose(problem, H200, **BY_FFMA)
     assert plan.spec in NATIVE and plan.spec.name in plan.explain()
     assert not choose(problem, preset(), algorithm="direct").archs
     assert not choose(problem, ANOTHER, algorithm="direct").archs
@@ -85,13 +86,13 @@ def test_few_channels_or_filters_take_the_kernel_that_is_narrow_there_in_either_
 
 
 def test_what_lies_as_texels_is_read_so_and_the_rest_pixel_by_pixel() -> None:
-    whole = choose(filters(ConvShape(32, 256, 56, 56, 128, 1, 1), layout="NCHW"), H200, algorithm="direct")
+    whole = choose(filters(ConvShape(32, 256, 56, 56, 128, 1, 1), layout="NCHW"), H200, **BY_FFMA)
     assert whole.spec.name == "sm90_filters_128x128_e" and "change layout" not in whole.explain()
-    odd = choose(filters(ConvShape(32, 1024, 14, 14, 512, 1, 1), layout="NCHW"), H200, algorithm="direct")
+    odd = choose(filters(ConvShape(32, 1024, 14, 14, 512, 1, 1), layout="NCHW"), H200, **BY_FFMA)
     assert odd.spec.name == "sm90_filters_nchw_128x128_e" and "change layout" not in odd.explain()
-    strided = choose(filters(ConvShape(32, 256, 56, 56, 512, 1, 1, 2), layout="NCHW"), H200, algorithm="direct")
+    strided = choose(filters(ConvShape(32, 256, 56, 56, 512, 1, 1, 2), layout="NCHW"), H200, **BY_FFMA)
     assert strided.spec.name == "sm90_filters_nchw_128x128_e"
-    padded = choose(filters(ConvShape(32, 128, 56, 56, 128, 3, 3, 2, 1), layout="NCHW"), H200, algorithm="direct")
+    padded = choose(filters(ConvShape(32, 128, 56, 56, 128, 3, 3, 2, 1), layout="NCHW"), H200, **BY_FFMA)
     assert padded.spec.name == "sm90_filters_borders_128x128_e" and len(padded.launches) == 2
 
 
