@@ -124,10 +124,13 @@ def _measured(args: argparse.Namespace, jobs: list[tuple[str, Any]],
     about = {"what": "measured"} | bench.about
 
     def models() -> Iterator[dict[str, Any]]:
+        if not args.model:
+            return
+        of_models = ModelBench(args.ordinal, args.seconds)
         for name in args.model:
             for n in args.n or (1, 16, 32):
                 try:
-                    yield from ModelBench(args.ordinal, args.seconds).model(name, args.image, n, args.mode)
+                    yield from of_models.model(name, args.image, n, args.mode)
                 except Exception as e:
                     if not isinstance(e, MaxdnnError):
                         traceback.print_exc()

@@ -115,7 +115,7 @@ def test_random_problems_by_every_pixel_kernel(spec):
     first = implicit_gemm_kernels.KERNELS.index(spec) * count
     for number in range(count):
         rng = random.Random(f"{spec.name} {number}")
-        kernel = split_name(spec, FINE_SPLITS[(first + number) % len(FINE_SPLITS)])
+        kernel = split_name(spec.name, FINE_SPLITS[(first + number) % len(FINE_SPLITS)])
         while True:
             shape, layout, asked = draw(rng), rng.choice(LAYOUTS), options(rng)
             if kernel in served(shape, layout, **asked):

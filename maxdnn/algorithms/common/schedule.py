@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...build.interface import KernelSpec
-
 # In how many parts sums are split, of which the estimate takes one.
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 LONG_SPLITS = (*SPLITS, 96, 128, 192, 256, 384, 512)
@@ -17,9 +15,9 @@ LONGEST = 32768
 _MOST_PARTS = 16  # of the sums of a tail wave
 
 
-def split_name(spec: KernelSpec, splits: int) -> str:
-    """What the candidate is called that splits the reduction of a kernel's tiles."""
-    return spec.name if splits == 1 else f"{spec.name}_split{splits}"
+def split_name(name: str, splits: int) -> str:
+    """What the candidate is called that splits the reduction of its tiles; `name`: that of the one with whole sums."""
+    return name if splits == 1 else f"{name}_split{splits}"
 
 
 def divides(iterations: int, parts: int) -> bool:

@@ -36,7 +36,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     for spec in WGRAD_KERNELS:
         if spec.serves(s, problem.layout == "CHWN"):
             for splits in long_splits(rounds, ROWS):
-                found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+                found[split_name(spec.name, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 

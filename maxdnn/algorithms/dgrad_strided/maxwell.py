@@ -64,7 +64,7 @@ KERNELS = (_kernel((64, 64), (537, 618), 645, (800, 1400)),
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     s = correlations(problem)[0]
     eights = s.C // s.groups // EIGHT
-    return {split_name(spec, splits): partial(_plan, problem, spec, splits)
+    return {split_name(spec.name, splits): partial(_plan, problem, spec, splits)
             for spec in KERNELS for splits in PHASE_SPLITS if splits <= eights}
 
 

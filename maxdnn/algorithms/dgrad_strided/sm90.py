@@ -49,7 +49,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     s = correlations(problem)[0]
     eights = s.C // s.groups // EIGHT
-    return {split_name(spec, parts): partial(_plan, problem, spec, parts)
+    return {split_name(spec.name, parts): partial(_plan, problem, spec, parts)
             for spec in KERNELS for parts in splits_of(eights)}
 
 

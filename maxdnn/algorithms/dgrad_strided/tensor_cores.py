@@ -16,7 +16,7 @@ from ..common.correlation import Correlation, correlations
 from ..common.epilogue import ADDS, PARTIAL, epilogue, finish
 from ..common.fastdiv import divisor, quotient
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
-from ..common.schedule import divides
+from ..common.schedule import divides, split_name
 from ..common.workspace import Draft
 from ..gemm.tensor_cores import NOTE
 from ..implicit_gemm.tensor_cores import (
@@ -67,7 +67,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     """The sums of all phases are split into as many parts, of which none is empty."""
     chunks = {chunks_of(s) for s in correlations(problem) if s.patch}
-    return {NAME if splits == 1 else f"{NAME}_split{splits}": partial(_plan, problem, chip, splits)
+    return {split_name(NAME, splits): partial(_plan, problem, chip, splits)
             for splits in _SPLITS if all(divides(count, splits) for count in chunks)}
 
 

@@ -86,7 +86,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     for spec in (*KERNELS, *NATIVE):
         if spec.layout == problem.layout:
             for splits in spec.splits(problem.shape.K):
-                found[split_name(spec, splits)] = partial(_plan, problem, chip, spec, splits)
+                found[split_name(spec.name, splits)] = partial(_plan, problem, chip, spec, splits)
             if spec.tile == 128 and spec.arch:
                 tail = _tail(spec, stacked(problem), chip)
                 if tail is not None:

@@ -46,7 +46,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
         if spec.layout == layout:
             for splits in spec.splits(shape.K):
                 if splits > 1 or plain or spec.arch:  # else only the sum of parts can do more than alpha and beta
-                    found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+                    found[split_name(spec.name, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 

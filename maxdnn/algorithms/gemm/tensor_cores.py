@@ -72,7 +72,7 @@ PRODUCT = TensorKernel("sm90_tensor_product_128x128", "sm90/tensor_product.sass"
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     chunks = -(-problem.shape.K // CHUNK)
-    return {split_name(PRODUCT, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
+    return {split_name(PRODUCT.name, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
 
 
 def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:

@@ -75,7 +75,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             most = longest - bool(spec.kcrs and steps[0][0].patch % TILE_ELEMENTS)
             for splits in FINE_SPLITS:
                 if splits <= most:
-                    found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+                    found[split_name(spec.name, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 

@@ -72,7 +72,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             continue
         found[spec.name] = partial(_plan, problem, spec, Tail())
         for parts in splits_of(_iterations(s), SPLITS[1:]) if s.groups == 1 else ():
-            found[split_name(spec, parts)] = partial(_plan, problem, spec, Tail(s.N, parts))
+            found[split_name(spec.name, parts)] = partial(_plan, problem, spec, Tail(s.N, parts))
         tail = _tail(s, spec, chip)
         if tail.items and problem.layout == "NCHW":
             found[f"{spec.name}_tail"] = partial(_plan, problem, spec, tail)

@@ -83,7 +83,7 @@ def _step(lies: Layout, axes: str) -> int | None:
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     chunks = chunks_of(correlations(problem)[0])
-    return {split_name(PIXELS, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
+    return {split_name(PIXELS.name, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
 
 
 def _depth(s: Correlation) -> int:

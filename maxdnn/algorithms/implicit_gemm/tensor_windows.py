@@ -12,7 +12,7 @@ from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common.epilogue import PARTIAL, epilogue
 from ..common.limits import MAX_ELEMENTS, TEXEL_FLOATS, within
-from ..common.schedule import splits_of
+from ..common.schedule import split_name, splits_of, why_split
 from ..common.workspace import Draft
 from ..gemm.patches import WINDOWS, reference, split_patches
 from ..gemm.plan import Matrices
@@ -41,7 +41,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     found = dict[str, Callable[[], Plan]]()
     for splits in splits_of(-(-problem.shape.patch // CHUNK)):
-        found[NAME if splits == 1 else f"{NAME}_split{splits}"] = partial(_plan, problem, chip, splits)
+        found[split_name(NAME, splits)] = partial(_plan, problem, chip, splits)
     return found
 
 
@@ -63,8 +63,7 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     if splits > 1:
         rows = (product.N, s.K, images)
         draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue(problem)))
-        draft.notes.append(f"the sums of {s.patch} products are split {splits} ways; the parts are added in a fixed "
-                           "order")
+        draft.notes.append(why_split(s.patch, splits))
     draft.notes.append(NOTE)
     return draft.plan(FAMILY.name, PRODUCT)
 

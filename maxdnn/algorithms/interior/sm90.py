@@ -76,7 +76,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             found[spec.name] = partial(_plan, problem, spec, Tail())
             tail = _tail(s, spec, chip)
             if len(every) == 1 and tail.parts > 1:
-                found[split_name(spec, tail.parts)] = partial(_plan, problem, spec, tail)
+                found[split_name(spec.name, tail.parts)] = partial(_plan, problem, spec, tail)
     return found
 
 

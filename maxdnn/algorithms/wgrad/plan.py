@@ -34,7 +34,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
         if transposed and (spec in KERNELS or spec.tile[0] == spec.tile[1] or problem.reads_out):
             continue
         for splits in wgrad_splits(spec, s, groups, chip):
-            found[split_name(spec, splits)] = partial(_plan, problem, spec, splits)
+            found[split_name(spec.name, splits)] = partial(_plan, problem, spec, splits)
     return found
 
 

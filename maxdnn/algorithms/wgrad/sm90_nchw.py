@@ -51,7 +51,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     s: ConvShape = problem.shape
     groups = -(-s.N * s.P * s.Q // GROUP)
-    return {split_name(spec, splits): partial(_plan, problem, spec, splits)
+    return {split_name(spec.name, splits): partial(_plan, problem, spec, splits)
             for spec in (PLAIN if s.padding == (0, 0) else BORDERED)
             if spec.layout == problem.layout or not problem.reads_out for splits in wgrad_splits(spec, s, groups, chip)}
 

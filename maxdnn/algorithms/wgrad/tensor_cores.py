@@ -12,6 +12,7 @@ from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common.epilogue import PARTIAL, epilogue
 from ..common.limits import MAX_ELEMENTS, TEXEL_FLOATS, within
+from ..common.schedule import split_name, why_split
 from ..common.workspace import Draft
 from ..gemm.patches import PATCHES, reference, split_patches
 from ..gemm.plan import Matrices
@@ -43,7 +44,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     s, found = _product(problem), dict[str, Callable[[], Plan]]()
     tiles = -(-s.M // TILE) * -(-s.N // TILE) * s.batch
     for splits in filling_splits(-(-s.K // CHUNK), CHUNK, tiles, chip.sms, LONGEST):
-        found[NAME if splits == 1 else f"{NAME}_split{splits}"] = partial(_plan, problem, chip, splits)
+        found[split_name(NAME, splits)] = partial(_plan, problem, chip, splits)
     return found
 
 
@@ -75,8 +76,7 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     draft.launches.append(replace(launch, flops=s.flops))
     if splits > 1:
         draft.add(reduce_many("parts", "out", splits, size, epilogue(problem), draft.region))
-        draft.notes.append(f"the sums of {product.K} products are split {splits} ways; the parts are added in a fixed "
-                           "order")
+        draft.notes.append(why_split(product.K, splits))
     draft.notes.append(NOTE)
     return draft.plan(FAMILY.name, PRODUCT)
 
