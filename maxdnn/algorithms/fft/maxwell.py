@@ -9,7 +9,8 @@ import numpy as np
 from ...build.interface import KernelSpec
 from ...problem.problem import LAYOUTS
 
-_THREADS = 128
+UNITS = 8
+"""Of a block: tiles, or filters of a channel."""
 
 
 @dataclass(frozen=True)
@@ -22,17 +23,11 @@ class TransformKernel(KernelSpec):
     layout: str
     slots: int
 
-    @property
-    def units(self) -> int:
-        """Of a block: tiles, or filters of a channel."""
-        return 2 * _THREADS // self.side
 
-
-def twiddles() -> Mapping[str, float]:
+def twiddles(side: int) -> Mapping[str, float]:
     """Parameters: what the butterflies multiply by, in float32."""
-    sixteenth = math.pi / 16
-    exact = {f"t{i}": math.tan(i * sixteenth) for i in (1, 2, 3)} | {f"c{i}": math.cos(i * sixteenth)
-                                                                    for i in (1, 2, 3, 4)}
+    angle = 2 * math.pi / side
+    exact = {f"t{i}": math.tan(i * angle) for i in (1, 2, 3)} | {f"c{i}": math.cos(i * angle) for i in (1, 2, 3, 4)}
     return {name: float(np.float32(value)) for name, value in exact.items()}
 
 
@@ -42,7 +37,11 @@ def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
                            side, step, layout, slots)
 
 
-_SLOTS = {32: ((6600, 8000), (7900, 8600), 6700)}  # issue slots of a block: maps and results by layout, filters
+_SLOTS = {  # issue slots of a block: maps and results by layout, filters
+    32: ((6524, 7912), (7844, 8608), 6684),
+    24: ((6524, 7912), (7844, 8608), 6684),
+    16: ((6524, 7912), (7844, 8608), 6684),
+}
 KERNELS = tuple(
     _kernel(side, step, layout, slots)
     for side, (maps, out, filters) in _SLOTS.items()

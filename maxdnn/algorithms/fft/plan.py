@@ -29,11 +29,10 @@ from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
 from ..spec import Candidates, Family, strided_reason
 from ..winograd.plan import images_at_once, map_values, readable
-from .maxwell import KERNELS, SIDES, TransformKernel, kernel, twiddles
+from .maxwell import KERNELS, SIDES, UNITS, TransformKernel, kernel, twiddles
 from .reference import reference
 
 _LATENCY = 6000  # clocks of a CTA alone that are no issue slot: loads, stores, barriers; assumed
-_MOST_UNITS = 16
 
 
 def unsupported_reason(problem: Problem) -> str | None:
@@ -135,7 +134,7 @@ class Layer:
             "planes": self.draft.region("filter_planes", self.slots * self.filter_plane), "filters": "filters",
             "inner": inner[0], "row": self.filter_row, "plane": self.filter_plane, "to_im": channels,
             "from_im": filters, "start": start, "step_outer": lies[outer[1]], "step_inner": lies[inner[1]],
-            "step_r": step_r % 2**32, "step_s": step_s % 2**32, "r": s.R, "s": s.S, **twiddles()}
+            "step_r": step_r % 2**32, "step_s": step_s % 2**32, "r": s.R, "s": s.S, **twiddles(self.side)}
         nbytes = FLOAT_BYTES * outer[0] * inner[0] * (s.R * s.S + 4 * self.slots)
         self.draft.launches.append(_transform(
             spec, inner[0], outer[0], values, nbytes,
@@ -177,7 +176,7 @@ class Layer:
         tiles = count * self.rows * self.columns
         d0, d1 = (count, self.columns) if self.chwn else (self.columns, self.rows)
         return {"tiles": tiles, "row": round_up(tiles, TEXEL_FLOATS), "step_h": self.step[0], "step_w": self.step[1],
-                **twiddles(), **divisor("d0", d0, tiles + _MOST_UNITS), **divisor("d1", d1, tiles + _MOST_UNITS)}
+                **twiddles(self.side), **divisor("d0", d0, tiles + UNITS), **divisor("d1", d1, tiles + UNITS)}
 
 
 MultiplySlots = Callable[[ProductShape, Matrices, Matrices], None]
@@ -221,7 +220,7 @@ class TensorProducts:
 def _transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str,
                writes: str, textures: Mapping[str, str] | None = None) -> Launch:
     """A launch of a transform for x inner and y outer indices."""
-    grid = -(-x // spec.units), y, 1
+    grid = -(-x // UNITS), y, 1
     work = Work(grid[0] * y, nbytes, Cost(spec.slots, spec.slots / SCHEDULERS + _LATENCY))
     return Launch(spec, grid, values, work, doing, (writes,), textures or {})
 

@@ -8,7 +8,7 @@ from ...planning.plan import Launch
 from ..common.epilogue import finish
 from ..common.fastdiv import digits
 from ..spec import Memory, seen, signed
-from .maxwell import TransformKernel
+from .maxwell import UNITS, TransformKernel
 
 
 def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
@@ -59,7 +59,7 @@ def _at(v: Mapping[str, int], layout: str) -> tuple[np.ndarray, np.ndarray, np.n
 
 def _maps(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> None:
     v, channels = launch.numbers, launch.grid[1]
-    assert launch.grid[0] == -(-v["tiles"] // spec.units)
+    assert launch.grid[0] == -(-v["tiles"] // UNITS)
     image, row, column = _at(v, spec.layout)
     padding = signed(launch, "pad_h", "pad_w")
     y = (row - padding["pad_h"])[:, None] + np.arange(spec.side)
@@ -77,7 +77,7 @@ def _maps(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> N
 
 def _filters(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> None:
     v, outer = launch.numbers, np.arange(launch.grid[1])[:, None]
-    assert launch.grid[0] == -(-v["inner"] // spec.units)
+    assert launch.grid[0] == -(-v["inner"] // UNITS)
     steps, inner = signed(launch, "step_r", "step_s"), np.arange(v["inner"])
     r, s = np.arange(v["r"])[:, None], np.arange(v["s"])
     at = v["start"] + (outer * v["step_outer"] + inner * v["step_inner"])[..., None, None] + (
@@ -101,7 +101,7 @@ def _filters(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -
 
 def _out(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping[str, float]) -> None:
     v, filters = launch.numbers, launch.grid[1]
-    assert launch.grid[0] == -(-v["tiles"] // spec.units)
+    assert launch.grid[0] == -(-v["tiles"] // UNITS)
     image, row, column = _at(v, spec.layout)
     planes = seen(memory, launch.values["planes"])
     t = np.arange(spec.side**2)
