@@ -323,7 +323,7 @@ def test_maps_beyond_the_reach_of_a_texture_come_in_pieces(monkeypatch, limit, l
 
 
 @pytest.mark.parametrize("asked, words", [
-    (dict(algorithm="fft"), r"algorithm must be one of auto, direct, winograd \(got 'fft'\)"),
+    (dict(algorithm="fourier"), r"algorithm must be one of auto, direct, winograd, fft \(got 'fourier'\)"),
     (dict(algorithm=None), r"algorithm must be one of"),
     (dict(max_error=0), r"max_error must be a positive number \(got 0\)"),
     (dict(max_error=float("nan")), r"max_error must be a positive number \(got nan\)"),

@@ -180,7 +180,7 @@ class Layer:
 
 
 MultiplySlots = Callable[[ProductShape, Matrices, Matrices], None]
-"""Adds the launches that multiply the matrices of the filters by planes of maps: their sizes, the maps, what is made."""
+"""Adds the launches that multiply matrices of filters by planes of maps: their sizes, the maps, what is made."""
 
 
 class FloatProducts:
