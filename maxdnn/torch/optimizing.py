@@ -101,7 +101,7 @@ def optimize(model: nn.Module | torch.export.ExportedProgram, *,
         later, as by load_state_dict, does not reach the result: call this again.
     report : callable, optional
         Gets an `Optimization`, which the result has as `report`, too.
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "fft"}
         Of every convolution, as for `conv2d`.
     max_error : float
         Of every convolution, as for `conv2d`.
