@@ -309,12 +309,12 @@ def _unbounded(problem: Problem, chip: Chip) -> bool:
 
 
 def _has_kernels(family: Family, chip: Chip) -> bool:
-    return not family.kernels or any(k.arch in (None, chip.arch) for k in family.kernels)
+    return not family.kernels or any(k.runs_on(chip.arch) for k in family.kernels)
 
 
 def _runs(plan: Plan, chip: Chip) -> bool:
     """Whether the chip has the instruction sets that some of the plan's kernels are written in alone."""
-    return all(arch == chip.arch for arch in plan.archs)
+    return all(launch.spec.runs_on(chip.arch) for launch in plan.launches)
 
 
 def _refusal(family: Family, problem: Problem) -> str | None:

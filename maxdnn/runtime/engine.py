@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..build.cubins import cubin
+from ..build.cubins import architectures, cubin
 from ..build.interface import KernelSpec
 from ..errors import LaunchError, OutOfMemoryError, ShapeError
 from ..planning.cost import HasChip
@@ -393,7 +393,9 @@ def _plain(prepared: Sequence[Any]) -> Callable[[int, int], None]:
 
 def load(device: Device, spec: KernelSpec) -> Module:
     """A new module of a kernel's cubin."""
-    return device.load(cubin(spec.source.removesuffix(".sass"), spec.arch or device.arch))
+    known, source = able(device, HasChip), spec.source.removesuffix(".sass")
+    own = known.chip.arch if known else ""
+    return device.load(cubin(source, own if spec.arch and own in architectures(source) else spec.arch or device.arch))
 
 
 class _HostArrays:

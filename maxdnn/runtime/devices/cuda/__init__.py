@@ -19,7 +19,7 @@ from ....planning.cost import Chip
 from ..driver import OUT_OF_MEMORY, DriverError
 from ..protocol import Texture
 from . import primary
-from .context import HOPPER, GpuContext, driver, driver_call, stream_handle, undone
+from .context import SCHEDULED, GpuContext, driver, driver_call, stream_handle, undone
 from .modules import GpuModule, PreparedLaunch
 
 STREAMS = 0.7
@@ -93,7 +93,7 @@ class GpuDevice(GpuContext):
         per_clock *= 1 if self.native else STREAMS
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
                          memory, f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}",
-                         HOPPER.get(self.capability, self.arch), self.clock_khz / 1000)
+                         SCHEDULED.get(self.capability, self.arch), self.clock_khz / 1000)
 
     def facts(self) -> dict[str, Any]:
         """What the driver says of the card: sizes, clocks (the highest, MHz), versions."""
