@@ -3,9 +3,9 @@ architecture of that generation.
 
 Code of Maxwell and Pascal does not depend on the architecture (nothing in a cubin does but its label), nor does that of
 Ampere and Ada (sm_80, 86, 89), so a source is assembled and checked once, for the oldest architecture of a generation
-that has its instructions, and relabelled for the others. What is kept is used as long as nothing it was made of has changed: the files of the source, the assembler, the instruction
-table, the rules it was checked by. A wheel brings all of it; in a source tree what is missing or out of date is made
-at first use."""
+that has its instructions, and relabelled for the others. What is kept is used as long as nothing it was made of has
+changed: the files of the source, the assembler, the instruction table, the rules it was checked by. A wheel brings all
+of it; in a source tree what is missing or out of date is made at first use."""
 
 import contextlib
 import functools
