@@ -20,6 +20,7 @@ MARK = "maxdnn trial: "  # before what the other process says
 NATIVE, ENDED = "native", "ended"  # steps: machine code begins to run; this is the outcome
 START = 120.0  # seconds until machine code runs: Python and the driver's compiler included
 STEP = 20.0  # seconds that it may then take for the runs of a problem
+LONGEST = 300.0  # seconds of all steps together
 _LEAVING = 10.0  # seconds that a process which was killed may take to go
 
 
@@ -48,9 +49,11 @@ def tried(chip: Chip, source: str, code: bytes, arch: str) -> Outcome:
 
 
 def _followed(other: "_Process") -> Outcome:
-    """What becomes of it, at the latest when it says nothing for too long."""
-    running = False  # machine code
+    """What becomes of it, at the latest when it says nothing for too long. Machine code is to blame once it runs."""
+    running, end = False, time.monotonic() + LONGEST
     while True:
+        if time.monotonic() > end:
+            return Outcome(UNDECIDED, f"it takes longer than {LONGEST:.0f} s")
         try:
             step = other.said(STEP if running else START)
         except queue.Empty:

@@ -24,7 +24,7 @@ from ..build.cubins import HOPPER, architectures, cubin, sources
 from ..errors import MaxdnnError
 from ..planning.cost import Chip
 from ..planning.records import library
-from . import cache, notices
+from . import apart, cache, notices
 from .apart import PASSED, UNDECIDED, Outcome, tried
 from .forks import FreshLock
 
@@ -32,7 +32,7 @@ MEASURED = frozenset({HOPPER})
 """Architectures whose machine code was measured."""
 
 ENVIRONMENT = "MAXDNN_NATIVE"
-LONGEST = 600.0  # seconds that a trial takes at most: it is over by then, whatever became of it
+LONGEST = 2 * apart.LONGEST  # seconds after which a trial is over, whatever became of it
 _KEY, _SUFFIX, _BEGUN = "maxdnn trial 1", ".trial", "begun"
 _LOOK = 0.1  # seconds after which the trial of another process is looked at again
 
@@ -139,12 +139,13 @@ def said(chip: Chip, wanted: Iterable[str]) -> list[str]:
     return [f"{text}: {', '.join(names)}" for text, names in found.items()]
 
 
-def forget(chip: Chip, source: str) -> None:
-    """Let the next use try a source out again."""
+def again(chip: Chip, source: str) -> Standing:
+    """Try a source out of which the chip has machine code, whatever is known of it, and remember what comes of that."""
     arch = native(chip, source)
-    if arch:
-        _known.pop((chip.name, chip.driver, source), None)
-        cache.drop(_subject(chip, source, arch).key, _SUFFIX)
+    with _deciding:
+        found = _known[chip.name, chip.driver, source] = _tried(chip, _subject(chip, source, arch),
+                                                               cubin(source, arch), arch)
+    return found
 
 
 @functools.cache
