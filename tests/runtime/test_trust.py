@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -107,14 +108,12 @@ def test_a_failure_is_said_once_with_the_request_to_report_it(trials, capsys):
 def test_records_that_were_damaged_or_forged_count_for_nothing(trials, monkeypatch, damage):
     """Forged: a record that is well formed, of other code, stored under this one's name."""
     trust.standing(AMPERE, SOURCE)
-    folder = os.environ["MAXDNN_CACHE"]
-    [path] = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".trial")]
-    data = open(path, "rb").read()
+    [path] = Path(os.environ["MAXDNN_CACHE"]).glob("*.trial")
+    data = path.read_bytes()
     subject = trust._subject(AMPERE, SOURCE, "sm_86")
     record = json.loads(data[data.index(b"{"):])
     if damage in ("cut", "bit"):
-        data = data[:-5] if damage == "cut" else data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
-        open(path, "wb").write(data)
+        path.write_bytes(data[:-5] if damage == "cut" else data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
     else:
         record |= {"forged": {"subject": record["subject"] | {"code": "0" * 64}},
                    "other card": {"subject": record["subject"] | {"gpu": "another"}},
@@ -251,7 +250,8 @@ def test_the_command_tries_every_source_again(trials, monkeypatch, capsys):
     ("passes", PASSED, "8 bytes, "), ("wrong", FAILED, "a wrong result"), ("dies", FAILED, "ended with status -9"),
     ("hangs", FAILED, "it hangs: no answer within"), ("babbles", FAILED, "ended with status"),
     ("leaves", FAILED, "ended with status 0"), ("no device", UNDECIDED, "all devices are busy"),
-    ("never ready", UNDECIDED, "not ready within"), ("goes on", UNDECIDED, "it takes longer than"), ("broken", UNDECIDED, "ended with status 3")])
+    ("never ready", UNDECIDED, "not ready within"), ("goes on", UNDECIDED, "it takes longer than"),
+    ("broken", UNDECIDED, "ended with status 3")])
 def test_what_another_process_does_is_a_verdict_of_its_code_only_once_that_runs(
         behaviour, state, text, monkeypatch):
     monkeypatch.setattr(apart, "WORKER", "tests.runtime.trialworker")
