@@ -1,9 +1,11 @@
 """What choosing a plan needs to know of a GPU, and the estimate all families share."""
 
 import heapq
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
@@ -157,3 +159,13 @@ def preset(name: str = "gm204") -> Chip:
     figures = machine(name)
     return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30,
                 clock_mhz=figures["clock_mhz"])
+
+
+@cache
+def described(name: str) -> Chip:
+    """A chip that there are only documents of (chips.json): "rtx4090", "rtx3080", "a100"."""
+    found = json.loads(Path(__file__).with_name("chips.json").read_bytes())[name]
+    figures = {key: entry[0] for key, entry in found.items() if isinstance(entry, list)}
+    rate = figures["dram_share"] * figures["dram_gb_per_s"] * 1000 / figures["clock_mhz"]
+    return Chip(found["name"], figures["sms"], rate, runs_maxwell=False, memory=figures["dram_gib"] << 30,
+                arch=found["arch"], clock_mhz=figures["clock_mhz"], ffma_cycles=figures["ffma_cycles"])

@@ -1,5 +1,5 @@
-"""The kernels of sm_90 assembled for sm_80, sm_86 and sm_89: right on the virtual GPU of each for random problems, clean
-by their checker, weakened codes reported as those of sm_90."""
+"""The kernels of sm_90 assembled for sm_80, sm_86 and sm_89: right on the virtual GPU of each for random problems,
+clean by their checker, weakened codes reported as those of sm_90."""
 
 import itertools
 import random
