@@ -7,10 +7,11 @@ from .functional import conv2d
 from .memory import OutOfMemoryError
 from .modules import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Replaced, replace
 from .optimizing import Optimized, optimize
+from .products import Linear, linear
 from .ran import ran
 from .report import Fused, Optimization, Ran
 from .transposed import conv1d, conv_transpose1d, conv_transpose2d
 
-__all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Fused", "Optimization", "Optimized",
+__all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Fused", "Linear", "Optimization", "Optimized",
            "OutOfMemoryError", "Ran", "Replaced", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d",
-           "optimize", "ran", "replace"]
+           "linear", "optimize", "ran", "replace"]

@@ -9,9 +9,10 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 from . import patterns
-from .fused import INSTEAD, FusedConv2d, linear
+from .fused import INSTEAD, FusedConv2d
 from .modules import THREE_AXES
 from .patterns import Constants, Norm, Site
+from .products import linear
 from .report import Fused, Notes
 
 Made = Callable[[FusedConv2d, Site, Norm | None], None]

@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from ..planning.select import MAX_ERROR, check_wanted
 from . import kept_filters, ops
 from .functional import conv2d, why_not
+from .products import Linear
 from .running import DEFAULTS
 from .transposed import beyond, conv1d, conv_transpose1d, conv_transpose2d
 
@@ -233,10 +234,12 @@ class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):
 
 
 LAYERS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Conv2d: Conv2d, nn.Conv1d: Conv1d, nn.ConvTranspose2d: ConvTranspose2d, nn.ConvTranspose1d: ConvTranspose1d}
+    nn.Conv2d: Conv2d, nn.Conv1d: Conv1d, nn.ConvTranspose2d: ConvTranspose2d, nn.ConvTranspose1d: ConvTranspose1d,
+    nn.Linear: Linear}
 """What takes the place of PyTorch's layers."""
 OURS = tuple(LAYERS.values())
-CONVOLUTIONS = (*LAYERS, nn.Conv3d, nn.ConvTranspose3d)
+LIKE_THEM = (*LAYERS, nn.Conv3d, nn.ConvTranspose3d)
+"""Layers that are served, or of which is said why not."""
 
 
 @dataclass(frozen=True)
@@ -256,15 +259,15 @@ class Replaced:
 
     def __str__(self) -> str:
         of = len(self.swapped) + len(self.left)
-        lines = [f"maxDNN computes {len(self.swapped)} of {of} convolutions"]
+        lines = [f"maxDNN computes {len(self.swapped)} of {of} convolutions and linear layers"]
         return "\n".join(lines + [f"  left: {name or 'the model itself'}: {why}" for name, why in self.left.items()])
 
 
 def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False,
             algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Model:
-    """Make every convolution of a model that can be served a layer of this library, in place.
+    """Make every convolution and linear layer of a model that can be served a layer of this library, in place.
 
-    They are torch.nn.Conv1d, Conv2d, ConvTranspose1d and ConvTranspose2d.
+    They are torch.nn.Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d and Linear.
 
     Parameters
     ----------
@@ -297,7 +300,7 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     for name, module in model.named_modules():
         if isinstance(module, OURS):
             _set(module, frozen, algorithm, max_error, arithmetic)
-        if not isinstance(module, CONVOLUTIONS) or isinstance(module, OURS):
+        if not isinstance(module, LIKE_THEM) or isinstance(module, OURS):
             continue
         why = why_left(module)
         if why is None:
@@ -319,10 +322,12 @@ def _set(layer: Any, frozen: bool, *how: Any) -> None:
 
 
 def why_left(module: Any) -> str | None:
-    """Why a convolution stays as it is, None if it does not."""
+    """Why a layer stays as it is, None if it does not."""
     if type(module) in (nn.Conv3d, nn.ConvTranspose3d):
         return THREE_AXES
     if type(module) not in LAYERS:
+        if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+            return "the attention that it is a part of computes it"
         return f"{type(module).__name__} is a class of its own, which may mean something else"
     if "forward" in vars(module) or "_conv_forward" in vars(module):
         return "its forward is a function of its own"
@@ -330,4 +335,4 @@ def why_left(module: Any) -> str | None:
         return f"its dtype is {module.weight.dtype}, and there is float32 alone here"
     if module.weight.device.type not in ("cpu", "cuda", "meta"):
         return f"it is on {module.weight.device}"
-    return beyond(module.output_padding, module.stride) if module.transposed else None
+    return beyond(module.output_padding, module.stride) if getattr(module, "transposed", False) else None

@@ -11,8 +11,9 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from . import functional, in_place, ops
-from .fused import FusedConv2d, Linear, linear
+from .fused import FusedConv2d
 from .modules import LAYERS, OURS, Conv2d, why_left
+from .products import linear
 
 Constants = Callable[[Any], Tensor | None]
 """The tensor that an argument of a node stands for, if it is the same in every call."""
@@ -29,7 +30,7 @@ _OTHER_ACTIVATIONS = {  # that no kernel's epilogue has
     F.hardswish: "Hardswish", F.gelu: "GELU", nn.Hardtanh: "Hardtanh", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh",
     nn.Hardsigmoid: "Hardsigmoid", nn.LeakyReLU: "LeakyReLU", nn.ELU: "ELU", nn.Mish: "Mish", nn.PReLU: "PReLU",
     F.leaky_relu: "LeakyReLU", F.hardtanh: "Hardtanh", F.hardsigmoid: "Hardsigmoid", F.elu: "ELU", F.mish: "Mish"}
-_FRESH_MODULES = (*LAYERS, *OURS, Linear, nn.Linear, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+_FRESH_MODULES = (*LAYERS, *OURS, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
                   nn.BatchNorm2d, nn.ReLU, *(key for key in _OTHER_ACTIVATIONS if isinstance(key, type)))
 _FRESH_FUNCTIONS = {*_CONVOLUTIONS, F.linear, linear, F.relu, torch.relu, F.max_pool2d, torch.max_pool2d, F.avg_pool2d,
                     F.adaptive_avg_pool2d, F.batch_norm, operator.add, torch.add, operator.mul, torch.mul, torch.cat,
@@ -180,6 +181,10 @@ def passes(node: fx.Node) -> bool:
                                  nn.FeatureAlphaDropout, nn.Identity)
                 and not module.training and not hooked(module) and "forward" not in vars(module)
                 and len(node.args) == 1 and not node.kwargs)
+    if node.op == "call_function" and (getattr(node.target, "__module__", None), getattr(node.target, "__name__", None)
+                                       ) == ("torchvision.ops.stochastic_depth", "stochastic_depth"):
+        given = _bound(node, ("input", "p", "mode", "training"), {"training": True})
+        return given is not None and given["training"] is False
     if node.op != "call_function" or node.target not in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d,
                                                          F.alpha_dropout):
         return False
@@ -200,7 +205,7 @@ def quiet(node: fx.Node) -> bool:
         return True
     if node.op == "call_module":
         layer = module_of(node)
-        if isinstance(layer, (*OURS, Linear)):
+        if isinstance(layer, OURS):
             return not getattr(layer, "overwrites", False)
         return (type(layer).__module__.startswith("torch.nn.modules.") and not getattr(layer, "inplace", False)
                 and not hooked(layer) and "forward" not in vars(layer))
