@@ -51,11 +51,41 @@ def _of_convolution(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
     if ctx.relu:
         gradients = torch.ops.aten.threshold_backward(gradients, out, 0)
     wanted = ctx.needs_input_grad
-    return (ops.conv2d_input(gradients, filters, images.shape[2:], *ctx.conf) if wanted[0] else None,
-            ops.conv2d_weight(gradients, images, filters.shape[2:], *ctx.conf) if wanted[1] else None,
-            gradients.sum((0, 2, 3)) if wanted[2] else None, gradients if ctx.adds and wanted[3] else None,
-            None, *[None] * len(ctx.conf))
+    return (*ops.gradients_of(images, filters, gradients, wanted, ctx.conf),
+            gradients if ctx.adds and wanted[3] else None, None, *[None] * len(ctx.conf))
 
 
 torch.library.register_autograd("maxdnn::conv2d_epilogue", _of_convolution, setup_context=_keep_convolution,
                                 lib=_library)
+
+
+class _Taped(torch.autograd.Function):
+    """A convolution with ReLU and its derivative, for calls that nobody looks at. Where the output is 0 the gradient
+    goes no further, so that what ReLU was given need not be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
+        out = _convolved(input, weight, bias, None, True, *conf)
+        ctx.save_for_backward(input, weight, out)
+        ctx.conf = conf
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+        images, filters, out = ctx.saved_tensors
+        gradients = torch.ops.aten.threshold_backward(gradients, out, 0)
+        return (*ops.gradients_of(images, filters, gradients, ctx.needs_input_grad, ctx.conf), *[None] * len(ctx.conf))
+
+
+def with_relu(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
+    """A convolution with ReLU; past the dispatcher where nobody looks, with derivatives if they are wanted."""
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if ops.transformed():
+        return torch.relu(ops.made(input, weight, bias, *conf))
+    if torch.compiler.is_compiling() or not ops.unwatched(given):
+        looked_at: Tensor = conv2d_epilogue(input, weight, bias, None, True, *conf)
+        return looked_at
+    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
+        out: Tensor = _Taped.apply(input, weight, bias, *conf)
+        return out
+    return _convolved(input, weight, bias, None, True, *conf)

@@ -94,14 +94,14 @@ class Fusing:
     def _fuse(self, site: Site) -> None:
         node = last = site.node
         weight, bias, norm, absorbed = site.weight, site.bias, None, [node]
-        norm_name, residual, relu = None, None, False
-        user = self._next(node, last)
+        norm_name, residual, relu = None, None, site.relu
+        user = None if relu else self._next(node, last)
         found = None if user is None else patterns.batch_norm(user, self._constant)
         if user and found and found[0] is last and isinstance(found[1], Norm) and self._fits(site, found[1], user):
             norm, norm_name, last = found[1], self._name(user), user
             weight, bias = folded(weight, bias, norm)
             absorbed.append(user)
-        if (user := self._next(node, last)) is not None:
+        if not relu and (user := self._next(node, last)) is not None:
             residual = self._residual(user, last)
             if residual is not None:
                 last = user

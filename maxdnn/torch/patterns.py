@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from . import functional, in_place, ops
 from .fused import FusedConv2d
-from .modules import LAYERS, OURS, Conv2d, why_left
+from .modules import LAYERS, OURS, Conv2d, hooked, why_left
 from .products import linear
 
 Constants = Callable[[Any], Tensor | None]
@@ -50,6 +50,7 @@ class Site:
     dilation: Any
     groups: int
     padding_mode: str = "zeros"
+    relu: bool = False  # which is its own
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,11 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
         if why is not None:
             return why
         return Site(node, node.args[0], module.weight, module.bias, module.stride, module.padding, module.dilation,
-                    module.groups, module.padding_mode)
+                    module.groups, module.padding_mode, getattr(module, "activation", None) is not None)
     if node.op != "call_function" or node.target not in _CONVOLUTIONS:
         return None
-    names = (*_ARGUMENTS, "algorithm", "max_error", "arithmetic") if node.target is not F.conv2d else _ARGUMENTS
+    ours = "algorithm", "max_error", "arithmetic", "activation"
+    names = (*_ARGUMENTS, *ours) if node.target is not F.conv2d else _ARGUMENTS
     given = _bound(node, names, _DEFAULTS)
     if given is None:
         return "its arguments are not those of conv2d"
@@ -105,7 +107,9 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
     conf = [given[name] for name in _ARGUMENTS[3:]]
     if any(isinstance(x, fx.Node) for x in torch.utils._pytree.tree_leaves(conf)):
         return "its stride, padding, dilation or groups are computed"
-    return Site(node, given["input"], weight, bias, *conf)
+    stride, padding, dilation, groups = conf
+    return Site(node, given["input"], weight, bias, stride, padding, dilation, groups,
+                relu=given.get("activation") is not None)
 
 
 def batch_norm(node: fx.Node, constant: Constants) -> tuple[Any, Norm | str] | None:
@@ -191,12 +195,6 @@ def passes(node: fx.Node) -> bool:
     default = node.target is not F.alpha_dropout
     given = _bound(node, ("input", "p", "training", "inplace"), {"training": default})
     return given is not None and given["training"] is False
-
-
-def hooked(module: nn.Module) -> bool:
-    """Whether somebody looks at the calls of a module, or changes them."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-                or module._backward_pre_hooks)
 
 
 def quiet(node: fx.Node) -> bool:
