@@ -203,7 +203,7 @@ class _Optimizing:
         known = {one.layer for one in self._notes.fused} | {*self._notes.linear}
         replace(network, lambda _: None, frozen=True, **self._how)
         for m in network.modules():
-            if type(m) in OURS and (name := self._names.get(m, "")) not in known:
+            if type(m) in OURS and (name := self._names.get(m)) is not None and name not in known:
                 self._notes.linear.append(name) if isinstance(m, Linear) else self._notes.fused.append(Fused(name))
         inside = set()
         for m in network.modules():

@@ -72,7 +72,7 @@ def module_of(node: Any) -> nn.Module | None:
     return found
 
 
-def _bound(node: fx.Node, names: tuple[str, ...], defaults: Mapping[str, Any]) -> dict[str, Any] | None:
+def bound(node: fx.Node, names: tuple[str, ...], defaults: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of a function by name."""
     if len(node.args) > len(names) or not set(node.kwargs) <= set(names):
         return None
@@ -96,7 +96,7 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
         return None
     ours = "algorithm", "max_error", "arithmetic", "activation"
     names = (*_ARGUMENTS, *ours) if node.target is not F.conv2d else _ARGUMENTS
-    given = _bound(node, names, _DEFAULTS)
+    given = bound(node, names, _DEFAULTS)
     if given is None:
         return "its arguments are not those of conv2d"
     weight, bias = constant(given["weight"]), constant(given["bias"])
@@ -112,20 +112,22 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
                 relu=given.get("activation") is not None)
 
 
-def batch_norm(node: fx.Node, constant: Constants) -> tuple[Any, Norm | str] | None:
-    """The input of the batch norm at a node, and what it is or why it cannot be folded; None if there is none."""
+def batch_norm(node: fx.Node, constant: Constants,
+               kind: type[nn.Module] = nn.BatchNorm2d) -> tuple[Any, Norm | str] | None:
+    """The input of the batch norm at a node, and what it is or why it cannot be folded; None if there is none. `kind`:
+    which of PyTorch's fits."""
     module = module_of(node)
     if isinstance(module, _NORMS):
         input = node.args[0] if node.args else None
-        if type(module) is not nn.BatchNorm2d:
-            return input, f"{type(module).__name__} is another batch norm than BatchNorm2d"
+        if type(module) is not kind:
+            return input, f"{type(module).__name__} is another batch norm than {kind.__name__}"
         if hooked(module) or "forward" in vars(module):
             return input, "it has hooks or a forward of its own"
         mean, variance, weight, bias, eps = (module.running_mean, module.running_var, module.weight, module.bias,
                                              module.eps)
         trains = module.training
     elif node.op == "call_function" and node.target in (F.batch_norm, torch.batch_norm):
-        given = _bound(node, _NORM_ARGUMENTS, _NORM_DEFAULTS) if node.target is F.batch_norm else None
+        given = bound(node, _NORM_ARGUMENTS, _NORM_DEFAULTS) if node.target is F.batch_norm else None
         if given is None:
             return None
         input, trains, eps = given["input"], given["training"], given["eps"]
@@ -187,13 +189,13 @@ def passes(node: fx.Node) -> bool:
                 and len(node.args) == 1 and not node.kwargs)
     if node.op == "call_function" and (getattr(node.target, "__module__", None), getattr(node.target, "__name__", None)
                                        ) == ("torchvision.ops.stochastic_depth", "stochastic_depth"):
-        given = _bound(node, ("input", "p", "mode", "training"), {"training": True})
+        given = bound(node, ("input", "p", "mode", "training"), {"training": True})
         return given is not None and given["training"] is False
     if node.op != "call_function" or node.target not in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d,
                                                          F.alpha_dropout):
         return False
     default = node.target is not F.alpha_dropout
-    given = _bound(node, ("input", "p", "training", "inplace"), {"training": default})
+    given = bound(node, ("input", "p", "training", "inplace"), {"training": default})
     return given is not None and given["training"] is False
 
 
