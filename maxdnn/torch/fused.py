@@ -138,8 +138,8 @@ class Attention(nn.MultiheadAttention):
             query = query.transpose(0, 1)
         batch, tokens, features = query.shape
         parts = linear(query, weight, self.in_proj_bias, arithmetic=self.arithmetic)
-        parts = parts.view(batch, tokens, 3, self.num_heads, features // self.num_heads)
-        mixed = nn.functional.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4))
+        parts = parts.view(batch, tokens, 3, self.num_heads, features // self.num_heads).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(*parts.unbind())
         out = linear(mixed.transpose(1, 2).reshape(batch, tokens, features), self.out_proj.weight, self.out_proj.bias,
                      arithmetic=self.arithmetic)
         return out if self.batch_first else out.transpose(0, 1), None

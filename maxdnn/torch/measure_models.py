@@ -76,7 +76,7 @@ class ModelBench(Bench):
         the host's time."""
         torch.manual_seed(1)
         with self.device:
-            stock = built(job.name).train(job.training)
+            stock = _settled(built(job.name), self._images(4, job.image, 1)).train(job.training)
         images = self._images(job.n, job.image, 0)
         row = {"network": job.name, "n": job.n, "kind": "training" if job.training else "inference"}
         found = self._trained(job, stock, images, turn) if job.training else self._inferred(job, stock, images, turn)
@@ -172,6 +172,27 @@ def _tf32(wanted: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def _settled(model: nn.Module, images: Tensor) -> nn.Module:
+    """The model with weights that are zero made random, and batch norms by the statistics of some images: else outputs
+    may be zero or next to it, and errors relative to them say nothing."""
+    for parameter in model.parameters():
+        if parameter.dim() > 1 and not parameter.detach().any():
+            nn.init.normal_(parameter, std=0.02)
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    try:
+        with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+            model(images)
+    finally:
+        for norm, momentum in zip(norms, before, strict=True):
+            norm.momentum = momentum
+            norm.eval()
+    return model
 
 
 def _calm(model: nn.Module) -> nn.Module:

@@ -10,9 +10,14 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..errors import ShapeError
-from ..planning.select import MAX_ERROR, check_wanted
-from ..product import matmul
-from . import running
+from ..planning import records
+from ..planning.plan import Plan
+from ..planning.select import ARITHMETICS, MAX_ERROR, check_wanted, chip_of, choose
+from ..problem.problem import product as problem
+from ..product import VECTOR_BYTES, matmul
+from ..runtime import engine
+from ..runtime.remember import HOST_BYTES, Table
+from . import ops, running
 from .functional import stock_alone
 from .running import DEFAULTS
 
@@ -20,22 +25,45 @@ LEAST_PRODUCTS = 512 ** 3
 """Multiplications from which on a product is ours: smaller ones take no less time here (docs/tensor-cores.md)."""
 
 
+_plans: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # by all that decides a product on a GPU
+records.changed.append(lambda: _plans.clear())
+
+
 def _multiplied(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, bias: Tensor | None,
                 arithmetic: str) -> Tensor:
     """op(a) op(b) + bias, of matrices that are not empty."""
-    out = running.empty(a, (a.shape[-1 if transpose_a else 0], b.shape[0 if transpose_b else -1]))
-    if bias is not None:
-        out.copy_(bias)
-    beta = 0.0 if bias is None else 1.0
-    given = [tensor.detach() for tensor in (a.contiguous(), b.contiguous(), out)]
+    shape = a.shape[-1 if transpose_a else 0], b.shape[0 if transpose_b else -1]
+    a, b = a.contiguous(), b.contiguous()
+    out = running.empty(a, shape) if bias is None else bias.expand(shape).contiguous()
+    if bias is not None and out.data_ptr() == bias.data_ptr():  # of one row
+        out = out.clone()
     if a.is_cuda:
-        how = {"stream": torch._C._cuda_getCurrentRawStream(a.get_device())}
-    else:
-        running.device_of(-1)
-        given, how = [tensor.numpy() for tensor in given], {}
-    matmul(given[0], given[1], transpose_a=transpose_a, transpose_b=transpose_b, beta=beta, out=given[2],
-           arithmetic=arithmetic, **how)
+        _launch(a, b, transpose_a, transpose_b, out, bias is not None, arithmetic)
+        return out
+    running.device_of(-1)
+    given = [tensor.detach().numpy() for tensor in (a, b, out)]
+    matmul(given[0], given[1], transpose_a=transpose_a, transpose_b=transpose_b, beta=0.0 if bias is None else 1.0,
+           out=given[2], arithmetic=arithmetic)
     return out
+
+
+def _launch(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, out: Tensor, adds: bool,
+            arithmetic: str) -> None:
+    """Fill `out` on a GPU, or add to it, on the current stream, with workspace of PyTorch's allocator."""
+    where = out.get_device()
+    device, easy = running.device_of(where)
+    places = {"a": a.data_ptr(), "b": b.data_ptr(), "out": out.data_ptr()}
+    odd = tuple([role for role, place in places.items() if place % (easy if role != "out" else VECTOR_BYTES)])
+    key = a.shape, b.shape, transpose_a, transpose_b, odd, adds, where, arithmetic
+    if b.get_device() != where:
+        raise ShapeError(f"b must be on {out.device}, as the first matrix is (got {b.device})")
+    plan = _plans.get(key)
+    if plan is None:
+        asked = problem((*a.shape,), (*b.shape,), transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd,
+                        reads_out=adds)
+        plan = choose(asked, chip_of(device), arithmetic=arithmetic, tuned=records.enabled())
+        _plans.remember(key, plan, plan.host_bytes)
+    running.launch(plan, engine.of(device), out, places)
 
 
 def _product(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithmetic: str = "auto") -> Tensor:
@@ -45,10 +73,11 @@ def _product(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithme
 
 
 def _layer(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
-    rows = input.reshape(-1, input.shape[-1])
+    rows = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
     if not rows.numel() or not weight.numel():
         raise ShapeError(f"input and weight must not be empty (got shapes {tuple(input.shape)}, {tuple(weight.shape)})")
-    return _multiplied(rows, weight, False, True, bias, arithmetic).view(*input.shape[:-1], weight.shape[0])
+    out = _multiplied(rows, weight, False, True, bias, arithmetic)
+    return out if input.dim() == 2 else out.view(*input.shape[:-1], weight.shape[0])
 
 
 _library = torch.library.Library("maxdnn", "FRAGMENT")
@@ -136,8 +165,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, arithme
     ShapeError
         `arithmetic` is none.
     """
-    check_wanted("auto", MAX_ERROR, None, arithmetic)
+    if arithmetic not in ARITHMETICS:
+        check_wanted("auto", MAX_ERROR, None, arithmetic)  # says what is wrong
     if not isinstance(input, fx.Proxy) and _multiplies(input, weight, bias):
+        if ops.plain((input, weight) if bias is None else (input, weight, bias)):  # past PyTorch's dispatcher
+            return _layer(input, weight, bias, arithmetic)
         out: Tensor = layer(input, weight, bias, arithmetic)
         return out
     return nn.functional.linear(input, weight, bias)
@@ -145,12 +177,15 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, arithme
 
 def _multiplies(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether products of some size are ours."""
-    kind = input.device.type
-    return (not stock_alone()
-            and all(t is None or (t.dtype is torch.float32 and t.device == input.device) for t in (input, weight, bias))
-            and kind in ("cpu", "cuda") and input.dim() >= 1 and weight.dim() == 2
-            and input.shape[-1] == weight.shape[1] and (bias is None or bias.shape == weight.shape[:1])
-            and input.numel() * weight.shape[0] >= LEAST_PRODUCTS
+    if (input.numel() * weight.shape[0] < LEAST_PRODUCTS or weight.dim() != 2 or not input.dim()
+            or input.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1])):
+        return False
+    where = input.device
+    for tensor in (input, weight) if bias is None else (input, weight, bias):
+        if tensor.dtype is not torch.float32 or tensor.device != where:
+            return False
+    kind = where.type
+    return (kind in ("cpu", "cuda") and not stock_alone()
             and (not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) is torch.float32))
 
 
