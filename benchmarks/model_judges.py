@@ -14,6 +14,7 @@ import dataclasses
 import io
 import itertools
 import json
+import math
 import pickle
 import subprocess
 import sys
@@ -97,15 +98,32 @@ def sm90_launches(plan: Plan) -> list[int]:
 
 def run_plans(judges: Sequence[Judge]) -> None:
     """Each once; what the profiler watches."""
+    import numpy as np
+
+    from maxdnn.problem.operands import view
     from maxdnn.runtime.devices import cuda
-    from maxdnn.runtime.measure import Runner
+    from maxdnn.runtime.engine import Engine
     device = cuda.device(0)
+    engine = Engine(device)
     for judge in judges:
+        problem = judge.problem
         print(json.dumps({"judge": judge.name, "candidate": judge.candidate, "group": judge.group,
                           "launches": [[n, judge.plan.launches[n].spec.name, list(judge.plan.launches[n].grid)]
                                        for n in sm90_launches(judge.plan)]}), flush=True)
-        Runner(device).call(judge.plan)()
+        given = {o.role: view(o.role, Bare(device, o.shape), rank=None) for o in problem.operands}
+        engine.run(judge.plan, given, dict.fromkeys(problem.scalars, np.float32(1)), None)
         device.synchronize()
+
+
+class Bare:
+    """Device memory with whatever it holds: how long FFMA take does not depend on it."""
+
+    def __init__(self, device: Any, shape: tuple[int, ...]) -> None:
+        self.shape, self._buffer = shape, device.alloc(4 * math.prod(shape))
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "typestr": "<f4", "data": (self._buffer.address, False), "version": 3}
 
 
 def measure(path: Path, out: Path, seconds: float, stalls: bool) -> None:
