@@ -17,7 +17,11 @@ NEVER = 1 << 62
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
  C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_LINE, C_L2_DIRTY,
  C_L2_FILL, C_RESULT, C_READ, T_COUNT, P_ATOMIC, P_TURN) = range(64, 95)
-HEAD = 96
+
+# Of sm_90 alone: which rules, then its figures, tables and counters.
+(P_SM90, P_MIOQUEUE, P_MIODELAY, P_BOARD, P_IPLACES, P_IHIT, P_WB64, P_WB128, P_L1LAT64, P_L1LAT128, P_SHLAT64,
+ P_SHLAT128, P_STSREAD, P_LDREAD, P_BARPER, P_LAUNCHPER, P_IMISS) = range(96, 113)
+HEAD = 128
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -30,7 +34,9 @@ I_SIZE = 32
 
 # I_UNIT: functional units of a scheduler that are narrower than a warp
 U_NONE, U_HALF, U_SFU, U_FP64, U_IMUL = range(5)
-UNITS = 5
+# ... of sm_90: integers and comparisons, one of the two pipes of FFMA, which multiplies integers, and others
+U_ALU, U_XU, U_DOUBLE, U_HEAVY, U_UNIFORM, U_MMA16, U_LDC, U_SREG, U_BRANCH = range(1, 10)
+UNITS = 10
 
 # One row per resident warp (W_STALLED: when its stall count ends), then its queue of shared and of global operations in
 # flight (times of their ends).
@@ -47,7 +53,10 @@ RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
  S_FREE, S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(18)
 S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
-S_SIZE = 48
+# sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last does.
+S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
+S_MIOHEAD, S_MIOFREE = S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 1
+S_SIZE = 80
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose

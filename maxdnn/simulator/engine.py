@@ -11,6 +11,7 @@ from .jit import compiled
 from .memory import global_access, load_constant, moved, shared_access, variant
 from .operand import bank_reads, enter, forget, read_later
 from .residency import complete, finish_warp, launch_block, release_barrier, step_path
+from .sm90 import bank_reads_sm90, memory_sm90, room_sm90
 
 
 @compiled
@@ -43,6 +44,8 @@ def side_hazard(X, w, i, s, now):
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE
     if X[i + I_MEM]:
+        if X[P_SM90]:
+            return room_sm90(X, s), R_QUEUE
         if X[s + S_MEMFREE] > now:
             return X[s + S_MEMFREE], R_PIPE
         return queue_room(X, w, X[i + I_KIND]), R_QUEUE
@@ -96,7 +99,7 @@ def issue_side(X, w, i, s, now):
     if unit > 0:
         X[s + S_UNIT0 + unit] = now + X[i + I_INTERVAL]
     if X[i + I_MEM]:
-        done, read = issue_memory(X, w, i, s, now)
+        done, read = memory_sm90(X, w, i, s, now) if X[P_SM90] else issue_memory(X, w, i, s, now)
     else:
         done, read = now + X[i + I_RESULT], now + X[P_RELEASE]
     X[C_RESULT], X[C_READ] = done, read
@@ -127,12 +130,12 @@ def execute(X, w, i, s, now):
     """Issue one instruction: take its resources and set its scoreboards."""
     X[i + I_ISSUED] += 1
     if X[i + I_ALU]:
-        enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
+        enter(X, s, now, bank_reads_sm90(X, i, s, X[w + W_ID]) if X[P_SM90] else bank_reads(X, i, s, X[w + W_ID]))
         if X[s + S_LEAVE2] > now + 1:
             stand_still(X, s, now + 1)
     if X[i + I_D0] >= 0:
         forget(X, i, s, X[w + W_ID])
-    if X[i + I_LATE]:
+    if X[i + I_LATE] and not X[P_SM90]:
         read_later(X, s, now, i)
     if not X[i + I_ALU] or X[i + I_UNIT] > 0:
         issue_side(X, w, i, s, now)
@@ -257,7 +260,7 @@ def burst(X, w, i, s, now, count):
     start = i
     while i < end and X[s + S_LEAVE2] <= now:
         X[i + I_ISSUED] += 1
-        enter(X, s, now, bank_reads(X, i, s, warp))
+        enter(X, s, now, bank_reads_sm90(X, i, s, warp) if X[P_SM90] else bank_reads(X, i, s, warp))
         if X[i + I_D0] >= 0:
             forget(X, i, s, warp)
         now += 1

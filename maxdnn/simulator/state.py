@@ -87,7 +87,7 @@ class Image:
         self.at += part.size
 
     def _head(self, work: Work, events: int) -> np.ndarray:
-        m, s = self.machine, self.shape
+        m, s = self.machine.of_any, self.shape
         head = np.zeros(c.HEAD, np.int64)
         head[c.C_L2_LINE] = -1
         for cell, value in {
@@ -96,7 +96,7 @@ class Image:
             c.P_CANDIDATES: m["candidates"], c.P_MEMGAP: m["memory_issue_gap"], c.P_SHQUEUE: m["shared_queue"],
             c.P_GLQUEUE: m["global_queue"], c.P_SHLAT: m["shared_latency"], c.P_SHWAY: m["shared_way_cycles"],
             c.P_L1LAT: m["l1_latency"], c.P_L1WAYS: m["l1_ways"],
-            c.P_L1SETS: m["l1_kib"] * 512 // LINE // m["l1_ways"],
+            c.P_L1SETS: m["l1_kib"] * 1024 // (1 if self.machine.sm90 else 2) // LINE // m["l1_ways"],
             c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"],
             c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"], c.P_DRAMLAT: m["dram_latency"],
             c.P_CLAT: m["constant_latency"], c.P_CWAYS: m["constant_ways"],
@@ -110,8 +110,9 @@ class Image:
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],
             c.P_PORT_TICKS: round(SECTOR * c.TICK / m["l2_port_bytes"]),
                             c.P_L2_TICKS: round(SECTOR * c.TICK / m["l2_bytes"]),
-            c.P_DRAM_TICKS: round(SECTOR * c.TICK / m.dram_bytes_per_cycle),
+            c.P_DRAM_TICKS: round(SECTOR * c.TICK / self.machine.dram_bytes_per_cycle),
             c.P_TRACE_FROM: s.trace[0], c.P_TRACE_TO: s.trace[1], c.P_EVENTS_MAX: events,
+            c.P_SM90: int(self.machine.sm90), c.P_MIOQUEUE: m["memory_queue"], c.P_MIODELAY: m["memory_queue_cycles"],
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():
             head[cell] = value
@@ -158,7 +159,7 @@ class Image:
         warps[:, c.W_SCHED] = X[c.T_SCHED] + sid * c.S_SIZE
         index = np.arange(sms * 4)
         schedulers[:, c.S_CURRENT] = schedulers[:, c.S_BLAMED] = -1
-        schedulers[:, c.S_SM], schedulers[:, c.S_HALF] = index // 4, index % 4 // 2
+        schedulers[:, c.S_SM], schedulers[:, c.S_HALF] = index // 4, 0 if self.machine.sm90 else index % 4 // 2
         schedulers[:, c.S_ORDER] = X[c.T_ORDER] + index * self.order_length
         schedulers[:, c.S_REUSE:c.S_REUSE + 6] = -2
         schedulers[:, c.S_DUE] = c.NEVER

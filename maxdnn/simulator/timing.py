@@ -17,6 +17,7 @@ from ..algorithms.paper.maxwell import CONV_64X64
 from ..build.cubins import cubin
 from ..cubin import CubinKernel
 from ..emulator.trace import WarpTrace
+from ..errors import SimulationError
 from ..planning.plan import FLOAT_BYTES, Launch, Plan
 from ..planning.select import plan as make_plan
 from ..problem.shape import ConvShape
@@ -54,11 +55,13 @@ class LaunchTiming:
 @dataclass(frozen=True)
 class ConvTiming:
     """Launches of a layer, timed one after the other: of the convolution kernel alone, as in the paper, or of a whole
-    call with its copies and changes of layout. `clocks`: of the chip, all launches together."""
+    call with its copies and changes of layout. `timed`: the launches of the plan that these are, all but those that are
+    translated on the machine. `clocks`: of the chip, all launches together."""
 
     shape: ConvShape
     plan: Plan
     launches: tuple[LaunchTiming, ...]
+    timed: tuple[Launch, ...]
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -67,7 +70,8 @@ class ConvTiming:
     @property
     def convolution(self) -> ConvTiming:
         """The launches of the convolution kernel alone."""
-        return ConvTiming(self.shape, self.plan, tuple(x for x in self.launches if x.useful))
+        kept = [(x, y) for x, y in zip(self.launches, self.timed, strict=True) if x.useful]
+        return ConvTiming(self.shape, self.plan, tuple(x for x, _ in kept), tuple(y for _, y in kept))
 
     @property
     def machine(self) -> Machine:
@@ -110,6 +114,12 @@ def call(shape: ConvShape | Plan, *, kernel: str | None = None, layout: str = "C
     return _timed(shape, kernel, layout, True, machine, options, progress)
 
 
+def runs_on(launch: Launch, machine: Machine) -> bool:
+    """Whether its kernel is machine code of the machine; else it is translated there, by a compiler whose code the model
+    does not see."""
+    return launch.spec.arch == machine.arch if machine.sm90 else launch.spec.arch is None
+
+
 def _machine(machine: str | Machine) -> Machine:
     return machine if isinstance(machine, Machine) else preset(machine)
 
@@ -118,7 +128,10 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
            options: Options | None, progress: Progress | None) -> ConvTiming:
     plan = shape if isinstance(shape, Plan) else make_plan(shape, layout=layout, kernel=kernel)
     chip = _machine(machine)
-    steps = [(launch, useful) for launch, useful in _steps(plan) if whole or useful]
+    steps = [(launch, useful) for launch, useful in _steps(plan) if (whole or useful) and runs_on(launch, chip)]
+    if not steps:
+        raise SimulationError(f"no kernel of the plan is machine code that {chip.name} runs; what is translated the "
+                              f"model cannot time ({', '.join(dict.fromkeys(x.spec.name for x in plan.launches))})")
     tell = _Share(progress, len(steps))
     found = []
     workloads = _workloads(plan, [step for step, _ in steps], chip, tell)
@@ -132,7 +145,7 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
             del work  # gigabytes where every block was traced
             found.append(LaunchTiming(step.spec.name, result, useful))
             tell.done += 1
-    return ConvTiming(plan.shape, plan, tuple(found))
+    return ConvTiming(plan.shape, plan, tuple(found), tuple(step for step, _ in steps))
 
 
 def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel]]:
@@ -172,7 +185,7 @@ def _workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
     sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
     buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
     places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
-    modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), "sm_52")) for x in launches}
+    modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), machine.arch)) for x in launches}
     for launch in launches:
         module = modules[launch.spec.name]
         for name, data in launch.tables.items():
