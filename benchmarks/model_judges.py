@@ -167,6 +167,48 @@ def chosen(path: Path) -> list[Judge]:
     return list(pickle.loads(path.read_bytes()))
 
 
+def predict(path: Path, out: Path, groups: Sequence[str], again: bool) -> None:
+    """Add what the model says to each launch that was measured."""
+    from maxdnn.simulator import timing
+    from maxdnn.simulator.machine import preset
+    machine, data = preset("h200"), json.loads(out.read_text())
+    found = {(judge.name, judge.candidate): judge for judge in chosen(path)}
+    for row in data["rows"]:
+        if (groups and row["group"] not in groups) or ("model" in row and not again):
+            continue
+        launch = found[row["judge"], row["candidate"]].plan.launches[row["launch"]]
+        begin = time.perf_counter()
+        (work, function), = timing.workloads(found[row["judge"], row["candidate"]].plan, [launch], machine)
+        result = timing.simulated(work, function, launch.block, machine)
+        row["model"] = _modelled(result) | {"seconds": round(time.perf_counter() - begin, 1)}
+        out.write_text(json.dumps(data, indent=0) + "\n")
+        print(f"{row['kernel']:32} {row['judge']:45} {row['measured']['clocks']:10,.0f} {result.cycles:10,}  "
+              f"{100 * (result.cycles / row['measured']['clocks'] - 1):+.1f} %", flush=True)
+
+
+def _modelled(result: Any) -> dict[str, Any]:
+    from maxdnn.simulator import columns, report
+    return {"clocks": result.cycles, "issued": int(result.issued.sum()), "slots": report.slots(result),
+            "l1_hit": result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS),
+            "l2_hit": result.ratio(columns.C_L2_HITS, columns.C_L2_SECTORS)}
+
+
+def table(out: Path) -> str:
+    """Errors by group: of launches of more than 10 microseconds."""
+    groups: dict[str, list[float]] = {}
+    for row in json.loads(out.read_text())["rows"]:
+        if "model" in row and row["measured"]["ns"] and row["measured"]["clocks"] > 10 * 1.98e3:
+            error = 100 * (row["model"]["clocks"] / row["measured"]["clocks"] - 1)
+            groups.setdefault(_group(row["kernel"]), []).append(error)
+    lines = ["| kernels | launches | mean error | largest | mean of signed errors |", "|---|---|---|---|---|"]
+    groups["all"] = [error for every in groups.values() for error in every]
+    for group, every in groups.items():
+        sizes = [abs(error) for error in every]
+        lines.append(f"| {group} | {len(every)} | {sum(sizes) / len(sizes):.1f} % | {max(sizes):.1f} % | "
+                     f"{sum(every) / len(every):+.1f} % |")
+    return "\n".join(lines)
+
+
 def _number(text: str | None) -> float | None:
     try:
         return float((text or "").replace(",", ""))
@@ -181,6 +223,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", default="0:1", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=100.0, help="start nothing after so long")
     parser.add_argument("--stalls", action="store_true", help="read reasons of stalls, too")
+    parser.add_argument("--groups", nargs="*", default=(), help="of predict: these alone")
+    parser.add_argument("--again", action="store_true", help="predict what has been predicted, too")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     if args.what == "list":
@@ -193,6 +237,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_plans(chosen(args.plans)[first::step])
     elif args.what == "measure":
         measure(args.plans, args.json, args.seconds, args.stalls)
+    elif args.what == "predict":
+        predict(args.plans, args.json, args.groups, args.again)
+    elif args.what == "table":
+        print(table(args.json))
     return 0
 
 

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel",
                         help="the candidate of the planner with this name; sconv_fprop_paper: with the paper's loop, "
                              "as in the paper's table; best (default): the planner's choice")
-    parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
+    parser.add_argument("--policy", default="", help="how a scheduler chooses a warp (default: the machine's own way)")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
                         help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
@@ -99,7 +99,7 @@ def _check(args: argparse.Namespace) -> None:
         kind = "folder" if os.path.isdir(args.what) else "file"
         raise MaxdnnError(f"{args.what} is a {kind}; simulate takes a LAYER such as alexnet-conv2, a SHAPE "
                           "N,C,H,W,K,R,S[,stride[,padding]], or FILE.cubin with --launch")
-    if args.policy not in POLICIES:
+    if args.policy and args.policy not in POLICIES:
         raise MaxdnnError(f"--policy must be one of {', '.join(POLICIES)} (got {args.policy!r})")
     if args.source:
         args.source.stat()  # says what is wrong with the name

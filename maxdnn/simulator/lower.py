@@ -10,6 +10,7 @@ from ..isa import RZ, Instruction
 from ..isa.operands import access_bytes, barrier_kind
 from . import columns as c
 from . import lower_sm90
+from .access import MERGES, OF_SM90
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
@@ -181,6 +182,15 @@ def accesses(instructions: tuple[Instruction, ...]) -> tuple[np.ndarray, np.ndar
     """For each instruction the kind of its memory access, -1 for none, the bytes each lane moves, and whether it is
     atomic."""
     return _accesses(_Same(instructions))
+
+
+def merge_rules(instructions: tuple[Instruction, ...], pair_merge: bool) -> np.ndarray:
+    """For each instruction the rules its addresses are reduced by (access.py). Stores of sm_90 do not merge: measured,
+    the probes "shared STS.64 all the same" and "shared STS.128 all the same"."""
+    if not of_sm90(instructions):
+        return np.full(len(instructions), MERGES if pair_merge else 0, np.int64)
+    stores = np.array([i.access is not None and i.access.only_writes for i in instructions])
+    return np.where(stores | (not pair_merge), OF_SM90, OF_SM90 | MERGES).astype(np.int64)
 
 
 class _Same:

@@ -8,7 +8,7 @@ from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
 
 _UNITS = {"alu": c.U_ALU, "cs2r": c.U_ALU, "ffma": c.U_NONE, "imad": c.U_HEAVY, "wide": c.U_HEAVY, "half": c.U_HEAVY,
           "mma16": c.U_MMA16, "fp64": c.U_DOUBLE, "umove": c.U_UNIFORM, "ualu": c.U_UNIFORM, "r2ur": c.U_UNIFORM,
-          "xu": c.U_XU, "sreg": c.U_SREG, "branch": c.U_BRANCH}
+          "xu": c.U_XU}
 _ARITHMETIC = ("alu", "cs2r", "ffma", "imad", "wide", "half", "mma16", "fp64")
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
 _WAITS = {"scoreboards": c.K_DEPBAR, "memory": c.K_MEMBAR}
@@ -76,14 +76,15 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_RB] = -1 if control.read_barrier is None else control.read_barrier
     row[c.I_WAIT], row[c.I_REUSE] = control.wait_mask, control.reuse & 7
     row[c.I_ALU] = kind == c.K_ALU
-    row[c.I_MEM] = kind in (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC) or inst.cls.name == "ldc"
+    row[c.I_MEM] = kind in (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC) or inst.cls.name in ("ldc", "sreg")
     row[c.I_UNIT] = c.U_NONE if row[c.I_MEM] else _UNITS.get(inst.cls.name, c.U_NONE)
     row[c.I_INTERVAL] = _figure(machine["issue_cycles"], inst, name)
     row[c.I_RESULT] = _figure(machine["result_cycles"], inst, name)
     row[c.I_DN] = _figure(machine["read_cycles"], inst, name)
     row[c.I_ISSUED] = row[c.I_DUAL] = row[c.I_SERVICE] = row[c.I_DOUBLES] = 0
-    row[c.I_LATEBY] = 1
+    row[c.I_LATEBY] = _figure(machine["least_cycles"], inst, name)
     _operands(inst, row)
+    row[c.I_X0] = 0 if row[c.I_ALU] else len(inst.reads()) + _figure(machine["extra_reads"], inst, name)
     row[c.I_LINE] = inst.address // INSTRUCTION_LINE
     access = inst.access
     row[c.I_STORE] = access is not None and access.only_writes

@@ -63,9 +63,9 @@ class Machine:
         Raises SimulationError for a name that is no figure or cannot be set, and a value out of range (figures.py)."""
         figures = dict(self.figures)
         for name, value in values.items():
-            check_value(name, value)
+            check_value(name, value, self.arch)
             figures[name] = Figure(value, "assumed", "set by the caller")
-        check_together({name: figure.value for name, figure in figures.items()})
+        check_together({name: figure.value for name, figure in figures.items()}, self.arch)
         return Machine(self.name, self.title, figures, self.arch)
 
 

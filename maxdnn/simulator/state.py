@@ -113,6 +113,12 @@ class Image:
             c.P_DRAM_TICKS: round(SECTOR * c.TICK / self.machine.dram_bytes_per_cycle),
             c.P_TRACE_FROM: s.trace[0], c.P_TRACE_TO: s.trace[1], c.P_EVENTS_MAX: events,
             c.P_SM90: int(self.machine.sm90), c.P_MIOQUEUE: m["memory_queue"], c.P_MIODELAY: m["memory_queue_cycles"],
+            c.P_MIOLAG: m["memory_lag"], c.P_TAKEN: m["taken_cycles"], c.P_BARPER: m["barrier_interval"],
+            c.P_WINDOW: m["operand_window"], c.P_XUDELAY: m["xu_delay"], c.P_SRINTERVAL: m["constant_interval"],
+            c.P_LINETICKS: round(m["code_line_cycles"] * c.TICK), c.P_LINELAT: m["code_latency"],
+            c.P_CODEAHEAD: m["code_ahead_kib"] * 1024 // INSTRUCTION_LINE,
+            c.P_L0SETS: m["code_kib"] * 1024 // INSTRUCTION_LINE // max(m["code_ways"], 1), c.P_L0WAYS: m["code_ways"],
+            c.P_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_write_bytes"] or m["l2_port_bytes"])),
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():
             head[cell] = value
@@ -141,7 +147,8 @@ class Image:
                 (c.T_L2, int(head[c.P_L2SETS]), c.P_L2WAYS, c.SECTORED),
                 (c.T_CONST, int(head[c.P_CSETS]) * sms, c.P_CWAYS, c.WHOLE),
                 (c.T_CONST15, int(head[c.P_C15SETS]) * sms, c.P_C15WAYS, c.WHOLE),
-                (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.WHOLE)):
+                (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.WHOLE),
+                (c.T_L0, int(head[c.P_L0SETS]) * 4 * sms, c.P_L0WAYS, c.WHOLE)):
             part = np.zeros((sets, int(head[ways]) * size), np.int64)
             part[:, :2 * int(head[ways])] = -1
             self._add(head, where, part)

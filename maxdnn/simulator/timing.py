@@ -134,13 +134,13 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
                               f"model cannot time ({', '.join(dict.fromkeys(x.spec.name for x in plan.launches))})")
     tell = _Share(progress, len(steps))
     found = []
-    workloads = _workloads(plan, [step for step, _ in steps], chip, tell)
+    works = workloads(plan, [step for step, _ in steps], chip, tell)
     with ThreadPoolExecutor(1) as ahead:  # the next launch is traced while one is simulated
-        coming = ahead.submit(next, workloads)
+        coming = ahead.submit(next, works)
         for number, (step, useful) in enumerate(steps, 1):
             work, function = coming.result()
             if number < len(steps):
-                coming = ahead.submit(next, workloads)
+                coming = ahead.submit(next, works)
             result = simulated(work, function, step.block, chip, options=options, progress=tell)
             del work  # gigabytes where every block was traced
             found.append(LaunchTiming(step.spec.name, result, useful))
@@ -151,7 +151,7 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
 def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel]]:
     """For each launch of the convolution kernel: what its warps do, and the kernel."""
     steps = [launch for launch, useful in _steps(plan) if useful]
-    return [(work, function.kernel) for work, function in _workloads(plan, steps, machine)]
+    return [(work, function.kernel) for work, function in workloads(plan, steps, machine)]
 
 
 class _Share:
@@ -177,8 +177,9 @@ def _steps(plan: Plan) -> list[tuple[Launch, int]]:
     return [(x, next(shares) if x.spec is plan.spec else 0) for x in plan.launches]
 
 
-def _workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
+def workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
                progress: Progress | None = None) -> Iterator[tuple[Workload, Any]]:
+    """What the warps of some launches of a plan do, and the kernel of each, a function of the virtual GPU."""
     from ..emulator.gpu import VirtualGpu
     gpu = VirtualGpu()
     sizes = {operand.role: FLOAT_BYTES * operand.extent for operand in plan.problem.operands}

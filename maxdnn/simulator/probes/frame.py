@@ -57,3 +57,19 @@ def kernel(name: str, body: Iterable[str], *, setup: Sequence[str] = (), meet: b
     start = [*([line("BAR.SYNC.DEFER_BLOCKING 0x0", stall=6)] if meet else []), line("NOP", wait=63, stall=11),
              line("CS2R.32 R0, SR_CLOCKLO", stall=11)]
     return Kernel(name, "\n".join([*head, *begin, "AGAIN:", *start, *body, *end]) + "\n")
+
+
+def once(name: str, body: Iterable[str], *, shared: int = 0) -> Kernel:
+    """A kernel whose first and last instructions read the clock, with a body in between that runs once, and no more
+    beside it than it takes to keep them in the first place of `kernel`."""
+    head = [f"# Kernel: {name}", "# Arch: sm_90", *([f"# SharedSize: {shared}"] if shared else []),
+            "# Param: ptr out", "# Param: ptr data", "# Param: u32 n", "# Param: u32 step"]
+    text = [
+        line("CS2R.32 R0, SR_CLOCKLO", stall=2), line("S2R R7, SR_TID.X", write=1), line("S2R R9, SR_CTAID.X", write=2),
+        line("S2R R2, SR_VIRTUALSMID", write=4), line("LDC.64 R4, param_out[0]", write=3, stall=8),
+        line("ULDC.64 UR4, c[0x0][0x208]"), line("ULDC UR6, c[0x0][0x0]", stall=9),
+        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
+        line(f"IMAD.WIDE.U32 R4, R9, {16 * REPEATS:#x}, R4", wait=4, stall=6), *body,
+        line("CS2R.32 R1, SR_CLOCKLO", wait=8, stall=11), line("STG.E.128 desc[UR4][R4.64], R0", stall=6),
+        "--:-:-:Y:5      EXIT;"]
+    return Kernel(name, "\n".join([*head, *text]) + "\n")

@@ -48,7 +48,8 @@ MIXES = (
     ("FFMA",) * 15 + ("STS.128",), ("FFMA",) * 15 + ("LDG",), ("FFMA",) * 15 + ("LDG.128",), ("FFMA",) * 15 + ("LDC",),
     ("FFMA", "CS2R"), ("FFMA", "NOP"), ("FFMA", "IMAD.WIDE"), ("FFMA", "FFMA", "FFMA", "IMAD.WIDE"), ("LDS", "MUFU"),
     ("LDS", "SHFL"), ("LDS", "STS"), ("LDS", "LDG"), ("LDC", "LDS"), ("S2R", "LDS"), ("FFMA", "ISETP"), ("FFMA", "VOTE"),
-    ("FFMA", "S2R"), ("FFMA", "R2UR"), ("FFMA", "ULDC"), ("FFMA", "VIADD"), ("VIADD", "IADD3"), ("UIADD3", "ULDC"),
+    ("IADD3", "IMAD.WIDE"), ("FFMA",) * 7 + ("STG",), ("FFMA",) * 15 + ("STG.128",),
+    ("IADD3", "IADD3", "IADD3", "STS"), ("FFMA", "S2R"), ("FFMA", "R2UR"), ("FFMA", "ULDC"), ("FFMA", "VIADD"), ("VIADD", "IADD3"), ("UIADD3", "ULDC"),
 )
 
 
@@ -160,6 +161,22 @@ def _banked(opcode: str, text: str) -> Callable[[int], list[str]]:
     return body
 
 
+def _beside(text: str, gap: int) -> Callable[[int], list[str]]:
+    """The order of the library's loops, 8 values of x and 6 of y: y stays while x goes to and fro, and x where y
+    changes; behind each `gap` of them another instruction."""
+    def body(count: int) -> list[str]:
+        found = []
+        for n in range(count):
+            x, end = n % 8 if n // 8 % 2 == 0 else 7 - n % 8, n % 8 == 7
+            total = 20 + 8 * (n // 8 % 3) + (x ^ 1)
+            found.append(line(f"FFMA R{total}, R{10 + n // 8 % 6}{'' if end else '.reuse'}, R{48 + x}"
+                              f"{'.reuse' if end else ''}, R{total}"))
+            if text and n % gap == gap - 1:
+                found.append(line(text, **({"write": 2} if text.startswith("LD") else {})))
+        return [*found, line("NOP", stall=4)]
+    return body
+
+
 def banks() -> Iterator[Probe]:
     for opcode, patterns in (("FFMA", BANKS), ("IMAD", BANKS[:12]), ("IADD3", BANKS[:8]), ("LOP3.LUT", BANKS[:8])):
         for text in patterns:
@@ -172,6 +189,13 @@ def banks() -> Iterator[Probe]:
             return [line(f"FFMA R{20 + (n % 24 ^ 1)}, R{48 + n % 8}, R{10 + n // 8 % 6}{flags}, R{20 + (n % 24 ^ 1)}")
                     for n in range(count)]
         yield Probe(f"banks outer product, flags {name}", outer, (64, 192), (1, 4, 8, 16))
+    for name, text in (("nothing", ""), ("NOP", "NOP"), ("IADD3", "IADD3 R56, R57, R61, RZ"), ("IADD3 of constants", "IADD3 R56, RZ, 0x1, RZ"),
+                       ("UIADD3", "UIADD3 UR10, UR8, UR9, URZ"), ("LDS", "LDS R56, [R8]"), ("LDS.128", "LDS.128 R16, [R8]"),
+                       ("LDS.128 UR", "LDS.128 R16, [UR30+0x400]"), ("STS", "STS [R8], R56"), ("STS.128", "STS.128 [R8], R16"),
+                       ("LDG", "LDG.E R16, desc[UR4][R56.64]"), ("IMAD.MOV", "IMAD.MOV.U32 R16, RZ, RZ, RZ")):
+        for gap in (8, 16, 21):
+            yield Probe(f"outer product beside {name} after {gap}", _beside(text, gap), (168, 504), (1, 4, 8), setup=SETUP,
+                        shared=32768, words=[t % 32 // 8 * 16 for t in range(1024)])
     # What loads write while FFMA read: the bank of the destination.
     for parity, reuse in product((0, 1), ("", ".reuse")):
         def mixed(count: int, parity: int = parity, reuse: str = reuse) -> list[str]:

@@ -73,11 +73,11 @@ def hits() -> Iterator[Probe]:
                 yield Probe(f"{ops}{suffix} {name}", _access(text), (8, 24), (1, 4, 8, 16), setup=_AT, words=words)
 
 
-def _chain(count: int) -> list[str]:
-    """`n` rounds of so many loads, each at the address the last one gave."""
+def _chain(count: int, strong: str = "") -> list[str]:
+    """`n` rounds of so many loads, each at the address the last one gave. `strong`: past L1."""
     return [line("IMAD.MOV.U32 R10, RZ, RZ, R4", stall=6), line("IMAD.MOV.U32 R11, RZ, RZ, R5", stall=6),
             line("ULDC UR8, param_n", stall=6), line("MOV R12, UR8", stall=6), "CHAIN:",
-            *(line("LDG.E.64 R10, desc[UR4][R10.64]", write=2, wait=2 if n else 0, stall=2) for n in range(count)),
+            *(line(f"LDG.E.64{strong} R10, desc[UR4][R10.64]", write=2, wait=2 if n else 0, stall=2) for n in range(count)),
             line("IADD3 R12, R12, -0x1, RZ", wait=2, stall=6), line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
             "--:-:-:Y:5  @P2 BRA CHAIN;"]
 
@@ -89,9 +89,14 @@ def latencies() -> Iterator[Probe]:
                            (16384 * kib, 8192), (32768 * kib, 16384), (131072 * kib, 65536)):
         yield Probe(f"chain of {nbytes // kib} KiB by {stride}", _chain, (16,), (1,), n=max(1, nbytes // stride // 16),
                     big=nbytes, chase=(nbytes, stride))
+    for nbytes, stride in ((32 * kib, 128), (512 * kib, 256), (2048 * kib, 1024), (8192 * kib, 4096), (16384 * kib, 8192),
+                           (24576 * kib, 2048), (32768 * kib, 2048), (40960 * kib, 2048), (65536 * kib, 4096),
+                           (262144 * kib, 65536)):
+        yield Probe(f"chain past L1 of {nbytes // kib} KiB by {stride}", lambda count: _chain(count, ".STRONG.GPU"), (16,),
+                    (1,), n=max(1, nbytes // stride // 16), big=nbytes, chase=(nbytes, stride))
 
 
-def _reading(width: str, step: int, store: bool) -> Callable[[int], list[str]]:
+def _reading(width: str, step: int, store: bool, strong: str = "") -> Callable[[int], list[str]]:
     """`n` rounds of so many accesses, `step` bytes apart, of all threads side by side."""
     size = {"": 4, ".64": 8, ".128": 16}[width]
 
@@ -103,7 +108,7 @@ def _reading(width: str, step: int, store: bool) -> Callable[[int], list[str]]:
             if store:
                 text.append(line(f"STG.E{width} desc[UR4][R10.64], R48", read=1, stall=2, **codes))
             else:
-                text.append(line(f"LDG.E{width} R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2, **codes))
+                text.append(line(f"LDG.E{width}{strong} R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2, **codes))
             text += [line(f"IADD3 R10, P2, R10, {step:#x}, RZ", wait=1, stall=6),
                      line("IADD3.X R11, R11, RZ, RZ, P2, !PT", stall=6)]
         return [*text, line("IADD3 R12, R12, -0x1, RZ", stall=6), line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
@@ -116,7 +121,7 @@ def rates() -> Iterator[Probe]:
     mib = 1 << 20
     for name, blocks, nbytes, store in (
             ("L1, an SM", 1, 64 << 10, False), ("L2, an SM", 1, 2 * mib, False), ("L2, a quarter of the SMs", 33, 8 * mib, False),
-            ("L2, all SMs", 132, 16 * mib, False),
+            ("L2, all SMs", 132, 24 * mib, False), ("L2, half of the SMs", 66, 24 * mib, False),
             ("DRAM, all SMs", 264, 1024 * mib, False), ("DRAM, a quarter of the SMs", 33, 512 * mib, False),
             ("L2, an SM, stores", 1, 2 * mib, True), ("L2, all SMs, stores", 132, 16 * mib, True),
             ("DRAM, all SMs, stores", 264, 1024 * mib, True)):
@@ -125,6 +130,9 @@ def rates() -> Iterator[Probe]:
             if nbytes >= 8 * across:
                 yield Probe(f"rate {name}, {threads} threads", _reading(".128", across, store), (8,), (threads // 32,),
                             blocks=max(blocks, 1), n=nbytes // (8 * across), big=nbytes + (1 << 20))
+                if not store:
+                    yield Probe(f"rate {name}, {threads} threads, past L1", _reading(".128", across, store, ".STRONG.GPU"), (8,),
+                                (threads // 32,), blocks=max(blocks, 1), n=nbytes // (8 * across), big=nbytes + (1 << 20))
 
 
 def code() -> Iterator[Probe]:
@@ -138,6 +146,6 @@ def blocks() -> Iterator[Probe]:
     """Blocks that follow each other on an SM: how long from the end of one to the first instruction of the next."""
     def body(count: int) -> list[str]:
         return [line("NOP", stall=15, turn=True) for _ in range(count)]
-    for warps in (1, 4, 8, 32):
-        yield Probe(f"blocks one after another, {warps} warps", body, (64,), (warps,), blocks=132 * 6, dynamic=200 << 10, meet=False)
-        yield Probe(f"blocks side by side, {warps} warps", body, (64,), (warps,), blocks=132 * 32, meet=False)
+    for warps in (1, 2, 4, 8, 16, 32):
+        yield Probe(f"blocks four at a time, {warps} warps", body, (64,), (warps,), blocks=132 * 16, shared=48 << 10, once=True)
+        yield Probe(f"blocks as many as fit, {warps} warps", body, (64,), (warps,), blocks=132 * 64, once=True)

@@ -46,7 +46,7 @@ class Stand:
     def __init__(self, device: Device, code: bytes, most: int = 1 << 40) -> None:
         self.device, self.module, self.most = device, device.load(code), most
         self._big: Any = None
-        self._words = device.alloc(4 * 1024)
+        self._words = device.alloc(1 << 18)  # threads read beyond their words, too
 
     def _data(self, probe: Probe) -> tuple[Any, int]:
         if not probe.big:
@@ -76,7 +76,7 @@ class Stand:
         self.device.synchronize()
         found = np.empty((blocks, warps, 32, REPEATS, _WORDS), np.uint32)
         self.device.download(out, found)
-        return found[:, :, 0]
+        return found[:, :, 0, :1] if probe.once else found[:, :, 0]
 
 
 def _summary(found: np.ndarray) -> dict[str, Any]:
@@ -87,9 +87,9 @@ def _summary(found: np.ndarray) -> dict[str, Any]:
     span = (end - first).max(1) % (1 << 32)
     row: dict[str, Any] = {"clocks": np.median(span, 0).astype(int).tolist()}
     if len(found) == 1:
-        row["warps"] = np.stack([(start - first)[0, :, -1], (end - first)[0, :, -1]], 1).tolist()
+        row["each"] = np.stack([(start - first)[0, :, -1], (end - first)[0, :, -1]], 1).tolist()
     else:
-        row["blocks"] = [[int(b[0, 0, 2]), int(b[:, 0, 0].min()), int(b[:, -1, 1].max())] for b in found][:2000]
+        row["each"] = [[int(b[0, 0, 2]), int(b[:, 0, 0].min()), int(b[:, -1, 1].max())] for b in found if b[0, 0, 2] < 4]
         row["most"] = int(span[:, -1].max())
     return row
 
@@ -101,24 +101,10 @@ def row_of(stand: Stand, number: int, length: int, warps: int) -> dict[str, Any]
             **_summary(stand.run(number, probe, length, warps))}
 
 
-def tasks() -> list[tuple[int, int, int]]:
-    """(probe, length, warps) of all that is run."""
+def tasks(code: bytes) -> list[tuple[int, int, int]]:
+    """(probe, length, warps) of all that the cubin has kernels for."""
     return [(number, length, warps) for number, probe in enumerate(probes()) for warps in probe.warps
-            for length in probe.lengths]
-
-
-def empty_launches(stand: Stand, count: int = 2000) -> dict[str, Any]:
-    """Seconds of a launch that does next to nothing, one behind the other."""
-    device: Any = stand.device
-    number = next(n for n, p in enumerate(probes()) if p.name == "waiting for a free barrier 0")
-    out, data = device.alloc(1 << 20), device.alloc(4096)
-    function = stand.module.function(f"probe_{number}_48")
-
-    def several(times: int) -> float:
-        return float(min(device.elapsed_seconds(
-            lambda: [function.launch((1, 1, 1), (32, 1, 1), [out, data, 1, 0]) for _ in range(times)], 5)))
-    few, many = several(count // 10), several(count)
-    return {"probe": "launch of next to nothing", "seconds": (many - few) / (count - count // 10)}
+            for length in probe.lengths if f"probe_{number}_{length}\0".encode() in code]
 
 
 def work(device: Any, code: bytes, first: int, rows: Path) -> None:
@@ -130,8 +116,7 @@ def work(device: Any, code: bytes, first: int, rows: Path) -> None:
             file.flush()
         if first == 0:
             tell({"device": device.facts(), "repeats": REPEATS})
-            tell(empty_launches(stand))
-        for at, (number, length, warps) in enumerate(tasks()[first:], first):
+        for at, (number, length, warps) in enumerate(tasks(code)[first:], first):
             tell({"next": at})
             tell(row_of(stand, number, length, warps))
 
@@ -139,9 +124,9 @@ def work(device: Any, code: bytes, first: int, rows: Path) -> None:
 def report(code: Path, out: Path, seconds: float) -> None:
     """Run everything on GPU 0 and write a line of JSON for each answer. What a GPU refuses ends the process that
     asked, and another one goes on behind it."""
-    end, first, all_of_them = time.monotonic() + seconds, 0, len(tasks())
+    end, first, every = time.monotonic() + seconds, 0, tasks(code.read_bytes())
     out.unlink(missing_ok=True)
-    while first < all_of_them and time.monotonic() < end:
+    while first < len(every) and time.monotonic() < end:
         command = [sys.executable, "-m", __package__, "--cubin", str(code), "--work", str(first), "--out", str(out)]
         try:
             done = subprocess.run(command, timeout=max(5.0, end - time.monotonic()), check=False, capture_output=True,
@@ -153,8 +138,8 @@ def report(code: Path, out: Path, seconds: float) -> None:
             break
         said = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
         at = next((row["next"] for row in reversed(said) if "next" in row), -1)
-        print(f"task {at}: {tasks()[at] if at >= 0 else 'none'} {probes()[tasks()[at][0]].name}\n{done.stderr[-600:]}")
+        print(f"task {at}: {every[at] if at >= 0 else 'none'} {probes()[every[at][0]].name}\n{done.stderr[-600:]}")
         if at < first:
             break
         first = at + 1
-    print(f"{sum('length' in text for text in out.read_text().splitlines())} of {all_of_them} answers")
+    print(f"{sum('length' in text for text in out.read_text().splitlines())} of {len(every)} answers")
