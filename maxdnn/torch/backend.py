@@ -73,7 +73,7 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
     if told is not None:
         told(notes.report())
     if mode == "reduce-overhead":
-        return Captured(compiled, lambda: None, compiled.weights_at)
+        return Captured(compiled, lambda args: None, compiled.weights_at)
     return compiled
 
 class _Compiled:

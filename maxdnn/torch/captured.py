@@ -17,10 +17,12 @@ _KINDS = Tensor, torch.nn.Parameter
 
 
 class Captured:
-    """Calls of `run` that replay graphs, one for each kind of arguments. Results are tensors of their own. `state`:
-    equal as long as graphs hold what `run` would do. `fixed`: the numbers of arguments that stay where they are."""
+    """Calls of `run` that replay graphs, one for each kind of arguments. Results are tensors of their own.
 
-    def __init__(self, run: Callable[..., Any], state: Callable[[], Any], fixed: Collection[int] = ()) -> None:
+    `state`, of the arguments: equal as long as graphs hold what `run` would do. `fixed`: the numbers of arguments,
+    weights, that graphs read where they are; when one of them lies elsewhere, or has changed, all is captured again."""
+
+    def __init__(self, run: Callable[..., Any], state: Callable[..., Any], fixed: Collection[int] = ()) -> None:
         self._run, self._state, self._fixed = run, state, frozenset(fixed)
         self._lock = threading.Lock()
         self._graphs: dict[Any, _Graph] = {}
@@ -32,7 +34,7 @@ class Captured:
         if key is None:
             return self._run(*args)
         with self._lock:
-            state = self._state()
+            state = self._state(args), [(args[n].data_ptr(), args[n]._version) for n in self._fixed]
             if state != self._seen:
                 self._graphs.clear()
                 self._calls.clear()
@@ -55,9 +57,7 @@ class Captured:
                 key.append(x)
             elif type(x) not in _KINDS or (wanted and x.requires_grad):
                 return None
-            elif number in self._fixed:
-                key.append((x.data_ptr(), x._version))
-            else:
+            elif number not in self._fixed:
                 key.append((x.shape, x.dtype, x.device, x.stride()))
         return (*key, torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
 
