@@ -34,11 +34,11 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
         Map pixels from one filter tap to the next.
     groups : int
         Channels and filters fall into so many runs; filters of a run see its channels only.
-    algorithm : {"auto", "direct", "winograd"}
-        "winograd" transforms tiles: an infinity or NaN in one pixel becomes NaN in all outputs of its tiles, and a
-        value beyond float32 on the way may be lost likewise. "direct" has them in the outputs they belong to, as
-        PyTorch does, in derivatives too. "winograd" is asked of the output alone; derivatives are by the faster.
-        "auto" takes the faster.
+    algorithm : {"auto", "direct", "winograd", "fft"}
+        "winograd" and "fft" transform tiles: an infinity or NaN in one pixel becomes NaN in all outputs of its tiles,
+        and a value beyond float32 on the way may be lost likewise. "direct" has them in the outputs they belong to, as
+        PyTorch does, in derivatives too. Tiles are asked of the output alone; derivatives are by the faster. "auto"
+        takes the faster.
     max_error : float
         No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for tensors
         uniform in [-1, 1].

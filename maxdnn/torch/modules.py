@@ -52,7 +52,7 @@ class Conv2d(_Asked, nn.Conv2d):
     ----------
     *args, **options
         As for torch.nn.Conv2d.
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "fft"}
         As for `conv2d`; an attribute that may be set at any time.
     max_error : float
         As for `conv2d`; an attribute that may be set at any time.
@@ -186,7 +186,7 @@ class Conv1d(_Asked, nn.Conv1d):
     ----------
     *args, **options
         As for torch.nn.Conv1d.
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "fft"}
         As for `Conv2d`.
     max_error : float
         As for `Conv2d`.
@@ -262,7 +262,7 @@ class ConvTranspose2d(_Transposed, nn.ConvTranspose2d):
     ----------
     *args, **options
         As for torch.nn.ConvTranspose2d.
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "fft"}
         As for `conv_transpose2d`.
     max_error : float
         As for `conv_transpose2d`.
@@ -288,7 +288,7 @@ class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):
     ----------
     *args, **options
         As for torch.nn.ConvTranspose1d.
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "fft"}
         As for `conv_transpose2d`.
     max_error : float
         As for `conv_transpose2d`.
@@ -349,7 +349,7 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
         Gets a `Replaced`. Without one, layers that are left are named in a warning.
     frozen : bool
         Of every `Conv1d` and `Conv2d` in the model, for inference.
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "fft"}
         Of every such layer in the model; "direct" for models in which infinities or NaN must stay in the outputs they
         belong to.
     max_error : float

@@ -134,7 +134,7 @@ def optimize(model: nn.Module | torch.export.ExportedProgram, *, graphs: bool = 
         holds the memory of a call. What cannot be captured runs as it is, with a warning.
     report : callable, optional
         Gets an `Optimization`, which the result has as `report`, too.
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "fft"}
         Of every convolution, as for `conv2d`.
     max_error : float
         Of every convolution, as for `conv2d`.
