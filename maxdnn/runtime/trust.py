@@ -78,7 +78,7 @@ _deciding = FreshLock()
 
 def native(chip: Chip, source: str) -> str:
     """The architecture whose machine code of a source a chip runs; "" where there is none or nobody could run it."""
-    archs = architectures(source)
+    archs = _architectures(source)
     return chip.arch if chip.arch in archs and (HOPPER in archs or chip.runs_maxwell) else ""
 
 
@@ -109,13 +109,18 @@ def standing(chip: Chip, source: str) -> Standing:
     return found
 
 
+def certain(chip: Chip) -> bool:
+    """Whether nothing is to be tried there: no card, or one whose architecture was measured."""
+    return not chip.trial or chip.arch in MEASURED
+
+
 def refused(chip: Chip) -> frozenset[str]:
     """The sources whose machine code is known to be off, without a trial of any."""
     if not chip.arch:
         return frozenset()
     if trying is not None or asked() is False:
         return frozenset(s for s in _sources() if native(chip, s) and not standing(chip, s).on)
-    if asked() or chip.arch in MEASURED or not chip.trial:
+    if certain(chip) or asked():
         return frozenset()
     return frozenset(s for (gpu, driver, s), found in _known.items()
                      if not found.on and (gpu, driver) == (chip.name, chip.driver))
@@ -146,6 +151,9 @@ def again(chip: Chip, source: str) -> Standing:
         found = _known[chip.name, chip.driver, source] = _tried(chip, _subject(chip, source, arch),
                                                                cubin(source, arch), arch)
     return found
+
+
+_architectures = functools.cache(architectures)
 
 
 @functools.cache
