@@ -3,6 +3,7 @@ clean by their checker, weakened codes reported as those of sm_90."""
 
 import itertools
 import random
+import struct
 
 import pytest
 
@@ -15,6 +16,7 @@ from maxdnn.emulator.converge import ConvergenceLowering
 from maxdnn.emulator.program import Program
 from maxdnn.isa import table_of
 from maxdnn.runtime.devices import find
+from tests import oracles
 from tests.gpu import mutants
 
 from . import test_classes_sm90, test_filters_sm90, test_pixels_sm90, test_product_sm90, test_taps_sm90
@@ -125,3 +127,14 @@ def test_weakened_codes_are_reported_as_those_of_sm_90(source, monkeypatch):
             moved = mutants.Mutant(source, name, index, mutant.kind, mutant.control)
             assert moved.reported() or not there_reported or mutant.kind == "stall", str(moved)
     assert 2 * compared >= most
+
+
+@pytest.mark.parametrize(("source", "arch"), [
+    pytest.param(source, arch, marks=[] if (source, arch) == (SMALL, "sm_86") else [EXHAUSTIVE])
+    for source, arch in itertools.product(SOURCES, AMPERE)])
+def test_the_vendors_disassembler_reads_what_was_written(source, arch):
+    """Each of the cubin's instructions, as code of that architecture."""
+    for name, kernel in cubin.read(built(source, arch)).kernels.items():
+        words = struct.unpack(f"<{len(kernel.code) // 8}Q", kernel.code)
+        told = oracles.instruction_lines(oracles.nvdisasm_raw(words, arch))
+        assert [text for _, text in told] == [inst.text() for inst in kernel.instructions], name
