@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
+MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8, "h200": 141}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
 
 SCHEDULERS = 4  # of an SM, each one issue slot a clock
@@ -157,8 +157,8 @@ def preset(name: str = "gm204") -> Chip:
     from ..simulator.machine import preset as machine
 
     figures = machine(name)
-    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30,
-                clock_mhz=figures["clock_mhz"])
+    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, not figures.sm90, MEMORY_GIB[name] << 30,
+                arch=figures.arch if figures.sm90 else "", clock_mhz=figures["clock_mhz"])
 
 
 @cache

@@ -194,8 +194,8 @@ class Plan:
 
     @property
     def algorithm(self) -> str:
-        """"direct" or "winograd"."""
-        return "winograd" if self.family.startswith("winograd") else "direct"
+        """"direct", "winograd" or "fft"."""
+        return next((name for name in ("winograd", "fft") if self.family.startswith(name)), "direct")
 
     @property
     def arithmetic(self) -> str:

@@ -21,7 +21,7 @@ from .cost import Chip, HasChip, SimulatesChip, preset
 from .plan import Plan, Terms
 from .records import Record, recall
 
-ALGORITHMS = ("auto", "direct", "winograd")
+ALGORITHMS = ("auto", "direct", "winograd", "fft")
 ARITHMETICS = ("auto", "ffma")
 MAX_ERROR = 2e-6
 """Of an output relative to the sum of its |terms|: what is accepted unless a caller says otherwise."""
@@ -234,11 +234,16 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
         name = min(seconds, key=seconds.__getitem__)
         why = record.why(name)
     else:
-        untimed = {family.name for family in families if not family.timed}
+        untimed = {family.name for family in families if not _timed(family, chip)}
         name = min(made, key=lambda name: (made[name].family in untimed, _clocks(made[name], chip, terms)))
         why = f"by estimate for {chip.name}"
     return replace(made[name], chosen=why, terms=terms, name=name, code=_code(made[name], chip),
                    account=functools.partial(_account, name, problem, chip, terms, record))
+
+
+def _timed(family: Family, chip: Chip) -> bool:
+    """Whether its estimates count there. Of chips that run machine code of Maxwell the timing model is all there is."""
+    return family.timed or chip.runs_maxwell
 
 
 def _clocks(plan: Plan, chip: Chip, terms: Terms) -> float:
@@ -264,7 +269,7 @@ def _account(taken: str, problem: Problem, chip: Chip, terms: Terms, record: Rec
                 continue
             clocks = _clocks(one, chip, terms)
             text = chip.said(clocks) + (f", measured {measured[name] * 1e6:.1f} us" if name in measured else
-                                        "" if family.timed else ", which no card has confirmed")
+                                        "" if _timed(family, chip) else ", which no card has confirmed")
             if name == taken:
                 own = text
             elif why := _unfit(one, chip, terms, problem.most_workspace):
