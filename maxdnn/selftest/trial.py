@@ -3,8 +3,8 @@
     python -m maxdnn.selftest.trial DEVICE NAME SOURCE ARCH      (the cubin on standard input)
 
 Every kernel of the source runs RUNS times on small problems between guard zones. Operands are small integers, whose
-sums are exact in any order, so that float64 says every bit of a result; where transforms round (Winograd) the bits are
-those of the same plan translated. Operands of all bits must give the same result every time."""
+sums are exact in any order, so that float64 says every bit of a result; where transforms round (Winograd, FFT) the bits
+are those of the same plan translated. Operands of all bits must give the same result every time."""
 
 import json
 import sys
@@ -129,7 +129,7 @@ def _wanted(device: Any, chip: Chip, plan: Plan, given: Mapping[str, np.ndarray]
     exact = _truth(plan, given)
     if plan.arithmetic != FFMA:
         return None
-    rounds = plan.algorithm == "winograd"
+    rounds = plan.algorithm != "direct"
     if not (first or rounds):
         return exact
     same = plan if chip.runs_maxwell else choose(plan.problem, replace(chip, arch="", trial=""), algorithm="direct",
