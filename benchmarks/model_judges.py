@@ -96,8 +96,8 @@ def sm90_launches(plan: Plan) -> list[int]:
     return [n for n, launch in enumerate(plan.launches) if launch.spec.source.startswith("sm90/")]
 
 
-def run_plans(judges: Sequence[Judge]) -> None:
-    """Each once; what the profiler watches."""
+def run_plans(judges: Sequence[Judge], times: int) -> None:
+    """Each so many times; what the profiler watches."""
     import numpy as np
 
     from maxdnn.problem.operands import view
@@ -108,10 +108,11 @@ def run_plans(judges: Sequence[Judge]) -> None:
     for judge in judges:
         problem = judge.problem
         print(json.dumps({"judge": judge.name, "candidate": judge.candidate, "group": judge.group,
-                          "launches": [[n, judge.plan.launches[n].spec.name, list(judge.plan.launches[n].grid)]
-                                       for n in sm90_launches(judge.plan)]}), flush=True)
+                          "launches": [[n, judge.plan.launches[n].spec.name, list(judge.plan.launches[n].grid), turn]
+                                       for turn in range(1 - times, 1) for n in sm90_launches(judge.plan)]}), flush=True)
         given = {o.role: view(o.role, Bare(device, o.shape), rank=None) for o in problem.operands}
-        engine.run(judge.plan, given, dict.fromkeys(problem.scalars, np.float32(1)), None)
+        for _ in range(times):
+            engine.run(judge.plan, given, dict.fromkeys(problem.scalars, np.float32(1)), None)
         device.synchronize()
 
 
@@ -126,7 +127,7 @@ class Bare:
         return {"shape": self.shape, "typestr": "<f4", "data": (self._buffer.address, False), "version": 3}
 
 
-def measure(path: Path, out: Path, seconds: float, stalls: bool) -> None:
+def measure(path: Path, out: Path, seconds: float, stalls: bool, warm: bool) -> None:
     """Some plans at a time, as long as there is time; what was seen is written after each."""
     begin, rows = time.perf_counter(), []
     number = len(chosen(path))
@@ -135,15 +136,16 @@ def measure(path: Path, out: Path, seconds: float, stalls: bool) -> None:
         if time.perf_counter() - begin > seconds:
             print("no time is left")
             break
-        rows += _profiled(path, part, out.with_suffix(".csv"), METRICS | (STALL_METRICS if stalls else {}))
+        rows += _profiled(path, part, out.with_suffix(".csv"), METRICS | (STALL_METRICS if stalls else {}), warm)
         out.write_text(json.dumps({"rows": rows}, indent=0) + "\n")
         print(f"{len(rows)} launches in {time.perf_counter() - begin:.0f} s", flush=True)
 
 
-def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str]) -> list[dict[str, Any]]:
-    command = ["ncu", "--clock-control", "none", "--cache-control", "all", "--csv", "--page", "raw",
+def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str], warm: bool) -> list[dict[str, Any]]:
+    command = ["ncu", "--clock-control", "none", "--cache-control", "none" if warm else "all", "--csv", "--page", "raw",
                "--kernel-name", "regex:^sm90_", "--log-file", str(log), "--metrics", ",".join(metrics.values()),
-               sys.executable, __file__, "run", "--plans", str(path), "--part", f"{part.start}:{part.step}"]
+               sys.executable, __file__, "run", "--plans", str(path), "--part", f"{part.start}:{part.step}",
+               *(["--warm"] if warm else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     told = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
     lines = [text for text in log.read_text().splitlines() if text.startswith('"')]
@@ -157,6 +159,8 @@ def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str]) ->
         if not row["Kernel Name"].startswith(launch[1]):
             print(f"{judge['judge']}: {launch[1]} was expected, {row['Kernel Name']} was seen")
             break
+        if launch[3] < 0:
+            continue
         rows.append({**{key: judge[key] for key in ("judge", "candidate", "group")}, "launch": launch[0],
                      "kernel": launch[1], "grid": launch[2],
                      "measured": {name: _number(row.get(metric)) for name, metric in metrics.items()}})
@@ -223,6 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", default="0:1", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=100.0, help="start nothing after so long")
     parser.add_argument("--stalls", action="store_true", help="read reasons of stalls, too")
+    parser.add_argument("--warm", action="store_true", help="measure the second of two calls, and leave the caches alone")
     parser.add_argument("--groups", nargs="*", default=(), help="of predict: these alone")
     parser.add_argument("--again", action="store_true", help="predict what has been predicted, too")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -234,9 +239,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(judge.group, judge.candidate, judge.name, len(sm90_launches(judge.plan)))
     elif args.what == "run":
         first, step = map(int, args.part.split(":"))
-        run_plans(chosen(args.plans)[first::step])
+        run_plans(chosen(args.plans)[first::step], 2 if args.warm else 1)
     elif args.what == "measure":
-        measure(args.plans, args.json, args.seconds, args.stalls)
+        measure(args.plans, args.json, args.seconds, args.stalls, args.warm)
     elif args.what == "predict":
         predict(args.plans, args.json, args.groups, args.again)
     elif args.what == "table":
