@@ -33,7 +33,7 @@ from maxdnn.problem.problem import Problem, data, filters, forward, product
 H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
 CLOCKS = 18_000, 300_000  # of a plan by the estimate
 METRICS = {
-    "clocks": "sm__cycles_elapsed.max", "active": "sm__cycles_active.avg", "issued": "smsp__inst_issued.sum",
+    "clocks": "sm__cycles_active.max", "active": "sm__cycles_active.avg", "elapsed": "sm__cycles_elapsed.max", "issued": "smsp__inst_issued.sum",
     "executed": "smsp__inst_executed.sum", "l1_hit": "l1tex__t_sector_hit_rate.pct", "l2_hit": "lts__t_sector_hit_rate.pct",
     "dram_read": "dram__bytes_read.sum", "dram_write": "dram__bytes_write.sum", "ns": "gpu__time_duration.sum",
     "registers": "launch__registers_per_thread",
