@@ -366,9 +366,7 @@ def choose(X, s, now):
             last = w
         elif policy == 0 and X[s + S_YIELDED] < 2:
             return w
-        elif policy == 3:
-            best = w
-        elif best < 0 or turn(w, best, current):
+        elif best < 0 or policy == 3 or turn(w, best, current):
             best = w
     if best < 0:
         best = last

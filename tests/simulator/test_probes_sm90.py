@@ -18,15 +18,33 @@ ROOT = Path(__file__).parents[2]
 
 # Probe -> (blocks of so many warps, clocks an instruction may differ): one of each kind of rule.
 ASKED = {
-    "rate FFMA": (1, 8, 0.01), "rate IADD3": (4, 8, 0.01), "rate IMAD.WIDE": (1, 8, 0.01), "rate MUFU": (1, 8, 0.05),
-    "rate LDS.128": (1, 8, 0.4), "rate STS.128": (1, 8, 0.5), "rate S2R": (1, 8, 0.3), "rate BRA taken": (1, 4, 0.01),
-    "mix 1xFFMA 1xIMAD": (1, 8, 0.01), "mix 1xFFMA 1xIMAD.WIDE": (1, 8, 0.01), "mix 15xFFMA 1xSTS.128": (1, 1, 0.01),
-    "stall FFMA 1 yield": (1, 8, 0.01), "stall IADD3 3": (1, 8, 0.01),
-    "banks FFMA efg": (1, 8, 0.01), "banks FFMA efg|zzz|zzz": (1, 8, 0.01), "banks FFMA erfg|fgh|erfg": (1, 8, 0.01),
-    "banks outer product, flags all": (1, 8, 0.02), "banks outer product, flags none": (1, 8, 0.01),
-    "latency LDS": (1, 4, 0.01), "latency LDS.128": (1, 4, 0.01), "latency MUFU": (1, 4, 0.01), "latency LDC": (1, 4, 0.01),
-    "shared latency LDS 8 apart": (1, 1, 0.01), "shared LDS.64 4 different, lane % 4": (1, 4, 0.01),
-    "shared STS.128 all the same": (1, 4, 0.01), "LDG a sector each": (1, 4, 0.3), "barrier of 8 warps": (8, 8, 0.01),
+    "rate FFMA": (1, 8, 0.01),
+    "rate IADD3": (4, 8, 0.01),
+    "rate IMAD.WIDE": (1, 8, 0.01),
+    "rate MUFU": (1, 8, 0.05),
+    "rate LDS.128": (1, 8, 0.4),
+    "rate STS.128": (1, 8, 0.5),
+    "rate S2R": (1, 8, 0.3),
+    "rate BRA taken": (1, 4, 0.01),
+    "mix 1xFFMA 1xIMAD": (1, 8, 0.01),
+    "mix 1xFFMA 1xIMAD.WIDE": (1, 8, 0.01),
+    "mix 15xFFMA 1xSTS.128": (1, 1, 0.01),
+    "stall FFMA 1 yield": (1, 8, 0.01),
+    "stall IADD3 3": (1, 8, 0.01),
+    "banks FFMA efg": (1, 8, 0.01),
+    "banks FFMA efg|zzz|zzz": (1, 8, 0.01),
+    "banks FFMA erfg|fgh|erfg": (1, 8, 0.01),
+    "banks outer product, flags all": (1, 8, 0.02),
+    "banks outer product, flags none": (1, 8, 0.01),
+    "latency LDS": (1, 4, 0.01),
+    "latency LDS.128": (1, 4, 0.01),
+    "latency MUFU": (1, 4, 0.01),
+    "latency LDC": (1, 4, 0.01),
+    "shared latency LDS 8 apart": (1, 1, 0.01),
+    "shared LDS.64 4 different, lane % 4": (1, 4, 0.01),
+    "shared STS.128 all the same": (1, 4, 0.01),
+    "LDG a sector each": (1, 4, 0.3),
+    "barrier of 8 warps": (8, 8, 0.01),
 }
 
 
@@ -43,13 +61,21 @@ def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
         function = stand.module.function(f"probe_{number}_{length}")
         stand.device.upload(stand._words, np.array(probe.words, np.uint32))
         out = stand.device.alloc(1 << 20)
-        result = timing.launch(function, (1, 1, 1), (32 * warps, 1, 1), [out, stand._words, 1, 0], machine="h200",
-                               options=timing.Options(trace=(0, 60000)), full=True)
+        result = timing.launch(
+            function,
+            (1, 1, 1),
+            (32 * warps, 1, 1),
+            [out, stand._words, 1, 0],
+            machine="h200",
+            options=timing.Options(trace=(0, 60000)),
+            full=True,
+        )
         code = function.kernel.instructions
         stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
         issues = {stamp: result.events[result.events[:, 3] == stamp] for stamp in (stamps[0], stamps[-1])}
-        first = max(issues[stamps[0]][:, 0]) if warps == 1 else min(
-            max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
+        first = (
+            max(issues[stamps[0]][:, 0]) if warps == 1 else min(max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
+        )
         clocks.append(max(issues[stamps[-1]][:, 0]) - first)
     return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
 
@@ -70,7 +96,13 @@ def test_the_model_answers_a_probe_as_the_card_did(name: str, tmp_path: Path) ->
 @functools.cache
 def bare(flags: str) -> bytes:
     import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
-        assemble(ROOT / "tests" / "gpu" / "bare_sm90.sass", Path(folder) / "bare.cubin", defines={"flags": flags},
-                 include=[ROOT / "sass" / "sm90"], no_reuse=True)
+        assemble(
+            ROOT / "tests" / "gpu" / "bare_sm90.sass",
+            Path(folder) / "bare.cubin",
+            defines={"flags": flags},
+            include=[ROOT / "sass" / "sm90"],
+            no_reuse=True,
+        )
         return (Path(folder) / "bare.cubin").read_bytes()
