@@ -98,4 +98,4 @@ REASONS = ("barrier 1", "barrier 2", "barrier 3", "barrier 4", "barrier 5", "bar
            "bank conflict", "pipe busy", "memory queue", "BAR", "instruction fetch", "constant miss", "block launch",
            "memory fence", "no warp")
 
-POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin", "greedy-then-youngest")
+POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin")

@@ -22,7 +22,7 @@ _CHUNK = 200_000  # cycles between two calls of a progress function
 
 @dataclass(frozen=True)
 class Options:
-    """policy: one of POLICIES, "" for the machine's own: the first, of sm_90 the last. all_sms: simulate every SM
+    """policy: one of POLICIES, "" for the machine's own: the first, of sm_90 the second. all_sms: simulate every SM
     on a shared block queue; otherwise one SM runs ceil(blocks / SMs) blocks while the others, in step
     with it, touch L2 and DRAM with their own blocks' addresses.
     trace: (first cycle, last cycle) of the pipeline trace to keep. timeline: keep the course of the launch, and every
@@ -84,7 +84,7 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     if not isinstance(options, Options):
         raise SimulationError(f"options must be Options (got {options!r})")
     if options.policy == "":
-        options = replace(options, policy=c.POLICIES[-1 if machine.sm90 else 0])
+        options = replace(options, policy=c.POLICIES[1 if machine.sm90 else 0])
     if not isinstance(options.policy, str) or options.policy not in c.POLICIES:
         raise SimulationError(f"policy must be one of {', '.join(c.POLICIES)} (got {options.policy!r})")
     if not isinstance(options.all_sms, bool):
