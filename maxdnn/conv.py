@@ -71,15 +71,15 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
         "relu" makes negative results 0 and leaves NaN.
     beta : float
         Factor of what `out` held; at 0 its content does not matter.
-    algorithm : {"auto", "direct", "winograd"}
-        "winograd" transforms tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs of its
-        tile. "auto" takes what is estimated, or was measured, to be faster.
+    algorithm : {"auto", "direct", "winograd", "fft"}
+        "winograd" and "fft" transform tiles: a NaN, an infinity or a value beyond float32 may be lost to all outputs
+        of its tile. "auto" takes what is estimated, or was measured, to be faster.
     max_error : float
         No plan is taken whose documented error is larger, relative to the sum of an output's |terms|, for arrays
         uniform in [-1, 1].
     max_workspace_bytes : int, optional
-        Bytes of extra memory, a quarter of the device's if None. A Winograd layer that needs more is cut into runs
-        of images.
+        Bytes of extra memory, a quarter of the device's if None. A layer whose tiles are transformed is cut into runs
+        of images if it needs more.
     arithmetic : {"auto", "ffma"}
         "ffma" leaves out what computes float32 products on tensor cores, where an infinity among the operands gives
         NaN (docs/tensor-cores.md).

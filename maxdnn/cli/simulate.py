@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="direction", metavar="PASS",
                         help="forward (default), data or filters: the gradient with respect to the images or filters")
-    parser.add_argument("--algorithm", help="auto (default), direct or winograd, as for maxdnn.conv_fprop")
+    parser.add_argument("--algorithm", help="auto (default), direct, winograd or fft, as for maxdnn.conv_fprop")
     parser.add_argument("--max-error", type=float, metavar="E",
                         help="take no candidate whose documented error is larger (default 2e-6; none for --kernel)")
     parser.add_argument("--kernel",

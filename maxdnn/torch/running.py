@@ -239,7 +239,7 @@ def plan_of(kind: str, given: dict[str, Tensor], images: Numbers, filters: Numbe
     """The plan of a call that is new. Raises ShapeError for what is no convolution."""
     algorithm, max_error, arithmetic = whole(conf)[4:]
     check_wanted(algorithm, max_error, None, arithmetic)
-    if algorithm == "winograd" and kind != "forward":
+    if algorithm in ("winograd", "fft") and kind != "forward":
         algorithm = "auto"  # asked of the layer: whether it serves the gradients too nobody knows who asks
     views = _views(given)
     asked = _problem(kind, views, images, filters, conf, ending)

@@ -78,8 +78,8 @@ def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
         Rows and columns more at the end of the output; below the stride.
     groups : int
         Channels and filters fall into so many runs.
-    algorithm : {"auto", "direct", "winograd"}
-        As for `conv2d`; "winograd", which is asked of outputs of convolutions, means "auto" here.
+    algorithm : {"auto", "direct", "winograd", "fft"}
+        As for `conv2d`; "winograd" and "fft", which are asked of outputs of convolutions, mean "auto" here.
     max_error, arithmetic
         As for `conv2d`.
 

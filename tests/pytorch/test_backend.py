@@ -119,7 +119,7 @@ def test_inference_mode_and_options():
         for _ in range(3):
             close(compiled(x), exactly(model, x))
     assert all(one.relu for one in reports[0].fused)
-    for wrong in ({"algorithm": "fft"}, {"speed": 2}):
+    for wrong in ({"algorithm": "fourier"}, {"speed": 2}):
         with pytest.raises(Exception, match=r"(algorithm|options) must be"), torch.no_grad():
             torch._dynamo.reset()
             torch.compile(network(), backend=backend, options=wrong)(x)

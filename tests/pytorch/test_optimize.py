@@ -296,7 +296,7 @@ def test_algorithm_and_error_are_those_asked_for():
     optimized = mt.optimize(model, report=reports.append, algorithm="direct", max_error=1e-5)
     layers = [m for m in optimized.modules() if isinstance(m, FusedConv2d)]
     assert [(m.algorithm, m.max_error) for m in layers] == [("direct", 1e-5)] * 2 and reports == [optimized.report]
-    for wrong in ({"algorithm": "fft"}, {"max_error": -1.0}):
+    for wrong in ({"algorithm": "fourier"}, {"max_error": -1.0}):
         with pytest.raises(maxdnn.ShapeError):
             mt.optimize(model, **wrong)
 

@@ -260,7 +260,7 @@ def test_an_algorithm_and_an_error_can_be_asked_for(gpu):
         layer(x)
     layer.algorithm = "auto"
     assert layer(x).shape == X
-    for options, words in (({"algorithm": "fft"}, "algorithm must be one of auto, direct, winograd"),
+    for options, words in (({"algorithm": "fourier"}, "algorithm must be one of auto, direct, winograd, fft"),
                            ({"max_error": 0}, "max_error must be a positive number"),
                            ({"max_error": 1e-9}, "max_error must be at least")):
         with pytest.raises(maxdnn.ShapeError, match=words):

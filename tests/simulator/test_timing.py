@@ -290,7 +290,7 @@ def test_the_passes_of_a_long_reduction_share_its_operations() -> None:
 @pytest.mark.parametrize(("arguments", "words"), [
     (["alexnet-conv1", "--pass", "sideways"], "--pass must be one of forward, data, filters"),
     (["alexnet-conv1", "--pass", "data", "--algorithm", "filters"], "--algorithm must be one of auto, direct, win"),
-    (["alexnet-conv1", "--algorithm", "magic"], "--algorithm must be one of auto, direct, winograd (got 'magic')"),
+    (["alexnet-conv1", "--algorithm", "magic"], "--algorithm must be one of auto, direct, winograd, fft (got 'magic')"),
     (["alexnet-conv1", "--pass", "data", "--kernel", CONV_64X64.name], "--kernel must be one of sconv_taps_K64_N64, "),
     (["alexnet-conv1", "--layout", "NHWC"], "layout must be one of CHWN, NCHW"),
     (["nothing"], "LAYER must be one of alexnet-conv1"), (["1,2,3"], "N,C,H,W,K,R,S"),

@@ -9,7 +9,7 @@ it is."""
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from ...errors import ShapeError
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
@@ -17,7 +17,7 @@ from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, 
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
-from ..common.correlation import correlations, maps_of
+from ..common.correlation import Correlation, correlations, maps_of
 from ..common.epilogue import epilogue
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
@@ -110,7 +110,16 @@ def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:
                         f"{role} are copied: they begin where no texture may")
 
 
-def images_at_once(problem: Problem, layer: "Layer", other: int) -> int:
+class Tiled(Protocol):
+    """A correlation in tiles: planes of them, rows and columns of an image."""
+
+    s: Correlation
+    planes: int
+    rows: int
+    columns: int
+
+
+def images_at_once(problem: Problem, layer: Tiled, other: int) -> int:
     """How many images a run may have: few enough for workspace, textures and counts of elements."""
     s = layer.s
     bytes_left = (2**63 if problem.most_workspace is None else problem.most_workspace) - other - 3 * REGION_ALIGNMENT

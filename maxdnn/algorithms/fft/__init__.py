@@ -1,0 +1,1 @@
+"""Convolution by the fast Fourier transform of tiles: see docs/fft.md."""

@@ -1,0 +1,54 @@
+"""The kernels of transforms of tiles."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...build.interface import KernelSpec
+from ...problem.problem import LAYOUTS
+
+UNITS = 8
+"""Of a block: tiles, or filters of a channel."""
+
+
+@dataclass(frozen=True)
+class TransformKernel(KernelSpec):
+    """`side`: of a tile. `step`: "maps", "filters" or "out". `layout`: of the maps or results. `slots`: issue slots of
+    a block."""
+
+    side: int
+    step: str
+    layout: str
+    slots: int
+
+
+def twiddles(side: int) -> Mapping[str, float]:
+    """Parameters: what the butterflies multiply by, in float32."""
+    angle = 2 * math.pi / side
+    exact = {f"t{i}": math.tan(i * angle) for i in (1, 2, 3)} | {f"c{i}": math.cos(i * angle) for i in (1, 2, 3, 4)}
+    return {name: float(np.float32(value)) for name, value in exact.items()}
+
+
+def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
+    name = f"sfft_{step}_{side}x{side}" + f"_{layout}" * bool(layout)
+    return TransformKernel(name, f"maxwell/fft_{step}.sass", f"Transform of a convolution by FFT: see fft_{step}.inc.",
+                           side, step, layout, slots)
+
+
+_SLOTS = {  # issue slots of a block: maps and results by layout, filters
+    16: ((1534, 1944), (1748, 2004), 1546),
+    24: ((3741, 4572), (4206, 4686), 3810),
+    32: ((6524, 7920), (7336, 8104), 6684),
+}
+KERNELS = tuple(
+    _kernel(side, step, layout, slots)
+    for side, (maps, out, filters) in _SLOTS.items()
+    for step, layout, slots in (*zip(("maps",) * 2, LAYOUTS, maps, strict=True),
+                                *zip(("out",) * 2, LAYOUTS, out, strict=True), ("filters", "", filters)))
+SIDES = tuple(_SLOTS)
+
+
+def kernel(side: int, step: str, layout: str = "") -> TransformKernel:
+    return next(spec for spec in KERNELS if (spec.side, spec.step, spec.layout) == (side, step, layout))
