@@ -1,6 +1,5 @@
 """The model of an H200 beside what the card said to the probes that its figures come from."""
 
-import functools
 import json
 from pathlib import Path
 
@@ -48,10 +47,9 @@ ASKED = {
 }
 
 
-def _module(name: str, folder: Path) -> tuple[int, run.Probe, run.Stand]:
+def _stand(name: str) -> tuple[int, run.Stand]:
     number = [probe.name for probe in run.probes()].index(name)
-    probe = run.probes()[number]
-    return number, probe, run.Stand(VirtualGpu(), run.cubin([probe]))
+    return number, run.Stand(VirtualGpu(), run.cubin([run.probes()[number]]))
 
 
 def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
@@ -59,13 +57,13 @@ def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
     probe, clocks = run.probes()[number], []
     for length in probe.lengths:
         function = stand.module.function(f"probe_{number}_{length}")
-        stand.device.upload(stand._words, np.array(probe.words, np.uint32))
+        stand.device.upload(stand.words, np.array(probe.words, np.uint32))
         out = stand.device.alloc(1 << 20)
         result = timing.launch(
             function,
             (1, 1, 1),
             (32 * warps, 1, 1),
-            [out, stand._words, 1, 0],
+            [out, stand.words, 1, 0],
             machine="h200",
             options=timing.Options(trace=(0, 60000)),
             full=True,
@@ -73,9 +71,7 @@ def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
         code = function.kernel.instructions
         stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
         issues = {stamp: result.events[result.events[:, 3] == stamp] for stamp in (stamps[0], stamps[-1])}
-        first = (
-            max(issues[stamps[0]][:, 0]) if warps == 1 else min(max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
-        )
+        first = min(max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
         clocks.append(max(issues[stamps[-1]][:, 0]) - first)
     return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
 
@@ -84,25 +80,21 @@ def _by_warp(events: np.ndarray) -> list[np.ndarray]:
     return [events[events[:, 2] == warp] for warp in np.unique(events[:, 2])]
 
 
-@pytest.mark.sampled(6, 8)
+@pytest.mark.sampled(4, 6)
 @pytest.mark.parametrize("name", ASKED)
-def test_the_model_answers_a_probe_as_the_card_did(name: str, tmp_path: Path) -> None:
+def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
     few, many, apart = ASKED[name]
-    number, _, stand = _module(name, tmp_path)
+    number, stand = _stand(name)
     for warps in {few, many}:
         assert slope(name, warps, stand, number) == pytest.approx(ANSWERS[name][str(warps)], abs=apart)
 
 
-@functools.cache
-def bare(flags: str) -> bytes:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        assemble(
-            ROOT / "tests" / "gpu" / "bare_sm90.sass",
-            Path(folder) / "bare.cubin",
-            defines={"flags": flags},
-            include=[ROOT / "sass" / "sm90"],
-            no_reuse=True,
-        )
-        return (Path(folder) / "bare.cubin").read_bytes()
+def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> None:
+    """98.1 percent of the peak, docs/hopper.md."""
+    assemble(ROOT / "tests" / "gpu" / "bare_sm90.sass", tmp_path / "bare.cubin", include=[ROOT / "sass" / "sm90"],
+             no_reuse=True)
+    gpu = VirtualGpu()
+    function = gpu.load((tmp_path / "bare.cubin").read_bytes()).function("sm90_bare")
+    out, few, many = gpu.alloc(1 << 17), 10, 30
+    clocks = [timing.launch(function, (132, 1, 1), (128, 1, 1), [out, n], machine="h200").cycles for n in (few, many)]
+    assert 100 * 1024 * (many - few) / (clocks[1] - clocks[0]) == pytest.approx(98.1, abs=0.98)

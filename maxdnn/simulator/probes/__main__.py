@@ -1,11 +1,13 @@
 """python -m maxdnn.simulator.probes: probes of an sm_90 card."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from . import run
+from .answers import Answers
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="run them on GPU 0 and write the answers there, a line of JSON each")
     parser.add_argument("--seconds", type=float, default=120.0, help="stop after so long")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--slopes", type=Path, help="write the clocks of an instruction of each probe of --out there")
     args = parser.parse_args(argv)
     if not args.cubin.exists():
         args.cubin.write_bytes(run.cubin())
@@ -25,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         run.work(cuda.device(0), args.cubin.read_bytes(), args.work, args.out)
     elif args.out:
         run.report(args.cubin, args.out, args.seconds)
+        if args.slopes:
+            found = Answers(args.out)
+            args.slopes.write_text(json.dumps({"device": found.device, "slopes": found.slopes()}, indent=0) + "\n")
     return 0
 
 

@@ -60,12 +60,12 @@ class Stand:
     def __init__(self, device: Device, code: bytes, most: int = 1 << 40) -> None:
         self.device, self.module, self.most = device, device.load(code), most
         self._big: Any = None
-        self._words = device.alloc(1 << 18)  # threads read beyond their words, too
+        self.words = device.alloc(1 << 18)  # threads read beyond their words, too
 
     def _data(self, probe: Probe) -> tuple[Any, int]:
         if not probe.big:
-            self.device.upload(self._words, np.array(probe.words, np.uint32))
-            return self._words, 0
+            self.device.upload(self.words, np.array(probe.words, np.uint32))
+            return self.words, 0
         size = min(probe.big, self.most)
         if self._big is None or self._big.nbytes < size:
             self._big = self.device.alloc(size)
