@@ -28,7 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--launch", type=file_name, metavar="FILE.json",
                         help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm, --max-error "
                              "and --kernel are for layers")
-    parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 h200 (default gm204)")
+    parser.add_argument("--machine", default="gm204",
+                        help="preset: gm107 gm200 gm204 gm20b gp104 h100-pcie h200 (default gm204)")
     parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="direction", metavar="PASS",
                         help="forward (default), data or filters: the gradient with respect to the images or filters")
@@ -243,7 +244,8 @@ def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], 
         print(f"computational efficiency {extra['ce']:.2f}% from clocks, {extra['ce_from_time']:.2f}% from time; "
               f"of the convolution kernel alone {extra['convolution']['ce']:.2f}%")
     for launch in extra.get("left_out", ()):
-        print(f"left out: {launch['kernel']} ({launch['doing']}), which is translated there, to code the model does not see")
+        print(f"left out: {launch['kernel']} ({launch['doing']}), which is translated there, to code the model does "
+              "not see")
 
 
 def _rows(results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> list[dict[str, Any]]:

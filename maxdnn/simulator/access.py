@@ -9,7 +9,7 @@ from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = -1
-MERGES, OF_SM90 = 1, 2  # whether parts of an access of shared memory that agree share a phase; whose L1 it is
+MERGES, OF_SM90 = 1, 2  # rules: parts of an access of shared memory that agree share a phase; L1 of sm_90
 MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
 
 
@@ -191,7 +191,8 @@ def phases_of(row, index, nbytes, pair_merge, atomic, memory, rows, used, seen):
 @compiled
 def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records, lines, memory, rows, used, seen):
     """Records of memory accesses. addresses: (n, 32); indices: (n,) the instruction of each; kinds, nbytes, atomic,
-    rules (MERGES, OF_SM90): per instruction; `shift`: bytes added to every address. records: (n, 3) gets service cycles, first line, lines; `lines`:
+    rules (MERGES, OF_SM90): per instruction; `shift`: bytes added to every address. records: (n, 3) gets
+    service cycles, first line, lines; `lines`:
     (at least MOST_LINES x n, 2) line numbers and sector masks. The rest is scratch (Reducer). Number of lines
     written."""
     total = 0
@@ -203,7 +204,8 @@ def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records
             row[lane] = a if a == NO_LANE else a + shift
         count = 0
         if kinds[index] == K_SHARED:
-            service = phases_of(row, index, nbytes[index], rules[index] & MERGES, atomic[index], memory, rows, used, seen)
+            merges = rules[index] & MERGES
+            service = phases_of(row, index, nbytes[index], merges, atomic[index], memory, rows, used, seen)
         elif kinds[index] == K_LDC:
             count, service = constant_lines(row, lines, total)
         else:

@@ -53,9 +53,9 @@ RING_LIMITS = W_SHRING - W_GLRING, W_READS - W_SHRING
  S_FREE, S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(18)
 S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
-# sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last has
-# been read; when it may hand on the next access of shared and of global memory; when XU ends its last; code: the last
-# line that came and when.
+# sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last
+# has been read; when it may hand on the next access of shared and of global memory; when XU ends its last; the
+# last line of code that came, and when.
 S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
 (S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME) = range(S_MIORING + MIO_PLACES,
                                                                                  S_MIORING + MIO_PLACES + 7)
@@ -98,4 +98,4 @@ REASONS = ("barrier 1", "barrier 2", "barrier 3", "barrier 4", "barrier 5", "bar
            "bank conflict", "pipe busy", "memory queue", "BAR", "instruction fetch", "constant miss", "block launch",
            "memory fence", "no warp")
 
-POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin", "greedy-then-youngest")
+POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin")

@@ -340,8 +340,7 @@ def choose(X, s, now):
     """The warp to issue from, or -1; then S_NEXT is the cycle to try again and S_BLAMED the warp that will be first.
 
     Candidates are the oldest P_CANDIDATES warps that do not wait for something long. Policy 0: the current warp while
-    it can, then the oldest; 1: the current warp while it can, then the next in turn; 2: always the next in turn; 3: the
-    current warp while it can, then the youngest."""
+    it can, then the oldest; 1: the current warp while it can, then the next in turn; 2: always the next in turn."""
     current, policy = X[s + S_CURRENT], X[P_POLICY]
     if policy != 2 and current >= 0 and X[s + S_YIELDED] == 0 and X[current + W_ALIVE] \
             and ready_or_when(X, current, s, now) <= now:
@@ -366,8 +365,6 @@ def choose(X, s, now):
             last = w
         elif policy == 0 and X[s + S_YIELDED] < 2:
             return w
-        elif policy == 3:
-            best = w
         elif best < 0 or turn(w, best, current):
             best = w
     if best < 0:

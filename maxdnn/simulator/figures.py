@@ -18,8 +18,8 @@ _STALLS = ("12", "13", "14", "15")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`least` and `most`: the range, None for a figure that cannot be set. `whole`: no fractions. `of`: the machine code
-    of the machines that have it, "" for all. `table`: whether it is a number for each of some names."""
+    """`least` and `most`: the range, None for a figure that cannot be set. `whole`: no fractions. `of`: the machine
+    code of the machines that have it, "" for all. `table`: whether it is a number for each of some names."""
 
     unit: str
     least: float | None

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..errors import SimulationError
 from ..isa import RZ, Instruction
 from . import columns as c
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
@@ -10,6 +11,7 @@ _UNITS = {"alu": c.U_ALU, "cs2r": c.U_ALU, "ffma": c.U_NONE, "imad": c.U_HEAVY, 
           "mma16": c.U_MMA16, "fp64": c.U_DOUBLE, "umove": c.U_UNIFORM, "ualu": c.U_UNIFORM, "r2ur": c.U_UNIFORM,
           "xu": c.U_XU}
 _ARITHMETIC = ("alu", "cs2r", "ffma", "imad", "wide", "half", "mma16", "fp64")
+_UNKNOWN = {"wgmma": "tensor cores", "async": "barriers and bulk copies in shared memory", "texture": "textures"}
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
 _WAITS = {"scoreboards": c.K_DEPBAR, "memory": c.K_MEMBAR}
 
@@ -67,7 +69,11 @@ def _operands(inst: Instruction, row: np.ndarray) -> None:
 
 
 def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
-    """The engine's row of an instruction. `nbytes`: what each lane of a memory instruction moves."""
+    """The engine's row of an instruction. `nbytes`: what each lane of a memory instruction moves. Raises
+    SimulationError for one whose clocks the model does not know."""
+    if inst.cls.name in _UNKNOWN or inst.opcode.startswith(("HMMA", "IMMA", "DMMA", "LDSM", "STSM")):
+        raise SimulationError(f"{inst.opcode} at 0x{inst.address:04x}: the model of sm_90 does not know the clocks of "
+                              f"{_UNKNOWN.get(inst.cls.name, 'tensor cores')}")
     row = np.full(c.I_SIZE, -1, np.int64)
     kind = row[c.I_KIND] = _kind(inst)
     control, name = inst.control, spelling(inst, kind, nbytes)

@@ -31,9 +31,17 @@ def _limits(machine: Machine, registers: int, shared_bytes: int, warps: int) -> 
     if per_warp:
         fit = machine["registers_per_sm"] // per_warp // machine["warp_unit"] * machine["warp_unit"]
         limits["registers"] = fit // warps
-    if shared_bytes:
-        limits["shared memory"] = machine["shared_per_sm"] // _round_up(shared_bytes, machine["shared_unit"])
+    taken = _round_up(shared_bytes + machine.of_any["shared_reserved"], machine["shared_unit"])
+    if taken:
+        limits["shared memory"] = machine["shared_per_sm"] // taken
     return limits
+
+
+def l1_kib(machine: Machine, blocks: int, shared_bytes: int) -> int:
+    """KiB of L1 that are left on sm_90 beside the shared memory of so many blocks."""
+    taken = blocks * _round_up(shared_bytes + machine["shared_reserved"], machine["shared_unit"])
+    carved = min(x for x in machine["shared_carveouts"].values() if 1024 * x >= min(taken, machine["shared_per_sm"]))
+    return int(machine["l1_kib"]) - int(carved)
 
 
 def occupancy(machine: Machine, registers: int, shared_bytes: int, threads: int) -> Occupancy:

@@ -10,7 +10,7 @@ from ..runtime.forks import compiling
 from . import columns as c
 from .lower import lower
 from .machine import Machine
-from .occupancy import Occupancy, occupancy
+from .occupancy import Occupancy, l1_kib, occupancy
 from .state import Image, Shape
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
 from .workload import Outline, Workload
@@ -22,8 +22,9 @@ _CHUNK = 200_000  # cycles between two calls of a progress function
 
 @dataclass(frozen=True)
 class Options:
-    """policy: one of POLICIES, "" for the machine's own: the first, of sm_90 the last. all_sms: simulate every SM on a shared block queue; otherwise one SM runs
-    ceil(blocks / SMs) blocks while the others, in step with it, touch L2 and DRAM with their own blocks' addresses.
+    """policy: one of POLICIES, "" for the machine's own: the first, of sm_90 the second. all_sms: simulate every SM
+    on a shared block queue; otherwise one SM runs ceil(blocks / SMs) blocks while the others, in step
+    with it, touch L2 and DRAM with their own blocks' addresses.
     trace: (first cycle, last cycle) of the pipeline trace to keep. timeline: keep the course of the launch, and every
     issue of that many cycles at its begin and in its middle (of `trace` alone if there is one)."""
 
@@ -83,7 +84,7 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     if not isinstance(options, Options):
         raise SimulationError(f"options must be Options (got {options!r})")
     if options.policy == "":
-        options = replace(options, policy=c.POLICIES[-1 if machine.sm90 else 0])
+        options = replace(options, policy=c.POLICIES[1 if machine.sm90 else 0])
     if not isinstance(options.policy, str) or options.policy not in c.POLICIES:
         raise SimulationError(f"policy must be one of {', '.join(c.POLICIES)} (got {options.policy!r})")
     if not isinstance(options.all_sms, bool):
@@ -101,6 +102,9 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     outline = workload.outline
     resident = _resident(outline, machine, fit)
     code = lower(outline.instructions, machine)
+    if machine.sm90:
+        l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
+        machine = replace(machine, figures={**machine.figures, "l1_kib": l1})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS)
     image = Image(machine, code, workload.work, shape)

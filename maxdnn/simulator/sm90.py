@@ -106,7 +106,7 @@ def global_sm90(X, w, i, record, shift, cycles, start):
 def memory_sm90(X, w, i, s, now):
     """(result there, operands read) of a memory instruction."""
     kind = X[i + I_KIND]
-    if kind == K_LDC or kind == K_UNIT:
+    if kind in (K_LDC, K_UNIT):
         return constant_sm90(X, w, i, s, now)
     out = read_in_queue(X, s, X[i + I_INTERVAL], now)
     if kind == K_SHUFFLE:

@@ -115,8 +115,8 @@ def call(shape: ConvShape | Plan, *, kernel: str | None = None, layout: str = "C
 
 
 def runs_on(launch: Launch, machine: Machine) -> bool:
-    """Whether its kernel is machine code of the machine; else it is translated there, by a compiler whose code the model
-    does not see."""
+    """Whether its kernel is machine code of the machine; else it is translated there, by a compiler whose code nobody
+    here sees."""
     return launch.spec.arch == machine.arch if machine.sm90 else launch.spec.arch is None
 
 

@@ -34,3 +34,8 @@ class Answers:
         if len(lengths) == 1:
             return float(least[0])
         return (least[-1] - least[0]) / (lengths[-1] - lengths[0])
+
+    def slopes(self) -> dict[str, dict[str, float]]:
+        """Of every probe, by the warps of a block."""
+        return {name: {str(warps): round(self.slope(name, warps), 3) for warps in self.warps(name)}
+                for name in self.names()}

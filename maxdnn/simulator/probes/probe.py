@@ -35,5 +35,14 @@ class Probe:
         """A kernel for each length, named by the probe's number."""
         if self.once:
             return [once(f"probe_{number}_{length}", self.body(length), shared=self.shared) for length in self.lengths]
-        return [kernel(f"probe_{number}_{length}", self.body(length), setup=self.setup, shared=self.shared,
-                       meet=self.meet, drain=self.drain) for length in self.lengths]
+        return [
+            kernel(
+                f"probe_{number}_{length}",
+                self.body(length),
+                setup=self.setup,
+                shared=self.shared,
+                meet=self.meet,
+                drain=self.drain,
+            )
+            for length in self.lengths
+        ]

@@ -24,15 +24,29 @@ _WORDS = 4  # of a run of a thread: clock before, clock after, SM, nothing
 @functools.cache
 def probes() -> tuple[Probe, ...]:
     """All of them, in a fixed order."""
-    parts = (issue.streams, issue.banks, issue.chains, issue.depth, memory.shared, memory.hits, memory.latencies,
-             memory.rates, memory.code, memory.blocks)
+    parts = (
+        issue.streams,
+        issue.banks,
+        issue.chains,
+        issue.depth,
+        memory.shared,
+        memory.hits,
+        memory.latencies,
+        memory.rates,
+        memory.code,
+        memory.blocks,
+    )
     return tuple(probe for part in parts for probe in part())
 
 
 def cubin(chosen: Sequence[Probe] | None = None) -> bytes:
     """The kernels of all probes, or of some."""
-    text = "".join(kernel.source for number, probe in enumerate(probes()) if chosen is None or probe in chosen
-                   for kernel in probe.kernels(number))
+    text = "".join(
+        kernel.source
+        for number, probe in enumerate(probes())
+        if chosen is None or probe in chosen
+        for kernel in probe.kernels(number)
+    )
     with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
         source, made = Path(folder) / "probes.sass", Path(folder) / "probes.cubin"
         source.write_text(text)
@@ -46,12 +60,12 @@ class Stand:
     def __init__(self, device: Device, code: bytes, most: int = 1 << 40) -> None:
         self.device, self.module, self.most = device, device.load(code), most
         self._big: Any = None
-        self._words = device.alloc(1 << 18)  # threads read beyond their words, too
+        self.words = device.alloc(1 << 18)  # threads read beyond their words, too
 
     def _data(self, probe: Probe) -> tuple[Any, int]:
         if not probe.big:
-            self.device.upload(self._words, np.array(probe.words, np.uint32))
-            return self._words, 0
+            self.device.upload(self.words, np.array(probe.words, np.uint32))
+            return self.words, 0
         size = min(probe.big, self.most)
         if self._big is None or self._big.nbytes < size:
             self._big = self.device.alloc(size)
@@ -89,7 +103,9 @@ def _summary(found: np.ndarray) -> dict[str, Any]:
     if len(found) == 1:
         row["each"] = np.stack([(start - first)[0, :, -1], (end - first)[0, :, -1]], 1).tolist()
     else:
-        row["each"] = [[int(b[0, 0, 2]), int(b[:, 0, 0].min()), int(b[:, -1, 1].max())] for b in found if b[0, 0, 2] < 4]
+        row["each"] = [
+            [int(b[0, 0, 2]), int(b[:, 0, 0].min()), int(b[:, -1, 1].max())] for b in found if b[0, 0, 2] < 4
+        ]
         row["most"] = int(span[:, -1].max())
     return row
 
@@ -97,23 +113,36 @@ def _summary(found: np.ndarray) -> dict[str, Any]:
 def row_of(stand: Stand, number: int, length: int, warps: int) -> dict[str, Any]:
     """What a probe of some length says in blocks of so many warps."""
     probe = probes()[number]
-    return {"probe": probe.name, "length": length, "warps": warps, "grid": probe.blocks, "n": probe.n,
-            **_summary(stand.run(number, probe, length, warps))}
+    return {
+        "probe": probe.name,
+        "length": length,
+        "warps": warps,
+        "grid": probe.blocks,
+        "n": probe.n,
+        **_summary(stand.run(number, probe, length, warps)),
+    }
 
 
 def tasks(code: bytes) -> list[tuple[int, int, int]]:
     """(probe, length, warps) of all that the cubin has kernels for."""
-    return [(number, length, warps) for number, probe in enumerate(probes()) for warps in probe.warps
-            for length in probe.lengths if f"probe_{number}_{length}\0".encode() in code]
+    return [
+        (number, length, warps)
+        for number, probe in enumerate(probes())
+        for warps in probe.warps
+        for length in probe.lengths
+        if f"probe_{number}_{length}\0".encode() in code
+    ]
 
 
 def work(device: Any, code: bytes, first: int, rows: Path) -> None:
     """Run tasks from `first` on and add a line for each, what is run next before it is."""
     stand = Stand(device, code)
     with rows.open("a") as file:
+
         def tell(row: dict[str, Any]) -> None:
             file.write(json.dumps(row) + "\n")
             file.flush()
+
         if first == 0:
             tell({"device": device.facts(), "repeats": REPEATS})
         for at, (number, length, warps) in enumerate(tasks(code)[first:], first):
@@ -129,8 +158,9 @@ def report(code: Path, out: Path, seconds: float) -> None:
     while first < len(every) and time.monotonic() < end:
         command = [sys.executable, "-m", __package__, "--cubin", str(code), "--work", str(first), "--out", str(out)]
         try:
-            done = subprocess.run(command, timeout=max(5.0, end - time.monotonic()), check=False, capture_output=True,
-                                  text=True)
+            done = subprocess.run(
+                command, timeout=max(5.0, end - time.monotonic()), check=False, capture_output=True, text=True
+            )
         except subprocess.TimeoutExpired:
             print("time is up")
             break

@@ -1,0 +1,100 @@
+"""The model of an H200 beside what the card said to the probes that its figures come from."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maxdnn.build.assemble import assemble
+from maxdnn.emulator.gpu import VirtualGpu
+from maxdnn.simulator import timing
+from maxdnn.simulator.probes import run
+
+ANSWERS = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "probes.h200.json").read_text())["slopes"]
+CLOCK = "SR_CLOCKLO"
+ROOT = Path(__file__).parents[2]
+
+# Probe -> (blocks of so many warps, clocks an instruction may differ): one of each kind of rule.
+ASKED = {
+    "rate FFMA": (1, 8, 0.01),
+    "rate IADD3": (4, 8, 0.01),
+    "rate IMAD.WIDE": (1, 8, 0.01),
+    "rate MUFU": (1, 8, 0.05),
+    "rate LDS.128": (1, 8, 0.4),
+    "rate STS.128": (1, 8, 0.5),
+    "rate S2R": (1, 8, 0.3),
+    "rate BRA taken": (1, 4, 0.01),
+    "mix 1xFFMA 1xIMAD": (1, 8, 0.01),
+    "mix 1xFFMA 1xIMAD.WIDE": (1, 8, 0.01),
+    "mix 15xFFMA 1xSTS.128": (1, 1, 0.01),
+    "stall FFMA 1 yield": (1, 8, 0.01),
+    "stall IADD3 3": (1, 8, 0.01),
+    "banks FFMA efg": (1, 8, 0.01),
+    "banks FFMA efg|zzz|zzz": (1, 8, 0.01),
+    "banks FFMA erfg|fgh|erfg": (1, 8, 0.01),
+    "banks outer product, flags all": (1, 8, 0.02),
+    "banks outer product, flags none": (1, 8, 0.01),
+    "latency LDS": (1, 4, 0.01),
+    "latency LDS.128": (1, 4, 0.01),
+    "latency MUFU": (1, 4, 0.01),
+    "latency LDC": (1, 4, 0.01),
+    "shared latency LDS 8 apart": (1, 1, 0.01),
+    "shared LDS.64 4 different, lane % 4": (1, 4, 0.01),
+    "shared STS.128 all the same": (1, 4, 0.01),
+    "LDG a sector each": (1, 4, 0.3),
+    "barrier of 8 warps": (8, 8, 0.01),
+}
+
+
+def _stand(name: str) -> tuple[int, run.Stand]:
+    number = [probe.name for probe in run.probes()].index(name)
+    return number, run.Stand(VirtualGpu(), run.cubin([run.probes()[number]]))
+
+
+def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
+    """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip."""
+    probe, clocks = run.probes()[number], []
+    for length in probe.lengths:
+        function = stand.module.function(f"probe_{number}_{length}")
+        stand.device.upload(stand.words, np.array(probe.words, np.uint32))
+        out = stand.device.alloc(1 << 20)
+        result = timing.launch(
+            function,
+            (1, 1, 1),
+            (32 * warps, 1, 1),
+            [out, stand.words, 1, 0],
+            machine="h200",
+            options=timing.Options(trace=(0, 60000)),
+            full=True,
+        )
+        code = function.kernel.instructions
+        stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
+        issues = {stamp: result.events[result.events[:, 3] == stamp] for stamp in (stamps[0], stamps[-1])}
+        first = min(max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
+        clocks.append(max(issues[stamps[-1]][:, 0]) - first)
+    return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
+
+
+def _by_warp(events: np.ndarray) -> list[np.ndarray]:
+    return [events[events[:, 2] == warp] for warp in np.unique(events[:, 2])]
+
+
+@pytest.mark.sampled(4, 6)
+@pytest.mark.parametrize("name", ASKED)
+def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
+    few, many, apart = ASKED[name]
+    number, stand = _stand(name)
+    for warps in {few, many}:
+        assert slope(name, warps, stand, number) == pytest.approx(ANSWERS[name][str(warps)], abs=apart)
+
+
+def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> None:
+    """98.1 percent of the peak, docs/hopper.md."""
+    assemble(ROOT / "tests" / "gpu" / "bare_sm90.sass", tmp_path / "bare.cubin", include=[ROOT / "sass" / "sm90"],
+             no_reuse=True)
+    gpu = VirtualGpu()
+    function = gpu.load((tmp_path / "bare.cubin").read_bytes()).function("sm90_bare")
+    out, few, many = gpu.alloc(1 << 17), 10, 30
+    clocks = [timing.launch(function, (132, 1, 1), (128, 1, 1), [out, n], machine="h200").cycles for n in (few, many)]
+    assert 100 * 1024 * (many - few) / (clocks[1] - clocks[0]) == pytest.approx(98.1, abs=0.98)
