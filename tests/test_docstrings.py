@@ -87,11 +87,12 @@ def test_every_public_member_says_what_it_is(owner):
 def test_the_names_of_maxdnn_torch_do_too():
     import maxdnn.torch as library
 
-    for name in ("conv2d", "replace", "optimize", "ran"):
+    for name in ("conv2d", "linear", "replace", "optimize", "ran"):
         said_of(name, getattr(library, name))
     layer = named(sections(library.Conv2d)["Parameters"])
     assert layer == [p for p in inspect.signature(library.Conv2d).parameters if p != "options"][:1] + [
-        "options", *layer[2:]] and set(layer[2:]) == {"algorithm", "max_error", "arithmetic"}
+        "options", *layer[2:]] and set(layer[2:]) == {
+            "algorithm", "max_error", "arithmetic", "activation"}
 
 
 def test_a_parameter_that_is_not_described_is_found():

@@ -61,7 +61,7 @@ def _trusted(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, rec
     while True:
         refused = trust.refused(chip)
         found: Plan = _choose(problem, chip, kernel, terms, record, refused)
-        if not chip.trial or trust.settled(chip, found.sources) or trust.refused(chip) == refused:
+        if trust.certain(chip) or trust.settled(chip, found.sources) or trust.refused(chip) == refused:
             return found  # refused as before: what is off is translated
 
 

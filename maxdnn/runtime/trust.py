@@ -6,14 +6,15 @@ problems between guard zones, beside float64 and a translation (selftest/trial.p
 translations for good, and a line that asks to report it.
 
 A verdict belongs to the GPU, its driver, the library's version and the bytes of the cubin. It is an entry of the cache,
-so that a damaged or foreign one is none. That a trial begins is remembered first: where the whole machine stopped the
-next process finds that one began and never ended. What decides nothing (no memory, no other process) means translations
-in this process and is not remembered."""
+so that a damaged or foreign one is none. That a trial begins is remembered first: where the whole machine stops twice
+the next process finds that, and tries no more. What decides nothing (no memory, no other process) means translations in
+this process and is not remembered."""
 
 import functools
 import hashlib
 import json
 import os
+import platform
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -21,11 +22,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ..build.cubins import HOPPER, architectures, cubin, sources
-from ..errors import MaxdnnError
-from ..planning.cost import Chip
+from ..errors import DeviceError, MaxdnnError
+from ..planning.cost import Chip, HasChip
 from ..planning.records import library
 from . import apart, cache, notices
-from .apart import PASSED, UNDECIDED, Outcome, tried
+from .apart import FAILED, PASSED, UNDECIDED, Outcome, tried
+from .devices.protocol import Device, Module, Translating, able
 from .forks import FreshLock
 
 MEASURED = frozenset({HOPPER})
@@ -34,6 +36,8 @@ MEASURED = frozenset({HOPPER})
 ENVIRONMENT = "MAXDNN_NATIVE"
 LONGEST = 2 * apart.LONGEST  # seconds after which a trial is over, whatever became of it
 _KEY, _SUFFIX, _BEGUN = "maxdnn trial 1", ".trial", "begun"
+TRIES = 2  # that may begin and never end, as where the machine stops
+_FIELDS = {"state": str, "text": str, "when": str, "at": float, "tries": int, "process": int, "host": str}
 _LOOK = 0.1  # seconds after which the trial of another process is looked at again
 
 
@@ -78,13 +82,29 @@ _deciding = FreshLock()
 
 def native(chip: Chip, source: str) -> str:
     """The architecture whose machine code of a source a chip runs; "" where there is none or nobody could run it."""
-    archs = architectures(source)
+    archs = _architectures(source)
     return chip.arch if chip.arch in archs and (HOPPER in archs or chip.runs_maxwell) else ""
 
 
 def image(source: str, arch: str) -> bytes:
     """The cubin of a source, in a trial the one that is tried."""
     return trying.code if trying is not None and trying.on and trying.source == source else cubin(source, arch)
+
+
+def load(device: Device, source: str, arch: str | None = None) -> Module:
+    """A new module of a source: as machine code, where the device runs that and it may. `arch`: of a source that runs
+    nowhere else as a translation. Raises DeviceError for one whose machine code is off."""
+    known = able(device, HasChip)
+    own = native(known.chip, source) if known else ""
+    if known is None or not own:
+        return device.load(image(source, arch or device.arch))
+    found = standing(known.chip, source)
+    if found.on:
+        return device.load(image(source, own))
+    translating = able(device, Translating)
+    if arch is not None or translating is None:
+        raise DeviceError(f"{source} is machine code of {own}, which {device.name} does not run: {found.why}")
+    return translating.load_translated(cubin(source, own))
 
 
 def asked() -> bool | None:
@@ -109,13 +129,18 @@ def standing(chip: Chip, source: str) -> Standing:
     return found
 
 
+def certain(chip: Chip) -> bool:
+    """Whether nothing is to be tried there: no card, or one whose architecture was measured."""
+    return not chip.trial or chip.arch in MEASURED
+
+
 def refused(chip: Chip) -> frozenset[str]:
     """The sources whose machine code is known to be off, without a trial of any."""
     if not chip.arch:
         return frozenset()
     if trying is not None or asked() is False:
         return frozenset(s for s in _sources() if native(chip, s) and not standing(chip, s).on)
-    if asked() or chip.arch in MEASURED or not chip.trial:
+    if certain(chip) or asked():
         return frozenset()
     return frozenset(s for (gpu, driver, s), found in _known.items()
                      if not found.on and (gpu, driver) == (chip.name, chip.driver))
@@ -146,6 +171,9 @@ def again(chip: Chip, source: str) -> Standing:
         found = _known[chip.name, chip.driver, source] = _tried(chip, _subject(chip, source, arch),
                                                                cubin(source, arch), arch)
     return found
+
+
+_architectures = functools.cache(architectures)
 
 
 @functools.cache
@@ -188,30 +216,48 @@ def _remembered(subject: Subject) -> Standing | None:
             return None
         if record["state"] != _BEGUN:
             return _standing(Outcome(record["state"], record["text"]), record["when"])
-        age = time.time() - record["at"]
-        if not 0 <= age < LONGEST:
-            return Standing(False, f"a trial on {record['when']} began and never ended; `maxdnn selftest --native` "
-                                   "tries again") if age > 0 else None
+        if not _goes_on(record):
+            return None if record["tries"] < TRIES else Standing(
+                False, f"{TRIES} trials began and never ended, the last on {record['when']}; "
+                       "`maxdnn selftest --native` tries again")
         time.sleep(_LOOK)
+
+
+def _goes_on(record: dict[str, Any]) -> bool:
+    """Whether the process that began a trial may still be at it."""
+    if not 0 <= time.time() - record["at"] < LONGEST:
+        return False
+    if os.name != "posix" or record["host"] != platform.node():
+        return os.name != "posix"
+    try:
+        os.kill(record["process"], 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return bool(record["process"] != os.getpid())
 
 
 def _read(content: bytes, subject: Subject) -> dict[str, Any] | None:
     """The record of an entry; None for anything else."""
     try:
         record: dict[str, Any] = json.loads(content)
-        texts = [record[name] for name in ("state", "text", "when")]
-        whose = record["subject"]
-        at = record["at"]
+        whose, kinds = record["subject"], {name: type(record[name]) for name in _FIELDS}
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    if whose != asdict(subject) or not all(isinstance(text, str) for text in texts) or type(at) is not float:
+    if whose != asdict(subject) or kinds != _FIELDS or record["process"] < 1:
         return None
-    return record if record["state"] in (PASSED, "failed", _BEGUN) else None
+    return record if record["state"] in (PASSED, FAILED, _BEGUN) else None
 
 
 def _remember(subject: Subject, state: str, text: str) -> bool:
+    """Also which process it was, and how many trials began and did not end."""
+    content = cache.load(subject.key, _SUFFIX) if state == _BEGUN else None
+    before = None if content is None else _read(content, subject)
+    tries = 1 + (before["tries"] if before and before["state"] == _BEGUN else 0)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    record = {"subject": asdict(subject), "state": state, "text": text, "when": now, "at": time.time()}
+    record = {"subject": asdict(subject), "state": state, "text": text, "when": now, "at": time.time(), "tries": tries,
+              "process": os.getpid(), "host": platform.node()}
     return cache.store(subject.key, _SUFFIX, json.dumps(record).encode())
 
 

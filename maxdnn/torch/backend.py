@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import ShapeError
 from ..planning.select import check_wanted
+from .captured import Captured
 from .folding import folded
 from .fused import FusedConv2d
 from .fusing import Fusing, constants_of
@@ -38,7 +39,7 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
     inputs : sequence
         Of the first call.
     mode : str, optional
-        Of torch.compile; has no effect.
+        Of torch.compile; "reduce-overhead" captures calls as CUDA graphs, as `optimize` does with `graphs=True`.
     options : mapping, optional
         Of torch.compile: "algorithm", "max_error", "arithmetic" as for `optimize`, and "report", a function that gets
         an `Optimization` of each graph.
@@ -71,8 +72,9 @@ def maxdnn(graph_module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | N
     compiled.seen = compiled.look(inputs)
     if told is not None:
         told(notes.report())
+    if mode == "reduce-overhead":
+        return Captured(compiled, lambda args: None, compiled.weights_at)
     return compiled
-
 
 class _Compiled:
     """A graph, and which of its inputs layers were made of."""
@@ -81,6 +83,7 @@ class _Compiled:
         self._run = graph_module
         places = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self.weights = {node: x for node, x in zip(places, inputs, strict=True) if _weight(x)}
+        self.weights_at = [number for number, node in enumerate(places) if node in self.weights]
         self._places = {id(x): number for number, x in enumerate(inputs)}
         self._watched: list[int] = []
         self._layers: list[tuple[FusedConv2d, dict[str, int], dict[str, int], Norm | None]] = []

@@ -86,13 +86,13 @@ def unwatched(given: Sequence[Tensor]) -> bool:
     for tensor in given:
         if type(tensor) not in _KINDS or tensor.is_neg() or not (tensor.is_cuda or tensor.is_cpu):
             return False
-    return not _interposed()
+    return not watched()
 
 
 def plain(given: Sequence[Tensor]) -> bool | None:
     """Whether there is nothing to a call but the numbers in these tensors, as they lie: nobody traces it or looks at
     it, no other dtype is asked for, and no derivative is wanted; None if one is."""
-    if torch.compiler.is_compiling() or type(given[0]) is not Tensor or _interposed():
+    if torch.compiler.is_compiling() or type(given[0]) is not Tensor or watched():
         return False
     kind = "cuda" if given[0].is_cuda else "cpu"
     taped, wanted = False, _wanted()
@@ -107,7 +107,7 @@ def plain(given: Sequence[Tensor]) -> bool | None:
     return None if taped else True
 
 
-def _interposed() -> bool:
+def watched() -> bool:
     """Whether something looks at every operation: a mode, a transformation of functions, a profiler, a trace."""
     return (_modes() > 0 or _transformed() is not None or _tangents._current_level >= 0 or _profiled()
             or _recorded() is not None)

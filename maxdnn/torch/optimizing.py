@@ -10,11 +10,14 @@ from torch import nn
 from ..errors import ShapeError
 from ..planning.select import MAX_ERROR, check_wanted
 from . import exported, tracing
+from .captured import Captured
 from .fused import Attention
 from .fusing import Fusing, constants_of
 from .modules import LIKE_THEM, OURS, Conv2d, replace, why_left
 from .products import Linear
 from .report import Fused, Notes, Optimization
+
+_GRAPHS = "_maxdnn_graphs"  # the attribute of what an optimized network has captured
 
 
 class Optimized(nn.Module):
@@ -26,16 +29,20 @@ class Optimized(nn.Module):
         What computes.
     report : Optimization
         What was done.
+    graphs : bool
+        Whether calls become CUDA graphs.
 
     Attributes
     ----------
     report : Optimization
         What was done; `print(model.report)`.
+    graphs : bool
+        As for `optimize`; an attribute that may be set at any time.
     """
 
-    def __init__(self, network: nn.Module, report: Optimization) -> None:
+    def __init__(self, network: nn.Module, report: Optimization, graphs: bool = False) -> None:
         super().__init__()
-        self.network, self.report = network, report
+        self.network, self.report, self.graphs = network, report, graphs
         self.training = False
 
     def forward(self, *args: Any, **options: Any) -> Any:
@@ -51,7 +58,16 @@ class Optimized(nn.Module):
         object
             As of the given network.
         """
-        return self.network(*args, **options)
+        if not self.graphs or options or torch.compiler.is_compiling():
+            return self.network(*args, **options)
+        own = self.__dict__.get(_GRAPHS)
+        if own is None:
+            own = self.__dict__[_GRAPHS] = Captured(self.network, _Versions(self.network))
+        return own(*args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but graphs, which copies capture for themselves."""
+        return {name: value for name, value in self.__dict__.items() if name != _GRAPHS}
 
     def train(self, mode: bool = True) -> "Optimized":
         """Refuse training; do nothing with mode=False.
@@ -78,6 +94,7 @@ class Optimized(nn.Module):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "Optimized":
         """To graphs in the place of a forward, too."""
+        self.__dict__.pop(_GRAPHS, None)
         super()._apply(fn, recurse)
         for module in self.modules():
             own = module.__dict__.get("forward")
@@ -86,7 +103,17 @@ class Optimized(nn.Module):
         return self
 
 
-def optimize(model: nn.Module | torch.export.ExportedProgram, *,
+class _Versions:
+    """What changes whenever a network's weights do, in ways that PyTorch counts."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._every = [x for x in (*network.parameters(), *network.buffers()) if not x.is_inference()]
+
+    def __call__(self, args: Any) -> int:
+        return sum([x._version for x in self._every])
+
+
+def optimize(model: nn.Module | torch.export.ExportedProgram, *, graphs: bool = False,
              report: Callable[[Optimization], object] | None = None, algorithm: str = "auto",
              max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Optimized:
     """Make a network for inference of a model: with fewer, larger kernels, and the same results but for rounding.
@@ -100,6 +127,11 @@ def optimize(model: nn.Module | torch.export.ExportedProgram, *,
     model : torch.nn.Module or torch.export.ExportedProgram
         In eval mode; a program is one of such a model, decomposed or not. It is not changed, and what happens to it
         later, as by load_state_dict, does not reach the result: call this again.
+    graphs : bool
+        Calls on a GPU without derivatives are captured as CUDA graphs, from the third with such shapes on, and
+        replayed: where the host takes longer than the GPU. Results are the same. A promise that the forward does
+        nothing but launch: what it does in Python (hooks, prints, counters) is not done again. Up to 16 shapes; each
+        holds the memory of a call. What cannot be captured runs as it is, with a warning.
     report : callable, optional
         Gets an `Optimization`, which the result has as `report`, too.
     algorithm : {"auto", "direct", "winograd", "fft"}
@@ -135,7 +167,7 @@ def optimize(model: nn.Module | torch.export.ExportedProgram, *,
     done = notes.report()
     if report is not None:
         report(done)
-    return Optimized(network, done)
+    return Optimized(network, done, graphs)
 
 
 def _of_program(program: torch.export.ExportedProgram, notes: Notes, how: dict[str, Any]) -> nn.Module:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,24 @@ def test_one_assembly_and_one_check_serve_every_architecture(tree):
     for arch in cubins.ARCHS:
         assert cubin.read(tree.get("a", arch)).arch == arch
     assert (tree.assembled, tree.checked) == (["sm_50"], 1)
+
+
+def test_a_source_of_sm_90_serves_ampere_by_one_more_cubin(tree, monkeypatch):
+    """Which is made where it is asked for, and told apart from that of sm_90 by `$sm`."""
+    (tree.sass / "sm90").mkdir()
+    body = "--:-:-:-:5 EXIT;\n"
+    (tree.sass / "sm90" / "a.sass").write_text("# Kernel: a\n# Arch: sm_90\n--:-:-:-:6 MOV R0, [+ $sm +];\n" + body)
+    (tree.sass / "sm90" / "b.sass").write_text("# Kernel: b\n# Arch: sm_90\n" + body)
+    monkeypatch.setattr(cubins, "FOR_AMPERE", frozenset({"sm90/a"}))
+    for arch in (*cubins.AMPERE, "sm_90"):
+        made = cubin.read(tree.get("sm90/a", arch))
+        assert made.arch == arch and made.kernel().instructions[0]["b"].value == (90 if arch == "sm_90" else 80)
+    assert tree.assembled == ["sm_80", "sm_90"]
+    with pytest.raises(AssemblyError, match=r"arch must be one of sm_90 \(got 'sm_86'\)"):
+        tree.get("sm90/b", "sm_86")
+    monkeypatch.setattr(cubins, "ProcessPoolExecutor", ThreadPoolExecutor)
+    assert [p.relative_to(tree.binaries).as_posix() for p in cubins.build_all()] == ["sm90/a.cubin", "sm90/b.cubin"]
+    assert [p.relative_to(tree.binaries).as_posix() for p in cubins.build_all(cubins.AMPERE)] == ["sm80/a.cubin"]
 
 
 def test_a_kernel_of_later_instructions_is_made_for_the_oldest_that_has_them(tree):

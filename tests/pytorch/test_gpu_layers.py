@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import maxdnn.torch as mt
 from maxdnn.runtime import engine
 from maxdnn.runtime.devices import find
-from maxdnn.torch import products
+from maxdnn.torch import backend, captured, products
 
 from .gpu import CUDA, close, no_tf32  # noqa: F401 (a fixture for all)
 
@@ -122,3 +122,56 @@ def test_attention_in_an_optimized_network(batch_first):
         graph.replay()
         close(out, right(x.double()))
     assert sorted(own.report.linear) == ["inner", "mixed", "out"]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["optimize", "compile"])
+def test_calls_replay_graphs_on_any_stream_and_follow_the_weights(compiled):
+    torch.manual_seed(4)
+    stock = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
+                          nn.Conv2d(32, 64, 3, padding=1), nn.Flatten(), nn.Linear(64 * 256, 10)).to(CUDA).eval()
+    own = (torch.compile(stock, backend=backend.maxdnn, mode="reduce-overhead") if compiled else
+           mt.optimize(stock, graphs=True))
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    made, real = [], captured.record
+    captured.record = lambda *given: made.append(1) or real(*given)
+    try:
+        for mode in (torch.inference_mode, torch.no_grad):
+            for number in range(12):
+                x = torch.rand(4 if number % 2 else 8, 3, 32, 32, device=CUDA) - 0.5
+                torch.cuda.synchronize()
+                with mode(), torch.cuda.stream(streams[number % 3]):
+                    first = own(x)
+                    second = own(x * 2)
+                torch.cuda.synchronize()
+                with torch.no_grad():
+                    right = copy.deepcopy(stock).double()
+                    close(first, right(x.double()))
+                    close(second, right(2 * x.double()))
+        assert made, "something was captured"
+        if compiled:
+            with torch.no_grad():
+                stock[0].weight.mul_(1.5)
+                for _ in range(4):
+                    close(own(x), copy.deepcopy(stock).double()(x.double()))
+    finally:
+        captured.record = real
+        torch.compiler.reset()
+
+
+def test_what_waits_for_the_gpu_is_not_captured_and_runs():
+    class Waits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            y = self.conv(x)
+            return y if y.sum().item() > 1e9 else -y
+    stock = Waits().to(CUDA).eval()
+    own, x = mt.optimize(stock, graphs=True), torch.rand(2, 3, 9, 9, device=CUDA)
+    with torch.inference_mode():
+        own(x), own(x)
+        with pytest.warns(UserWarning, match="could not be captured"):
+            own(x)
+        for _ in range(3):
+            close(own(x), copy.deepcopy(stock).double()(x.double()))

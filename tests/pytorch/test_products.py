@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 import maxdnn.torch as mt
 from maxdnn.errors import ShapeError
-from maxdnn.torch import products
+from maxdnn.torch import products, running
+from tests.card import Card
 
 from .graphs import Call, close, conv, randomized, same
 
@@ -135,3 +136,23 @@ def test_stochastic_depth_is_gone_and_the_sum_behind_it_is_fused(monkeypatch):
     finally:
         del fx._symbolic_trace._wrapped_fns_to_patch[id(globals()), "drop"]
     assert [str(one) for one in report.fused] == ["a: batch norm b, sum with x"] and len(report.removed) == 1
+
+
+def test_a_product_on_a_gpu_is_planned_once_and_goes_where_its_matrices_lie(monkeypatch):
+    """As far as that goes without one: what is launched, for matrices that begin anywhere."""
+    launched, card = [], Card()
+    monkeypatch.setattr(running, "device_of", lambda where: (card, 16))
+    monkeypatch.setattr(running, "launch", lambda plan, on, out, places: launched.append((plan, places)))
+    room = torch.rand(1000)
+    a, b, out = room[:60].view(6, 10), room[256:326].view(7, 10), room[512:554].view(6, 7)
+    for _ in range(2):
+        products._launch(a, b, False, True, out, True, "auto")
+    products._launch(room[1:61].view(6, 10), b, False, True, out, True, "auto")
+    products._launch(b, a, False, True, room[600:642].view(7, 6), False, "ffma")
+    plans = [plan for plan, _ in launched]
+    assert plans[0] is plans[1] and plans[0] is not plans[2]
+    assert [plan.problem.reads_out for plan in plans] == [True, True, True, False]
+    assert launched[0][1] == {"a": a.data_ptr(), "b": b.data_ptr(), "out": out.data_ptr()}
+    shape = plans[0].problem.shape
+    assert (shape.M, shape.N, shape.K, plans[0].problem.layout) == (6, 7, 10, "nt")
+    assert (plans[3].problem.shape.M, plans[3].arithmetic) == (7, "FFMA")

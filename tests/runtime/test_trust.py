@@ -1,5 +1,6 @@
 """Trust on first use: who decides, what is remembered and for whom, what a trial in another process may end with."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from maxdnn import cli
+from maxdnn.build.cubins import cubin
 from maxdnn.errors import DeviceError, MaxdnnError, ShapeError
 from maxdnn.planning import select
 from maxdnn.planning.cost import Chip
 from maxdnn.problem.problem import product
-from maxdnn.runtime import apart, engine, trust
+from maxdnn.runtime import apart, trust
 from maxdnn.runtime.apart import FAILED, PASSED, UNDECIDED, Outcome
 from maxdnn.selftest import trial
 from tests import fake_cuda
@@ -111,7 +113,7 @@ def test_records_that_were_damaged_or_forged_count_for_nothing(trials, monkeypat
     [path] = Path(os.environ["MAXDNN_CACHE"]).glob("*.trial")
     data = path.read_bytes()
     subject = trust._subject(AMPERE, SOURCE, "sm_86")
-    record = json.loads(data[data.index(b"{"):])
+    record = json.loads(trust.cache.load(subject.key, ".trial"))
     if damage in ("cut", "bit"):
         path.write_bytes(data[:-5] if damage == "cut" else data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
     else:
@@ -124,17 +126,40 @@ def test_records_that_were_damaged_or_forged_count_for_nothing(trials, monkeypat
     assert trust.standing(AMPERE, SOURCE).on and len(trials.made) == 2
 
 
-def test_a_trial_that_never_ended_is_a_failure_and_one_that_has_just_begun_is_waited_for(trials, monkeypatch):
+def test_a_trial_that_another_process_has_begun_is_waited_for(trials, monkeypatch):
     subject = trust._subject(AMPERE, SOURCE, "sm_86")
     assert trust._remember(subject, "begun", "")
     monkeypatch.setattr(trust.time, "sleep", lambda seconds: trust._remember(subject, PASSED, "by another process"))
-    assert trust.standing(AMPERE, SOURCE).on and not trials.made
-    forget(monkeypatch)
-    assert trust._remember(subject, "begun", "")
-    monkeypatch.setattr(trust, "LONGEST", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", os.getppid)  # whoever asks is another than who began it
+        assert trust.standing(AMPERE, SOURCE).on and not trials.made
+
+
+@pytest.mark.parametrize("how", ["its process is gone", "it takes too long", "another machine's"])
+def test_of_trials_that_never_end_two_are_enough(trials, monkeypatch, how):
+    if how == "its process is gone":
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        monkeypatch.setattr(os, "getpid", lambda: gone.pid)
+    elif how == "it takes too long":
+        monkeypatch.setattr(trust, "LONGEST", 0.0)
+    else:
+        hosts = itertools.count()
+        monkeypatch.setattr(trust.platform, "node", lambda: f"host {next(hosts)}")
+    subject = trust._subject(AMPERE, SOURCE, "sm_86")
+
+    def machine_stops():
+        raise SystemExit
+    trials.meanwhile = machine_stops
+    for _ in range(2):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr(trust.cache, "drop", lambda *key: None)  # nobody is left to do it
+            trust.standing(AMPERE, SOURCE)
     told = trust.standing(AMPERE, SOURCE)
-    assert not told.on and "never ended" in told.why and not trials.made
-    assert trust.again(AMPERE, SOURCE).on and len(trials.made) == 1  # what `maxdnn selftest --native` does
+    assert not told.on and "2 trials began and never ended" in told.why and len(trials.made) == 2
+    trials.meanwhile = lambda: None
+    assert json.loads(trust.cache.load(subject.key, ".trial"))["tries"] == 2
+    assert trust.again(AMPERE, SOURCE).on and len(trials.made) == 3  # what `maxdnn selftest --native` does
 
 
 def test_it_is_remembered_that_a_trial_begins_and_an_interrupt_takes_that_back(trials, monkeypatch):
@@ -184,7 +209,7 @@ def test_what_fails_is_left_out_and_the_next_best_is_tried_until_translations_ar
     with pytest.raises(ShapeError, match=r"kernel 'sm90_product_64x64_nn' is machine code of sm_86, which is off"):
         select.choose(PROBLEM, AMPERE, "sm90_product_64x64_nn")
     with pytest.raises(DeviceError, match="machine code of sm_86, which a card does not run: it failed"):
-        engine.load_source(SimpleNamespace(name="a card", arch="sm_52", chip=AMPERE), SOURCE, "sm_90")
+        trust.load(SimpleNamespace(name="a card", arch="sm_52", chip=AMPERE), SOURCE, "sm_90")
     made = len(trials.made)
     forget(monkeypatch)
     assert by_ffma(AMPERE) is plan and len(trials.made) == made  # all of it from records
@@ -210,13 +235,13 @@ def test_code_of_maxwell_is_translated_where_it_fails_and_the_plan_stays(trials,
     driver = fake_cuda.Driver((5, 2))
     gpus, _ = fake_cuda.install(monkeypatch, driver)
     monkeypatch.delenv("MAXDNN_NATIVE")
-    monkeypatch.setattr(trust, "cubin", engine.cubin)
+    monkeypatch.setattr(trust, "cubin", cubin)
     device = gpus.device(0)
     assert device.chip.trial == "gpu 0"
     trials.outcome = Outcome(PASSED, "all of it")
-    assert engine.load_source(device, "maxwell/pad").native
+    assert trust.load(device, "maxwell/pad").native
     trials.outcome = Outcome(FAILED, "a wrong result")
-    assert not engine.load_source(device, "maxwell/transpose").native
+    assert not trust.load(device, "maxwell/transpose").native
     assert [b".target sm_5" in image for action, image, *_ in driver.log if action == "load"] == [False, True]
     plan = select.choose(PROBLEM, device.chip)
     assert "machine code of sm_52 is translated instead (it failed a trial on this card" in plan.explain()
@@ -226,7 +251,7 @@ def test_a_candidate_is_measured_only_where_it_may_run(trials):
     """`maxdnn.tune` loads what it measures by the same way."""
     trials.outcome = Outcome(FAILED, "wrong")
     with pytest.raises(DeviceError):
-        engine.load_source(SimpleNamespace(name="a card", arch="sm_52", chip=AMPERE), SOURCE, "sm_90")
+        trust.load(SimpleNamespace(name="a card", arch="sm_52", chip=AMPERE), SOURCE, "sm_90")
     assert not any(plan.archs for plan in select.plans(PROBLEM, AMPERE).values() if SOURCE in plan.sources)
 
 
