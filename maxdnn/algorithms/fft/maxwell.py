@@ -38,9 +38,9 @@ def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
 
 
 _SLOTS = {  # issue slots of a block: maps and results by layout, filters
-    16: ((1534, 1944), (1748, 2004), 1546),
-    24: ((3741, 4572), (4206, 4686), 3810),
-    32: ((6524, 7920), (7336, 8104), 6684),
+    16: ((1534, 1944), (1748, 2004), 1552),
+    24: ((3741, 4572), (4206, 4686), 3819),
+    32: ((6524, 7920), (7336, 8104), 6696),
 }
 KERNELS = tuple(
     _kernel(side, step, layout, slots)

@@ -30,6 +30,7 @@ from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
 from ..spec import Candidates, Family, strided_reason
 from ..winograd.plan import images_at_once, map_values, readable
+from . import sm90
 from .maxwell import KERNELS, SIDES, UNITS, TransformKernel, kernel, twiddles
 from .reference import reference
 
@@ -37,6 +38,7 @@ _FEW_TAPS = 9  # for which other families need as few multiplications
 _LATENCY = 6000  # clocks of a CTA alone that are no issue slot: loads, stores, barriers; assumed
 _TRANSLATED = {"maps": 2.0, "filters": 3.8, "out": 2.2}
 """Slots of a translation, with those that waits of phases leave empty, to a block's own: timed on an H200."""
+_HALVES = 2.0  # the same of filters that store half of their numbers; assumed
 
 
 def unsupported_reason(problem: Problem) -> str | None:
@@ -73,7 +75,7 @@ def name(side: int, products: str) -> str:
 
 def _plan(problem: Problem, side: int, products: "FloatProducts | TensorProducts") -> Plan:
     draft = Draft(problem)
-    layer = Layer(draft, side)
+    layer = Layer(draft, side, products.halves(problem))
     s = layer.s
     images = readable(draft, maps_of(problem), s.C, s.H, s.W)
     layer.transform_filters()
@@ -93,17 +95,18 @@ def _plan(problem: Problem, side: int, products: "FloatProducts | TensorProducts
 
 class Layer:
     """What the launches of a layer have in common. `planes`: numbers of a tile's transform. `step`: rows and columns
-    of its results."""
+    of its results. `halves`: of matrices of filters only one row of two is kept, channels x filters."""
 
-    def __init__(self, draft: Draft, side: int) -> None:
+    def __init__(self, draft: Draft, side: int, halves: bool = False) -> None:
         (s,) = correlations(draft.problem)
         self.draft, self.problem, self.side, self.s = draft, draft.problem, side, s
         self.chwn = self.problem.layout == "CHWN"
         self.step = side + 1 - s.R, side + 1 - s.S
         self.rows, self.columns = -(-s.P // self.step[0]), -(-s.Q // self.step[1])
         self.planes, self.slots = side**2, side**2 // 2
-        outer, inner = (s.C, s.K) if self.chwn else (s.K, s.C)
-        self.filter_row = round_up(2 * inner, TEXEL_FLOATS)
+        self.halves, self.rows_of_channels = halves, halves or self.chwn
+        outer, inner = (s.C, s.K) if self.rows_of_channels else (s.K, s.C)
+        self.filter_row = round_up(inner if halves else 2 * inner, TEXEL_FLOATS)
         self.filter_plane = 2 * outer * self.filter_row
         _check_limits(self)
 
@@ -132,15 +135,16 @@ class Layer:
             outer, inner = (s.C, "K"), (s.K, "C")
             start, step_r, step_s = (s.R - 1) * step_r + (s.S - 1) * step_s, -step_r, -step_s
         channels, filters = outer[0] * self.filter_row, inner[0]  # from real parts to imaginary ones
-        if not self.chwn:
+        if not self.rows_of_channels:
             outer, inner = inner, outer
             channels, filters = inner[0], outer[0] * self.filter_row
         values: dict[str, Value] = {
             "planes": self.draft.region("filter_planes", self.slots * self.filter_plane), "filters": "filters",
             "inner": inner[0], "row": self.filter_row, "plane": self.filter_plane, "to_im": channels,
-            "from_im": filters, "start": start, "step_outer": lies[outer[1]], "step_inner": lies[inner[1]],
-            "step_r": step_r % 2**32, "step_s": step_s % 2**32, "r": s.R, "s": s.S, **twiddles(self.side)}
-        nbytes = FLOAT_BYTES * outer[0] * inner[0] * (s.R * s.S + 4 * self.slots)
+            "from_im": 0 if self.halves else filters, "start": start,
+            "step_outer": lies[outer[1]], "step_inner": lies[inner[1]], "r": s.R, "s": s.S,
+            "step_r": step_r % 2**32, "step_s": step_s % 2**32, **twiddles(self.side)}
+        nbytes = FLOAT_BYTES * outer[0] * inner[0] * (s.R * s.S + (2 if self.halves else 4) * self.slots)
         self.draft.launches.append(_transform(
             spec, inner[0], outer[0], values, nbytes,
             f"filters are transformed to {self.slots} matrices of complex numbers", "filter_planes"))
@@ -196,6 +200,10 @@ class FloatProducts:
     def __init__(self, spec: ProductKernel) -> None:
         self.spec = spec
 
+    def halves(self, problem: Problem) -> bool:
+        """Whether it takes matrices of filters of which one row of two is kept."""
+        return False
+
     def prepare(self, layer: Layer) -> MultiplySlots:
         return lambda shape, maps, out: layer.draft.add(
             multiply(self.spec, shape, layer.filter_planes, maps, out, vectors=True))
@@ -210,10 +218,14 @@ class TensorProducts:
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
 
+    def halves(self, problem: Problem) -> bool:
+        return correlations(problem)[0].C % sm90.EIGHT == 0
+
     def prepare(self, layer: Layer) -> MultiplySlots:
         s, draft = layer.s, layer.draft
-        filters = tensor_cores.split(draft, "filter_pieces", layer.filter_planes, 2 * s.K, 2 * s.C, layer.slots,
-                                     not layer.chwn)
+        filters = (sm90.split(draft, s.K, s.C, layer.filter_row, layer.slots, layer.side // 2) if layer.halves else
+                   tensor_cores.split(draft, "filter_pieces", layer.filter_planes, 2 * s.K, 2 * s.C, layer.slots,
+                                      not layer.rows_of_channels))
 
         def multiply_slots(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
             pieces = tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, layer.slots, False)
@@ -227,7 +239,8 @@ def _transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value
     """A launch of a transform for x inner and y outer indices."""
     grid = -(-x // UNITS), y, 1
     code = Cost(spec.slots, spec.slots / SCHEDULERS + _LATENCY)
-    work = Work(grid[0] * y, nbytes, code, replace(code, slots=_TRANSLATED[spec.step] * spec.slots))
+    times = _HALVES if values.get("from_im") == 0 else _TRANSLATED[spec.step]
+    work = Work(grid[0] * y, nbytes, code, replace(code, slots=times * spec.slots))
     return Launch(spec, grid, values, work, doing, (writes,), textures or {})
 
 
@@ -243,4 +256,4 @@ def _check_limits(layer: Layer) -> None:
     ))
 
 
-FAMILY = Family("fft", KERNELS, reference, ("forward", "data"), unsupported_reason, candidates, "fft")
+FAMILY = Family("fft", (*KERNELS, sm90.SPLIT), reference, ("forward", "data"), unsupported_reason, candidates, "fft")
