@@ -287,6 +287,7 @@ def install(monkeypatch, driver, pycuda=False):
     package.driver = driver.module()
     monkeypatch.setitem(sys.modules, "pycuda", package if pycuda else None)
     monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver if pycuda else None)
+    monkeypatch.setenv("MAXDNN_NATIVE", "1")  # no other process could try kernels out on it
     from maxdnn.runtime import devices
     for name in [name for name in sys.modules if name.startswith("maxdnn.runtime.devices.cuda")]:
         monkeypatch.delitem(sys.modules, name)

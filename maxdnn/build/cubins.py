@@ -1,11 +1,11 @@
-"""The kernels in machine code, kept inside the package: one cubin per source, which serves every architecture of its
-instruction set.
+"""The kernels in machine code, kept inside the package: one cubin per source and generation, which serves every
+architecture of that generation.
 
-Code of Maxwell and Pascal does not depend on the architecture (nothing in a cubin does but its label), so a source is
-assembled and checked once, for the oldest architecture that has its instructions, and relabelled for the others. What
-is kept is used as long as nothing it was made of has changed: the files of the source, the assembler, the instruction
-table, the rules it was checked by. A wheel brings all of it; in a source tree what is missing or out of date is made
-at first use."""
+Code of Maxwell and Pascal does not depend on the architecture (nothing in a cubin does but its label), nor does that of
+Ampere and Ada (sm_80, 86, 89), so a source is assembled and checked once, for the oldest architecture of a generation
+that has its instructions, and relabelled for the others. What is kept is used as long as nothing it was made of has
+changed: the files of the source, the assembler, the instruction table, the rules it was checked by. A wheel brings all
+of it; in a source tree what is missing or out of date is made at first use."""
 
 import contextlib
 import functools
@@ -26,8 +26,14 @@ from ..runtime import cache, notices
 from ..runtime.files import read_regular, write_whole
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
+AMPERE = ("sm_80", "sm_86", "sm_89")
 HOPPER = "sm_90"
 HOPPER_FOLDER = "sm90"  # of the sources for it, inside sass/
+FOR_AMPERE = frozenset(f"{HOPPER_FOLDER}/{name}" for name in (
+    "classes", "filters", "filters_borders", "filters_nchw", "pixels", "product_128x128", "product_32x64",
+    "product_64x64", "taps"))
+"""Sources in that folder that serve Ampere and Ada, too: what differs there says sass/sm90/architecture.inc."""
+
 PACKAGE = Path(__file__).parents[1]
 BINARIES = PACKAGE / "kernels_bin"
 RULES = ("checker", "isa", "semantics", "cubin.py", "errors.py", "runtime/elf.py", "runtime/files.py")
@@ -50,9 +56,16 @@ def sources() -> list[str]:
     return sorted(path.relative_to(sass).with_suffix("").as_posix() for path in sass.rglob("*.sass"))
 
 
+def generations(source: str) -> tuple[tuple[str, ...], ...]:
+    """The architectures a source is for, those together that the same code serves."""
+    if not source.startswith(f"{HOPPER_FOLDER}/"):
+        return (ARCHS,)
+    return (AMPERE, (HOPPER,)) if source.removesuffix(".sass") in FOR_AMPERE else ((HOPPER,),)
+
+
 def architectures(source: str) -> tuple[str, ...]:
     """Those a source is for."""
-    return (HOPPER,) if source.startswith(f"{HOPPER_FOLDER}/") else ARCHS
+    return sum(generations(source), ())
 
 
 @functools.cache
@@ -62,7 +75,7 @@ def cubin(source: str, arch: str) -> bytes:
     Perl, an error in the source, a hazard in the kernel."""
     if arch not in architectures(source):
         raise AssemblyError(f"arch must be one of {', '.join(architectures(source))} (got {arch!r})")
-    return relabelled(_code(source), arch)
+    return relabelled(_code(source, next(archs for archs in generations(source) if arch in archs)), arch)
 
 
 @functools.cache
@@ -73,7 +86,7 @@ def declared(source: str) -> tuple[Mapping[str, Any], ...]:
     from ..cubin import interface
     from . import assemble
 
-    code = _kept_code(source)
+    code = _kept_code(source, generations(source)[-1])
     found = interface(code) if code is not None else []
     if found or Path(source).is_absolute():  # what one elsewhere includes only the assembler knows
         return tuple(found or assemble.interface(_origin(source)))
@@ -82,12 +95,14 @@ def declared(source: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads(text))
 
 
-def build_all() -> list[Path]:
-    """Every source; the files, made or found. Raises AssemblyError as `cubin` does, and where they cannot be kept.
-    Processes and not threads share the work, because the checker is Python."""
+def build_all(archs: Iterable[str] = (*ARCHS, HOPPER)) -> list[Path]:
+    """Every source for the generations of some architectures; the files, made or found. Ampere's are left out if
+    nobody asks for them: in a source tree they are made where such a GPU runs. Raises AssemblyError as `cubin` does,
+    and where they cannot be kept. Processes and not threads share the work, because the checker is Python."""
+    wanted = [(source, every) for source in sources() for every in generations(source) if {*every} & {*archs}]
     with ProcessPoolExecutor() as pool:
-        list(pool.map(_code, sources()))
-    made = [_kept(source) for source in sources()]
+        list(pool.map(_code, *zip(*wanted, strict=True)))
+    made = [_kept(source, every) for source, every in wanted]
     missing = [path.name for path in made if not path.is_file()]
     if missing:
         raise AssemblyError(f"{BINARIES} must be a folder that can be written to and has room; it lacks "
@@ -119,25 +134,26 @@ def _origin(source: str) -> Path:
     return asset("sass") / f"{source}.sass"  # an absolute path stays as it is
 
 
-def _kept(source: str) -> Path:
+def _kept(source: str, archs: tuple[str, ...]) -> Path:
     if not Path(source).is_absolute():
-        return BINARIES / f"{source}.cubin"
+        folder, name = source.rsplit("/", 1) if "/" in source else ("", source)
+        return BINARIES / ("sm80" if archs == AMPERE else folder) / f"{name}.cubin"
     folder = hashlib.sha256(os.fsencode(Path(source).parent)).hexdigest()[:8]
     return BINARIES / f"{Path(source).name}.{folder}.cubin"
 
 
 @functools.cache
-def _code(source: str) -> bytes:
-    """The checked cubin of a source, for the oldest architecture that can run it."""
-    code = _kept_code(source)
-    return _build(source, _kept(source)) if code is None else code
+def _code(source: str, archs: tuple[str, ...] = ARCHS) -> bytes:
+    """The checked cubin of a source, for the oldest of these architectures that can run it."""
+    code = _kept_code(source, archs)
+    return _build(source, archs, _kept(source, archs)) if code is None else code
 
 
-def _kept_code(source: str) -> bytes | None:
+def _kept_code(source: str, archs: tuple[str, ...]) -> bytes | None:
     """The same as it was kept, None if nothing was or something it was made of has changed since."""
     if not Path(source).is_absolute() and source not in sources():
         raise AssemblyError(f"no kernel source {source!r} in {asset('sass')}; there are: {', '.join(sources())}")
-    path = _kept(source)
+    path = _kept(source, archs)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         note, data = json.loads(read_regular(path.with_suffix(".json"))), read_regular(path)
         names = [str(name) for name in note["files"]]
@@ -203,16 +219,17 @@ _rules()  # at import: the files may change while the process that loaded them g
 # -- making it --------------------------------------------------------------------------------------------------------
 
 
-def _build(source: str, path: Path) -> bytes:
+def _build(source: str, archs: tuple[str, ...], path: Path) -> bytes:
     """Assemble and check in a temporary folder, then keep, where that is possible. What it is made of is looked at
     before and afterwards: if it changed in between, nobody knows what was read, and it is made again."""
     origin = _origin(source)
-    notices.say(f"assembling {origin.name}, once for this source tree" if _writable() else
-                f"assembling {origin.name}, in each process: {BINARIES} cannot be written to")
+    name = f"{origin.name} for {archs[0]}" if archs == AMPERE else origin.name
+    notices.say(f"assembling {name}, once for this source tree" if _writable() else
+                f"assembling {name}, in each process: {BINARIES} cannot be written to")
     for _ in range(_TRIES):
         seen = _seen(origin)
         try:
-            data = _made(source, path.name)
+            data = _made(source, archs, path.name)
         except AssemblyError:
             if _seen(origin) == seen:
                 raise
@@ -245,11 +262,11 @@ def _looked_at(origin: Path, names: list[str]) -> tuple[str, list[tuple[int, int
         raise AssemblyError(f"{origin}: cannot read what it is made of: {e}") from e
 
 
-def _made(source: str, name: str) -> bytes:
+def _made(source: str, archs: tuple[str, ...], name: str) -> bytes:
     """The cubin as it is assembled now, once it has passed."""
     with tempfile.TemporaryDirectory(prefix="maxdnn-build-") as folder:
         made = Path(folder) / name
-        _assembled(_origin(source), made, architectures(source))
+        _assembled(_origin(source), made, archs)
         _check(made)
         return made.read_bytes()
 

@@ -49,9 +49,13 @@ class KernelSpec:
 
     @property
     def arch(self) -> str | None:
-        """The one architecture it is for; None for one that runs, translated if need be, on every GPU."""
+        """The architecture it was written for; None for one that runs, translated if need be, on every GPU."""
+        return HOPPER if HOPPER in architectures(self.source) else None
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether a GPU of an architecture runs it, translated if need be."""
         archs = architectures(self.source)
-        return HOPPER if archs == (HOPPER,) else None
+        return HOPPER not in archs or arch in archs
 
     @functools.cached_property
     def _declared(self) -> Mapping[str, Any]:

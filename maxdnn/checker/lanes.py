@@ -228,6 +228,17 @@ class Lanes(Values):
             raise Blocked("products that other warps of the warpgroup do not commit")
         self.order.products_done(self.warp, target)
 
+    def copy(self, to: V, _source: V, kind: str, _keeps: V) -> None:
+        words = self._words("shared", to, kind)
+        if words is not None:
+            self.order.fetch(self.warp, words, self.at)
+
+    def copies_commit(self) -> None:
+        self.order.groups[self.warp] += 1
+
+    def copies_wait(self, open_: int) -> None:
+        self.order.fetched(self.warp, open_)
+
     def proxy_fence(self) -> None:
         self.order.fence(self.warp)
 

@@ -66,6 +66,8 @@ class Order:
         self.used = np.full((_WARPGROUPS, words), _NONE, np.int32)  # by which group of products last
         self.used_by = np.full(words, _NONE)
         self.copied, self.copied_in, self.copied_by = (np.full(words, _NONE) for _ in range(3))  # mbarrier, its phase
+        self.groups = [0] * warps  # of copies by threads that are committed
+        self.fetching = np.full(words, _NONE)  # group of its writer that is not waited for
 
     # -- messages ----------------------------------------------------------------------------------------------
 
@@ -111,6 +113,10 @@ class Order:
         known = self.seen[warp][np.maximum(on_way, 0)]
         self._clash("arriving", (on_way != _NONE) & (known <= self.copied_in[words]), self.copied_by[words], i)
 
+    def _refuse_fetches(self, words: np.ndarray, i: int) -> None:
+        """Bytes of a thread's copy are there when its warp has waited for the group."""
+        self._clash("fetching", self.fetching[words] != _NONE, self.written_by[words], i)
+
     def _refuse_readers(self, warp: int, words: np.ndarray, i: int) -> None:
         """What others read, or products may still read, is not overwritten."""
         for other in range(self.warps):
@@ -131,6 +137,7 @@ class Order:
 
     def load(self, warp: int, words: np.ndarray, i: int) -> None:
         self._refuse_copies(warp, words, i)
+        self._refuse_fetches(words, i)
         writer = self.writer[words]
         race = (writer != _NONE) & (writer != warp) & (
             self.seen[warp][np.maximum(writer, 0)] < self.written[words])
@@ -139,12 +146,24 @@ class Order:
 
     def store(self, warp: int, words: np.ndarray, i: int) -> None:
         self._refuse_copies(warp, words, i)
+        self._refuse_fetches(words, i)
         self._refuse_readers(warp, words, i)
         self.writer[words], self.written[words], self.written_by[words] = warp, self.seen[warp, warp], i
+
+    def fetch(self, warp: int, words: np.ndarray, i: int) -> None:
+        """Threads of a warp copy to words, in its next group."""
+        self.store(warp, words, i)
+        self.fetching[words] = self.groups[warp]
+
+    def fetched(self, warp: int, open_: int) -> None:
+        """The warp has waited for all but the last groups of its copies: it has stored them now."""
+        done = (self.writer == warp) & (self.fetching != _NONE) & (self.fetching + open_ < self.groups[warp])
+        self.written[done], self.fetching[done] = self.seen[warp, warp], _NONE
 
     def product(self, warp: int, words: np.ndarray, group: int, i: int) -> None:
         """Group number `group` of a warpgroup reads words."""
         self._refuse_copies(warp, words, i)
+        self._refuse_fetches(words, i)
         self._refuse_unfenced(warp, words, i)
         self.used[warp // 4, words], self.used_by[words] = group, i
 
@@ -155,6 +174,7 @@ class Order:
             return
         if len(words):
             self._refuse_copies(warp, words, i)
+            self._refuse_fetches(words, i)
             self._refuse_readers(warp, words, i)
             self._refuse_unfenced(warp, words, i)
             self.writer[words] = _NONE

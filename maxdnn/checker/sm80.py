@@ -45,7 +45,7 @@ def figure(producer: Instruction, kind: str, register: int, consumer: Instructio
         if votes and not near:
             return ("votes",)
         made = made if made in known["uniform"] else "r2ur"
-        return "uniform", made, "uniform" if uniform else "mio" if near else "vector"
+        return "uniform", made, "move" if used == "umove" else "uniform" if uniform else "mio" if near else "vector"
     if producer.cls.name == "wide" and used == "alu" and register == producer["d"].value and producer["d"].regs == 2:
         return ("early_pair",)
     return ("registers", made if made in known["registers"] else "mma16",

@@ -21,8 +21,8 @@ from .order import Broken, Order, Undecided
 from .report import ERROR, WARNING, Finding, Place
 from .values import UNKNOWN, V
 
-UNITS = frozenset({"HGMMA", "SYNCS", "UBLKCP"})
-_BESIDE = UNITS | {"WARPGROUP", "FENCE", "USETMAXREG"}
+UNITS = frozenset({"HGMMA", "SYNCS", "UBLKCP", "LDGSTS"})
+_BESIDE = UNITS | {"WARPGROUP", "FENCE", "USETMAXREG", "LDGDEPBAR", "DEPBAR"}
 _ROOM = 228 << 10  # bytes of shared memory
 _TRIALS, _LEAST, _LEAST_GUESSED = 12, 3, 6  # launches: at most, at the least, and where some branches are open
 _STEPS = 6000  # instructions of a launch
@@ -30,6 +30,7 @@ _NUMBERS = (1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 11)  # parameters
 _FIX_ORDER = "order the two: an mbarrier or a block barrier between them"
 _MESSAGES = {
     "arriving": ("shared memory", "a bulk copy to this word may not have arrived", "wait for its mbarrier's phase"),
+    "fetching": ("shared memory", "a copy to this word may not be done", "LDGDEPBAR and DEPBAR.LE in between"),
     "busy": ("shared memory", "products may still read the word", "WARPGROUP.DEPBAR, and tell of it, before"),
     "shared-reuse": ("shared memory", "another warp may not have read the word yet", _FIX_ORDER),
     "shared-race": ("shared memory", "another warp stored the word, and nothing orders the two", _FIX_ORDER),

@@ -173,6 +173,9 @@ class Values:
     def store(self, space: str, address: V, kind: str, source: int) -> None:
         self.touched = Touch("store", space, address, kind, source)
 
+    def copy(self, to: V, _source: V, kind: str, _keeps: V) -> None:
+        self.touched = Touch("store", "shared", to, kind)
+
     def atomic(self, space: str, address: V, op: str, kind: str, _operands: Sequence[V], _dest: int | None) -> None:
         self.touched = Touch("swap" if op in ("CAS", "EXCH") else "atomic", space, address, kind)
 

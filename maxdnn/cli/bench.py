@@ -5,7 +5,7 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from statistics import geometric_mean
 from typing import Any
 
@@ -14,6 +14,8 @@ from ._types import at_least, file_name, shape_of
 HELP = "time networks or layers on a GPU beside cuDNN through PyTorch; simulated where there is no GPU"
 PICTURES = (".png", ".svg")
 KINDS = ("inference", "training")
+BASELINES = ("fp32", "frozen", "tf32")
+_ALIKE = "kind", "n", "mode", "baseline"  # rows of models with the same of these have one summary
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +23,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="alexnet vgg16 resnet50 inception unet (default: all), or "
                              "N,C,H,W,K,R,S[,stride[,padding]]")
     parser.add_argument("--n", type=at_least(1), nargs="+", metavar="N",
-                        help="minibatches of networks (default: 1 8 32 for inference, 32 for training; simulated: 1)")
-    parser.add_argument("--kind", choices=KINDS, nargs="+", default=None, help="default: both; simulated: inference")
+                        help="minibatches (default: of networks 1 8 32, of models 1 16 32, for training 32; "
+                             "simulated: 1)")
+    parser.add_argument("--kind", choices=KINDS, nargs="+", default=None,
+                        help="default: both; of models, and simulated: inference")
     parser.add_argument("--model", action="append", metavar="NAME", default=[],
-                        help="a model of torchvision, or package:function that returns one: optimized, for inference, "
-                             "beside PyTorch in FP32, compiled with frozen parameters, and in TF32; may be repeated")
+                        help="a model of torchvision, or package:function that returns one: for inference optimized, "
+                             "beside PyTorch in FP32, compiled with frozen parameters, and in TF32; in training "
+                             "(--kind training) replaced; may be repeated")
+    parser.add_argument("--baseline", choices=BASELINES, nargs="+", default=BASELINES,
+                        help="what models stand beside (default: all)")
+    parser.add_argument("--jobs", type=at_least(1), default=1, metavar="J",
+                        help="so many models get ready at a time, each in a process of its own that keeps its memory, "
+                             "before the first is measured; they are measured one after the other (default: 1, here)")
+    parser.add_argument("--wait", type=float, default=300.0, metavar="SECONDS",
+                        help="with --jobs: how long a model may take to get ready, or to its next row (default: 300)")
     parser.add_argument("--image", type=sizes, metavar="C,H,W", default=(3, 224, 224),
                         help="what a model takes (default: 3,224,224)")
     parser.add_argument("--mode", choices=("eager", "graph", "compiled"), nargs="+", default=["eager", "graph"],
@@ -57,8 +69,9 @@ def run(args: argparse.Namespace) -> int:
             check_writable(option, path)
     if args.picture and args.picture.suffix.lower() not in PICTURES:
         raise MaxdnnError(f"--picture must end in {' or '.join(PICTURES)} (got {args.picture})")
-    if not 0 < args.seconds < math.inf:
-        raise MaxdnnError(f"--seconds must be positive (got {args.seconds})")
+    for option, value in (("--seconds", args.seconds), ("--wait", args.wait)):
+        if not 0 < value < math.inf:
+            raise MaxdnnError(f"{option} must be positive (got {value})")
     jobs = list(_jobs(args.what)) if args.what or not args.model else []
     if jobs and "compiled" in args.mode:
         raise MaxdnnError("--mode compiled is of models: name them by --model, and no NETWORK or SHAPE beside them")
@@ -118,26 +131,17 @@ def _measured(args: argparse.Namespace, jobs: list[tuple[str, Any]],
     put into `failed`."""
     from ..errors import MaxdnnError
     from ..torch.measure import Bench
-    from ..torch.measure_models import ModelBench
 
     bench = Bench(args.ordinal, args.seconds)
     about = {"what": "measured"} | bench.about
 
-    def models() -> Iterator[dict[str, Any]]:
-        if not args.model:
-            return
-        of_models = ModelBench(args.ordinal, args.seconds)
-        for name in args.model:
-            for n in args.n or (1, 16, 32):
-                try:
-                    yield from of_models.model(name, args.image, n, args.mode)
-                except Exception as e:
-                    if not isinstance(e, MaxdnnError):
-                        traceback.print_exc()
-                    failed.append(f"{name}, N = {n}: {e}")
+    def fails(what: str, e: Exception) -> None:
+        if not isinstance(e, MaxdnnError):
+            traceback.print_exc()
+        failed.append(f"{what}: {e}")
 
     def rows() -> Iterator[dict[str, Any]]:
-        yield from models()
+        yield from _models(args, fails)
         for kind in args.kind or KINDS:
             training = kind == "training"
             for name, shape in jobs:
@@ -146,12 +150,35 @@ def _measured(args: argparse.Namespace, jobs: list[tuple[str, Any]],
                         yield from (bench.network(name, n, training, args.mode) if shape is None else
                                     bench.layer(shape, training, args.mode))
                     except Exception as e:
-                        if not isinstance(e, MaxdnnError):
-                            traceback.print_exc()
-                        failed.append(f"{name}, N = {n}, {kind}: {e}")
+                        fails(f"{name}, N = {n}, {kind}", e)
     print(f"measured on {about['gpu']} beside cuDNN {about['cudnn']} through PyTorch {about['torch']}: float32, "
           "TF32 off, cudnn.benchmark on\n" + _heading("ms", "cuDNN"))
     return about, rows()
+
+
+def _models(args: argparse.Namespace, fails: Callable[[str, Exception], None]) -> Iterator[dict[str, Any]]:
+    """The rows of the models that were asked for; `fails` gets what stops one, and which."""
+    from ..errors import MaxdnnError
+    from ..torch import measure_models
+    from ._turns import Failed, in_turns
+
+    jobs = [measure_models.Job(name, args.image, n, kind == "training", tuple(args.mode), tuple(args.baseline))
+            for kind in args.kind or KINDS[:1] for name in args.model
+            for n in args.n or ((32,) if kind == "training" else (1, 16, 32))]
+    names = {job: f"{job.name}, N = {job.n}, {'training' if job.training else 'inference'}" for job in jobs}
+    if args.jobs > 1:
+        for (job, *_), row in in_turns(measure_models.measured, [(job, args.ordinal, args.seconds) for job in names],
+                                       args.jobs, args.wait):
+            if isinstance(row, Failed):
+                fails(names[job], MaxdnnError(row.why))
+            else:
+                yield row
+        return
+    for job in names:
+        try:
+            yield from measure_models.measured((job, args.ordinal, args.seconds), lambda: None)
+        except Exception as e:
+            fails(names[job], e)
 
 
 def _simulated(args: argparse.Namespace, jobs: list[tuple[str, Any]],
@@ -207,12 +234,14 @@ def _line(row: dict[str, Any]) -> str:
 def _summary(rows: Iterable[dict[str, Any]]) -> list[str]:
     """How often and by how much this library is ahead, and how its errors compare, for each kind of measured rows."""
     lines, every = [], list(rows)
-    for mode, baseline in dict.fromkeys((row["mode"], row["baseline"]) for row in every if "baseline" in row):
-        some = [row for row in every if (row["mode"], row.get("baseline")) == (mode, baseline)]
+    of_models = [row for row in every if "baseline" in row]
+    for key in dict.fromkeys(tuple(row[name] for name in _ALIKE) for row in of_models):
+        some = [row for row in of_models if tuple(row[name] for name in _ALIKE) == key]
+        kind, n, mode, baseline = key
         ratios = [row["cudnn_whole_seconds"] / row["whole_seconds"] for row in some]
         worse = max(row["error"] / row["cudnn_error"] for row in some)
-        lines.append(f"{mode}, models beside {baseline}: {_ahead(ratios)}; outputs at most {worse:.2g} times as far "
-                     "from float64")
+        lines.append(f"{kind} of models, N = {n}, {mode}, beside {baseline}: {_ahead(ratios)}; outputs at most "
+                     f"{worse:.2g} times as far from float64")
     rows = [row for row in every if "cudnn_seconds" in row]
     for kind in KINDS:
         of_kind = [row for row in rows if row["kind"] == kind]

@@ -20,10 +20,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
                      "what is learned from it. Exit status: 0 if everything is as expected, else 1.")
     add_argument(parser)
     parser.add_argument("--report", type=file_name, metavar="FILE", help="write the report there (text, then JSON)")
+    parser.add_argument("--native", action="store_true",
+                        help="only try out, again, each source's machine code as a first use does, and remember what "
+                             "comes of it")
     parser.add_argument("--quick", action="store_true", help="as few problems as use every kernel")
 
 
 def run(args: argparse.Namespace) -> int:
+    return _native(args) if args.native else _everything(args)
+
+
+def _native(args: argparse.Namespace) -> int:
+    """Every source that the GPU has machine code of."""
+    from ..errors import DeviceError
+    from ..planning.select import chip_of
+    from ..runtime import trust
+    from ..selftest.trial import sources
+
+    chip = chip_of(chosen(args.device))
+    if not chip.trial:
+        raise DeviceError(f"--native needs a GPU (got {chip.name}, on which nothing has to be tried)")
+    wanted = sources(chip)
+    if not wanted:
+        raise DeviceError(f"{chip.name} runs translations alone: there is no machine code of it to try")
+    off = [source for source in wanted if not trust.again(chip, source).on]
+    print(f"{chip.name}, {chip.driver}: {len(wanted) - len(off)} of {len(wanted)} sources run as machine code"
+          + f", translations instead of {', '.join(off)}" * bool(off))
+    return 1 if off else 0
+
+
+def _everything(args: argparse.Namespace) -> int:
     from ..runtime.files import check_writable
     from ..selftest import report
     from ..selftest.items import Stand

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--launch", type=file_name, metavar="FILE.json",
                         help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm, --max-error "
                              "and --kernel are for layers")
-    parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 (default gm204)")
+    parser.add_argument("--machine", default="gm204", help="preset: gm107 gm200 gm204 gm20b gp104 h200 (default gm204)")
     parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="direction", metavar="PASS",
                         help="forward (default), data or filters: the gradient with respect to the images or filters")
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel",
                         help="the candidate of the planner with this name; sconv_fprop_paper: with the paper's loop, "
                              "as in the paper's table; best (default): the planner's choice")
-    parser.add_argument("--policy", default="greedy-then-oldest", help="how a scheduler chooses a warp")
+    parser.add_argument("--policy", default="", help="how a scheduler chooses a warp (default: the machine's own way)")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
                         help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
@@ -99,7 +99,7 @@ def _check(args: argparse.Namespace) -> None:
         kind = "folder" if os.path.isdir(args.what) else "file"
         raise MaxdnnError(f"{args.what} is a {kind}; simulate takes a LAYER such as alexnet-conv2, a SHAPE "
                           "N,C,H,W,K,R,S[,stride[,padding]], or FILE.cubin with --launch")
-    if args.policy not in POLICIES:
+    if args.policy and args.policy not in POLICIES:
         raise MaxdnnError(f"--policy must be one of {', '.join(POLICIES)} (got {args.policy!r})")
     if args.source:
         args.source.stat()  # says what is wrong with the name
@@ -139,7 +139,7 @@ def _layer(args: argparse.Namespace, machine: Any,
         else:
             sources = of_launches(plan.launches)
     if args.source:
-        code = cubin(plan.spec.source.removesuffix(".sass"), "sm_52")
+        code = cubin(plan.spec.source.removesuffix(".sass"), machine.arch)
         sources |= of_cubin(args.source, code, plan.spec.name)
     options = _timeline(args, options, len(plan.launches))
     with Progress("simulating") as tell:
@@ -151,13 +151,15 @@ def _layer(args: argparse.Namespace, machine: Any,
         "clocks": timed.clocks, "ce": timed.ce, "ce_from_time": timed.ce_from_time,
         "convolution": {"clocks": inner.clocks, "ce": inner.ce, "ce_from_time": inner.ce_from_time},
         "launches": [{"kernel": x.kernel, "doing": launch.doing, "ce": x.ce, "useful_flops": x.useful}
-                     for x, launch in zip(timed.launches, plan.launches, strict=True)]}, sources
+                     for x, launch in zip(timed.launches, timed.timed, strict=True)],
+        "left_out": [{"kernel": x.spec.name, "doing": x.doing} for x in plan.launches if x not in timed.timed]}, sources
 
 
 def _plan(args: argparse.Namespace) -> Any:
     """The plan of the kernel that is named, or the one that promises the fewest clocks on the machine, of those of an
     algorithm."""
     from ..algorithms.registry import kernels
+    from ..build.interface import FFMA
     from ..errors import ShapeError
     from ..planning.cost import preset
     from ..planning.select import ALGORITHMS, MAX_ERROR, choose, plans
@@ -170,9 +172,16 @@ def _plan(args: argparse.Namespace) -> Any:
     chip, most = preset(args.machine), MAX_ERROR if args.max_error is None else args.max_error
     if not most > 0:
         raise ShapeError(f"--max-error must be a positive number (got {most})")
-    if args.kernel == "best":
+    if args.kernel == "best" and chip.runs_maxwell:
         return choose(problem, chip, algorithm=args.algorithm, max_error=most)
-    names = plans(problem, chip, algorithm=args.algorithm, max_error=math.inf)
+    names = plans(problem, chip, algorithm=args.algorithm, max_error=most if args.kernel == "best" else math.inf)
+    if not chip.runs_maxwell:
+        names = {name: plan for name, plan in names.items() if plan.spec.arch == chip.arch and plan.arithmetic == FFMA}
+        if not names:
+            raise ShapeError(f"{args.what}: of what computes it on {chip.name} nothing is machine code of {chip.arch} "
+                             "without tensor cores, which alone the model can time")
+        if args.kernel == "best":
+            return min(names.values(), key=lambda plan: plan.clocks(chip))
     if args.kernel not in names:
         foreign = {s.arch for s in kernels().values() if s.arch and args.kernel.startswith(s.name)}
         why = f", machine code of {foreign.pop()}, whose clocks the model does not know" if foreign else ""
@@ -200,7 +209,6 @@ def _launch(args: argparse.Namespace, machine: Any,
             options: Any) -> tuple[list[Any], dict[str, Any], dict[str, Source]]:
     from ..cubin import read
     from ..errors import LaunchError
-    from ..isa import TABLE, table_of
     from ..runtime.files import read_bytes
     from ..simulator import launchfile, timing
     from ._progress import Progress
@@ -210,8 +218,9 @@ def _launch(args: argparse.Namespace, machine: Any,
         raise LaunchError("a cubin needs --launch FILE.json, the description of its launches")
     description, code = launchfile.read(args.launch), read_bytes(args.what)
     arch, sources = read(code).arch, {}
-    if table_of(arch) is not TABLE:
-        raise LaunchError(f"{args.what} is machine code of {arch}; the model knows the clocks of sm_50 to sm_62")
+    if (arch >= "sm_80") != machine.sm90 or "sm_80" <= arch < machine.arch:
+        raise LaunchError(f"{args.what} is machine code of {arch}, and --machine {machine.name} runs "
+                          f"{machine.arch if machine.sm90 else 'sm_50 to sm_62'}")
     if args.source:
         sources = of_cubin(args.source, code, read(code).kernel(description.launches[0].kernel).name)
     options = _timeline(args, options, len(description.launches))
@@ -233,6 +242,8 @@ def _print(args: argparse.Namespace, results: list[Any], extra: dict[str, Any], 
     if "ce" in extra:
         print(f"computational efficiency {extra['ce']:.2f}% from clocks, {extra['ce_from_time']:.2f}% from time; "
               f"of the convolution kernel alone {extra['convolution']['ce']:.2f}%")
+    for launch in extra.get("left_out", ()):
+        print(f"left out: {launch['kernel']} ({launch['doing']}), which is translated there, to code the model does not see")
 
 
 def _rows(results: list[Any], extra: dict[str, Any], sources: dict[str, Source]) -> list[dict[str, Any]]:

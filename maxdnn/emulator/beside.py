@@ -1,4 +1,4 @@
-"""The part of the CPU tracer for what runs beside a warp: products of a warpgroup, mbarriers, bulk copies. Registers of
+"""The part of the CPU tracer for what runs beside a warp: products of a warpgroup, mbarriers, copies. Registers of
 products are watched, so that one that is used too early is a fault (runtime/warpgroup.py)."""
 
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from ..isa import RZ, Instruction
 from ..isa.table import SYSTEM_REGISTERS
 from ..semantics.machine import UNIFORM
 from . import layout
-from .irkit import I32, PTR, c32, c64, get, put
+from .irkit import I32, PTR, at, c32, c64, get, put
 from .lanes import Lanes, V
 from .layout import VECTOR_BYTES, WARP
-from .runtime.memory import VI1
+from .runtime.memory import KINDS, VI1, VI32
 from .runtime.proxies import READ, WRITE
 
 _BLOCKED = 2  # what a runtime function says that has nothing to report yet
@@ -37,7 +37,7 @@ class Units:
         self.scarce = min(counts, default=RZ)
 
 
-OPCODES = frozenset({"HGMMA", "WARPGROUP", "SYNCS", "UBLKCP", "USETMAXREG"})
+OPCODES = frozenset({"HGMMA", "WARPGROUP", "SYNCS", "UBLKCP", "LDGSTS", "USETMAXREG"})
 
 
 class Beside(Lanes):
@@ -189,6 +189,37 @@ class Beside(Lanes):
     def bulk_copy(self, to: V, barrier: V, source: V, size: V) -> None:
         self._once("rt_bulk_copy", self.ctx, self.warp, self._one(to), self._one(barrier), self._one(source),
                    self._one(size), self._pc())
+
+    # -- copies of threads -------------------------------------------------------------------------------------
+
+    def copy(self, to: V, source: V, kind: str, keeps: V) -> None:
+        """The bytes are there at once, and nobody may look before the warp has waited."""
+        b, size = self.b, KINDS[kind]
+        self._record(source)
+        place = self._scratch(layout.SCRATCH_REGISTERS)
+        for word in range(size // 4):
+            b.store(ir.Constant(VI32, [0] * layout.LANES), at(b, place, VECTOR_BYTES * word), align=64)
+        kept = b.and_(self.mask_bits, b.bitcast(keeps, I32))
+        self.check(self.call(f"rt_load_global_{kind}", I32, self.ctx, self._site(), source, kept, place))
+        self.check(self.call(f"rt_store_shared_{kind}", I32, self.ctx, self._site(), to, self.mask_bits, place))
+        self._race("shared", to, size, WRITE)
+        self.call("rt_copy", ir.VoidType(), self.ctx, self.warp, to, self.mask_bits)
+
+    def copies_commit(self) -> None:
+        put(self.b, self.warp, WARP, "groups", self.b.add(get(self.b, self.warp, WARP, "groups"), c32(1)))
+
+    def copies_wait(self, open_: int) -> None:
+        if self.units.any:
+            self.call("rt_copies_wait", ir.VoidType(), self.ctx, self.warp, c32(open_))
+
+    def _record(self, addresses: V) -> None:
+        raise NotImplementedError
+
+    def _site(self) -> V:
+        raise NotImplementedError
+
+    def _race(self, space: str, address: V, size: int, kind: int) -> None:
+        raise NotImplementedError
 
     def proxy_fence(self) -> None:
         if self.units.any:

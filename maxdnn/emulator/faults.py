@@ -24,7 +24,8 @@ _WHAT = {
     "in flight": "register of a tensor-core product that has not been waited for (WARPGROUP.DEPBAR)",
     "unordered": "register of a tensor-core product that was written since the last WARPGROUP.ARRIVE",
     "busy": "write to shared memory that a tensor-core product still reads",
-    "arriving": "shared memory to which a bulk copy is under way, or whose mbarrier this warp has not waited for",
+    "arriving": "shared memory to which a copy is under way: a bulk copy whose mbarrier this warp has not waited for, "
+                "or one of a warp (LDGSTS) that has not waited for it (DEPBAR.LE)",
     "unfenced": "shared memory written by ordinary stores without FENCE.VIEW.ASYNC behind them",
     "mbarrier": "use of an mbarrier that was not initialised",
     "arrivals": "more arrivals than a phase of the mbarrier expects",

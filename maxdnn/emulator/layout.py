@@ -44,7 +44,7 @@ WARP: Mapping[str, tuple[int, str]] = _fields(0, f"""
     blocked:i32 masks:{VECTOR_BYTES * CONVERGENCE} where:{VECTOR_BYTES} waits:{VECTOR_BYTES}
     uniform:{VECTOR_BYTES * UNIFORMS}
     preds:64 flags:64 tid:{3 * VECTOR_BYTES} stack:{STACK_DEPTH * STACK_ENTRY} written:1024
-    committed:i32 done:i32 arrivals:i32 fences:i32 limit:i32 waiting:i32 {_WARPGROUPS}
+    committed:i32 done:i32 arrivals:i32 fences:i32 limit:i32 waiting:i32 groups:i32 {_WARPGROUPS}
     inflight:1024 owner:1024 touched:1024""")
 REGS_OFFSET = WARP["_end"][0]
 
@@ -63,6 +63,7 @@ CTX: Mapping[str, tuple[int, str]] = _fields(0, f"""
 # What is known of 16 bytes of shared memory where a kernel works asynchronously (runtime/proxies.py).
 GRANULE: Mapping[str, tuple[int, str]] = _fields(0, """
     writer:i32 written:i32 fences:i32 pc:i32 copying:i32 copied:i32 barriers:i32 completed:i32
+    loader:i32 group:i32
     reading:i32 reading1:i32 reading2:i32 reading3:i32 reading4:i32 reading5:i32 reading6:i32 reading7:i32
     first:i32 first1:i32 first2:i32 first3:i32 first4:i32 first5:i32 first6:i32 first7:i32
     second:i32 second1:i32 second2:i32 second3:i32 second4:i32 second5:i32 second6:i32 second7:i32""")

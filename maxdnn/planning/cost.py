@@ -1,12 +1,14 @@
 """What choosing a plan needs to know of a GPU, and the estimate all families share."""
 
 import heapq
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
-MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8}
+MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8, "h200": 141}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
 
 SCHEDULERS = 4  # of an SM, each one issue slot a clock
@@ -27,7 +29,8 @@ class Chip:
     machine code of Maxwell; else translations of it. `memory`: bytes of
     DRAM, 0 if not known. `driver`: of a real GPU, with its capability: what measurements on it are remembered under
     beside its name; "" for a simulated chip. `arch`: whose machine code it runs, beside what is translated; "" for a
-    simulated chip. `clock_mhz`: the highest of the SMs; 0 if not known."""
+    simulated chip. `clock_mhz`: the highest of the SMs; 0 if not known. `ffma_cycles`: in which a scheduler issues an
+    FFMA, 2 where it has 16 lanes. `trial`: how another process finds the card, "" where there is none."""
 
     name: str
     sms: int
@@ -37,6 +40,8 @@ class Chip:
     driver: str = ""
     arch: str = ""
     clock_mhz: float = 0
+    ffma_cycles: int = 1
+    trial: str = field(default="", compare=False)
 
     def said(self, clocks: float) -> str:
         """An estimate in words."""
@@ -101,6 +106,8 @@ class Work:
         """The estimate: all issue slots spread over the schedulers of all SMs, or all bytes at the rate of DRAM,
         whichever takes longer, and what does not overlap at the start and the end."""
         cost = self.code if chip.runs_maxwell or self.translation is None else self.translation
+        if chip.ffma_cycles > 1:
+            return self._slower(cost, chip.ffma_cycles).clocks(replace(chip, ffma_cycles=1))
         memory, slots_of_chip = self.nbytes / chip.dram_bytes_per_clock, chip.sms * cost.ctas_per_sm
         if self.lengths and (not cost.critical_path or self.ctas > slots_of_chip):
             return cost.overhead + max(self._scheduled(cost, slots_of_chip), memory)
@@ -108,6 +115,12 @@ class Work:
             return cost.overhead + max(self._waves(cost, chip), memory)
         issue = self.ctas * cost.slots / (SCHEDULERS * chip.sms)
         return cost.overhead + cost.critical_path + max(issue, cost.longest, memory)
+
+    def _slower(self, cost: Cost, cycles: int) -> "Work":
+        """The same where every slot takes so many cycles: nearly all are FFMA."""
+        code = replace(cost, slots=cycles * cost.slots, critical_path=cycles * cost.critical_path,
+                       longest=cycles * cost.longest)
+        return replace(self, code=code, translation=None, lengths=tuple(cycles * x for x in self.lengths))
 
     def _scheduled(self, cost: Cost, slots_of_chip: int) -> float:
         """Each CTA begins where one ends, and has its share of an SM's schedulers."""
@@ -144,5 +157,15 @@ def preset(name: str = "gm204") -> Chip:
     from ..simulator.machine import preset as machine
 
     figures = machine(name)
-    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, memory=MEMORY_GIB[name] << 30,
-                clock_mhz=figures["clock_mhz"])
+    return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, not figures.sm90, MEMORY_GIB[name] << 30,
+                arch=figures.arch if figures.sm90 else "", clock_mhz=figures["clock_mhz"])
+
+
+@cache
+def described(name: str) -> Chip:
+    """A chip that there are only documents of (chips.json): "rtx4090", "rtx3080", "a100"."""
+    found = json.loads(Path(__file__).with_name("chips.json").read_bytes())[name]
+    figures = {key: entry[0] for key, entry in found.items() if isinstance(entry, list)}
+    rate = figures["dram_share"] * figures["dram_gb_per_s"] * 1000 / figures["clock_mhz"]
+    return Chip(found["name"], figures["sms"], rate, runs_maxwell=False, memory=figures["dram_gib"] << 30,
+                arch=found["arch"], clock_mhz=figures["clock_mhz"], ffma_cycles=figures["ffma_cycles"])

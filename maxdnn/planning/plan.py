@@ -175,6 +175,8 @@ class Plan:
         Of the candidate that it is.
     account : callable or None
         Gives lines on the estimate and on the candidates that were not taken.
+    code : callable or None
+        Gives lines on what runs as machine code of the chip, what is translated, and why.
     """
 
     problem: Problem
@@ -188,6 +190,7 @@ class Plan:
     terms: Terms | None = None
     name: str = ""
     account: Callable[[], list[str]] | None = None
+    code: Callable[[], list[str]] | None = None
 
     @property
     def algorithm(self) -> str:
@@ -243,6 +246,11 @@ class Plan:
     def archs(self) -> tuple[str, ...]:
         """The architectures that some of its kernels are for alone."""
         return tuple(dict.fromkeys(x.spec.arch for x in self.launches if x.spec.arch))
+
+    @functools.cached_property
+    def sources(self) -> tuple[str, ...]:
+        """Those of its kernels."""
+        return tuple(dict.fromkeys(x.spec.source.removesuffix(".sass") for x in self.launches))
 
     @functools.cached_property
     def textured(self) -> tuple[str, ...]:
@@ -339,6 +347,8 @@ class Plan:
         lines.append(f"workspace {self.workspace_bytes / 2**20:.1f} MiB")
         if self.chosen:
             lines.append(f"chosen {self.chosen}")
+        if self.code is not None:
+            lines += self.code()
         if verbose and self.account is not None:
             lines += self.account()
         return "\n".join(lines)

@@ -14,6 +14,7 @@ from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
 from ..problem.problem import PASSES, Problem
 from ..problem.shape import ConvShape
+from ..runtime import trust
 from ..runtime.devices.protocol import able
 from ..runtime.remember import HOST_BYTES, remembered
 from .cost import Chip, HasChip, SimulatesChip, preset
@@ -39,8 +40,7 @@ def choose(problem: Problem, chip: Chip, kernel: str | None = None, *, algorithm
     """
     terms = Terms(algorithm, max_error, arithmetic, prepared, families or registry.FAMILIES, tuned)
     record = recall(chip, problem, prepared) if tuned and kernel is None else None
-    found: Plan = _choose(problem, chip, kernel, terms, record)
-    return found
+    return _trusted(problem, chip, kernel, terms, record)
 
 
 def smaller(plan: Plan, chip: Chip, most: int) -> Plan:
@@ -53,8 +53,16 @@ def smaller(plan: Plan, chip: Chip, most: int) -> Plan:
     own = plan.problem.most_workspace
     problem = replace(plan.problem, most_workspace=most if own is None else min(most, own))
     record = recall(chip, problem, plan.terms.prepared) if plan.terms.tuned else None
-    found: Plan = _choose(problem, chip, None, plan.terms, record)
-    return found
+    return _trusted(problem, chip, None, plan.terms, record)
+
+
+def _trusted(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, record: Record | None) -> Plan:
+    """What is chosen of all that the chip runs; whose machine code nobody knows yet is tried out first."""
+    while True:
+        refused = trust.refused(chip)
+        found: Plan = _choose(problem, chip, kernel, terms, record, refused)
+        if not chip.trial or trust.settled(chip, found.sources) or trust.refused(chip) == refused:
+            return found  # refused as before: what is off is translated
 
 
 def least_workspace(plan: Plan, chip: Chip) -> int:
@@ -80,6 +88,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
         problem = replace(problem, most_workspace=chip.memory // 4)
     made: dict[str, Plan] = {}
     refused: ShapeError | None = None
+    off = trust.refused(chip)
     of_the_chip = tuple(f for f in families or registry.FAMILIES if _has_kernels(f, chip))
     for name, make in _candidates(problem, chip, algorithm, of_the_chip):
         try:
@@ -87,7 +96,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
         except ShapeError as e:
             refused = refused or e.with_traceback(None)  # a traceback would keep alive what the callers hold
         else:
-            if _runs(one, chip) and one.computes(arithmetic):
+            if _runs(one, chip, off) and one.computes(arithmetic):
                 made[name] = one
     if not made:
         raise refused or ShapeError(f"not served: no kernel of any family is for {problem.describe()}")
@@ -204,7 +213,8 @@ def chip_of(device: Any) -> Chip:
 
 
 @remembered(HOST_BYTES, lambda plan: plan.host_bytes)
-def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, record: Record | None) -> Plan:
+def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, record: Record | None,
+            refused: frozenset[str] = frozenset()) -> Plan:
     algorithm, families = terms.algorithm, terms.families
     if kernel is not None:
         if _unbounded(problem, chip):
@@ -213,9 +223,9 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
         if kernel not in candidates:
             raise ShapeError(f"kernel must be one of {', '.join(candidates)} (got {shown(kernel)})")
         plan: Plan = candidates[kernel]()
-        if chip.arch and not _runs(plan, chip):
-            raise ShapeError(f"kernel {kernel!r} is machine code of {plan.archs[0]}, which {chip.name} does not run")
-        return replace(plan, chosen="by its name", name=kernel,
+        if chip.arch and not _runs(plan, chip, refused):
+            raise ShapeError(f"kernel {kernel!r} is {_foreign(plan, chip, refused)}")
+        return replace(plan, chosen="by its name", name=kernel, code=_code(plan, chip),
                        account=functools.partial(_account, kernel, problem, chip, terms, record))
     made = plans(problem, chip, algorithm=algorithm, max_error=terms.max_error, arithmetic=terms.arithmetic,
                  families=families)
@@ -227,7 +237,7 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
         untimed = {family.name for family in families if not _timed(family, chip)}
         name = min(made, key=lambda name: (made[name].family in untimed, _clocks(made[name], chip, terms)))
         why = f"by estimate for {chip.name}"
-    return replace(made[name], chosen=why, terms=terms, name=name,
+    return replace(made[name], chosen=why, terms=terms, name=name, code=_code(made[name], chip),
                    account=functools.partial(_account, name, problem, chip, terms, record))
 
 
@@ -279,8 +289,9 @@ def _excluded(family: Family, chip: Chip, terms: Terms) -> str:
 
 def _unfit(plan: Plan, chip: Chip, terms: Terms, most: int | None) -> str:
     """Why a candidate that can be made may not be taken; "" if it may."""
-    if not _runs(plan, chip):
-        return f"machine code of {', '.join(plan.archs)}, which {chip.name} does not run"
+    refused = trust.refused(chip)
+    if not _runs(plan, chip, refused):
+        return _foreign(plan, chip, refused)
     if not plan.computes(terms.arithmetic):
         return f"its arithmetic is {plan.arithmetic} ({terms.arithmetic!r} is asked for)"
     if plan.error > terms.max_error:
@@ -314,12 +325,26 @@ def _unbounded(problem: Problem, chip: Chip) -> bool:
 
 
 def _has_kernels(family: Family, chip: Chip) -> bool:
-    return not family.kernels or any(k.arch in (None, chip.arch) for k in family.kernels)
+    return not family.kernels or any(k.runs_on(chip.arch) for k in family.kernels)
 
 
-def _runs(plan: Plan, chip: Chip) -> bool:
-    """Whether the chip has the instruction sets that some of the plan's kernels are written in alone."""
-    return all(arch == chip.arch for arch in plan.archs)
+def _runs(plan: Plan, chip: Chip, refused: frozenset[str]) -> bool:
+    """Whether the chip has the instruction sets that some of the plan's kernels are written in alone, and runs them."""
+    return all(x.spec.runs_on(chip.arch) and not (x.spec.arch and x.spec.source.removesuffix(".sass") in refused)
+               for x in plan.launches)
+
+
+def _foreign(plan: Plan, chip: Chip, refused: frozenset[str]) -> str:
+    """Why the chip does not run all of a plan."""
+    off = [source for source in plan.sources if source in refused]
+    if off and all(x.spec.runs_on(chip.arch) for x in plan.launches):
+        return f"machine code of {chip.arch}, which is off: {trust.standing(chip, off[0]).why}"
+    return f"machine code of {', '.join(plan.archs)}, which {chip.name} does not run"
+
+
+def _code(plan: Plan, chip: Chip) -> Any:
+    """Lines on what of a plan runs as machine code of a chip that translates, too."""
+    return functools.partial(trust.said, chip, plan.sources) if chip.arch else None
 
 
 def _refusal(family: Family, problem: Problem) -> str | None:

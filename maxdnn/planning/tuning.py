@@ -77,7 +77,8 @@ def tune(what: Any, example: Any = None, *, device: Device | None = None, kind: 
     Parameters
     ----------
     what, example : ConvShape, Problem, iterable of them, or torch.nn.Module and a torch.Tensor
-        What to tune. The convolutions of a module are found by running it on `example` once (N,C,H,W).
+        What to tune. The layers of a module (convolutions, transposed ones, linear ones of some size) are found by
+        running it on `example` once.
     device : Device, optional
         Where to measure. If None the GPU of `example`, else the first GPU, else the virtual GTX 980 (simulated
         seconds).
@@ -150,9 +151,10 @@ def _problems(what: Any, example: Any, kind: str | Iterable[str], layout: str, b
             raise ShapeError("example must be an input of the model: its layers get their sizes from a run on it")
         from ..torch.shapes import layers
 
-        problems = [p for shape, has_bias in layers(what, example) for p in problems_of(shape, "NCHW", has_bias)]
+        problems = [layer.problem(k, activation, adds_out) for layer in layers(what, example) for k in kinds]
         if not problems:
-            raise ShapeError("the model must have a convolution in float32 that runs on the example (got none)")
+            raise ShapeError("the model must have a convolution, or a linear layer of some size, in float32 that runs "
+                             "on the example (got none)")
     else:
         if example is not None:
             raise ShapeError(f"example goes with a model (got {type(what).__name__})")

@@ -16,11 +16,11 @@ from typing import Any
 
 from ..build.cubins import cubin
 from ..build.interface import KernelSpec
-from ..errors import LaunchError, OutOfMemoryError, ShapeError
+from ..errors import DeviceError, LaunchError, OutOfMemoryError, ShapeError
 from ..planning.cost import HasChip
 from ..planning.plan import FLOAT_BYTES, Plan, begin
 from ..problem.operands import ArrayView
-from . import verbose
+from . import trust, verbose
 from .devices.protocol import (
     Buffer,
     Device,
@@ -32,6 +32,7 @@ from .devices.protocol import (
     Preparing,
     SharesMemory,
     Texture,
+    Translating,
     Weighed,
     able,
     texture_alignment,
@@ -393,7 +394,23 @@ def _plain(prepared: Sequence[Any]) -> Callable[[int, int], None]:
 
 def load(device: Device, spec: KernelSpec) -> Module:
     """A new module of a kernel's cubin."""
-    return device.load(cubin(spec.source.removesuffix(".sass"), spec.arch or device.arch))
+    return load_source(device, spec.source.removesuffix(".sass"), spec.arch)
+
+
+def load_source(device: Device, source: str, arch: str | None = None) -> Module:
+    """A new module of a source's cubin: as machine code, where the device runs that and it may. `arch`: of a source
+    that runs nowhere else as a translation. Raises DeviceError for one whose machine code is off."""
+    known = able(device, HasChip)
+    own = trust.native(known.chip, source) if known else ""
+    if known is None or not own:
+        return device.load(trust.image(source, arch or device.arch))
+    standing = trust.standing(known.chip, source)
+    if standing.on:
+        return device.load(trust.image(source, own))
+    translating = able(device, Translating)
+    if arch is not None or translating is None:
+        raise DeviceError(f"{source} is machine code of {own}, which {device.name} does not run: {standing.why}")
+    return translating.load_translated(cubin(source, own))
 
 
 class _HostArrays:

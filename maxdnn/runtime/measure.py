@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..build.cubins import cubin
 from ..planning.plan import Plan
 from ..problem.operands import ArrayView, view
 from .devices.protocol import Device
-from .engine import Engine
+from .engine import Engine, load_source
 
 _LONGEST = 0.05  # seconds a stream is kept busy while launches queue up behind
 _QUEUE = 400  # launches that may wait; a GPU takes about a thousand
@@ -45,7 +44,7 @@ class Stopwatch:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._delay = device.load(cubin("probes/delay", device.arch)).function("probe_delay")
+        self._delay = load_source(device, "probes/delay").function("probe_delay")
 
     def seconds(self, call: Callable[[], None], launches: int, samples: int = 1) -> list[float]:
         """Seconds of a call, each the mean of some calls in a row. `call` puts `launches` on the default stream; it has

@@ -13,7 +13,7 @@ from ..planning.cost import preset
 from ..planning.plan import Plan
 from ..planning.select import plans
 from ..problem.operands import ArrayView, view
-from ..problem.problem import LAYOUTS, Alignment, Problem, bias, data, filters, forward, product
+from ..problem.problem import LAYOUTS, Alignment, Operand, Problem, bias, data, filters, forward, product
 from ..problem.shape import ConvShape
 from ..runtime.devices.protocol import Device
 from ..runtime.engine import Engine
@@ -113,9 +113,8 @@ class KernelItem:
 def outcome(device: Device, plan: Plan, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The operands after a call, by role. What is only written is poisoned before. Raises GuardError if anything beside
     them was written."""
-    placed = {role: _Guarded(device, x, POISON if role == "out" and not plan.problem.reads_out else None,
-                             int(plan.problem.operand(role).alignment == Alignment.FLOAT and role != "out"))
-              for role, x in given.items()}
+    placed = {role: Guarded(device, plan.problem.operand(role), x, POISON if role == "out" and
+                            not plan.problem.reads_out else None) for role, x in given.items()}
     views: dict[str, ArrayView] = {role: view(role, x, rank=None) for role, x in placed.items()}
     scalars = {name: SCALARS[name] for name in plan.problem.scalars}
     engine = Engine(device)
@@ -133,16 +132,22 @@ class GuardError(Exception):
     """A kernel wrote beside its operand."""
 
 
-class _Guarded:
-    """An array in device memory with known values on both sides, `skew` floats off a texture's beginning."""
+class Guarded:
+    """An operand in device memory with known values on both sides, or all `fill`; a float off a texture's beginning,
+    where it may begin anywhere."""
 
-    def __init__(self, device: Device, values: np.ndarray, fill: np.float32 | None, skew: int) -> None:
+    def __init__(self, device: Device, operand: Operand, values: np.ndarray, fill: np.float32 | None) -> None:
+        skew = int(operand.alignment == Alignment.FLOAT and operand.role != "out")
         self._device, self.shape, self._first = device, values.shape, GUARD + skew
         whole = np.full(values.size + 2 * GUARD + skew, POISON)
         whole[self._first:][:values.size] = values.ravel() if fill is None else fill
         self._buffer = device.alloc(whole.nbytes)
-        device.upload(self._buffer, whole)
-        self._whole = whole
+        self._whole, self._initial = whole, whole.copy()
+        self.reset()
+
+    def reset(self) -> None:
+        """As it was in the beginning."""
+        self._device.upload(self._buffer, self._initial)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

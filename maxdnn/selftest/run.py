@@ -195,7 +195,7 @@ class _Child:
         command = [*WORKER, str(ordinal), str(int(quick))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
-                                         env={**os.environ, "PYTHONIOENCODING": "utf-8"})
+                                         env={"MAXDNN_NATIVE": "1", **os.environ, "PYTHONIOENCODING": "utf-8"})
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 

@@ -152,5 +152,15 @@ class Units(Machine, Protocol):
         """Whether the phase of the parity in bit 31 is complete; `waits` until it is."""
 
     def bulk_copy(self, to: V, barrier: V, source: V, size: V) -> None: ...
+    def copy(self, to: V, source: V, kind: str, keeps: V) -> None:
+        """Each lane copies from global to shared memory, zeros where not `keeps`. Nobody may look at them before the
+        warp has waited."""
+
+    def copies_commit(self) -> None:
+        """The copies since the last commit are a group."""
+
+    def copies_wait(self, open_: int) -> None:
+        """Until at most so many groups of copies of the warp are open."""
+
     def proxy_fence(self) -> None: ...
     def set_registers(self, count: int, waits: bool) -> None: ...

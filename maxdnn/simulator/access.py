@@ -9,6 +9,7 @@ from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = -1
+MERGES, OF_SM90 = 1, 2  # whether parts of an access of shared memory that agree share a phase; whose L1 it is
 MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
 
 
@@ -125,6 +126,18 @@ def global_requests(row, nbytes):
 
 
 @compiled
+def lines_of_parts(row, nbytes):
+    """Cycles of an access of sm_90 in L1: the lines of each whole, half or quarter warp, by 32, 64 or 128 bits a
+    lane."""
+    per = 32 if nbytes <= 4 else 16 if nbytes == 8 else 8
+    total = 0
+    for at in range(0, 32, per):
+        for lane in range(at, at + per):
+            total += row[lane] != NO_LANE and is_first(row, at, lane, LINE)
+    return total
+
+
+@compiled
 def add_turns(row, lines, first, count):
     """Add to the mask of each line of an atomic, above its sectors, the most lanes that share an address in it: they
     are served one after another."""
@@ -176,9 +189,9 @@ def phases_of(row, index, nbytes, pair_merge, atomic, memory, rows, used, seen):
 
 
 @compiled
-def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, pair_merge, records, lines, memory, rows, used, seen):
-    """Records of memory accesses. addresses: (n, 32); indices: (n,) the instruction of each; kinds, nbytes, atomic: per
-    instruction; `shift`: bytes added to every address. records: (n, 3) gets service cycles, first line, lines; `lines`:
+def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records, lines, memory, rows, used, seen):
+    """Records of memory accesses. addresses: (n, 32); indices: (n,) the instruction of each; kinds, nbytes, atomic,
+    rules (MERGES, OF_SM90): per instruction; `shift`: bytes added to every address. records: (n, 3) gets service cycles, first line, lines; `lines`:
     (at least MOST_LINES x n, 2) line numbers and sector masks. The rest is scratch (Reducer). Number of lines
     written."""
     total = 0
@@ -190,11 +203,12 @@ def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, pair_merge, re
             row[lane] = a if a == NO_LANE else a + shift
         count = 0
         if kinds[index] == K_SHARED:
-            service = phases_of(row, index, nbytes[index], pair_merge, atomic[index], memory, rows, used, seen)
+            service = phases_of(row, index, nbytes[index], rules[index] & MERGES, atomic[index], memory, rows, used, seen)
         elif kinds[index] == K_LDC:
             count, service = constant_lines(row, lines, total)
         else:
-            service = global_requests(row, nbytes[index])
+            sm90 = rules[index] & OF_SM90
+            service = lines_of_parts(row, nbytes[index]) if sm90 else global_requests(row, nbytes[index])
             count = cache_lines(row, nbytes[index], lines, total)
             if atomic[index]:
                 add_turns(row, lines, total, count)

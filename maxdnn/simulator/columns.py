@@ -17,7 +17,11 @@ NEVER = 1 << 62
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
  C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_LINE, C_L2_DIRTY,
  C_L2_FILL, C_RESULT, C_READ, T_COUNT, P_ATOMIC, P_TURN) = range(64, 95)
-HEAD = 96
+
+# Of sm_90 alone: which rules, then its figures and tables.
+(P_SM90, P_MIOQUEUE, P_MIODELAY, P_MIOLAG, P_TAKEN, P_BARPER, P_WINDOW, P_XUDELAY, P_L0SETS, P_L0WAYS, P_LINETICKS,
+ P_LINELAT, P_WRITE_TICKS, P_SRINTERVAL, T_L0, P_CODEAHEAD) = range(96, 112)
+HEAD = 128
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -30,16 +34,18 @@ I_SIZE = 32
 
 # I_UNIT: functional units of a scheduler that are narrower than a warp
 U_NONE, U_HALF, U_SFU, U_FP64, U_IMUL = range(5)
-UNITS = 5
+# ... of sm_90: integers and comparisons, one of the two pipes of FFMA, which multiplies integers, and others
+U_ALU, U_XU, U_DOUBLE, U_HEAVY, U_UNIFORM, U_MMA16, U_SREG, U_FMA = range(1, 9)
+UNITS = 9
 
 # One row per resident warp (W_STALLED: when its stall count ends), then its queue of shared and of global operations in
 # flight (times of their ends).
 (W_READY, W_REASON, W_PC, W_LEFT, W_RUN, W_RUNEND, W_LINE, W_ALIVE, W_SB0, W_SB1, W_SB2, W_SB3, W_SB4, W_SB5, W_REC,
  W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_STREAM, W_SHIFT, W_SM, W_SCHED,
  W_ID, W_BARRIER, W_STALLED) = range(29)
-W_SIZE = 97
-W_GLRING, W_SHRING = 29, 45
-RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
+W_GLRING, W_SHRING, W_READS = 29, 45, 97  # sm_90: until when registers of the warp are read for what is no arithmetic
+W_SIZE = 98
+RING_LIMITS = W_SHRING - W_GLRING, W_READS - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
 # reads: the cycle of the first (NEVER if there is none), how many, then for each its cycle and the reads per bank.
@@ -47,7 +53,13 @@ RING_LIMITS = W_SHRING - W_GLRING, W_SIZE - W_SHRING
  S_FREE, S_BANK0, S_BANK1, S_BANK2, S_BANK3, S_REUSE) = range(18)
 S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
-S_SIZE = 48
+# sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last has
+# been read; when it may hand on the next access of shared and of global memory; when XU ends its last; code: the last
+# line that came and when.
+S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
+(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME) = range(S_MIORING + MIO_PLACES,
+                                                                                 S_MIORING + MIO_PLACES + 7)
+S_SIZE = 96
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
@@ -71,7 +83,7 @@ BOOK_SIZE = 2 + 2 * BUCKETS
 B_LIVE, B_BARRIER0, BARRIERS = 0, 1, 16
 B_ARRIVED, B_WANTED, BARRIER_SIZE = 0, 1, 2
 B_SIZE = B_BARRIER0 + BARRIERS * BARRIER_SIZE
-M_SHARED, M_TEX0, M_TEX1, M_SIZE = 0, 1, 2, 3
+M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_SIZE = range(6)
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.
@@ -86,4 +98,4 @@ REASONS = ("barrier 1", "barrier 2", "barrier 3", "barrier 4", "barrier 5", "bar
            "bank conflict", "pipe busy", "memory queue", "BAR", "instruction fetch", "constant miss", "block launch",
            "memory fence", "no warp")
 
-POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin")
+POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin", "greedy-then-youngest")

@@ -32,13 +32,13 @@ def _run(X: np.ndarray, until: int) -> bool:
     return engine.run(pointer(X), until)
 
 
-def _reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, merge, records, lines, memory, rows, used, seen):
-    return access.reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, merge, records, lines, memory, rows,
+def _reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records, lines, memory, rows, used, seen):
+    return access.reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records, lines, memory, rows,
                               used, seen)
 
 
 _ENTRIES = ((_begin, "void(int64[::1])"), (_run, "boolean(int64[::1], int64)"),
-            (_reduce_rows, "int64(int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, boolean, "
+            (_reduce_rows, "int64(int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], "
                            "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[::1], int64[:,::1])"))
 
 

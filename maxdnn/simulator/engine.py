@@ -11,6 +11,7 @@ from .jit import compiled
 from .memory import global_access, load_constant, moved, shared_access, variant
 from .operand import bank_reads, enter, forget, read_later
 from .residency import complete, finish_warp, launch_block, release_barrier, step_path
+from .sm90 import bank_reads_sm90, code_line_sm90, enter_sm90, issue_xu, memory_sm90, room_sm90
 
 
 @compiled
@@ -43,6 +44,8 @@ def side_hazard(X, w, i, s, now):
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE
     if X[i + I_MEM]:
+        if X[P_SM90]:
+            return room_sm90(X, s), R_QUEUE
         if X[s + S_MEMFREE] > now:
             return X[s + S_MEMFREE], R_PIPE
         return queue_room(X, w, X[i + I_KIND]), R_QUEUE
@@ -55,10 +58,18 @@ def hazard(X, w, s, now):
     i = X[w + W_PC]
     free, reason = now, R_STALL
     if X[i + I_LINE] != X[w + W_LINE]:
-        free, reason = instruction_line(X, X[w + W_SM], X[i + I_LINE], now), R_FETCH
+        if X[P_SM90]:
+            free, reason = code_line_sm90(X, s, X[i + I_LINE], now), R_FETCH
+        else:
+            free, reason = instruction_line(X, X[w + W_SM], X[i + I_LINE], now), R_FETCH
         X[w + W_LINE] = X[i + I_LINE]
     if free <= now and X[i + I_ALU]:
         free, reason = X[s + S_LEAVE2], R_BANK
+        if X[P_SM90]:
+            if free < X[w + W_READS]:
+                free = X[w + W_READS]
+            if free <= now and X[i + I_UNIT] <= 0:
+                free, reason = X[s + S_UNIT0 + U_FMA], R_PIPE
     if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM]):
         free, reason = side_hazard(X, w, i, s, now)
     if free > now:
@@ -95,8 +106,12 @@ def issue_side(X, w, i, s, now):
     unit = X[i + I_UNIT]
     if unit > 0:
         X[s + S_UNIT0 + unit] = now + X[i + I_INTERVAL]
-    if X[i + I_MEM]:
-        done, read = issue_memory(X, w, i, s, now)
+    if X[P_SM90] and X[i + I_X0] > 0:
+        X[w + W_READS] = now + X[i + I_X0]
+    if X[P_SM90] and unit == U_XU:
+        done, read = issue_xu(X, i, s, now)
+    elif X[i + I_MEM]:
+        done, read = memory_sm90(X, w, i, s, now) if X[P_SM90] else issue_memory(X, w, i, s, now)
     else:
         done, read = now + X[i + I_RESULT], now + X[P_RELEASE]
     X[C_RESULT], X[C_READ] = done, read
@@ -127,12 +142,17 @@ def execute(X, w, i, s, now):
     """Issue one instruction: take its resources and set its scoreboards."""
     X[i + I_ISSUED] += 1
     if X[i + I_ALU]:
-        enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
+        if X[P_SM90]:
+            enter_sm90(X, s, now, bank_reads_sm90(X, i, s, X[w + W_ID]))
+            if X[i + I_INTERVAL] > 2 and X[i + I_UNIT] == U_HEAVY:
+                X[s + S_UNIT0 + U_FMA] = now + X[i + I_INTERVAL]
+        else:
+            enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
         if X[s + S_LEAVE2] > now + 1:
             stand_still(X, s, now + 1)
     if X[i + I_D0] >= 0:
         forget(X, i, s, X[w + W_ID])
-    if X[i + I_LATE]:
+    if X[i + I_LATE] and not X[P_SM90]:
         read_later(X, s, now, i)
     if not X[i + I_ALU] or X[i + I_UNIT] > 0:
         issue_side(X, w, i, s, now)
@@ -187,6 +207,11 @@ def advance(X, w, i, now):
         finish_warp(X, w, now + 1)
         return False
     ready, kind = now + X[i + I_STALL], X[i + I_KIND]
+    if X[P_SM90]:
+        if X[i + I_YIELD] and X[i + I_STALL] < 2:
+            ready = now + 2
+        if X[w + W_PC] != i + I_SIZE:
+            ready = max(ready, now + X[P_TAKEN])
     if X[i + I_STALL] > 1:  # its own count stands still with the others'
         ready += max(X[X[w + W_SCHED] + S_LEAVE2] - now - 1, 0)
     if kind == K_MEMBAR:
@@ -201,6 +226,9 @@ def advance(X, w, i, now):
         if X[i + I_STORE] == 0:
             X[w + W_RESUME], X[w + W_READY], X[w + W_REASON] = X[w + W_READY], NEVER, R_BAR
             X[w + W_BARRIER] = barrier
+        if X[P_SM90]:
+            unit = X[T_SM] + sm * M_SIZE + M_BAR
+            X[unit] = now = max(X[unit], now) + X[P_BARPER]
         if complete(X, at, barrier):
             release_barrier(X, sm, slot, barrier, now)
     return True
@@ -257,7 +285,10 @@ def burst(X, w, i, s, now, count):
     start = i
     while i < end and X[s + S_LEAVE2] <= now:
         X[i + I_ISSUED] += 1
-        enter(X, s, now, bank_reads(X, i, s, warp))
+        if X[P_SM90]:
+            enter_sm90(X, s, now, bank_reads_sm90(X, i, s, warp))
+        else:
+            enter(X, s, now, bank_reads(X, i, s, warp))
         if X[i + I_D0] >= 0:
             forget(X, i, s, warp)
         now += 1
@@ -309,7 +340,8 @@ def choose(X, s, now):
     """The warp to issue from, or -1; then S_NEXT is the cycle to try again and S_BLAMED the warp that will be first.
 
     Candidates are the oldest P_CANDIDATES warps that do not wait for something long. Policy 0: the current warp while
-    it can, then the oldest; 1: the current warp while it can, then the next in turn; 2: always the next in turn."""
+    it can, then the oldest; 1: the current warp while it can, then the next in turn; 2: always the next in turn; 3: the
+    current warp while it can, then the youngest."""
     current, policy = X[s + S_CURRENT], X[P_POLICY]
     if policy != 2 and current >= 0 and X[s + S_YIELDED] == 0 and X[current + W_ALIVE] \
             and ready_or_when(X, current, s, now) <= now:
@@ -334,6 +366,8 @@ def choose(X, s, now):
             last = w
         elif policy == 0 and X[s + S_YIELDED] < 2:
             return w
+        elif policy == 3:
+            best = w
         elif best < 0 or turn(w, best, current):
             best = w
     if best < 0:

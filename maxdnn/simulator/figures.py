@@ -18,13 +18,16 @@ _STALLS = ("12", "13", "14", "15")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`least` and `most`: the range, None for a figure that cannot be set. `whole`: no fractions."""
+    """`least` and `most`: the range, None for a figure that cannot be set. `whole`: no fractions. `of`: the machine code
+    of the machines that have it, "" for all. `table`: whether it is a number for each of some names."""
 
     unit: str
     least: float | None
     most: float | None
     meaning: str
     whole: bool = True
+    of: str = ""
+    table: bool = False
 
     @property
     def settable(self) -> bool:
@@ -42,8 +45,14 @@ def _rules() -> dict[str, Rule]:
     found = {}
     for name, entry in data.items():
         least, limit = entry.get("range", (None, None))
-        found[name] = Rule(entry["unit"], least, most.get(name, limit), entry["meaning"], entry.get("whole", True))
+        found[name] = Rule(entry["unit"], least, most.get(name, limit), entry["meaning"], entry.get("whole", True),
+                           entry.get("of", ""), entry.get("table", False))
     return found
+
+
+def rules_of(arch: str) -> dict[str, Rule]:
+    """Those of the machines that run some machine code."""
+    return {name: rule for name, rule in RULES.items() if rule.of in ("", "sm_90" if arch == "sm_90" else "sm_5x")}
 
 
 RULES = _rules()
@@ -51,26 +60,32 @@ _CACHES = (("l1", "line_bytes", 2), ("l2", "line_bytes", 1), ("constant", "const
            ("constant15", "constant15_line_bytes", 1), ("instruction", "instruction_line_bytes", 1))
 
 
-def check_value(name: str, value: Any) -> None:
+def check_value(name: str, value: Any, arch: str = "sm_52") -> None:
     """Raises SimulationError for a figure that is none, cannot be set, or is given a value out of its range."""
-    rule = RULES.get(name)
+    rules = rules_of(arch)
+    rule = rules.get(name)
     if rule is None or not rule.settable:
         why = "there is no figure" if rule is None else "the engine is built for the preset's value of"
-        known = ", ".join(n for n, r in RULES.items() if r.settable)
+        known = ", ".join(n for n, r in rules.items() if r.settable)
         raise SimulationError(f"{why} {name!r}; these can be set: {known}")
     if name == "unyielded_stall":
         complete = isinstance(value, dict) and set(value) == set(_STALLS)
         if not complete or not all(_fits(rule, v) for v in value.values()):
             raise SimulationError(f'{name} must give cycles from {rule.range} for each of the stalls, such as '
                                   f'{{"12": 23, "13": 8, "14": 9, "15": 10}} (got {_shown(value)})')
+    elif rule.table:
+        if not isinstance(value, dict) or not all(_fits(rule, v) for v in value.values()):
+            raise SimulationError(f"{name} must give {rule.unit} from {rule.range} by name, such as "
+                                  f'{{"alu": 2}} (got {_shown(value)})')
     elif not _fits(rule, value):
         number = "a whole number" if rule.whole else "a number"
         raise SimulationError(f"{name} must be {number} from {rule.range} ({rule.unit}; got {_shown(value)})")
 
 
-def check_together(values: Mapping[str, Any]) -> None:
+def check_together(values: Mapping[str, Any], arch: str = "sm_52") -> None:
     """Raises SimulationError unless every cache is a whole number of sets."""
-    for cache, line, parts in _CACHES:
+    for cache, line, halves in _CACHES:
+        parts = 1 if arch == "sm_90" else halves
         kib, ways, row = values[f"{cache}_kib"], values[f"{cache}_ways"], values[line] * parts
         if kib * 1024 % (row * ways):
             raise SimulationError(f"{cache}_kib x 1024 must be a multiple of {cache}_ways x {row} bytes: a whole "

@@ -9,6 +9,8 @@ import numpy as np
 from ..isa import RZ, Instruction
 from ..isa.operands import access_bytes, barrier_kind
 from . import columns as c
+from . import lower_sm90
+from .access import MERGES, OF_SM90
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
@@ -158,9 +160,20 @@ def _bursts(rows: np.ndarray) -> None:
             here[c.I_BURST] += after[c.I_BURST]
 
 
+def _row_sm90(inst: Instruction, machine: Machine) -> np.ndarray:
+    row = lower_sm90.row_sm90(inst, machine, access_bytes(inst))
+    if row[c.I_KIND] == c.K_DEPBAR:
+        _depbar(inst, row)
+    if row[c.I_KIND] == c.K_BAR:
+        _barrier(inst, row)
+    row[c.I_CLINE] = -1 if row[c.I_MEM] else lower_sm90.constant_operand(inst)
+    return row
+
+
 @functools.lru_cache(maxsize=8)
 def _accesses(same: "_Same") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    kinds = [k if (k := memory_kind(i)) is not None else -1 for i in same.it]
+    kind_of = lower_sm90.memory_kind if of_sm90(same.it) else memory_kind
+    kinds = [k if (k := kind_of(i)) is not None else -1 for i in same.it]
     return (np.array(kinds, np.int64), np.array([access_bytes(i) for i in same.it], np.int64),
             np.array([_atomic(i) for i in same.it], np.int64))
 
@@ -169,6 +182,15 @@ def accesses(instructions: tuple[Instruction, ...]) -> tuple[np.ndarray, np.ndar
     """For each instruction the kind of its memory access, -1 for none, the bytes each lane moves, and whether it is
     atomic."""
     return _accesses(_Same(instructions))
+
+
+def merge_rules(instructions: tuple[Instruction, ...], pair_merge: bool) -> np.ndarray:
+    """For each instruction the rules its addresses are reduced by (access.py). Stores of sm_90 do not merge: measured,
+    the probes "shared STS.64 all the same" and "shared STS.128 all the same"."""
+    if not of_sm90(instructions):
+        return np.full(len(instructions), MERGES if pair_merge else 0, np.int64)
+    stores = np.array([i.access is not None and i.access.only_writes for i in instructions])
+    return np.where(stores | (not pair_merge), OF_SM90, OF_SM90 | MERGES).astype(np.int64)
 
 
 class _Same:
@@ -184,6 +206,11 @@ class _Same:
         return isinstance(other, _Same) and other.it is self.it
 
 
+def of_sm90(instructions: Sequence[Instruction]) -> bool:
+    """Whether code is of words of 128 bits, as since sm_80."""
+    return bool(instructions) and instructions[0].addressing.word == 16
+
+
 def lower(instructions: tuple[Instruction, ...], machine: Machine) -> np.ndarray:
     """The engine's table of a kernel: (n, I_SIZE) int64."""
     return _lower(_Same(instructions), _Same(machine)).copy()
@@ -192,8 +219,11 @@ def lower(instructions: tuple[Instruction, ...], machine: Machine) -> np.ndarray
 @functools.lru_cache(maxsize=8)
 def _lower(same: _Same, on: _Same) -> np.ndarray:
     instructions, machine = same.it, on.it
-    rows = np.stack([_row(inst, machine) for inst in instructions])
-    _writes_that_matter(instructions, rows)
+    if of_sm90(instructions):
+        rows = np.stack([_row_sm90(inst, machine) for inst in instructions])
+    else:
+        rows = np.stack([_row(inst, machine) for inst in instructions])
+        _writes_that_matter(instructions, rows)
     _bursts(rows)
     return rows
 

@@ -2,6 +2,7 @@
 its source. A sibling chip names the chip it is like and gives its differences."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -30,12 +31,23 @@ class Machine:
     name: str
     title: str
     figures: Mapping[str, Figure]
+    arch: str = "sm_52"  # whose machine code it runs
 
     def __getitem__(self, name: str) -> Any:
         try:
             return self.figures[name].value
         except KeyError:
             raise SimulationError(f"{self.name} has no figure {name!r}; it has: {', '.join(self.figures)}") from None
+
+    @property
+    def sm90(self) -> bool:
+        """Whether it is an SM of sm_90, with the parts that are its own (sm90.py)."""
+        return self.arch == "sm_90"
+
+    @property
+    def of_any(self) -> Mapping[str, Any]:
+        """Values by name, 0 for a figure that such a machine does not have."""
+        return defaultdict(int, {name: self[name] for name in self.figures})
 
     @property
     def peak_flops_per_cycle(self) -> int:
@@ -51,10 +63,10 @@ class Machine:
         Raises SimulationError for a name that is no figure or cannot be set, and a value out of range (figures.py)."""
         figures = dict(self.figures)
         for name, value in values.items():
-            check_value(name, value)
+            check_value(name, value, self.arch)
             figures[name] = Figure(value, "assumed", "set by the caller")
-        check_together({name: figure.value for name, figure in figures.items()})
-        return Machine(self.name, self.title, figures)
+        check_together({name: figure.value for name, figure in figures.items()}, self.arch)
+        return Machine(self.name, self.title, figures, self.arch)
 
 
 def names() -> list[str]:
@@ -74,7 +86,8 @@ def _read(name: str) -> Machine:
     data = json.loads((PRESETS / f"{name}.json").read_bytes())
     figures = dict(preset(data["like"]).figures) if "like" in data else {}
     figures |= {key: Figure(*entry) for key, entry in data["figures"].items()}
-    return Machine(data["name"], data["title"], figures)
+    arch = preset(data["like"]).arch if "like" in data else data.get("arch", "sm_52")
+    return Machine(data["name"], data["title"], figures, arch)
 
 
 def _built_in(*figures: str) -> list[int]:

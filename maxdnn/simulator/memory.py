@@ -69,7 +69,7 @@ def others(X, w, i, index, mask, begin, first, last):
 def through_l2(X, w, i, index, line, mask, start):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
     n = popcount4(mask)
-    begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
+    begin = book(X, B_PORTS + X[w + W_SM], n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS]), start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
     ticks = n * X[P_L2_TICKS]
     begin = book(X, B_L2, asking * ticks, begin)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..errors import SimulationError
 from . import columns as c
-from .machine import SECTOR, SHARED_BANKS
+from .machine import SECTOR, SHARED_BANKS, Machine
 from .simulate import Result
 
 Line = tuple[str, str]  # where an instruction comes from ("file:line"), and the author's text
@@ -54,7 +54,7 @@ def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = 
         / (result.cycles * result.machine.dram_bytes_per_cycle),
         "shared_pipe_percent": 100 * int(n[c.C_SHARED_BUSY]) / (result.cycles * result.simulated_sms),
         "texture_units_percent": 100 * int(n[c.C_TEX_BUSY])
-        / (result.cycles * result.simulated_sms * result.machine["texture_units"]),
+        / (result.cycles * result.simulated_sms * (result.machine.of_any["texture_units"] or 1)),
         "mirrored_sms": scale,
     }
     data["traffic_bytes"] = traffic(result)
@@ -80,6 +80,13 @@ def traffic(result: Result) -> dict[str, int]:
     return {name: int(sectors) * SECTOR for name, sectors in moved.items()}
 
 
+def _l1_rate(machine: Machine) -> float:
+    """Bytes a clock of an SM through texture/L1."""
+    if machine.sm90:
+        return float(machine["line_bytes"])
+    return 128 / float(machine["texture_cycles_per_channel"]) * float(machine["texture_units"])
+
+
 def roofline(result: Result, limits: Mapping[str, float]) -> dict[str, Any]:
     """Operations a clock of the whole chip against what each resource allows: `flat` limits in operations a clock, and
     for each level of memory the bytes it moved and could have moved a clock. Operations are those of float32 where a
@@ -92,7 +99,7 @@ def roofline(result: Result, limits: Mapping[str, float]) -> dict[str, Any]:
     counted = floats >= 0.01 * m.peak_flops_per_cycle * clocks
     operations = floats if counted else 32 * sum(executed)
     rates = {"shared memory": 4.0 * SHARED_BANKS * m["sms"],
-             "texture": 128 / m["texture_cycles_per_channel"] * m["texture_units"] * m["sms"],
+             "texture": _l1_rate(m) * m["sms"],
              "L2": float(m["l2_bytes"]), "DRAM": m.dram_bytes_per_cycle}
     return {"unit": "float32 operations" if counted else "thread instructions", "operations": operations,
             "per_clock": operations / clocks,

@@ -1,7 +1,7 @@
 """Run the engine over a workload and say what happened."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,12 +22,12 @@ _CHUNK = 200_000  # cycles between two calls of a progress function
 
 @dataclass(frozen=True)
 class Options:
-    """policy: one of POLICIES. all_sms: simulate every SM on a shared block queue; otherwise one SM runs
+    """policy: one of POLICIES, "" for the machine's own: the first, of sm_90 the last. all_sms: simulate every SM on a shared block queue; otherwise one SM runs
     ceil(blocks / SMs) blocks while the others, in step with it, touch L2 and DRAM with their own blocks' addresses.
     trace: (first cycle, last cycle) of the pipeline trace to keep. timeline: keep the course of the launch, and every
     issue of that many cycles at its begin and in its middle (of `trace` alone if there is one)."""
 
-    policy: str = c.POLICIES[0]
+    policy: str = ""
     all_sms: bool = False
     trace: tuple[int, int] | None = None
     timeline: int = 0
@@ -82,6 +82,8 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     options = Options() if options is None else options
     if not isinstance(options, Options):
         raise SimulationError(f"options must be Options (got {options!r})")
+    if options.policy == "":
+        options = replace(options, policy=c.POLICIES[-1 if machine.sm90 else 0])
     if not isinstance(options.policy, str) or options.policy not in c.POLICIES:
         raise SimulationError(f"policy must be one of {', '.join(c.POLICIES)} (got {options.policy!r})")
     if not isinstance(options.all_sms, bool):

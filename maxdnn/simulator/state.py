@@ -87,7 +87,7 @@ class Image:
         self.at += part.size
 
     def _head(self, work: Work, events: int) -> np.ndarray:
-        m, s = self.machine, self.shape
+        m, s = self.machine.of_any, self.shape
         head = np.zeros(c.HEAD, np.int64)
         head[c.C_L2_LINE] = -1
         for cell, value in {
@@ -96,7 +96,7 @@ class Image:
             c.P_CANDIDATES: m["candidates"], c.P_MEMGAP: m["memory_issue_gap"], c.P_SHQUEUE: m["shared_queue"],
             c.P_GLQUEUE: m["global_queue"], c.P_SHLAT: m["shared_latency"], c.P_SHWAY: m["shared_way_cycles"],
             c.P_L1LAT: m["l1_latency"], c.P_L1WAYS: m["l1_ways"],
-            c.P_L1SETS: m["l1_kib"] * 512 // LINE // m["l1_ways"],
+            c.P_L1SETS: m["l1_kib"] * 1024 // (1 if self.machine.sm90 else 2) // LINE // m["l1_ways"],
             c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"],
             c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"], c.P_DRAMLAT: m["dram_latency"],
             c.P_CLAT: m["constant_latency"], c.P_CWAYS: m["constant_ways"],
@@ -110,8 +110,15 @@ class Image:
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],
             c.P_PORT_TICKS: round(SECTOR * c.TICK / m["l2_port_bytes"]),
                             c.P_L2_TICKS: round(SECTOR * c.TICK / m["l2_bytes"]),
-            c.P_DRAM_TICKS: round(SECTOR * c.TICK / m.dram_bytes_per_cycle),
+            c.P_DRAM_TICKS: round(SECTOR * c.TICK / self.machine.dram_bytes_per_cycle),
             c.P_TRACE_FROM: s.trace[0], c.P_TRACE_TO: s.trace[1], c.P_EVENTS_MAX: events,
+            c.P_SM90: int(self.machine.sm90), c.P_MIOQUEUE: m["memory_queue"], c.P_MIODELAY: m["memory_queue_cycles"],
+            c.P_MIOLAG: m["memory_lag"], c.P_TAKEN: m["taken_cycles"], c.P_BARPER: m["barrier_interval"],
+            c.P_WINDOW: m["operand_window"], c.P_XUDELAY: m["xu_delay"], c.P_SRINTERVAL: m["constant_interval"],
+            c.P_LINETICKS: round(m["code_line_cycles"] * c.TICK), c.P_LINELAT: m["code_latency"],
+            c.P_CODEAHEAD: m["code_ahead_kib"] * 1024 // INSTRUCTION_LINE,
+            c.P_L0SETS: m["code_kib"] * 1024 // INSTRUCTION_LINE // max(m["code_ways"], 1), c.P_L0WAYS: m["code_ways"],
+            c.P_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_write_bytes"] or m["l2_port_bytes"])),
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():
             head[cell] = value
@@ -140,7 +147,8 @@ class Image:
                 (c.T_L2, int(head[c.P_L2SETS]), c.P_L2WAYS, c.SECTORED),
                 (c.T_CONST, int(head[c.P_CSETS]) * sms, c.P_CWAYS, c.WHOLE),
                 (c.T_CONST15, int(head[c.P_C15SETS]) * sms, c.P_C15WAYS, c.WHOLE),
-                (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.WHOLE)):
+                (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.WHOLE),
+                (c.T_L0, int(head[c.P_L0SETS]) * 4 * sms, c.P_L0WAYS, c.WHOLE)):
             part = np.zeros((sets, int(head[ways]) * size), np.int64)
             part[:, :2 * int(head[ways])] = -1
             self._add(head, where, part)
@@ -158,7 +166,7 @@ class Image:
         warps[:, c.W_SCHED] = X[c.T_SCHED] + sid * c.S_SIZE
         index = np.arange(sms * 4)
         schedulers[:, c.S_CURRENT] = schedulers[:, c.S_BLAMED] = -1
-        schedulers[:, c.S_SM], schedulers[:, c.S_HALF] = index // 4, index % 4 // 2
+        schedulers[:, c.S_SM], schedulers[:, c.S_HALF] = index // 4, 0 if self.machine.sm90 else index % 4 // 2
         schedulers[:, c.S_ORDER] = X[c.T_ORDER] + index * self.order_length
         schedulers[:, c.S_REUSE:c.S_REUSE + 6] = -2
         schedulers[:, c.S_DUE] = c.NEVER

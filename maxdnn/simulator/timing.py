@@ -17,6 +17,7 @@ from ..algorithms.paper.maxwell import CONV_64X64
 from ..build.cubins import cubin
 from ..cubin import CubinKernel
 from ..emulator.trace import WarpTrace
+from ..errors import SimulationError
 from ..planning.plan import FLOAT_BYTES, Launch, Plan
 from ..planning.select import plan as make_plan
 from ..problem.shape import ConvShape
@@ -54,11 +55,13 @@ class LaunchTiming:
 @dataclass(frozen=True)
 class ConvTiming:
     """Launches of a layer, timed one after the other: of the convolution kernel alone, as in the paper, or of a whole
-    call with its copies and changes of layout. `clocks`: of the chip, all launches together."""
+    call with its copies and changes of layout. `timed`: the launches of the plan that these are, all but those that are
+    translated on the machine. `clocks`: of the chip, all launches together."""
 
     shape: ConvShape
     plan: Plan
     launches: tuple[LaunchTiming, ...]
+    timed: tuple[Launch, ...]
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -67,7 +70,8 @@ class ConvTiming:
     @property
     def convolution(self) -> ConvTiming:
         """The launches of the convolution kernel alone."""
-        return ConvTiming(self.shape, self.plan, tuple(x for x in self.launches if x.useful))
+        kept = [(x, y) for x, y in zip(self.launches, self.timed, strict=True) if x.useful]
+        return ConvTiming(self.shape, self.plan, tuple(x for x, _ in kept), tuple(y for _, y in kept))
 
     @property
     def machine(self) -> Machine:
@@ -110,6 +114,12 @@ def call(shape: ConvShape | Plan, *, kernel: str | None = None, layout: str = "C
     return _timed(shape, kernel, layout, True, machine, options, progress)
 
 
+def runs_on(launch: Launch, machine: Machine) -> bool:
+    """Whether its kernel is machine code of the machine; else it is translated there, by a compiler whose code the model
+    does not see."""
+    return launch.spec.arch == machine.arch if machine.sm90 else launch.spec.arch is None
+
+
 def _machine(machine: str | Machine) -> Machine:
     return machine if isinstance(machine, Machine) else preset(machine)
 
@@ -118,27 +128,30 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
            options: Options | None, progress: Progress | None) -> ConvTiming:
     plan = shape if isinstance(shape, Plan) else make_plan(shape, layout=layout, kernel=kernel)
     chip = _machine(machine)
-    steps = [(launch, useful) for launch, useful in _steps(plan) if whole or useful]
+    steps = [(launch, useful) for launch, useful in _steps(plan) if (whole or useful) and runs_on(launch, chip)]
+    if not steps:
+        raise SimulationError(f"no kernel of the plan is machine code that {chip.name} runs; what is translated the "
+                              f"model cannot time ({', '.join(dict.fromkeys(x.spec.name for x in plan.launches))})")
     tell = _Share(progress, len(steps))
     found = []
-    workloads = _workloads(plan, [step for step, _ in steps], chip, tell)
+    works = workloads(plan, [step for step, _ in steps], chip, tell)
     with ThreadPoolExecutor(1) as ahead:  # the next launch is traced while one is simulated
-        coming = ahead.submit(next, workloads)
+        coming = ahead.submit(next, works)
         for number, (step, useful) in enumerate(steps, 1):
             work, function = coming.result()
             if number < len(steps):
-                coming = ahead.submit(next, workloads)
+                coming = ahead.submit(next, works)
             result = simulated(work, function, step.block, chip, options=options, progress=tell)
             del work  # gigabytes where every block was traced
             found.append(LaunchTiming(step.spec.name, result, useful))
             tell.done += 1
-    return ConvTiming(plan.shape, plan, tuple(found))
+    return ConvTiming(plan.shape, plan, tuple(found), tuple(step for step, _ in steps))
 
 
 def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel]]:
     """For each launch of the convolution kernel: what its warps do, and the kernel."""
     steps = [launch for launch, useful in _steps(plan) if useful]
-    return [(work, function.kernel) for work, function in _workloads(plan, steps, machine)]
+    return [(work, function.kernel) for work, function in workloads(plan, steps, machine)]
 
 
 class _Share:
@@ -164,15 +177,16 @@ def _steps(plan: Plan) -> list[tuple[Launch, int]]:
     return [(x, next(shares) if x.spec is plan.spec else 0) for x in plan.launches]
 
 
-def _workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
+def workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
                progress: Progress | None = None) -> Iterator[tuple[Workload, Any]]:
+    """What the warps of some launches of a plan do, and the kernel of each, a function of the virtual GPU."""
     from ..emulator.gpu import VirtualGpu
     gpu = VirtualGpu()
     sizes = {operand.role: FLOAT_BYTES * operand.extent for operand in plan.problem.operands}
     sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
     buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
     places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
-    modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), "sm_52")) for x in launches}
+    modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), machine.arch)) for x in launches}
     for launch in launches:
         module = modules[launch.spec.name]
         for name, data in launch.tables.items():

@@ -14,7 +14,7 @@ from ..isa import Instruction
 from . import columns as c
 from .access import MOST_LINES, NO_LANE
 from .blocks import Alike, Block
-from .lower import accesses
+from .lower import accesses, merge_rules
 from .machine import CONSTANT_LINE, LINE, SHARED_BANKS
 from .state import Work
 
@@ -69,7 +69,7 @@ class Reducer:
 
     def __init__(self, instructions: Sequence[Instruction], pair_merge: bool) -> None:
         self.kinds, self.bytes, self.atomic = accesses(tuple(instructions))
-        self.pair_merge = pair_merge
+        self._rules = merge_rules(tuple(instructions), pair_merge)
         memory = np.full((len(instructions), 3), -1, np.int64)
         memory[:, 0] = 0
         self._scratch = (memory, np.zeros((len(instructions), 2, 32), np.int64), np.zeros(SHARED_BANKS, np.int64),
@@ -90,7 +90,7 @@ class Reducer:
         for first in range(0, len(rows), _CHUNK):
             part = slice(first, first + _CHUNK)
             written = reduce_rows(np.ascontiguousarray(rows[part]), indices[part], self.kinds, self.bytes, self.atomic,
-                                  shift, self.pair_merge, out[part], self._lines, *self._scratch)
+                                  shift, self._rules, out[part], self._lines, *self._scratch)
             out[part, 1] += self.total
             self._kept.append(self._lines[:written].copy())
             self.total += written

@@ -5,12 +5,13 @@ Needs PyTorch 2.4 or later; `import maxdnn` alone does not load it."""
 
 from .functional import conv2d
 from .memory import OutOfMemoryError
-from .modules import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Replaced, replace
+from .modules import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Replaced, Sequential, replace
 from .optimizing import Optimized, optimize
+from .products import Linear, linear
 from .ran import ran
 from .report import Fused, Optimization, Ran
 from .transposed import conv1d, conv_transpose1d, conv_transpose2d
 
-__all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Fused", "Optimization", "Optimized",
-           "OutOfMemoryError", "Ran", "Replaced", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d",
-           "optimize", "ran", "replace"]
+__all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Fused", "Linear", "Optimization", "Optimized",
+           "OutOfMemoryError", "Ran", "Replaced", "Sequential", "conv1d", "conv2d", "conv_transpose1d",
+           "conv_transpose2d", "linear", "optimize", "ran", "replace"]

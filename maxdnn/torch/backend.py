@@ -14,8 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import ShapeError
 from ..planning.select import check_wanted
+from .folding import folded
 from .fused import FusedConv2d
-from .fusing import Fusing, constants_of, folded
+from .fusing import Fusing, constants_of
 from .patterns import Norm, Site
 from .report import Notes
 from .running import DEFAULTS

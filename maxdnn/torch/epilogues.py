@@ -1,6 +1,5 @@
-"""Operators of optimized networks: a convolution whose kernel also adds a bias and another map and applies ReLU, and a
-linear layer by this library's products. PyTorch sees them as `torch.ops.maxdnn.*`, with shapes for tracing and
-derivatives."""
+"""The operator of fused layers: a convolution whose kernel also adds a bias and another map and applies ReLU. PyTorch
+sees it as `torch.ops.maxdnn.conv2d_epilogue`, with shapes for tracing and derivatives."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..errors import ShapeError
-from ..product import matmul
 from . import ops, running
 from .running import Ending
 
@@ -28,49 +26,19 @@ def _convolved(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Ten
     return out
 
 
-def _product(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
-    rows = input.reshape(-1, input.shape[-1]).contiguous()
-    if not rows.numel() or not weight.numel():
-        raise ShapeError(f"input and weight must not be empty (got shapes {tuple(input.shape)}, {tuple(weight.shape)})")
-    out = running.empty(input, (rows.shape[0], weight.shape[0]))
-    if bias is not None:
-        out.copy_(bias)
-    beta = 0.0 if bias is None else 1.0
-    given = [tensor.detach() for tensor in (rows, weight.contiguous(), out)]
-    if input.is_cuda:
-        stream = torch._C._cuda_getCurrentRawStream(input.get_device())
-        matmul(given[0], given[1], transpose_b=True, beta=beta, out=given[2], stream=stream,
-               arithmetic=arithmetic)
-    else:
-        running.device_of(-1)
-        matmul(*[tensor.numpy() for tensor in given[:2]], transpose_b=True, beta=beta, out=given[2].numpy(),
-               arithmetic=arithmetic)
-    return out.view(*input.shape[:-1], weight.shape[0])
-
-
 _library = torch.library.Library("maxdnn", "FRAGMENT")
-for _name, _arguments, _function in (
-        ("conv2d_epilogue", f"Tensor input, Tensor weight, Tensor? bias, Tensor? residual, bool relu, {ops.CONF}",
-         _convolved),
-        ("linear", "Tensor input, Tensor weight, Tensor? bias, str arithmetic='auto'", _product)):
-    _library.define(f"{_name}({_arguments}) -> Tensor")
-    for _kind in ("CPU", "CUDA"):
-        _library.impl(_name, _function, _kind)
+_library.define("conv2d_epilogue(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, bool relu, "
+                f"{ops.CONF}) -> Tensor")
+for _kind in ("CPU", "CUDA"):
+    _library.impl("conv2d_epilogue", _convolved, _kind)
 
 conv2d_epilogue = torch.ops.maxdnn.conv2d_epilogue.default
-linear = torch.ops.maxdnn.linear.default
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_epilogue", lib=_library)
 def _(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool, *conf: Any) -> Tensor:
     torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
     return input.new_empty(running.output_shape(input, weight, conf))
-
-
-@partial(torch.library.register_fake, "maxdnn::linear", lib=_library)
-def _(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
-    torch._check(input.shape[-1] == weight.shape[1], lambda: "features of input and weight do not fit")
-    return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
 
 def _keep_convolution(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -83,24 +51,41 @@ def _of_convolution(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
     if ctx.relu:
         gradients = torch.ops.aten.threshold_backward(gradients, out, 0)
     wanted = ctx.needs_input_grad
-    return (ops.conv2d_input(gradients, filters, images.shape[2:], *ctx.conf) if wanted[0] else None,
-            ops.conv2d_weight(gradients, images, filters.shape[2:], *ctx.conf) if wanted[1] else None,
-            gradients.sum((0, 2, 3)) if wanted[2] else None, gradients if ctx.adds and wanted[3] else None,
-            None, *[None] * len(ctx.conf))
-
-
-def _keep_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[0], inputs[1])
-
-
-def _of_product(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
-    rows, weight = ctx.saved_tensors
-    wanted = ctx.needs_input_grad
-    flat = gradients.flatten(0, -2)
-    return (gradients @ weight if wanted[0] else None,
-            flat.mT @ rows.reshape(-1, rows.shape[-1]) if wanted[1] else None, flat.sum(0) if wanted[2] else None, None)
+    return (*ops.gradients_of(images, filters, gradients, wanted, ctx.conf),
+            gradients if ctx.adds and wanted[3] else None, None, *[None] * len(ctx.conf))
 
 
 torch.library.register_autograd("maxdnn::conv2d_epilogue", _of_convolution, setup_context=_keep_convolution,
                                 lib=_library)
-torch.library.register_autograd("maxdnn::linear", _of_product, setup_context=_keep_product, lib=_library)
+
+
+class _Taped(torch.autograd.Function):
+    """A convolution with ReLU and its derivative, for calls that nobody looks at. Where the output is 0 the gradient
+    goes no further, so that what ReLU was given need not be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
+        out = _convolved(input, weight, bias, None, True, *conf)
+        ctx.save_for_backward(input, weight, out)
+        ctx.conf = conf
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+        images, filters, out = ctx.saved_tensors
+        gradients = torch.ops.aten.threshold_backward(gradients, out, 0)
+        return (*ops.gradients_of(images, filters, gradients, ctx.needs_input_grad, ctx.conf), *[None] * len(ctx.conf))
+
+
+def with_relu(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
+    """A convolution with ReLU; past the dispatcher where nobody looks, with derivatives if they are wanted."""
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if ops.transformed():
+        return torch.relu(ops.made(input, weight, bias, *conf))
+    if torch.compiler.is_compiling() or not ops.unwatched(given):
+        looked_at: Tensor = conv2d_epilogue(input, weight, bias, None, True, *conf)
+        return looked_at
+    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
+        out: Tensor = _Taped.apply(input, weight, bias, *conf)
+        return out
+    return _convolved(input, weight, bias, None, True, *conf)

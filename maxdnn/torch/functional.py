@@ -8,12 +8,13 @@ from torch import Tensor, fx
 
 from ..errors import ShapeError, shown
 from ..planning.select import MAX_ERROR, check_wanted
-from . import ops
+from . import epilogues, ops
 
 
 def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, int] = 1,
            padding: str | int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1, groups: int = 1, *,
-           algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Tensor:
+           algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto",
+           activation: str | None = None) -> Tensor:
     """torch.nn.functional.conv2d in float32 by this library's kernels.
 
     Parameters
@@ -43,6 +44,8 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
         uniform in [-1, 1].
     arithmetic : {"auto", "ffma"}
         "ffma" leaves products on tensor cores out, in derivatives too. "auto" takes the faster; `ran` says which.
+    activation : {"relu"}, optional
+        Applied by the same kernel. For derivatives the output is kept, not what ReLU was given.
 
     Returns
     -------
@@ -52,8 +55,8 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     Raises
     ------
     ShapeError
-        This is no convolution, a dtype is not float32, an autocast to another dtype is on, or the algorithm does not
-        serve the layer within the error.
+        This is no convolution or no activation, a dtype is not float32, an autocast to another dtype is on, or the
+        algorithm does not serve the layer within the error.
     OutOfMemoryError
         There is no memory for any workspace; it is a torch.OutOfMemoryError too.
 
@@ -64,23 +67,28 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     the first time. Workspace comes from PyTorch's allocator. Where there is none, the best plan that fits runs, for as
     long as memory is that short (docs/pytorch.md).
     """
-    out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
-    if out is not None:
-        return out
+    if activation is None:
+        out = ops.eager(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
+        if out is not None:
+            return out
+    elif activation != "relu":
+        raise ShapeError(f"activation must be 'relu' or None (got {shown(activation)})")
     if isinstance(input, fx.Proxy):  # symbolic_trace: this function is what the traced graph calls
-        return traced(conv2d, (input, weight, bias, stride, padding, dilation, groups),
+        made = traced(conv2d, (input, weight, bias, stride, padding, dilation, groups),
                       {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
+        return made if activation is None else torch.relu(made)
     if for_onnx():
-        return torch.nn.functional.conv2d(input, weight, bias, stride, padding, dilation, groups)
+        made = torch.nn.functional.conv2d(input, weight, bias, stride, padding, dilation, groups)
+        return made if activation is None else torch.relu(made)
     refused = why_not(input, weight, bias)
     if refused is not None:
         raise ShapeError(refused)
     check_wanted(algorithm, max_error, None, arithmetic)
-    return _made(input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
+    return _made(activation, input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
 
 
-def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
-          *rest: Any) -> Tensor:
+def _made(activation: str | None, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
+          dilation: Any, *rest: Any) -> Tensor:
     """The same through the dispatcher; the next call with such arguments is one of `ops.eager`."""
     how = stride, padding, dilation, *rest
     stride, dilation = pair("stride", stride), pair("dilation", dilation)
@@ -90,10 +98,11 @@ def _made(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, paddi
     else:
         padding = pair("padding", padding)
     conf = stride, padding, dilation, *rest
+    makes = ops.made if activation is None else epilogues.with_relu
     if input.dim() == 3:
-        return ops.made(input.unsqueeze(0), weight, bias, *conf).squeeze(0)
-    out = ops.made(input, weight, bias, *conf)
-    if input is given and not torch.compiler.is_compiling():
+        return makes(input.unsqueeze(0), weight, bias, *conf).squeeze(0)
+    out = makes(input, weight, bias, *conf)
+    if activation is None and input is given and not torch.compiler.is_compiling():
         ops.remember(input, weight, bias, how, out, conf)
     return out
 

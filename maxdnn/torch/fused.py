@@ -9,10 +9,8 @@ from torch import Tensor, fx, nn
 from . import epilogues, kept_filters, transposed
 from .functional import stock_alone, why_not
 from .modules import Conv2d
+from .products import linear
 from .running import DEFAULTS, Ending, output_shape
-
-LEAST_PRODUCTS = 512 ** 3
-"""Multiplications from which on a linear layer is ours: smaller ones take no less time here (docs/tensor-cores.md)."""
 
 
 class FusedConv2d(Conv2d):
@@ -82,25 +80,6 @@ def _adds(input: Tensor, weight: Tensor, residual: Any, how: Any) -> bool:
             and list(residual.shape) == output_shape(input, weight, how))
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, arithmetic: str = "auto") -> Tensor:
-    """torch.nn.functional.linear, by this library's products where they serve."""
-    if not isinstance(input, fx.Proxy) and _multiplies(input, weight, bias):
-        out: Tensor = epilogues.linear(input, weight, bias, arithmetic)
-        return out
-    return nn.functional.linear(input, weight, bias)
-
-
-def _multiplies(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether products of some size are ours."""
-    kind = input.device.type
-    return (not stock_alone()
-            and all(t is None or (t.dtype is torch.float32 and t.device == input.device) for t in (input, weight, bias))
-            and kind in ("cpu", "cuda") and input.dim() >= 1 and weight.dim() == 2
-            and input.shape[-1] == weight.shape[1] and (bias is None or bias.shape == weight.shape[:1])
-            and input.numel() * weight.shape[0] >= LEAST_PRODUCTS
-            and (not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) is torch.float32))
-
-
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1, groups: int = 1, **how: Any) -> Tensor:
     """torch.nn.functional.conv1d, by this library where it serves."""
@@ -137,10 +116,30 @@ INSTEAD: dict[Any, Any] = {
 """What takes the place of PyTorch's functions in graphs."""
 
 
-class Linear(nn.Linear):
-    """torch.nn.Linear whose float32 calls of some size run by this library's products."""
+class Attention(nn.MultiheadAttention):
+    """torch.nn.MultiheadAttention whose projections are this library's products where every token attends to every
+    token of its own sequence, nobody asks for weights and nothing is dropped; other calls are PyTorch's."""
 
     arithmetic = DEFAULTS[2]
 
-    def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias, self.arithmetic)
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+                need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """As torch.nn.MultiheadAttention."""
+        weight: Any = self.in_proj_weight
+        plain = (query is key and key is value and not need_weights and key_padding_mask is None and attn_mask is None
+                 and weight is not None and self.bias_k is None and not self.add_zero_attn
+                 and not (self.training and self.dropout) and query.dim() == 3 and query.numel() > 0
+                 and query.dtype is torch.float32 and weight.dtype is torch.float32)
+        if not plain:
+            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask,
+                                   average_attn_weights, is_causal)
+        if not self.batch_first:
+            query = query.transpose(0, 1)
+        batch, tokens, features = query.shape
+        parts = linear(query, weight, self.in_proj_bias, arithmetic=self.arithmetic)
+        parts = parts.view(batch, tokens, 3, self.num_heads, features // self.num_heads).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(*parts.unbind())
+        out = linear(mixed.transpose(1, 2).reshape(batch, tokens, features), self.out_proj.weight, self.out_proj.bias,
+                     arithmetic=self.arithmetic)
+        return out if self.batch_first else out.transpose(0, 1), None

@@ -5,13 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from . import patterns
-from .fused import INSTEAD, FusedConv2d, linear
+from . import folding, patterns
+from .folding import folded
+from .fused import INSTEAD, FusedConv2d
 from .modules import THREE_AXES
 from .patterns import Constants, Norm, Site
+from .products import linear
 from .report import Fused, Notes
 
 Made = Callable[[FusedConv2d, Site, Norm | None], None]
@@ -31,20 +33,6 @@ def constants_of(graph_module: fx.GraphModule, given: Mapping[fx.Node, Tensor]) 
     return constant
 
 
-def folded(weight: Tensor, bias: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
-    """Filters and bias that give what a batch norm makes of the convolution's output; computed in float64."""
-    if norm is None:
-        return weight, bias
-    scale = (norm.variance.double() + norm.eps).rsqrt()
-    if norm.weight is not None:
-        scale = scale * norm.weight.double()
-    shift = -norm.mean.double() if bias is None else bias.double() - norm.mean.double()
-    shift = shift * scale
-    if norm.bias is not None:
-        shift = shift + norm.bias.double()
-    return (weight.double() * scale[:, None, None, None]).to(weight.dtype), shift.to(weight.dtype)
-
-
 class Fusing:
     """Works on a graph. `how`: algorithm, max_error, arithmetic. `constant`: what of its values never changes.
     `prefix`: of names in the notes. `made`: is told of each new layer. `names`: of layers, by
@@ -56,6 +44,7 @@ class Fusing:
         self._notes, self._prefix, self._made, self._names = notes, prefix, made, names or {}
         self._how = how
         self._done: dict[fx.Node, Fused] = {}
+        self._norms: dict[fx.Node, str] = {}  # that are in the weights of functions
 
     def run(self) -> None:
         """Change the graph and the module."""
@@ -71,6 +60,9 @@ class Fusing:
             elif found is not None:
                 self._fuse(found)
         self._overwrite()
+        if self._made is None:  # else weights may change, which is followed for the others alone
+            for node in list(self._graph.nodes):
+                self._fold(node)
         for node in self._graph.nodes:
             if node.op == "call_function" and node.target is F.linear:
                 node.target = linear
@@ -79,7 +71,7 @@ class Fusing:
             elif node.op == "call_function" and node.target in INSTEAD:
                 node.target = INSTEAD[node.target]
                 node.kwargs = {**node.kwargs, **self._how}
-                self._notes.fused.append(Fused(self._name(node)))
+                self._notes.fused.append(Fused(self._name(node), self._norms.get(node)))
         self._say_what_is_left()
         self._notes.fused += [self._done[node] for node in self._graph.nodes if node in self._done]
         self._module.delete_all_unused_submodules()
@@ -93,14 +85,15 @@ class Fusing:
     def _fuse(self, site: Site) -> None:
         node = last = site.node
         weight, bias, norm, absorbed = site.weight, site.bias, None, [node]
-        norm_name, residual, relu = None, None, False
-        user = self._next(node, last)
+        norm_name, residual, relu = None, None, site.relu
+        user = None if relu else self._next(node, last)
         found = None if user is None else patterns.batch_norm(user, self._constant)
-        if user and found and found[0] is last and isinstance(found[1], Norm) and self._fits(site, found[1], user):
+        if user and found and found[0] is last and isinstance(found[1], Norm) and self._fits(
+                len(weight), weight, bias, found[1], user):
             norm, norm_name, last = found[1], self._name(user), user
             weight, bias = folded(weight, bias, norm)
             absorbed.append(user)
-        if (user := self._next(node, last)) is not None:
+        if not relu and (user := self._next(node, last)) is not None:
             residual = self._residual(user, last)
             if residual is not None:
                 last = user
@@ -122,6 +115,42 @@ class Fusing:
             self._graph.erase_node(old)
         self._done[new] = Fused(name, norm_name, None, relu)  # the rest: `_overwrite`
 
+    def _fold(self, node: fx.Node) -> None:
+        """Put the batch norm behind a layer with one axis, or a transposed one, into its weights."""
+        layer = folding.layer(node, self._constant)
+        user = None if layer is None else self._next(node, node)
+        if layer is None or user is None:
+            return
+        found = patterns.batch_norm(user, self._constant, layer.norm)
+        if found is None or found[0] is not node or not isinstance(found[1], Norm):
+            return
+        made = (layer.groups, layer.transposed)
+        if not self._fits(folding.channels(layer), layer.weight, layer.bias, found[1], user, made):
+            return
+        weight, bias = folded(layer.weight, layer.bias, found[1], *made)
+        name, norm = self._name(node), self._name(user)
+        target = self._target(node)
+        if layer.module is not None:
+            self._module.add_submodule(target, folding.module_with(layer, weight, bias, frozen=True, **self._how))
+            node.target = target
+            self._notes.fused.append(Fused(name, norm))
+        else:
+            self._give(node, target, weight, bias)
+            self._norms[node] = norm
+        user.replace_all_uses_with(node)
+        self._graph.erase_node(user)
+
+    def _give(self, node: fx.Node, target: str, *tensors: Tensor | None) -> None:
+        """Make these the weight and the bias of a function."""
+        at = []
+        with self._graph.inserting_before(node):
+            for what, tensor in zip(("weight", "bias"), tensors, strict=True):
+                assert tensor is not None
+                self._module.register_parameter(f"{target}_{what}", nn.Parameter(tensor.detach(), requires_grad=False))
+                at.append(self._graph.get_attr(f"{target}_{what}"))
+        node.args = (node.args[0], *at, *node.args[3:])
+        node.kwargs = {name: value for name, value in node.kwargs.items() if name not in ("weight", "bias")}
+
     def _next(self, node: fx.Node, last: fx.Node) -> fx.Node | None:
         """The only user of a chain from `node` to `last`, if the chain may be computed where the user is: nothing in
         between changes what it reads."""
@@ -135,15 +164,16 @@ class Fusing:
             between = between.next
         return user
 
-    def _fits(self, site: Site, norm: Norm, user: fx.Node) -> bool:
-        """Whether a batch norm can be folded."""
+    def _fits(self, channels: int, weight: Tensor, bias: Tensor | None, norm: Norm, user: fx.Node,
+              made: tuple[int, bool] = (1, False)) -> bool:
+        """Whether a batch norm can be folded. `made`: groups, and whether the layer is transposed."""
         why = None
-        if norm.mean.shape != site.weight.shape[:1]:
+        if norm.mean.shape != (channels,):
             why = "it has another number of channels than the convolution"
-        elif norm.mean.device != site.weight.device:
+        elif norm.mean.device != weight.device:
             why = "it is on another device than the convolution"
-        elif not site.weight.is_meta and not all(
-                t is None or bool(t.isfinite().all()) for t in folded(site.weight, site.bias, norm)):
+        elif not weight.is_meta and not all(
+                t is None or bool(t.isfinite().all()) for t in folded(weight, bias, norm, *made)):
             why = "its factors are not finite"
         if why is not None:
             self._notes.left[self._name(user)] = why
@@ -194,7 +224,8 @@ class Fusing:
             name = self._name(node)
             if name in self._notes.left:
                 continue
-            found = patterns.batch_norm(node, self._constant)
+            row = isinstance(patterns.module_of(node), nn.BatchNorm1d)
+            found = patterns.batch_norm(node, self._constant, nn.BatchNorm1d if row else nn.BatchNorm2d)
             if found is not None:
                 input, norm = found
                 self._notes.left[name] = (norm if isinstance(norm, str) else

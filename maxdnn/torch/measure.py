@@ -14,15 +14,18 @@ convolution library says what is right.
 For inference this library's layers are `frozen`: what is made of the filters alone is made once."""
 
 import copy
+import functools
 import gc
+import operator
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from ..networks import convolutions
 from ..planning import records
@@ -32,7 +35,7 @@ from . import conv2d, ops, replace
 from .networks import Network
 
 MODES = ("eager", "graph")
-_BATCHES = 3  # whose errors are looked at
+BATCHES = 3  # whose errors are looked at
 _HOST_CALLS = 100
 Call = Callable[[], Any]
 Layers = Sequence[tuple[ConvShape, bool]]
@@ -57,8 +60,11 @@ class Bench:
         with self.device:
             stock = Network(name).train(training)
         own = replace(copy.deepcopy(stock), frozen=not training)
-        errors = self._errors(own, stock, training, n)
-        images = self._images(stock, n, 0)
+        given = [self._images(n, stock.image, seed) for seed in range(BATCHES)]
+        found = self._errors({"": own, "cudnn_": stock}, given, _wanted(_exact(stock), given, training), training)
+        errors = {f"{who}{what}": error for who, both in found.items()
+                  for what, error in zip(("error", "gradient_error"), both)}  # noqa: B905 (training has both)
+        images = given[0]
         for mode in modes:
             row = {"network": name, "n": n, "kind": "training" if training else "inference", "mode": mode}
             row |= self._convolutions(convolutions(name, n), training, mode)
@@ -135,21 +141,19 @@ class Bench:
                         found.append(1e-3 * start.elapsed_time(end))
         return [statistics.median(found) for found in times]
 
-    def _errors(self, own: Any, stock: Any, training: bool, n: int) -> dict[str, float]:
-        right = _exact(stock)
-        found: dict[str, list[float]] = {}
-        for seed in range(_BATCHES):
-            images = self._images(stock, n, seed)
-            wanted = _results(right, images.double(), training)
-            for prefix, model in (("", own), ("cudnn_", stock)):
-                results = zip(_results(model, images, training), wanted, strict=True)
-                for name, (one, other) in zip(("error", "gradient_error"), results):  # noqa: B905 (training has both)
-                    found.setdefault(f"{prefix}{name}", []).append(_relative(one, other))
-        return {name: statistics.median(errors) for name, errors in found.items()}
+    def _errors(self, models: Mapping[str, Any], given: Sequence[Tensor], wanted: Sequence[list[Tensor]],
+                training: bool) -> dict[str, list[float]]:
+        """Of the outputs, and in training of the gradients of all parameters, each model's: medians over batches."""
+        found: dict[str, list[list[float]]] = {name: [] for name in models}
+        for images, right in zip(given, wanted, strict=True):
+            for name, model in models.items():
+                results = zip(_results(model, images, training), right, strict=True)
+                found[name].append([_relative(*both) for both in results])
+        return {name: [statistics.median(one) for one in zip(*errors, strict=True)] for name, errors in found.items()}
 
-    def _images(self, model: Any, n: int, seed: int) -> Tensor:
+    def _images(self, n: int, image: Sequence[int], seed: int) -> Tensor:
         generator = torch.Generator(self.device).manual_seed(seed)
-        return torch.rand(n, *model.image, device=self.device, generator=generator) - 0.5
+        return torch.rand(n, *image, device=self.device, generator=generator) - 0.5
 
 
 class _Exact(nn.Conv2d):
@@ -173,22 +177,35 @@ def _exact(model: Any) -> Any:
     return right
 
 
+def _wanted(right: Any, given: Sequence[Tensor], training: bool) -> list[list[Tensor]]:
+    """The results of a model in float64 for each batch, by no library that is compared."""
+    with torch.backends.cudnn.flags(enabled=False):
+        return [_results(right, images.double(), training) for images in given]
+
+
 def _relative(found: Tensor, wanted: Tensor) -> float:
     return ((found.double() - wanted).norm() / wanted.norm()).item()
 
 
-def _loss(out: Tensor) -> Tensor:
-    return (out ** 2).mean()
+def _leaves(out: Any) -> list[Tensor]:
+    """The tensors that a model gives, which may be several."""
+    return [x for x in tree_leaves(out) if isinstance(x, Tensor)]
+
+
+def _loss(out: Any) -> Tensor:
+    return functools.reduce(operator.add, [(x ** 2).mean() for x in _leaves(out)])
 
 
 def _results(model: Any, images: Tensor, training: bool) -> list[Tensor]:
-    """The output, and in training the gradients of all parameters in one row."""
+    """The output, and in training the gradients of all parameters, each in one row."""
     if not training:
         with torch.inference_mode():  # the third call is the first by filters that are kept
-            return [model(images) for _ in range(3)][-1:]
+            out = [model(images) for _ in range(3)][-1]
+            return [torch.cat([x.flatten() for x in _leaves(out)])]
     out = model(images)
-    gradients = torch.autograd.grad(_loss(out), list(model.parameters()))
-    return [out.detach(), torch.cat([gradient.flatten() for gradient in gradients])]
+    gradients = torch.autograd.grad(_loss(out), list(model.parameters()), allow_unused=True)
+    return [torch.cat([x.detach().flatten() for x in _leaves(out)]),
+            torch.cat([gradient.flatten() for gradient in gradients if gradient is not None])]
 
 
 def _whole(model: Any, images: Tensor, training: bool) -> Call:

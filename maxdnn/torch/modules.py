@@ -8,13 +8,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, fx, nn
 
+from ..errors import ShapeError, shown
 from ..planning.select import MAX_ERROR, check_wanted
 from . import kept_filters, ops
 from .functional import conv2d, why_not
-from .running import DEFAULTS
+from .products import Linear
+from .running import DEFAULTS, Ending
 from .transposed import beyond, conv1d, conv_transpose1d, conv_transpose2d
 
 THREE_AXES = "it convolves three axes, and kernels here have one or two"
+RELU = Ending(relu=True)
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -55,6 +58,8 @@ class Conv2d(_Asked, nn.Conv2d):
         As for `conv2d`; an attribute that may be set at any time.
     arithmetic : {"auto", "ffma"}
         As for `conv2d`; an attribute that may be set at any time.
+    activation : {"relu"}, optional
+        As for `conv2d`, of every call; an attribute that may be set at any time.
 
     Attributes
     ----------
@@ -67,11 +72,19 @@ class Conv2d(_Asked, nn.Conv2d):
     Raises
     ------
     ShapeError
-        `algorithm`, `max_error` or `arithmetic` is none.
+        `algorithm`, `max_error`, `arithmetic` or `activation` is none.
     """
 
+    activation: str | None = None
+
+    def __init__(self, *args: Any, activation: str | None = None, **options: Any) -> None:
+        if activation not in (None, "relu"):
+            raise ShapeError(f"activation must be 'relu' or None (got {shown(activation)})")
+        super().__init__(*args, **options)
+        self.activation = activation
+
     def forward(self, input: Tensor) -> Tensor:
-        """Convolve, as torch.nn.Conv2d does.
+        """Convolve, as torch.nn.Conv2d does, and activate.
 
         Parameters
         ----------
@@ -89,22 +102,81 @@ class Conv2d(_Asked, nn.Conv2d):
         return super().forward(input)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self._convolved(input, weight, bias, self.activation)
+
+    def _convolved(self, input: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
         if self.padding_mode == "zeros":
-            how = (self.stride, self.padding, self.dilation, self.groups, self.algorithm, self.max_error,
-                   self.arithmetic)
-            out = kept_filters.call(self, input, weight, bias, how) if self.frozen else None
-            if out is None:
+            how: tuple[Any, ...] = (self.stride, self.padding, self.dilation, self.groups, self.algorithm,
+                                    self.max_error, self.arithmetic)
+            out = None
+            if self.frozen:
+                out = kept_filters.call(self, input, weight, bias, how if activation is None else (*how, RELU))
+            if out is None and activation is None:
                 out = ops.eager(input, weight, bias, *how)
             if out is not None:
                 return out
         if why_not(input, weight, bias) is not None:  # PyTorch computes it, or says what is wrong
-            return super()._conv_forward(input, weight, bias)
+            made = super()._conv_forward(input, weight, bias)
+            return made if activation is None else torch.relu(made)
         padding: str | tuple[int, int] = self.padding
         if self.padding_mode != "zeros":
             input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = (0, 0)
         return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups,
-                      **self._how)
+                      **self._how, activation=activation)
+
+
+class Sequential(nn.Sequential):
+    """torch.nn.Sequential that has the kernel of a `Conv2d` apply the ReLU behind it, where nobody can tell.
+
+    Each layer still does what it did when it is called by itself. Layers with hooks, and calls that are traced or
+    compiled, go one after the other.
+
+    Parameters
+    ----------
+    *args
+        As for torch.nn.Sequential.
+    """
+
+    def forward(self, input: Any) -> Any:
+        """Call the layers one after the other.
+
+        Parameters
+        ----------
+        input : object
+            For the first layer.
+
+        Returns
+        -------
+        object
+            What the last layer gives.
+        """
+        layers = list(self._modules.values())
+        if isinstance(input, fx.Proxy) or torch.compiler.is_compiling() or nn.modules.module._has_any_global_hook():
+            return super().forward(input)
+        number = 0
+        while number < len(layers):
+            layer: Any = layers[number]
+            if applies(layer, layers[number + 1] if number + 1 < len(layers) else None):
+                input = layer._convolved(input, layer.weight, layer.bias, "relu")
+                number += 1
+            else:
+                input = layer(input)
+            number += 1
+        return input
+
+
+def applies(layer: Any, then: Any) -> bool:
+    """Whether a convolution's kernel may apply what follows it: ReLU, and nobody looks at either."""
+    return (type(layer) is Conv2d and type(then) is nn.ReLU and layer.activation is None
+            and not hooked(layer) and not hooked(then) and not vars(layer).keys() & {"forward", "_conv_forward"}
+            and "forward" not in vars(then))
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody looks at the calls of a module, or changes them."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+                or module._backward_pre_hooks)
 
 
 class Conv1d(_Asked, nn.Conv1d):
@@ -233,10 +305,12 @@ class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):
 
 
 LAYERS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Conv2d: Conv2d, nn.Conv1d: Conv1d, nn.ConvTranspose2d: ConvTranspose2d, nn.ConvTranspose1d: ConvTranspose1d}
+    nn.Conv2d: Conv2d, nn.Conv1d: Conv1d, nn.ConvTranspose2d: ConvTranspose2d, nn.ConvTranspose1d: ConvTranspose1d,
+    nn.Linear: Linear}
 """What takes the place of PyTorch's layers."""
 OURS = tuple(LAYERS.values())
-CONVOLUTIONS = (*LAYERS, nn.Conv3d, nn.ConvTranspose3d)
+LIKE_THEM = (*LAYERS, nn.Conv3d, nn.ConvTranspose3d)
+"""Layers that are served, or of which is said why not."""
 
 
 @dataclass(frozen=True)
@@ -256,15 +330,16 @@ class Replaced:
 
     def __str__(self) -> str:
         of = len(self.swapped) + len(self.left)
-        lines = [f"maxDNN computes {len(self.swapped)} of {of} convolutions"]
+        lines = [f"maxDNN computes {len(self.swapped)} of {of} convolutions and linear layers"]
         return "\n".join(lines + [f"  left: {name or 'the model itself'}: {why}" for name, why in self.left.items()])
 
 
 def replace(model: Model, report: Callable[[Replaced], object] | None = None, *, frozen: bool = False,
             algorithm: str = "auto", max_error: float = MAX_ERROR, arithmetic: str = "auto") -> Model:
-    """Make every convolution of a model that can be served a layer of this library, in place.
+    """Make every convolution and linear layer of a model that can be served a layer of this library, in place.
 
-    They are torch.nn.Conv1d, Conv2d, ConvTranspose1d and ConvTranspose2d.
+    They are torch.nn.Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d and Linear. A torch.nn.Sequential with a
+    convolution in front of a ReLU becomes one that has the kernel apply it.
 
     Parameters
     ----------
@@ -297,7 +372,7 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
     for name, module in model.named_modules():
         if isinstance(module, OURS):
             _set(module, frozen, algorithm, max_error, arithmetic)
-        if not isinstance(module, CONVOLUTIONS) or isinstance(module, OURS):
+        if not isinstance(module, LIKE_THEM) or isinstance(module, OURS):
             continue
         why = why_left(module)
         if why is None:
@@ -306,6 +381,11 @@ def replace(model: Model, report: Callable[[Replaced], object] | None = None, *,
             swapped.append(name)
         else:
             left[name] = why
+    for module in model.modules():
+        layers = list(module.children())
+        if type(module) is nn.Sequential and "forward" not in vars(module) and any(
+                map(applies, layers, layers[1:])):
+            module.__class__ = Sequential
     done = Replaced(tuple(swapped), left)
     if report is not None:
         report(done)
@@ -319,10 +399,12 @@ def _set(layer: Any, frozen: bool, *how: Any) -> None:
 
 
 def why_left(module: Any) -> str | None:
-    """Why a convolution stays as it is, None if it does not."""
+    """Why a layer stays as it is, None if it does not."""
     if type(module) in (nn.Conv3d, nn.ConvTranspose3d):
         return THREE_AXES
     if type(module) not in LAYERS:
+        if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+            return "the attention that it is a part of computes it"
         return f"{type(module).__name__} is a class of its own, which may mean something else"
     if "forward" in vars(module) or "_conv_forward" in vars(module):
         return "its forward is a function of its own"
@@ -330,4 +412,4 @@ def why_left(module: Any) -> str | None:
         return f"its dtype is {module.weight.dtype}, and there is float32 alone here"
     if module.weight.device.type not in ("cpu", "cuda", "meta"):
         return f"it is on {module.weight.device}"
-    return beyond(module.output_padding, module.stride) if module.transposed else None
+    return beyond(module.output_padding, module.stride) if getattr(module, "transposed", False) else None

@@ -55,7 +55,7 @@ def made(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tens
         found = Convolution.apply(input, weight, *conf)
         summed: Tensor = found if bias is None else found + bias[:, None, None]
         return summed
-    if torch.compiler.is_compiling() or not _unwatched(given):
+    if torch.compiler.is_compiling() or not unwatched(given):
         return conv2d(input, weight, bias, *conf)
     if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
         out: Tensor = _Taped.apply(input, weight, bias, None, *conf)
@@ -69,7 +69,7 @@ def made_input_gradient(gradients: Tensor, weight: Tensor, size: Numbers, *conf:
     if transformed():
         found: Tensor = InputGradient.apply(gradients, weight, tuple(size), *conf)
         return found
-    if torch.compiler.is_compiling() or not _unwatched(given) or (
+    if torch.compiler.is_compiling() or not unwatched(given) or (
             torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given])):
         return conv2d_input(gradients, weight, size, *conf)
     return input_gradient(gradients, weight, size, *conf)
@@ -80,7 +80,7 @@ def transformed() -> bool:
     return not torch.compiler.is_compiling() and (_transformed() is not None or _tangents._current_level >= 0)
 
 
-def _unwatched(given: Sequence[Tensor]) -> bool:
+def unwatched(given: Sequence[Tensor]) -> bool:
     """Whether a call is nobody's but ours: tensors of a CPU or a GPU that are nothing else besides, and nothing that
     traces or looks."""
     for tensor in given:
@@ -168,12 +168,17 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _of_conv2d(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
     images, filters = ctx.saved_tensors
-    wanted = ctx.needs_input_grad
+    return (*gradients_of(images, filters, gradients, ctx.needs_input_grad, ctx.conf), *[None] * len(ctx.conf))
+
+
+def gradients_of(images: Tensor, filters: Tensor, gradients: Tensor, wanted: Sequence[bool],
+                 conf: Sequence[Any]) -> tuple[Tensor | None, ...]:
+    """Of a convolution with respect to the map, the filters and the bias, those that are wanted."""
     of_input, of_weight = ((input_gradient, weight_gradient) if not torch.is_grad_enabled()
-                           and _unwatched((gradients, images, filters)) else (conv2d_input, conv2d_weight))
-    return (of_input(gradients, filters, images.shape[2:], *ctx.conf) if wanted[0] else None,
-            of_weight(gradients, images, filters.shape[2:], *ctx.conf) if wanted[1] else None,
-            gradients.sum((0, 2, 3)) if wanted[2] else None, *[None] * len(ctx.conf))
+                           and unwatched((gradients, images, filters)) else (conv2d_input, conv2d_weight))
+    return (of_input(gradients, filters, images.shape[2:], *conf) if wanted[0] else None,
+            of_weight(gradients, images, filters.shape[2:], *conf) if wanted[1] else None,
+            gradients.sum((0, 2, 3)) if wanted[2] else None)
 
 
 class _Taped(torch.autograd.Function):

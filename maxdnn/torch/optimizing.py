@@ -10,9 +10,10 @@ from torch import nn
 from ..errors import ShapeError
 from ..planning.select import MAX_ERROR, check_wanted
 from . import exported, tracing
-from .fused import Linear
+from .fused import Attention
 from .fusing import Fusing, constants_of
-from .modules import CONVOLUTIONS, LAYERS, OURS, Conv2d, replace, why_left
+from .modules import LIKE_THEM, OURS, Conv2d, replace, why_left
+from .products import Linear
 from .report import Fused, Notes, Optimization
 
 
@@ -200,18 +201,19 @@ class _Optimizing:
     def _swap(self, network: nn.Module) -> None:
         """Layers that no graph has fused."""
         known = {one.layer for one in self._notes.fused} | {*self._notes.linear}
-        stock = [m for m in network.modules() if type(m) in LAYERS]
         replace(network, lambda _: None, frozen=True, **self._how)
-        self._notes.fused += [Fused(name) for m in stock if isinstance(m, OURS)
-                              and (name := self._names.get(m, "")) not in known]
         for m in network.modules():
-            if isinstance(m, CONVOLUTIONS) and not isinstance(m, OURS):
+            if type(m) in OURS and (name := self._names.get(m)) is not None and name not in known:
+                self._notes.linear.append(name) if isinstance(m, Linear) else self._notes.fused.append(Fused(name))
+        inside = set()
+        for m in network.modules():
+            if type(m) is nn.MultiheadAttention and "forward" not in vars(m) and m.in_proj_weight is not None:
+                m.__class__, m.arithmetic = Attention, self._how["arithmetic"]
+                self._notes.linear.append(self._names.get(m, ""))
+                inside.add(m.out_proj)
+        for m in network.modules():
+            if isinstance(m, LIKE_THEM) and not isinstance(m, OURS) and m not in inside:
                 self._notes.left.setdefault(self._names.get(m, ""), str(why_left(m)))
-        for inner in network.modules():
-            if type(inner) is nn.Linear and "forward" not in vars(inner) and inner.weight.dtype is torch.float32:
-                inner.__class__, inner.arithmetic = Linear, self._how["arithmetic"]
-                if (name := self._names.get(inner, "")) not in known:
-                    self._notes.linear.append(name)
 
 
 def _written(module: nn.Module) -> bool:

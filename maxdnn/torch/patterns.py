@@ -11,8 +11,9 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from . import functional, in_place, ops
-from .fused import FusedConv2d, Linear, linear
-from .modules import LAYERS, OURS, Conv2d, why_left
+from .fused import FusedConv2d
+from .modules import LAYERS, OURS, Conv2d, hooked, why_left
+from .products import linear
 
 Constants = Callable[[Any], Tensor | None]
 """The tensor that an argument of a node stands for, if it is the same in every call."""
@@ -29,7 +30,7 @@ _OTHER_ACTIVATIONS = {  # that no kernel's epilogue has
     F.hardswish: "Hardswish", F.gelu: "GELU", nn.Hardtanh: "Hardtanh", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh",
     nn.Hardsigmoid: "Hardsigmoid", nn.LeakyReLU: "LeakyReLU", nn.ELU: "ELU", nn.Mish: "Mish", nn.PReLU: "PReLU",
     F.leaky_relu: "LeakyReLU", F.hardtanh: "Hardtanh", F.hardsigmoid: "Hardsigmoid", F.elu: "ELU", F.mish: "Mish"}
-_FRESH_MODULES = (*LAYERS, *OURS, Linear, nn.Linear, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+_FRESH_MODULES = (*LAYERS, *OURS, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
                   nn.BatchNorm2d, nn.ReLU, *(key for key in _OTHER_ACTIVATIONS if isinstance(key, type)))
 _FRESH_FUNCTIONS = {*_CONVOLUTIONS, F.linear, linear, F.relu, torch.relu, F.max_pool2d, torch.max_pool2d, F.avg_pool2d,
                     F.adaptive_avg_pool2d, F.batch_norm, operator.add, torch.add, operator.mul, torch.mul, torch.cat,
@@ -49,6 +50,7 @@ class Site:
     dilation: Any
     groups: int
     padding_mode: str = "zeros"
+    relu: bool = False  # which is its own
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def module_of(node: Any) -> nn.Module | None:
     return found
 
 
-def _bound(node: fx.Node, names: tuple[str, ...], defaults: Mapping[str, Any]) -> dict[str, Any] | None:
+def bound(node: fx.Node, names: tuple[str, ...], defaults: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of a function by name."""
     if len(node.args) > len(names) or not set(node.kwargs) <= set(names):
         return None
@@ -89,11 +91,12 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
         if why is not None:
             return why
         return Site(node, node.args[0], module.weight, module.bias, module.stride, module.padding, module.dilation,
-                    module.groups, module.padding_mode)
+                    module.groups, module.padding_mode, getattr(module, "activation", None) is not None)
     if node.op != "call_function" or node.target not in _CONVOLUTIONS:
         return None
-    names = (*_ARGUMENTS, "algorithm", "max_error", "arithmetic") if node.target is not F.conv2d else _ARGUMENTS
-    given = _bound(node, names, _DEFAULTS)
+    ours = "algorithm", "max_error", "arithmetic", "activation"
+    names = (*_ARGUMENTS, *ours) if node.target is not F.conv2d else _ARGUMENTS
+    given = bound(node, names, _DEFAULTS)
     if given is None:
         return "its arguments are not those of conv2d"
     weight, bias = constant(given["weight"]), constant(given["bias"])
@@ -104,23 +107,27 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
     conf = [given[name] for name in _ARGUMENTS[3:]]
     if any(isinstance(x, fx.Node) for x in torch.utils._pytree.tree_leaves(conf)):
         return "its stride, padding, dilation or groups are computed"
-    return Site(node, given["input"], weight, bias, *conf)
+    stride, padding, dilation, groups = conf
+    return Site(node, given["input"], weight, bias, stride, padding, dilation, groups,
+                relu=given.get("activation") is not None)
 
 
-def batch_norm(node: fx.Node, constant: Constants) -> tuple[Any, Norm | str] | None:
-    """The input of the batch norm at a node, and what it is or why it cannot be folded; None if there is none."""
+def batch_norm(node: fx.Node, constant: Constants,
+               kind: type[nn.Module] = nn.BatchNorm2d) -> tuple[Any, Norm | str] | None:
+    """The input of the batch norm at a node, and what it is or why it cannot be folded; None if there is none. `kind`:
+    which of PyTorch's fits."""
     module = module_of(node)
     if isinstance(module, _NORMS):
         input = node.args[0] if node.args else None
-        if type(module) is not nn.BatchNorm2d:
-            return input, f"{type(module).__name__} is another batch norm than BatchNorm2d"
+        if type(module) is not kind:
+            return input, f"{type(module).__name__} is another batch norm than {kind.__name__}"
         if hooked(module) or "forward" in vars(module):
             return input, "it has hooks or a forward of its own"
         mean, variance, weight, bias, eps = (module.running_mean, module.running_var, module.weight, module.bias,
                                              module.eps)
         trains = module.training
     elif node.op == "call_function" and node.target in (F.batch_norm, torch.batch_norm):
-        given = _bound(node, _NORM_ARGUMENTS, _NORM_DEFAULTS) if node.target is F.batch_norm else None
+        given = bound(node, _NORM_ARGUMENTS, _NORM_DEFAULTS) if node.target is F.batch_norm else None
         if given is None:
             return None
         input, trains, eps = given["input"], given["training"], given["eps"]
@@ -180,18 +187,16 @@ def passes(node: fx.Node) -> bool:
                                  nn.FeatureAlphaDropout, nn.Identity)
                 and not module.training and not hooked(module) and "forward" not in vars(module)
                 and len(node.args) == 1 and not node.kwargs)
+    if node.op == "call_function" and (getattr(node.target, "__module__", None), getattr(node.target, "__name__", None)
+                                       ) == ("torchvision.ops.stochastic_depth", "stochastic_depth"):
+        given = bound(node, ("input", "p", "mode", "training"), {"training": True})
+        return given is not None and given["training"] is False
     if node.op != "call_function" or node.target not in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d,
                                                          F.alpha_dropout):
         return False
     default = node.target is not F.alpha_dropout
-    given = _bound(node, ("input", "p", "training", "inplace"), {"training": default})
+    given = bound(node, ("input", "p", "training", "inplace"), {"training": default})
     return given is not None and given["training"] is False
-
-
-def hooked(module: nn.Module) -> bool:
-    """Whether somebody looks at the calls of a module, or changes them."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-                or module._backward_pre_hooks)
 
 
 def quiet(node: fx.Node) -> bool:
@@ -200,7 +205,7 @@ def quiet(node: fx.Node) -> bool:
         return True
     if node.op == "call_module":
         layer = module_of(node)
-        if isinstance(layer, (*OURS, Linear)):
+        if isinstance(layer, OURS):
             return not getattr(layer, "overwrites", False)
         return (type(layer).__module__.startswith("torch.nn.modules.") and not getattr(layer, "inplace", False)
                 and not hooked(layer) and "forward" not in vars(layer))

@@ -9,11 +9,8 @@ from torch import nn
 
 from ..planning.plan import Plan
 from ..runtime import engine
-from .fused import Linear
 from .modules import OURS
 from .report import Ran
-
-_LAYERS = *OURS, Linear
 
 
 def ran(model: nn.Module, *args: Any, **options: Any) -> Ran:
@@ -74,7 +71,7 @@ def _layers(model: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     """This library's layers by name, those in graphs in the place of a forward too (optimizing.py)."""
     seen: set[nn.Module] = set()
     for name, module in model.named_modules(prefix=prefix):
-        if isinstance(module, _LAYERS):
+        if isinstance(module, OURS):
             yield name or type(module).__name__, module
         own = vars(module).get("forward")
         if isinstance(own, nn.Module):

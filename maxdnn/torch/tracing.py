@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from . import in_place
-from .modules import OURS
-from .patterns import hooked
+from .modules import OURS, hooked
 
 _HOOKS = "it has hooks"
 _FX = "torch.fx", "torch.nn.parameter", "torch.utils", "torch.overrides", "maxdnn."  # what a trace is made with

@@ -14,7 +14,7 @@ from maxdnn import ConvShape, ShapeError
 from maxdnn.algorithms.gemm import tensor_cores
 from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import EmulationFault
-from maxdnn.planning.cost import preset
+from maxdnn.planning.cost import Chip, preset
 from maxdnn.planning.plan import FLOAT_BYTES, Launch, Plan
 from maxdnn.planning.select import choose, smaller
 from maxdnn.problem.problem import Problem, data, forward, product
@@ -138,11 +138,11 @@ def random_problem(number: int) -> tuple[Problem, random.Random]:
                    unaligned=rng.choice([(), ("a",), ("b",), ("a", "b", "out")])), rng
 
 
-def against_float64(problem: Problem, names: Iterable[str], rng: random.Random,
-                    number: int) -> tuple[Plan, Operands, dict[str, np.float32], np.ndarray, np.ndarray]:
+def against_float64(problem: Problem, names: Iterable[str], rng: random.Random, number: int,
+                    chip: Chip | None = None) -> tuple[Plan, Operands, dict[str, np.float32], np.ndarray, np.ndarray]:
     """Run one of these candidates on operands between guards; returns the plan, these, the scalars, what is right, and
     what an element may be off."""
-    plan = choose(problem, preset(), rng.choice(list(names)))
+    plan = choose(problem, chip or preset(), rng.choice(list(names)))
     operands = Operands(problem, np.random.default_rng(number))
     scalars = {name: np.float32({"alpha": rng.choice([1, -0.75]), "beta": 1.5}[name]) for name in problem.scalars}
     want, size = told(problem, operands.before, float(scalars["alpha"]), float(scalars.get("beta", 0)))

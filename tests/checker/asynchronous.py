@@ -16,7 +16,7 @@ from maxdnn.isa.control import CONTROL_BITS, CONTROL_LSB
 
 _NOP = 0x7918
 _CONTROL = CONTROL_BITS << CONTROL_LSB
-_GONE = ("SYNCS", "WARPGROUP", "FENCE", "UBLKCP", "USETMAXREG", "BAR")
+_GONE = ("SYNCS", "WARPGROUP", "FENCE", "UBLKCP", "USETMAXREG", "BAR", "LDGDEPBAR", "DEPBAR")
 _LEVELS = 4  # of instructions that lead to a parity
 
 
@@ -91,7 +91,7 @@ def mutants(kernel: CubinKernel) -> Iterator[Mutant]:
 
 def _shifted(of: _Code, i: int, inst: Instruction) -> Iterator[Mutant]:
     text = inst.text()
-    if "WARPGROUP.DEPBAR" in text or "FENCE.VIEW" in text:
+    if inst.opcode == "DEPBAR" or "WARPGROUP.DEPBAR" in text or "FENCE.VIEW" in text:
         arrives = of.next(i, "SYNCS", "ARRIVE")
         if arrives is not None:
             yield of.moved("behind the next arrival", i, arrives)
@@ -102,7 +102,7 @@ def _shifted(of: _Code, i: int, inst: Instruction) -> Iterator[Mutant]:
 
 def _fields(of: _Code, i: int, inst: Instruction) -> Iterator[Mutant]:
     text = inst.text()
-    if "WARPGROUP.DEPBAR" in text:
+    if inst.opcode == "DEPBAR" or "WARPGROUP.DEPBAR" in text:
         yield of.immediate("one more group open", i, inst["n"].field, inst["n"].value + 1)
     if inst.opcode == "HGMMA" and inst["gsb"].label:
         yield of.immediate("not committed", i, inst["gsb"].field, 7)
@@ -116,7 +116,10 @@ def _fields(of: _Code, i: int, inst: Instruction) -> Iterator[Mutant]:
         if inst.guard.index != PT:
             yield of.field("by all lanes", i, 12, 4, PT)
             yield of.field("by the other lanes", i, 15, 1, not inst.guard.negated)
-    if inst.control.read_barrier is not None and inst.opcode in ("UBLKCP", "SYNCS"):
+    if inst.opcode == "LDGDEPBAR":
+        control = dataclasses.replace(inst.control, write_barrier=None)
+        yield of.field("no scoreboard", i, CONTROL_LSB, CONTROL_BITS, control.pack())
+    if inst.control.read_barrier is not None and inst.opcode in ("UBLKCP", "SYNCS", "LDGSTS"):
         control = dataclasses.replace(inst.control, read_barrier=None)
         yield of.field("no read barrier", i, CONTROL_LSB, CONTROL_BITS, control.pack())
 

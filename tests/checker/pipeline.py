@@ -151,11 +151,21 @@ COPIED:
 {_NEXT}--:-:-:Y:5  @P0 BRA FILL;
 --:-:-:Y:5      EXIT;
 """
+_LOADED = """--:1:2:-:2      LDG.E.64 R14, desc[UR4][R10.64];
+02:1:-:-:2      STS.64 [R16+UR10+0x4400], R14;
+01:-:-:-:6      IADD3 R10,"""
+COPIED = SOURCE.replace(_LOADED, """--:-:-:-:6      IADD3 R14, R16, UR10, RZ;
+--:4:-:-:2      LDGSTS.E.64 [R14+0x4400], desc[UR4][R10.64];
+--:-:1:-:2      LDGDEPBAR;
+--:-:-:-:4      DEPBAR.LE SB0, 0x0;
+08:-:-:-:6      IADD3 R10,""").replace(
+    "--:-:1:-:2      FENCE.VIEW.ASYNC.S;\n01:", "--:-:2:-:2      FENCE.VIEW.ASYNC.S;\n02:")
+"""The same with copies of threads (LDGSTS) in place of loads and ordinary stores."""
 
 
-def built(folder: Path) -> CubinKernel:
+def built(folder: Path, text: str = SOURCE) -> CubinKernel:
     source, output = folder / "pipeline.sass", folder / "pipeline.cubin"
-    source.write_text(SOURCE)
+    source.write_text(text)
     assemble(source, output)
     return cubin.read(output).kernel()
 

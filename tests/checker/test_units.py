@@ -28,9 +28,9 @@ from tests.maxas.tool import assemble
 
 
 @functools.cache
-def _kernel() -> tuple[CubinKernel, bytes]:
+def _kernel(source: str = pipeline.SOURCE) -> tuple[CubinKernel, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        kernel = pipeline.built(pathlib.Path(folder))
+        kernel = pipeline.built(pathlib.Path(folder), source)
         return kernel, pathlib.Path(folder, "pipeline.cubin").read_bytes()
 
 
@@ -69,6 +69,31 @@ def test_every_mutant_that_is_wrong_on_the_virtual_gpu_is_reported(number: int) 
     except EmulationFault:
         right = False
     assert right or asynchronous.reported(kernel, mutant)
+
+
+_COPYING_MUTANTS = 88
+
+
+@pytest.mark.sampled(1, 6)
+@pytest.mark.parametrize("number", range(_COPYING_MUTANTS))
+def test_every_wrong_mutant_of_a_pipeline_with_copies_is_reported(number: int) -> None:
+    kernel, image = _kernel(pipeline.COPIED)
+    assert not asynchronous.reported(kernel, asynchronous.Mutant("none", 0, kernel.code))
+    assert pipeline.outcome(image) == pipeline.outcome(_kernel()[1])
+    every = list(asynchronous.mutants(kernel))
+    assert len(every) == _COPYING_MUTANTS
+    mutant = every[number]
+    try:
+        right = pipeline.outcome(mutant.image(image, kernel)) == pipeline.outcome(image)
+    except EmulationFault:
+        right = False
+    assert right or asynchronous.reported(kernel, mutant)
+
+
+def test_a_copy_that_nobody_waits_for_is_named(tmp_path: pathlib.Path) -> None:
+    source = pipeline.COPIED.replace("DEPBAR.LE SB0, 0x0", "DEPBAR.LE SB0, 0x1")
+    said = _said(cubin.read(assemble(tmp_path, source, "-n", "-w")).kernel("pipeline"))
+    assert said == {"fetching": "LDS R7, [R8+UR10+0x4400]"}
 
 
 _SHARES = 16

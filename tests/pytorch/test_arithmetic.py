@@ -12,7 +12,7 @@ from maxdnn import product
 from maxdnn.planning.select import MAX_ERROR
 from maxdnn.runtime import engine
 from maxdnn.runtime.remember import Table
-from maxdnn.torch import backend, fused, running
+from maxdnn.torch import backend, products, running
 from tests.card import Card
 from tests.sass.native import H200
 
@@ -55,7 +55,7 @@ def test_a_convolution_and_its_derivatives_are_computed_as_asked(asked, arithmet
     lambda model: nn.Sequential(mt.Conv2d(4, 4, 3, padding=1, arithmetic="ffma"), *model[1:])],
     ids=["replace", "frozen", "optimize", "compile", "Conv2d"])
 def test_whole_networks_are_computed_as_asked(asked, monkeypatch, made):
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
     model = made(nn.Sequential(conv(), nn.ReLU(), nn.Flatten(), nn.Linear(100, 8)).eval())
     with torch.no_grad():
         for _ in range(3):  # by the third call filters are kept
@@ -64,7 +64,7 @@ def test_whole_networks_are_computed_as_asked(asked, monkeypatch, made):
 
 
 def test_linear_layers_that_no_graph_holds_are_computed_as_asked(asked, monkeypatch):
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
 
     class Untraced(nn.Module):
         def __init__(self):
@@ -98,7 +98,7 @@ def test_a_gpu_with_tensor_cores_gets_other_plans():
 
 
 def test_what_ran_is_said_by_layer(monkeypatch):
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
     model = nn.Sequential(conv(), nn.ReLU(), nn.Flatten(), nn.Linear(100, 8)).eval()
     optimized, replaced = mt.optimize(model), mt.replace(nn.Sequential(conv(), conv()))
     found = mt.ran(replaced, X)

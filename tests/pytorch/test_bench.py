@@ -104,27 +104,64 @@ def not_a_model():
     return 1
 
 
-def test_models_stand_beside_what_is_called_alike(monkeypatch, tmp_path, capsys):
-    class Models(OnTheCpu, measure_models.ModelBench):
-        pass
-    tf32 = []
-    monkeypatch.setattr(Models, "_times", lambda self, calls, mode: tf32.append(
-        torch.backends.cudnn.allow_tf32) or [2.0 for call in calls if call() is None])
+def two_outputs():
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = a_model()
+            self.other = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 1), torch.nn.Dropout())
+
+        def forward(self, x):
+            return {"out": self.one(x), "aux": self.other(x)}
+    return Two()
+
+
+class Models(OnTheCpu, measure_models.ModelBench):
+    """Without a compiler."""
+
+    def _theirs(self, stock, images, until_the_end, turn):
+        return stock
+
+
+@pytest.fixture
+def of_models(monkeypatch):
     monkeypatch.setattr(command, "_no_gpu", lambda ordinal: None)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(measure, "Bench", OnTheCpu)
     monkeypatch.setattr(measure_models, "ModelBench", Models)
-    monkeypatch.setattr(Models, "_theirs", lambda self, stock, baseline: stock)  # no compiler is needed here
+    monkeypatch.setattr(Models, "_frozen", Models._theirs)
+
+
+def test_models_stand_beside_what_is_called_alike(of_models, monkeypatch, tmp_path, capsys):
+    timed = []
+
+    def times(self, calls, mode):
+        timed.append((len(calls), mode, torch.backends.cudnn.allow_tf32))
+        return [2.0 for call in calls if call() is None]
+    monkeypatch.setattr(Models, "_times", times)
     out = tmp_path / "rows.json"
     assert cli.main(["bench", "--model", f"{__name__}:a_model", "--image", "3,6,5", "--n", "2", "--mode", "eager",
-                     "graph", "--json", str(out), "--picture", str(tmp_path / "rows.svg")]) == 0
+                     "graph", "compiled", "--json", str(out), "--picture", str(tmp_path / "rows.svg")]) == 0
     rows = json.loads(out.read_text())["rows"]
     assert [(row["mode"], row["baseline"]) for row in rows] == [
-        ("eager", "fp32"), ("eager", "tf32"), ("graph", "fp32"), ("graph", "frozen"), ("graph", "tf32")]
-    assert tf32 == [False, False, True, False, False, False, True] and not torch.backends.cudnn.allow_tf32
+        ("eager", "fp32"), ("eager", "tf32"), ("graph", "fp32"), ("graph", "frozen"), ("graph", "tf32"),
+        ("compiled", "frozen")]
+    assert timed == [(2, "eager", False), (1, "eager", True), (1, "graph", False), (1, "graph", False),
+                     (1, "eager", False), (1, "graph", True), (1, "eager", False)], "each once; as they are in turns"
+    assert not torch.backends.cudnn.allow_tf32
     assert all(0 < row["error"] < 1e-6 and row["whole_seconds"] == row["cudnn_whole_seconds"] == 2 for row in rows)
     said = capsys.readouterr().out
-    assert "graph, models beside frozen: ahead in 0 of 1, geometric mean of the speed 1.00, least 1.00" in said
+    assert ("inference of models, N = 2, graph, beside frozen: ahead in 0 of 1, geometric mean of the speed 1.00, "
+            "least 1.00") in said
+
+
+def test_models_are_trained_beside_pytorchs(of_models, tmp_path, capsys):
+    out = tmp_path / "rows.json"
+    assert cli.main(["bench", "--model", f"{__name__}:two_outputs", "--image", "3,4,5", "--n", "2", "--kind",
+                     "training", "--mode", "graph", "compiled", "--baseline", "fp32", "--json", str(out)]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["kind"], row["mode"], row["baseline"]) == ("training", "graph", "fp32")
+    assert all(0 < row[f"{who}{what}"] < 1e-5 for who in ("", "cudnn_") for what in ("error", "gradient_error"))
 
 
 def test_what_stops_one_network_costs_its_rows_only(with_tiny, monkeypatch, tmp_path, capsys):
@@ -163,6 +200,7 @@ def test_without_a_gpu_every_heading_says_that_it_is_simulated(with_tiny, tmp_pa
     (["1,2,3"], "NETWORK must be one of"),
     (["1,3,2,2,4,3,3"], "R must be at most H"),
     (["--seconds", "0"], "--seconds must be positive"),
+    (["--model", "resnet18", "--wait", "-1"], "--wait must be positive"),
     (["--picture", "x.pdf"], "--picture must end in .png or .svg"),
     (["--model", "resnet18", "--simulate"], "--model needs a GPU: --simulate was given"),
     (["alexnet", "--mode", "compiled"], "--mode compiled is of models"),

@@ -12,7 +12,7 @@ from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
 
 import maxdnn
 import maxdnn.torch as mt
-from maxdnn.torch import fused
+from maxdnn.torch import products
 
 from .graphs import close, randomized
 
@@ -34,7 +34,7 @@ X = (2, 3, 4, 4)
                                   mt.optimize], ids=["stock", "replaced", "frozen", "optimized"])
 def test_a_traced_model_computes_what_the_model_does(monkeypatch, made):
     """torch.jit.trace sees the operators, not their results."""
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
     stock = network()
     model, first, then = made(copy.deepcopy(stock)), torch.rand(X), torch.rand(X)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def words(file):
 @pytest.mark.parametrize("made", [lambda m: m, lambda m: mt.replace(m), lambda m: mt.replace(m, frozen=True),
                                   mt.optimize], ids=["stock", "replaced", "frozen", "optimized"])
 def test_onnx_gets_plain_convolutions(monkeypatch, made):
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
     if find_spec("onnx") is None:  # which only adds functions written in its script, of which there are none here
         monkeypatch.setattr(onnx_proto_utils, "_add_onnxscript_fn", lambda model_bytes, custom_opsets: model_bytes)
     model, x, file = made(network()), torch.rand(X), io.BytesIO()
@@ -75,7 +75,7 @@ def test_onnx_gets_plain_convolutions(monkeypatch, made):
 
 def test_onnx_by_the_newer_exporter(monkeypatch):
     pytest.importorskip("onnxscript")
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
     for made in (lambda m: mt.replace(m), mt.optimize):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -105,7 +105,7 @@ class Exported(nn.Module):
 
 @pytest.mark.parametrize("decomposed", [False, True], ids=["", "decomposed"])
 def test_exported_programs_are_optimized(monkeypatch, decomposed):
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
     torch.manual_seed(4)
     model = randomized(Exported())
     batch = torch.export.Dim("batch", min=1, max=64)

@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 from torch.nn import functional as F
 
 import maxdnn.torch as mt
-from maxdnn.torch import fused
+from maxdnn.torch import products
 
 from .graphs import close, conv
 
@@ -127,7 +127,7 @@ def test_transposed_ones_and_lines():
 @pytest.mark.parametrize("made", [mt.replace, lambda m: mt.replace(m, frozen=True), mt.optimize],
                          ids=["replaced", "frozen", "optimized"])
 def test_gradients_of_each_sample_of_a_network(monkeypatch, made):
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1)
     torch.manual_seed(5)
     stock = nn.Sequential(conv(), nn.ReLU(), nn.Flatten(), nn.Linear(100, 3)).eval()
     (x,) = tensors((3, 4, 5, 5))

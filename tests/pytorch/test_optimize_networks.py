@@ -210,10 +210,10 @@ def test_what_draws_random_numbers_is_not_traced():
 
 
 def test_a_replaced_model_is_optimized_and_linear_layers_are_ours(monkeypatch):
-    from maxdnn.torch import epilogues, fused
-    calls, real = [], epilogues.linear
-    monkeypatch.setattr(epilogues, "linear", lambda *given: calls.append(1) or real(*given))
-    monkeypatch.setattr(fused, "LEAST_PRODUCTS", 1000)
+    from maxdnn.torch import products
+    calls, real = [], products._multiplied
+    monkeypatch.setattr(products, "_multiplied", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(products, "LEAST_PRODUCTS", 1000)
     model = randomized(Call(lambda m, x: F.linear(m.b(m.a(x).flatten(2)), m.c.weight), a=block(), b=nn.Linear(30, 9),
                             c=nn.Linear(9, 4)))
     x = torch.rand(2, 4, 5, 6)

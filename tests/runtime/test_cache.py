@@ -188,7 +188,7 @@ def test_a_kernel_is_made_again_where_its_file_is_a_pipe(tmp_path, monkeypatch):
     for suffix in (".json", ".cubin"):
         os.mkfifo(tmp_path / "maxwell" / f"fill{suffix}")
     monkeypatch.setattr(cubins, "BINARIES", tmp_path)
-    monkeypatch.setattr(cubins, "_build", lambda source, path: b"made")
+    monkeypatch.setattr(cubins, "_build", lambda source, archs, path: b"made")
     with waiting_no_longer_than(60):
         assert cubins._code.__wrapped__("maxwell/fill") == b"made"
 

@@ -1,5 +1,7 @@
 """What the tests of direct convolutions in machine code of sm_90 share."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from maxdnn.algorithms import registry
 from maxdnn.algorithms.implicit_gemm import tensor_cores
 from maxdnn.build.cubins import cubin as built
 from maxdnn.checker import check_cubin
+from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import ShapeError
 from maxdnn.planning.cost import Chip, preset
 from maxdnn.planning.select import choose
@@ -20,6 +23,14 @@ ANOTHER = Chip("another", 108, 1000.0, runs_maxwell=False, arch="sm_52")
 GUARD = np.float32(-7.25)
 BY_FFMA = tuple(family for family in registry.FAMILIES if family is not tensor_cores.FAMILY)
 """All that convolve without tensor cores, and Winograd."""
+
+
+@functools.cache
+def seen_as(arch):
+    """The virtual GPU as a chip of an architecture, whose machine code it takes."""
+    gpu = VirtualGpu()
+    gpu.chip = Chip(f"virtual {arch}", 68, 200.0, runs_maxwell=False, arch=arch)
+    return gpu
 
 
 def run(plan, problem, rng, device, gap=32):

@@ -61,10 +61,15 @@ def _ctas(kernel: CubinKernel, arch: str) -> int:
     threads = kernel.reqntid[0]
     if arch != HOPPER:
         return occupancy(preset("gm204"), kernel.registers, kernel.shared_bytes, threads).blocks
-    warps = -(-threads // 32)
-    registers = -(-kernel.registers // 8) * 8 * 32
-    return min(H100["warps"] // warps, H100["ctas"], H100["registers"] // registers // 4 * 4 // warps,
+    return min(H100["warps"] // -(-threads // 32), H100["ctas"], registers_allow(kernel),
                H100["shared"] // kernel.shared_bytes)
+
+
+def registers_allow(kernel: CubinKernel) -> int:
+    """CTAs an SM for whose warps it has registers, since sm_80."""
+    assert kernel.reqntid
+    each = -(-kernel.registers // 8) * 8 * 32
+    return H100["registers"] // each // 4 * 4 // -(-kernel.reqntid[0] // 32)
 
 
 def _budget(kernel: CubinKernel, arch: str) -> list[str]:

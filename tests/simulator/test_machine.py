@@ -8,17 +8,20 @@ import pytest
 from maxdnn.errors import SimulationError
 from maxdnn.problem.shape import ConvShape
 from maxdnn.simulator import columns, timing
-from maxdnn.simulator.figures import RULES
+from maxdnn.simulator.figures import RULES, rules_of
 from maxdnn.simulator.machine import PRESETS, Machine, names, preset
 
 LEDGER = Path(__file__).parents[2] / "docs" / "calibration.md"
 
 
-def test_there_are_the_five_machines():
-    assert names() == ["gm107", "gm200", "gm204", "gm20b", "gp104"]
+MAXWELL = rules_of("sm_52")
 
 
-@pytest.mark.parametrize("name", ["gm107", "gm200", "gm204", "gm20b", "gp104"])
+def test_there_are_the_six_machines():
+    assert names() == ["gm107", "gm200", "gm204", "gm20b", "gp104", "h200"]
+
+
+@pytest.mark.parametrize("name", ["gm107", "gm200", "gm204", "gm20b", "gp104", "h200"])
 def test_every_figure_has_a_kind_and_a_source_and_stands_in_the_ledger(name):
     text = LEDGER.read_text()
     section = text[text.index(f"## {name}:"):].split("\n## ")[0]
@@ -42,11 +45,12 @@ def test_every_figure_has_a_rule_that_the_presets_keep_and_the_docs_tell():
     assert rows == [f"| `{name}` | {rule.unit} | {rule.range} | {rule.meaning} |" for name, rule in RULES.items()]
     for name in names():
         machine = preset(name)
-        assert set(machine.figures) == set(RULES)
-        for figure, rule in RULES.items():
+        rules = rules_of(machine.arch)
+        assert set(machine.figures) == set(rules)
+        for figure, rule in rules.items():
             if rule.settable:
                 machine.replace(**{figure: machine[figure]})  # in its range, and goes with the others
-            else:
+            elif not machine.sm90:
                 assert machine[figure] == preset("gm204")[figure], (name, figure)
 
 
@@ -68,7 +72,7 @@ def test_a_simulation_reads_every_figure_that_can_be_set():
     timed = timing.conv(ConvShape(4, 2, 3, 3, 4, 1, 1), machine=Machine("gm204", gm204.title, watched))
     assert timed.ce_from_time == timing.conv(ConvShape(4, 2, 3, 3, 4, 1, 1)).ce_from_time
     stalls = {"unyielded_stall"}  # the convolution yields at all its long stalls
-    assert {name for name, rule in RULES.items() if rule.settable} - stalls <= watched.seen
+    assert {name for name, rule in MAXWELL.items() if rule.settable} - stalls <= watched.seen
 
 
 def test_the_engine_is_built_for_the_figures_that_cannot_be_set():
@@ -77,7 +81,7 @@ def test_the_engine_is_built_for_the_figures_that_cannot_be_set():
     assert gm204["register_banks"] == columns.S_REUSE - columns.S_BANK0
     assert gm204["line_bytes"] / gm204["sector_bytes"] == columns.SECTORED - columns.WHOLE  # an arrival time per sector
     assert gm204["texture_units"] == columns.M_TEX1 - columns.M_TEX0 + 1
-    for name, rule in RULES.items():
+    for name, rule in MAXWELL.items():
         if not rule.settable:
             with pytest.raises(SimulationError, match=f"built for the preset's value of '{name}'"):
                 gm204.replace(**{name: gm204[name]})
@@ -101,11 +105,11 @@ def test_a_value_out_of_range_is_refused_with_the_range(figure, value, words):
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("edge", ["least", "most"])
 @pytest.mark.parametrize("figure", [name for name,
-                                    rule in RULES.items() if rule.settable and name != "unyielded_stall"])
+                                    rule in MAXWELL.items() if rule.settable and name != "unyielded_stall"])
 def test_the_engine_runs_at_both_ends_of_every_range(figure, edge):
     """A figure at its end either gives a time or does not fit the block or its cache: it never crashes the engine."""
     try:
-        machine = preset("gm204").replace(**{figure: getattr(RULES[figure], edge)})
+        machine = preset("gm204").replace(**{figure: getattr(MAXWELL[figure], edge)})
         assert timing.conv(ConvShape(4, 2, 3, 3, 4, 1, 1), machine=machine).clocks > 0
     except SimulationError as e:
         assert any(words in str(e) for words in ("whole number of sets", "must be 0..", "must be 1..", "not fit"))

@@ -138,4 +138,4 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
     finish(launch, memory, scalars, planes * v["size"] + e, values, planes)
 
 
-FAMILY = Family("tensor phases", (INTERLEAVE,), reference, ("data",), unsupported_reason, candidates, timed=False)
+FAMILY = Family("tensor phases", (INTERLEAVE,), reference, ("data",), unsupported_reason, candidates)

@@ -133,8 +133,11 @@ def tiles_of(shape: object, sizes: tuple[int, int, int], matrices: int, splits: 
     within(shape, (("tiles", tiles, MOST_SHORT, "that are counted by multiplication"),))
     group_log = max(log for log in range(_GROUP_LOG + 1) if tiles_m % (1 << log) == 0)
     groups = tiles_m >> group_log
+    ctas = min(tiles, chip.sms)
+    if ctas % 2 == 0 and ctas < tiles and group_log and 0 < m % TILE <= TILE // 2:
+        ctas -= 1  # or some CTAs would have all the tiles of few rows, which are done sooner
     return {"m": m, "n": n, "chunks": chunks, "share": -(-chunks // splits), "tiles": tiles,
-            "ctas": min(tiles, chip.sms), "tiles_m": tiles_m, "tiles_n": tiles_n,
+            "ctas": ctas, "tiles_m": tiles_m, "tiles_n": tiles_n,
             "tiles_n_magic": short_magic(tiles_n), "group_log": group_log, "groups": groups,
             "groups_magic": short_magic(groups), "splits": splits, "split_magic": short_magic(splits)}
 

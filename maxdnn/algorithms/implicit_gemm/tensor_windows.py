@@ -68,4 +68,4 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     return draft.plan(FAMILY.name, PRODUCT)
 
 
-FAMILY = Family("tensor windows", (WINDOWS,), reference, ("forward",), unsupported_reason, candidates, timed=False)
+FAMILY = Family("tensor windows", (WINDOWS,), reference, ("forward",), unsupported_reason, candidates)

@@ -4,7 +4,9 @@ fault and not luck. Each granule remembers
 - its last ordinary writer (warp, time, that warp's proxy fences so far): units see the bytes behind a proxy fence only;
 - for each warpgroup the last group of products that reads it: it may change only by a warp that knows the group to be
   done, because it waited itself or met, at a barrier, somebody who knew;
-- the bulk copy under way to it, and after which opening of a barrier its bytes are there.
+- the bulk copy under way to it, and after which opening of a barrier its bytes are there;
+- the warp that copies to it (LDGSTS) and has not waited yet, and which group of its copies that is. When it has, the
+  warp is an ordinary writer.
 
 Time is the number of barriers and phases completed in the block so far, as for races (races.py). Order that runs
 through several barriers may be missed, and none is invented."""
@@ -41,6 +43,9 @@ def _refuse_arriving(f: Function, ctx: V, warp: V, entry: V, lane: V, address: V
     late = b.icmp_unsigned("<", get(b, warp, WARP, "synced"), get(b, entry, GRANULE, "copied"))
     with f.if_(b.or_(late, b.icmp_unsigned("!=", get(b, entry, GRANULE, "copying"), c32(0)))):
         _report(f, ctx, "arriving", lane, address, 16, c32(-1), get(b, entry, GRANULE, "pc"))
+    loader = get(b, entry, GRANULE, "loader")
+    with f.if_(b.icmp_unsigned("!=", loader, c32(0))):
+        _report(f, ctx, "arriving", lane, address, 16, b.sub(loader, c32(1)), get(b, entry, GRANULE, "pc"))
 
 
 def tell(b: ir.IRBuilder, to: V, source: V) -> None:
@@ -137,6 +142,33 @@ def build_unit_write(module: ir.Module) -> None:
     f.ret(0)
 
 
+def build_copy(module: ir.Module) -> None:
+    """rt_copy(ctx, warp, addresses, mask): the ordinary stores just noted are copies of the warp's next group."""
+    f = Function(module, "rt_copy", ir.VoidType(), PTR, PTR, VI32, I32)
+    b, (ctx, warp, addresses, mask) = f.b, f.args
+    with f.lanes(mask) as lane:
+        entry = granule(b, ctx, b.extract_element(addresses, lane))
+        put(b, entry, GRANULE, "loader", b.add(get(b, warp, WARP, "index"), c32(1)))
+        put(b, entry, GRANULE, "group", get(b, warp, WARP, "groups"))
+    b.ret_void()
+
+
+def build_copies_wait(module: ir.Module) -> None:
+    """rt_copies_wait(ctx, warp, open): but for the last `open` groups of its copies, the warp has stored them now."""
+    f = Function(module, "rt_copies_wait", ir.VoidType(), PTR, PTR, I32)
+    b, (ctx, warp, open_) = f.b, f.args
+    mine = b.add(get(b, warp, WARP, "index"), c32(1))
+    committed = get(b, warp, WARP, "groups")
+    with f.for_(c32(0), b.trunc(b.lshr(get(b, ctx, CTX, "shared_bytes"), c64(4)), I32)) as i:
+        entry = granule(b, ctx, b.shl(i, c32(4)))
+        done = b.icmp_unsigned("<=", b.add(b.add(get(b, entry, GRANULE, "group"), c32(1)), open_), committed)
+        with f.if_(b.and_(done, b.icmp_unsigned("==", get(b, entry, GRANULE, "loader"), mine))):
+            put(b, entry, GRANULE, "loader", 0)
+            put(b, entry, GRANULE, "written", get(b, ctx, CTX, "epoch"))
+            put(b, entry, GRANULE, "fences", get(b, warp, WARP, "fences"))
+    b.ret_void()
+
+
 def build_fence(module: ir.Module) -> None:
     """rt_proxy_fence(ctx, warp): what this warp wrote, and what was written before its last barrier, can be seen."""
     f = Function(module, "rt_proxy_fence", ir.VoidType(), PTR, PTR)
@@ -154,9 +186,9 @@ def unit_read(f: Function, ctx: V, warp: V, address: V, group: V, pc: V) -> None
         f.ret(1)
 
 
-NAMES = ("rt_proxy_access", "rt_unit_read", "rt_unit_write", "rt_proxy_fence")
+NAMES = ("rt_proxy_access", "rt_unit_read", "rt_unit_write", "rt_copy", "rt_copies_wait", "rt_proxy_fence")
 
 
 def build(module: ir.Module) -> None:
-    for part in (build_access, build_unit_read, build_unit_write, build_fence):
+    for part in (build_access, build_unit_read, build_unit_write, build_copy, build_copies_wait, build_fence):
         part(module)

@@ -151,6 +151,12 @@ class Launching(Protocol):
         them, unless that is 0."""
 
 
+class Translating(Protocol):
+    """Runs machine code of Maxwell as it is, or a translation of it."""
+
+    def load_translated(self, cubin: bytes) -> Module: ...
+
+
 class CountsMemory(Protocol):
     def free_bytes(self) -> int | None:
         """Bytes of memory that are free now; None where there is no limit."""

@@ -5,11 +5,15 @@ from typing import cast
 
 from ...isa import RZ, URZ, Instruction
 from ..machine import UNIFORM, UNIFORM_ZERO, Machine, Units, V
+from ..memory import kind
 from ..operands import i64, pair, pred, raw, set_pred
 from ..registry import hopper
-from .memory import _shared
+from .memory import _far, _shared
 from .move import nothing
 from .opcode import words
+
+_COPIES = 0
+"""The scoreboard that counts groups of copies: ptxas takes no other one."""
 
 _TYPES = {"": "f16", "BF16": "bf16", "TF32": "tf32"}
 _MARKS = {"tnspA": 1, "tnspB": 2, "negA": 4, "negB": 8}
@@ -102,6 +106,32 @@ def bulk_copy(m: Machine, i: Instruction) -> None:
     to, barrier = (m.and_(m.reg(r), m.const("i32", 0xFFFFFF)) for r in (d, d + 1))
     size = m.shl(m.and_(raw(m, i["size"]), m.const("i32", 0xFFFF)), m.const("i32", 4))
     _units(m).bulk_copy(to, barrier, i64(m, i["a"]), size)
+
+
+@hopper("LDGSTS")
+def copy(m: Machine, i: Instruction) -> None:
+    """Copies of a thread, of zeros where its last predicate does not hold."""
+    if "ZFILL" in words(i):
+        m.unsupported("a copy of which a part is filled up with zeros")
+        return
+    _units(m).copy(_shared(m, i["addr"]), _far(m, i["from"]), kind(i), pred(m, i["ps"]))
+
+
+@hopper("LDGDEPBAR")
+def commit(m: Machine, i: Instruction) -> None:
+    """Without its scoreboard nothing waits for the group."""
+    if i.control.write_barrier == _COPIES:
+        _units(m).copies_commit()
+
+
+@hopper("DEPBAR")
+def wait(m: Machine, i: Instruction) -> None:
+    """Results of other instructions are there at once."""
+    if i.operand("n") is not None and i["sb"].value == _COPIES:
+        if i["n"].type != "uimm":
+            m.unsupported("a wait for a number of copies that is computed")
+            return
+        _units(m).copies_wait(i["n"].value)
 
 
 @hopper("FENCE")

@@ -88,5 +88,5 @@ def lepc(m: Machine, i: Instruction) -> None:
     set64(m, i["d"], m.const("i64", i.address if place is None else place.value))
 
 
-hopper("NOP", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "MEMBAR", "ERRBAR", "CCTL", "YIELD", "NANOSLEEP",
+hopper("NOP", "CGAERRBAR", "MEMBAR", "ERRBAR", "CCTL", "YIELD", "NANOSLEEP",
        "ENDCOLLECTIVE")(nothing)

@@ -19,7 +19,7 @@ from ....planning.cost import Chip
 from ..driver import OUT_OF_MEMORY, DriverError
 from ..protocol import Texture
 from . import primary
-from .context import HOPPER, GpuContext, driver, driver_call, stream_handle, undone
+from .context import HALF_LANES, SCHEDULED, GpuContext, driver, driver_call, stream_handle, undone
 from .modules import GpuModule, PreparedLaunch
 
 STREAMS = 0.7
@@ -93,7 +93,8 @@ class GpuDevice(GpuContext):
         per_clock *= 1 if self.native else STREAMS
         self.chip = Chip(self.name, self.sms, per_clock or math.inf, self.native,  # 0 from a driver that does not say
                          memory, f"sm_{self.capability[0]}{self.capability[1]}, {driver_version()}",
-                         HOPPER.get(self.capability, self.arch), self.clock_khz / 1000)
+                         SCHEDULED.get(self.capability, self.arch), self.clock_khz / 1000,
+                         2 if self.capability in HALF_LANES else 1, f"gpu {ordinal}")
 
     def facts(self) -> dict[str, Any]:
         """What the driver says of the card: sizes, clocks (the highest, MHz), versions."""
@@ -168,6 +169,10 @@ class GpuDevice(GpuContext):
 
     def load(self, cubin: bytes) -> GpuModule:
         return GpuModule(self, cubin)
+
+    def load_translated(self, cubin: bytes) -> GpuModule:
+        """A cubin for Maxwell, translated where its machine code would run, too."""
+        return GpuModule(self, cubin, translate=True)
 
     def texture_object(self, texture: Texture) -> int:
         """A handle for bindless fetches in translated kernels; valid while this device lives. Natively texture objects

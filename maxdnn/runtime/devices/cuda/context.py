@@ -13,7 +13,11 @@ from ..protocol import Texture
 from . import primary
 
 NATIVE = {(5, 0): "sm_50", (5, 2): "sm_52", (5, 3): "sm_53", (6, 0): "sm_60", (6, 1): "sm_61", (6, 2): "sm_62"}
-HOPPER = {(9, 0): "sm_90"}  # which runs kernels written for it, and translations of the others
+SCHEDULED = {(8, 0): "sm_80", (8, 6): "sm_86", (8, 9): "sm_89", (9, 0): "sm_90"}
+"""Which run kernels written for sm_90, and translations of the others."""
+HALF_LANES = frozenset({(7, 0), (7, 2), (7, 5), (8, 0)})
+"""Whose schedulers have 16 lanes for FP32, half a warp (CUDA C++ Programming Guide, throughput of arithmetic
+instructions: 64 results of an SM in a clock)."""
 TRANSLATED_FROM = "sm_52"  # the architecture whose cubins are translated for other GPUs
 
 _starting = threading.Lock()

@@ -114,10 +114,10 @@ _read = remembered(MODULES)(read)
 class GpuModule:
     """A loaded cubin, native or translated."""
 
-    def __init__(self, device: GpuContext, data: bytes) -> None:
+    def __init__(self, device: GpuContext, data: bytes, translate: bool = False) -> None:
         self.device = device
         self.cubin: Cubin = _read(data)
-        self.native = device.native
+        self.native = device.native and not translate
         if self.cubin.arch not in NATIVE.values():  # never translated
             if not _runs(self.cubin.arch, device.capability):
                 raise DeviceError(f"this cubin is machine code of {self.cubin.arch}, which {device.name} does not run")

@@ -12,7 +12,7 @@ use MaxAs::Header qw(parse_header module_header);
 use MaxAs::Immediate qw(perl_allowed with_globals);
 use MaxAs::Interface qw(declare_params interface_text mapping_text param_base);
 use MaxAs::Layout qw(label_addresses encode_all code_bytes tail_items);
-use MaxAs::Preprocess qw(expand constant_map substitute);
+use MaxAs::Preprocess qw(expand set_global constant_map substitute);
 use MaxAs::Program qw(split_kernels parse_items instruction_text);
 use MaxAs::Registers;
 use MaxAs::Reuse qw(set_reuse requested_reuse block_reuse);
@@ -30,6 +30,7 @@ my %SM = map { $_ => 1 } 50, 52, 53, 60, 61, 62, 80, 86, 89, 90;
 sub _front {
     my ($file, %opt) = @_;
     perl_allowed(!$opt{no_code});
+    set_global(sm => $1) if ($opt{arch} // '') =~ /^sm_(\d+)\z/;
     my $search = _search($file, %opt);
     my $source = expand(MaxAs::Source->read_file($file), $search, $opt{code} // ($opt{no_code} ? 'refuse' : 'run'));
     my ($preamble, @parts) = _kernel_parts($source);

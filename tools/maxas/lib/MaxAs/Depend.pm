@@ -107,7 +107,7 @@ sub _by_reader {
         return $figures->{votes} if $reader && $inst->{row}{op} =~ /^(?:VOTEU|ELECT)$/ && !$memory;
         $by = $figures->{uniform}{$made} // $figures->{uniform}{r2ur};
         $by = { %$by, guard => $guard } if $key =~ /^UP/ && $guard;
-        $how = $uniform ? 'uniform' : $memory ? 'mio' : 'vector' if $reader;
+        $how = $used eq 'umove' ? 'move' : $uniform ? 'uniform' : $memory ? 'mio' : 'vector' if $reader;
     }
     else {
         $by = $figures->{registers}{$made} // $figures->{registers}{mma16};

@@ -1,0 +1,248 @@
+"""Judges of the timing model of an H200: launches of the library's kernels in machine code of sm_90, with clocks and
+counters as Nsight Compute reads them, none of which any figure of the preset was taken from.
+
+    python benchmarks/model_judges.py list --plans judges.pickle                        choose them, once
+    python benchmarks/model_judges.py measure --plans judges.pickle --json FILE         on the card, needs ncu
+    python benchmarks/model_judges.py predict --plans judges.pickle --json FILE         anywhere, adds the model's
+    python benchmarks/model_judges.py table --json FILE                                 the tables of docs/timing-h200.md
+
+Caches are empty when a launch begins, on the card (ncu --cache-control all) and in the model."""
+
+import argparse
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import math
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from suite import shapes
+
+from maxdnn.planning.cost import Chip
+from maxdnn.planning.plan import Plan
+from maxdnn.planning.select import plans
+from maxdnn.problem.problem import Problem, data, filters, forward, product
+
+H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
+CLOCKS = 18_000, 300_000  # of a plan by the estimate
+METRICS = {
+    "clocks": "sm__cycles_elapsed.max", "active": "sm__cycles_active.avg", "issued": "smsp__inst_issued.sum",
+    "executed": "smsp__inst_executed.sum", "l1_hit": "l1tex__t_sector_hit_rate.pct", "l2_hit": "lts__t_sector_hit_rate.pct",
+    "dram_read": "dram__bytes_read.sum", "dram_write": "dram__bytes_write.sum", "ns": "gpu__time_duration.sum",
+    "registers": "launch__registers_per_thread",
+}
+STALLS = ("long_scoreboard", "short_scoreboard", "wait", "barrier", "no_instruction", "mio_throttle", "lg_throttle",
+          "math_pipe_throttle", "dispatch_stall", "not_selected", "selected", "branch_resolving", "imc_miss", "drain")
+STALL_METRICS = {f"stall {name}": f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
+MOST, MOST_TENSOR, CHUNK = 40, 12, 30  # of a group; plans profiled at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Judge:
+    """A plan that is measured, each of its launches of machine code of sm_90 by itself."""
+
+    name: str
+    group: str
+    problem: Problem
+    candidate: str
+
+    plan: Plan
+
+
+def problems() -> Iterator[tuple[str, Problem]]:
+    for n, layout in ((32, "NCHW"), (1, "NCHW"), (128, "CHWN"), (32, "CHWN")):
+        for name, shape in shapes(n):
+            for make in (forward, data, filters):
+                yield f"{name} N={n} {layout} {make.__name__}", make(shape, layout=layout)
+    for m, k, n in ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 512, 1024), (1000, 3000, 700), (256, 4096, 256),
+                    (128, 2048, 4096), (3000, 64, 3000), (777, 777, 777), (2560, 2560, 2560)):
+        for ta, tb in itertools.product((False, True), repeat=2):
+            yield (f"product {m}x{k}x{n} {'t' if ta else 'n'}{'t' if tb else 'n'}",
+                   product((k, m) if ta else (m, k), (n, k) if tb else (k, n), transpose_a=ta, transpose_b=tb))
+
+
+def _group(candidate: str) -> str:
+    return "_".join(candidate.split("_")[:3 if "tensor" in candidate else 2])
+
+
+def judges() -> list[Judge]:
+    """Of every group at most so many, evenly spaced: for each problem the candidate of the fewest clocks by the estimate."""
+    found: dict[str, list[Judge]] = {}
+    for name, problem in problems():
+        best: dict[str, tuple[float, str, Plan]] = {}
+        for candidate, plan in plans(problem, H200).items():
+            if candidate.startswith("sm90_"):
+                clocks = plan.clocks(H200)
+                if CLOCKS[0] <= clocks <= CLOCKS[1]:
+                    this = clocks, candidate, plan
+                    best[_group(candidate)] = min(best.get(_group(candidate), this), this, key=lambda t: t[:2])
+        for group, (_, candidate, plan) in best.items():
+            found.setdefault(group, []).append(Judge(name, group, problem, candidate, plan))
+    taken = []
+    for group, every in sorted(found.items()):
+        count = min(MOST_TENSOR if "tensor" in group else MOST, len(every))
+        taken += [every[(2 * i + 1) * len(every) // (2 * count)] for i in range(count)]
+    return taken
+
+
+def sm90_launches(plan: Plan) -> list[int]:
+    return [n for n, launch in enumerate(plan.launches) if launch.spec.source.startswith("sm90/")]
+
+
+def run_plans(judges: Sequence[Judge]) -> None:
+    """Each once; what the profiler watches."""
+    import numpy as np
+
+    from maxdnn.problem.operands import view
+    from maxdnn.runtime.devices import cuda
+    from maxdnn.runtime.engine import Engine
+    device = cuda.device(0)
+    engine = Engine(device)
+    for judge in judges:
+        problem = judge.problem
+        print(json.dumps({"judge": judge.name, "candidate": judge.candidate, "group": judge.group,
+                          "launches": [[n, judge.plan.launches[n].spec.name, list(judge.plan.launches[n].grid)]
+                                       for n in sm90_launches(judge.plan)]}), flush=True)
+        given = {o.role: view(o.role, Bare(device, o.shape), rank=None) for o in problem.operands}
+        engine.run(judge.plan, given, dict.fromkeys(problem.scalars, np.float32(1)), None)
+        device.synchronize()
+
+
+class Bare:
+    """Device memory with whatever it holds: how long FFMA take does not depend on it."""
+
+    def __init__(self, device: Any, shape: tuple[int, ...]) -> None:
+        self.shape, self._buffer = shape, device.alloc(4 * math.prod(shape))
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "typestr": "<f4", "data": (self._buffer.address, False), "version": 3}
+
+
+def measure(path: Path, out: Path, seconds: float, stalls: bool) -> None:
+    """Some plans at a time, as long as there is time; what was seen is written after each."""
+    begin, rows = time.perf_counter(), []
+    number = len(chosen(path))
+    order = [slice(at, None, -(-number // CHUNK)) for at in range(-(-number // CHUNK))]
+    for part in order:
+        if time.perf_counter() - begin > seconds:
+            print("no time is left")
+            break
+        rows += _profiled(path, part, out.with_suffix(".csv"), METRICS | (STALL_METRICS if stalls else {}))
+        out.write_text(json.dumps({"rows": rows}, indent=0) + "\n")
+        print(f"{len(rows)} launches in {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str]) -> list[dict[str, Any]]:
+    command = ["ncu", "--clock-control", "none", "--cache-control", "all", "--csv", "--page", "raw",
+               "--kernel-name", "regex:^sm90_", "--log-file", str(log), "--metrics", ",".join(metrics.values()),
+               sys.executable, __file__, "run", "--plans", str(path), "--part", f"{part.start}:{part.step}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    told = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    lines = [text for text in log.read_text().splitlines() if text.startswith('"')]
+    table = [row for row in csv.DictReader(io.StringIO("\n".join(lines))) if row["ID"]]
+    expected = [(judge, launch) for judge in told for launch in judge["launches"]]
+    if done.returncode or len(expected) != len(table):
+        print(f"ncu's exit status {done.returncode}; {len(expected)} launches told, {len(table)} seen\n"
+              + log.read_text()[-1500:])
+    rows = []
+    for (judge, launch), row in zip(expected, table, strict=False):
+        if not row["Kernel Name"].startswith(launch[1]):
+            print(f"{judge['judge']}: {launch[1]} was expected, {row['Kernel Name']} was seen")
+            break
+        rows.append({**{key: judge[key] for key in ("judge", "candidate", "group")}, "launch": launch[0],
+                     "kernel": launch[1], "grid": launch[2],
+                     "measured": {name: _number(row.get(metric)) for name, metric in metrics.items()}})
+    return rows
+
+
+def chosen(path: Path) -> list[Judge]:
+    return list(pickle.loads(path.read_bytes()))
+
+
+def predict(path: Path, out: Path, groups: Sequence[str], again: bool) -> None:
+    """Add what the model says to each launch that was measured."""
+    from maxdnn.simulator import timing
+    from maxdnn.simulator.machine import preset
+    machine, data = preset("h200"), json.loads(out.read_text())
+    found = {(judge.name, judge.candidate): judge for judge in chosen(path)}
+    for row in data["rows"]:
+        if (groups and row["group"] not in groups) or ("model" in row and not again):
+            continue
+        launch = found[row["judge"], row["candidate"]].plan.launches[row["launch"]]
+        begin = time.perf_counter()
+        (work, function), = timing.workloads(found[row["judge"], row["candidate"]].plan, [launch], machine)
+        result = timing.simulated(work, function, launch.block, machine)
+        row["model"] = _modelled(result) | {"seconds": round(time.perf_counter() - begin, 1)}
+        out.write_text(json.dumps(data, indent=0) + "\n")
+        print(f"{row['kernel']:32} {row['judge']:45} {row['measured']['clocks']:10,.0f} {result.cycles:10,}  "
+              f"{100 * (result.cycles / row['measured']['clocks'] - 1):+.1f} %", flush=True)
+
+
+def _modelled(result: Any) -> dict[str, Any]:
+    from maxdnn.simulator import columns, report
+    return {"clocks": result.cycles, "issued": int(result.issued.sum()), "slots": report.slots(result),
+            "l1_hit": result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS),
+            "l2_hit": result.ratio(columns.C_L2_HITS, columns.C_L2_SECTORS)}
+
+
+def table(out: Path) -> str:
+    """Errors by group: of launches of more than 10 microseconds."""
+    groups: dict[str, list[float]] = {}
+    for row in json.loads(out.read_text())["rows"]:
+        if "model" in row and row["measured"]["ns"] and row["measured"]["clocks"] > 10 * 1.98e3:
+            error = 100 * (row["model"]["clocks"] / row["measured"]["clocks"] - 1)
+            groups.setdefault(_group(row["kernel"]), []).append(error)
+    lines = ["| kernels | launches | mean error | largest | mean of signed errors |", "|---|---|---|---|---|"]
+    groups["all"] = [error for every in groups.values() for error in every]
+    for group, every in groups.items():
+        sizes = [abs(error) for error in every]
+        lines.append(f"| {group} | {len(every)} | {sum(sizes) / len(sizes):.1f} % | {max(sizes):.1f} % | "
+                     f"{sum(every) / len(every):+.1f} % |")
+    return "\n".join(lines)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("list", "run", "measure", "predict", "table"))
+    parser.add_argument("--plans", type=Path, metavar="FILE", help="the judges with their plans")
+    parser.add_argument("--part", default="0:1", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=100.0, help="start nothing after so long")
+    parser.add_argument("--stalls", action="store_true", help="read reasons of stalls, too")
+    parser.add_argument("--groups", nargs="*", default=(), help="of predict: these alone")
+    parser.add_argument("--again", action="store_true", help="predict what has been predicted, too")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args(argv)
+    if args.what == "list":
+        found = judges()
+        args.plans.write_bytes(pickle.dumps(found))
+        for judge in found:
+            print(judge.group, judge.candidate, judge.name, len(sm90_launches(judge.plan)))
+    elif args.what == "run":
+        first, step = map(int, args.part.split(":"))
+        run_plans(chosen(args.plans)[first::step])
+    elif args.what == "measure":
+        measure(args.plans, args.json, args.seconds, args.stalls)
+    elif args.what == "predict":
+        predict(args.plans, args.json, args.groups, args.again)
+    elif args.what == "table":
+        print(table(args.json))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

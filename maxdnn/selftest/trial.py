@@ -1,0 +1,254 @@
+"""The trial of a source's machine code on a GPU (runtime/trust.py), in a process of its own:
+
+    python -m maxdnn.selftest.trial DEVICE NAME SOURCE ARCH      (the cubin on standard input)
+
+Every kernel of the source runs RUNS times on small problems between guard zones. Operands are small integers, whose
+sums are exact in any order, so that float64 says every bit of a result; where transforms round (Winograd) the bits are
+those of the same plan translated. Operands of all bits must give the same result every time."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..algorithms import registry
+from ..algorithms.spec import Family
+from ..build.cubins import declared
+from ..build.interface import FFMA
+from ..errors import DeviceError, MaxdnnError, OutOfMemoryError, ShapeError
+from ..planning.cost import Chip
+from ..planning.plan import Plan
+from ..planning.select import chip_of, choose
+from ..problem.operands import view
+from ..problem.problem import Problem
+from ..runtime import trust
+from ..runtime.apart import ENDED, FAILED, MARK, NATIVE, PASSED, UNDECIDED
+from ..runtime.engine import Engine
+from .items import differences, told
+from .kernels import POISON, SCALARS, Guarded, GuardError, problems
+from .truth import truth
+
+RUNS = 20
+LARGEST = 15  # of the integers: a sum of 2^13 products is exact, alpha and beta included
+ZERO = np.float32(0)  # added, it takes the sign of a zero away, on which float64 and float32 need not agree
+Tell = Callable[[str], object]
+
+
+class _Wrong(Exception):
+    """A result that is not what it must be."""
+
+
+def sources(chip: Chip) -> list[str]:
+    """Those that a chip has machine code of and some family launches."""
+    every = {kernel.source.removesuffix(".sass") for kernel in registry.kernels().values()}
+    return sorted(source for source in every if trust.native(chip, source))
+
+
+def covering(source: str, chip: Chip) -> list[Plan]:
+    """Plans of small problems that launch every kernel of a source, each kernel's first candidate and its last (sums in
+    parts); fewer where no problem here has one."""
+    names = {kernel["name"] for kernel in declared(source)}
+    found: dict[Plan, None] = {}
+    seen: set[str] = set()
+    own = tuple(f for f in registry.FAMILIES if any(k.source.removesuffix(".sass") == source for k in f.kernels))
+    for families in (own, registry.FAMILIES):
+        for _, problem in problems():
+            if seen == names:
+                break
+            for plans in _ways(problem, chip, families, names - seen, names - seen if families is own else None):
+                uses = {x.spec.name for x in plans[0].launches} & names
+                if uses - seen:
+                    seen |= uses
+                    found |= dict.fromkeys(plans)
+    return list(found)
+
+
+def _ways(problem: Problem, chip: Chip, families: tuple[Family, ...], wanted: set[str],
+          called: set[str] | None) -> Iterator[list[Plan]]:
+    """The first candidate that launches a kernel that is wanted, and the last of those called alike. `called`: names of
+    kernels; candidates that are called by another kernel of their family are not looked at."""
+    for family in families:
+        if problem.kind not in family.kinds or family.unsupported_reason(problem) is not None:
+            continue
+        candidates = family.candidates(problem, chip)
+        for base in dict.fromkeys(name.split("_split")[0].split("_tail")[0] for name in candidates):
+            if called is not None and base not in called and base in {kernel.name for kernel in family.kernels}:
+                continue
+            alike = [make for name, make in candidates.items() if name == base or name.startswith(f"{base}_")]
+            plans = []
+            for make in dict.fromkeys((alike[0], alike[-1])):
+                with suppress(ShapeError):
+                    plans.append(make())
+            plans = [p for p in plans if all(x.spec.runs_on(chip.arch) for x in p.launches)]
+            if plans and {x.spec.name for x in plans[0].launches} & wanted:
+                yield plans
+
+
+def judge(device: Any, source: str, code: bytes, tell: Tell = lambda step: None) -> str:
+    """Try a cubin out: says what was run. Raises _Wrong, GuardError or what the device raises, once `tell` has been
+    told that machine code runs; DeviceError before that."""
+    chip = chip_of(device)
+    plans = covering(source, chip)
+    missing = {kernel["name"] for kernel in declared(source)} - {x.spec.name for p in plans for x in p.launches}
+    if missing:
+        raise DeviceError(f"no small problem of a trial uses {', '.join(sorted(missing))}")
+    rng = np.random.default_rng(1)
+    cases = [(plan, _integers(plan.problem, rng)) for plan in plans]
+    trust.trying = trust.Trying(source, code, on=False)
+    wanted = [_wanted(device, chip, plan, given, source, first=number == 0)
+              for number, (plan, given) in enumerate(cases)]
+    trust.trying = replace(trust.trying, on=True)
+    tell(NATIVE)
+    for (plan, given), bits in zip(cases, wanted, strict=True):
+        if bits is not None:
+            _same(device, plan, given, bits)
+            tell("plan")
+        _same(device, plan, _any(plan.problem, rng), None)
+        tell("plan")
+    kernels = {x.spec.name for plan in plans for x in plan.launches if x.spec.source.removesuffix(".sass") == source}
+    return f"{len(kernels)} kernels, {2 * len(plans)} problems, {RUNS} times each"
+
+
+def _integers(problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {role: rng.integers(-LARGEST, LARGEST, shape, endpoint=True).astype(np.float32)
+            for role, shape in problem.shapes.items()}
+
+
+def _any(problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {role: rng.uniform(-1, 1, shape).astype(np.float32) for role, shape in problem.shapes.items()}
+
+
+def _wanted(device: Any, chip: Chip, plan: Plan, given: Mapping[str, np.ndarray], source: str,
+            first: bool) -> np.ndarray | None:
+    """The bits that the result must have; None on tensor cores, which split what they multiply. Raises DeviceError if
+    what is translated does not have them, either: then nothing can be learned here."""
+    exact = _truth(plan, given)
+    if plan.arithmetic != FFMA:
+        return None
+    rounds = plan.algorithm == "winograd"
+    if not (first or rounds):
+        return exact
+    same = plan if chip.runs_maxwell else choose(plan.problem, replace(chip, arch="", trial=""), tuned=False,
+                                                 max_error=math.inf)
+    found = next(_results(device, same, given, 1))
+    if not rounds and same.algorithm == "direct" and differences(found + ZERO, exact):
+        raise DeviceError(f"the translation that it is compared with ({same.spec.name}) is wrong, too")
+    return found + ZERO if rounds else exact
+
+
+def _truth(plan: Plan, given: Mapping[str, np.ndarray]) -> np.ndarray:
+    """In float32, in which it is exact for small integers; zeros without a sign."""
+    scalars = {name: float(SCALARS[name]) for name in plan.problem.scalars}
+    return np.asarray(truth(plan.problem, given, scalars).astype(np.float32) + ZERO)
+
+
+def _same(device: Any, plan: Plan, given: Mapping[str, np.ndarray], bits: np.ndarray | None) -> None:
+    """Run a plan RUNS times; what differs from `bits`, or from the first time, is raised. With operands of all bits the
+    first result is held to float64."""
+    results = (found + ZERO for found in _results(device, plan, given, RUNS))
+    if bits is None:
+        bits = next(results)
+        scalars = {name: float(SCALARS[name]) for name in plan.problem.scalars}
+        exact = truth(plan.problem, given, scalars)
+        size = truth(replace(plan.problem, activation=None), {role: abs(x) for role, x in given.items()},
+                     {name: abs(x) for name, x in scalars.items()})
+        far = ~(abs(bits - exact) <= max(plan.error, 2e-6) * size)
+        if far.any():
+            raise _Wrong(f"{plan.spec.name}: {int(far.sum())} of {far.size} values are wrong")
+    for found in results:
+        wrong = differences(found, bits)
+        if wrong:
+            raise _Wrong(f"{plan.spec.name}: {told(wrong)}")
+
+
+def _results(device: Any, plan: Plan, given: Mapping[str, np.ndarray], times: int) -> Iterator[np.ndarray]:
+    """The result of each of some calls, with operands between guard zones. Raises GuardError where something beside
+    the result was written."""
+    problem = plan.problem
+    placed = {role: Guarded(device, problem.operand(role), x, POISON if role == "out" and not problem.reads_out
+                            else None) for role, x in given.items()}
+    views = {role: view(role, x, rank=None) for role, x in placed.items()}
+    scalars = {name: SCALARS[name] for name in problem.scalars}
+    engine = Engine(device)
+    for _ in range(times):
+        placed["out"].reset()
+        engine.run(plan, views, scalars, None)
+        device.synchronize()
+        after = {role: x.get(role) for role, x in placed.items()}
+        spoilt = [role for role in given if role != "out" and differences(after[role], given[role])]
+        if spoilt:
+            raise GuardError(f"operands were written: {', '.join(spoilt)}")
+        yield after["out"]
+
+
+def outcome(device: Any, source: str, code: bytes, tell: Tell = lambda step: None) -> tuple[str, str]:
+    """State and text of a trial, whatever happens."""
+    steps: list[str] = []
+
+    def noted(step: str) -> None:
+        steps.append(step)
+        tell(step)
+    try:
+        return PASSED, judge(device, source, code, noted)
+    except OutOfMemoryError as e:
+        return UNDECIDED, str(e)
+    except _Wrong as e:
+        return FAILED, f"a wrong result: {e}"
+    except GuardError as e:
+        return FAILED, f"it writes beside its result: {e}"
+    except Exception as e:  # whatever it is, machine code that runs is to blame
+        text = str(e) if isinstance(e, MaxdnnError) else f"{type(e).__name__}: {e}"
+        return (FAILED, f"a fault: {text}") if steps else (UNDECIDED, text)
+    finally:
+        trust.trying = None
+
+
+def found_by(name: str) -> Any:
+    """The device of a chip's `trial`: "gpu 0"; "virtual sm_86" is the virtual GPU seen as such a card."""
+    kind, which = name.split(" ")
+    if kind == "virtual":
+        return virtual(which)
+    from ..runtime.devices import cuda
+
+    return cuda.device(int(which))
+
+
+def virtual(arch: str, driver: str = "virtual, driver 1") -> Any:
+    """The virtual GPU, seen as a card of an architecture. It runs what machine code it is given, so code for Maxwell as
+    it is in the place of a translation."""
+    from ..emulator import VirtualGpu
+
+    maxwell = arch in ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
+    gpu: Any = VirtualGpu()
+    gpu.name = f"virtual {arch}"
+    gpu.chip = Chip(gpu.name, 16, 180.0, runs_maxwell=maxwell, driver=driver, arch=arch, trial=f"virtual {arch}")
+    gpu.load_translated = gpu.load
+    return gpu
+
+
+def main(arguments: list[str]) -> int:
+    def say(**step: str) -> None:
+        sys.stdout.write(MARK + json.dumps(step) + "\n")
+        sys.stdout.flush()
+    where, name, source, _ = arguments
+    code = sys.stdin.buffer.read()
+    try:
+        device = found_by(where)
+    except MaxdnnError as e:
+        say(step=ENDED, state=UNDECIDED, text=str(e))
+        return 0
+    if device.name != name:
+        say(step=ENDED, state=UNDECIDED, text=f"{where} is {device.name} in another process")
+        return 0
+    state, text = outcome(device, source, code, lambda step: say(step=step))
+    say(step=ENDED, state=state, text=text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""python -m maxdnn.simulator.probes: probes of an sm_90 card."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m maxdnn.simulator.probes", description=run.__doc__)
+    parser.add_argument("--cubin", type=Path, required=True, help="the assembled probes: read if it is there, else written")
+    parser.add_argument("--out", type=Path, help="run them on GPU 0 and write the answers there, a line of JSON each")
+    parser.add_argument("--seconds", type=float, default=120.0, help="stop after so long")
+    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if not args.cubin.exists():
+        args.cubin.write_bytes(run.cubin())
+    if args.work is not None:
+        from ...runtime.devices import cuda
+        run.work(cuda.device(0), args.cubin.read_bytes(), args.work, args.out)
+    elif args.out:
+        run.report(args.cubin, args.out, args.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""The frame of a probe: a kernel of sm_90 that runs a body some times and keeps the SM's clock before and after each.
+
+Registers R0 to R9, R58 and R59 are the frame's, a body has R10 to R57 and R60, R61, which hold 1.0 at first, P2 to P6
+and all uniform registers but UR4 to UR7. R8 is a word of the thread's own from the data, R4:R5 the address of the data,
+R7 the thread's number in its block, R9 the one in the grid. The result: for each thread of the grid REPEATS times four
+words, the clock before and after, the SM, and nothing."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+REPEATS = 4
+
+
+def control(*, wait: int = 0, read: int = 0, write: int = 0, turn: bool = False, stall: int = 1) -> str:
+    """A control code in the assembler's spelling. `wait`: mask; `read`, `write`: barriers 1 to 6, 0 for none; `turn`:
+    the yield hint."""
+    waits = f"{wait:02x}" if wait else "--"
+    return f"{waits}:{read or '-'}:{write or '-'}:{'Y' if turn or stall > 11 else '-'}:{stall:x}"
+
+
+def line(text: str, **codes: int) -> str:
+    """An instruction with its control code."""
+    return f"{control(**codes)}      {text};"  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel by its name, with what a launch of it needs."""
+
+    name: str
+    source: str
+
+
+def kernel(name: str, body: Iterable[str], *, setup: Sequence[str] = (), meet: bool = True, shared: int = 0,
+           drain: bool = True) -> Kernel:
+    """A kernel around a body. `meet`: warps of the block wait for each other before each run. `drain`: the second clock
+    is read when everything has come; else the body reads it."""
+    head = [f"# Kernel: {name}", "# Arch: sm_90", *([f"# SharedSize: {shared}"] if shared else []),
+            "# Param: ptr out", "# Param: ptr data", "# Param: u32 n", "# Param: u32 step"]
+    begin = [
+        line("S2R R7, SR_TID.X", write=1), line("S2R R9, SR_CTAID.X", write=2),
+        line("LDC.64 R58, param_out[0]", write=3, stall=8), line("LDC.64 R4, param_data[0]", write=4, stall=2),
+        line("ULDC.64 UR4, c[0x0][0x208]"), line("ULDC UR6, c[0x0][0x0]", stall=9),
+        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
+        line(f"IMAD.WIDE.U32 R58, R9, {16 * REPEATS:#x}, R58", wait=4, stall=6),
+        line("IMAD.WIDE.U32 R10, R7, 0x4, R4", wait=8, stall=6),
+        line("LDG.E R8, desc[UR4][R10.64]", write=1, stall=2), line("NOP", wait=1, stall=6),
+        *(line(f"IMAD.MOV.U32 R{r}, RZ, RZ, 0x3f800000", stall=2) for r in (*range(10, 58), 60, 61)),
+        line("S2R R2, SR_VIRTUALSMID", write=1, stall=2), line("IMAD.MOV.U32 R3, RZ, RZ, RZ", wait=1, stall=6),
+        *(line(f"UMOV UR{r}, 0x10", stall=2) for r in range(8, 32)),
+        *setup, line(f"IMAD.MOV.U32 R6, RZ, RZ, {REPEATS:#x}", stall=6)]
+    end = [line("CS2R.32 R1, SR_CLOCKLO" if drain else "NOP", wait=63, stall=11), line("NOP", stall=11),
+           line("STG.E.128 desc[UR4][R58.64], R0", read=6, stall=6),
+           line("IADD3 R6, R6, -0x1, RZ", stall=6), line("ISETP.NE.AND P0, PT, R6, RZ, PT", stall=13),
+           line("IADD3 R58, P1, R58, 0x10, RZ", wait=32, stall=6), line("IADD3.X R59, R59, RZ, RZ, P1, !PT", stall=6),
+           "--:-:-:Y:5  @P0 BRA AGAIN;", line("NOP", stall=6), "--:-:-:Y:5      EXIT;"]
+    start = [*([line("BAR.SYNC.DEFER_BLOCKING 0x0", stall=6)] if meet else []), line("NOP", wait=63, stall=11),
+             line("CS2R.32 R0, SR_CLOCKLO", stall=11)]
+    return Kernel(name, "\n".join([*head, *begin, "AGAIN:", *start, *body, *end]) + "\n")
+
+
+def once(name: str, body: Iterable[str], *, shared: int = 0) -> Kernel:
+    """A kernel whose first and last instructions read the clock, with a body in between that runs once, and no more
+    beside it than it takes to keep them in the first place of `kernel`."""
+    head = [f"# Kernel: {name}", "# Arch: sm_90", *([f"# SharedSize: {shared}"] if shared else []),
+            "# Param: ptr out", "# Param: ptr data", "# Param: u32 n", "# Param: u32 step"]
+    text = [
+        line("CS2R.32 R0, SR_CLOCKLO", stall=2), line("S2R R7, SR_TID.X", write=1), line("S2R R9, SR_CTAID.X", write=2),
+        line("S2R R2, SR_VIRTUALSMID", write=4), line("LDC.64 R4, param_out[0]", write=3, stall=8),
+        line("ULDC.64 UR4, c[0x0][0x208]"), line("ULDC UR6, c[0x0][0x0]", stall=9),
+        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
+        line(f"IMAD.WIDE.U32 R4, R9, {16 * REPEATS:#x}, R4", wait=4, stall=6), *body,
+        line("CS2R.32 R1, SR_CLOCKLO", wait=8, stall=11), line("STG.E.128 desc[UR4][R4.64], R0", stall=6),
+        "--:-:-:Y:5      EXIT;"]
+    return Kernel(name, "\n".join([*head, *text]) + "\n")

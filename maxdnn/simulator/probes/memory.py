@@ -1,0 +1,151 @@
+"""Probes of memory: phases of shared memory, sectors of L1, latencies and rates of every level, the instruction cache,
+blocks that follow each other."""
+
+from collections.abc import Callable, Iterator
+
+from .frame import line
+from .issue import SETUP, Registers
+from .probe import Probe
+
+# How 32 lanes lie in shared memory, as byte offsets for a width in bytes.
+PATTERNS: dict[str, Callable[[int, int], int]] = {
+    "side by side": lambda lane, width: lane * width,
+    "all the same": lambda lane, width: 0,
+    "pairs the same (lane ^ 1)": lambda lane, width: lane // 2 * width,
+    "pairs the same (lane ^ 2)": lambda lane, width: (lane // 4 * 2 + lane % 2) * width,
+    "fours the same": lambda lane, width: lane // 4 * width,
+    "eights the same": lambda lane, width: lane // 8 * width,
+    "half warps the same": lambda lane, width: lane % 16 * width,
+    "quarter warps the same": lambda lane, width: lane % 8 * width,
+    "2 different, odd and even": lambda lane, width: lane % 2 * width,
+    "4 different, lane % 4": lambda lane, width: lane % 4 * width,
+    "8 different by 64 bytes": lambda lane, width: lane // 4 * 64,
+    "2 apart": lambda lane, width: lane * width * 2, "4 apart": lambda lane, width: lane * width * 4,
+    "8 apart": lambda lane, width: lane * width * 8, "32 words apart": lambda lane, width: lane * 128 % 32768,
+    "33 words apart": lambda lane, width: (lane * 132 // width * width) % 32768,
+    "library x of a row": lambda lane, width: lane % 8 * 16,
+    "library y of a row": lambda lane, width: lane // 8 * 16,
+    "library x, pairs": lambda lane, width: lane // 2 % 8 * 16,
+    "library y, pairs": lambda lane, width: (lane % 2 + lane // 16 * 2) * 16,
+}
+
+
+def _access(text: str) -> Callable[[int], list[str]]:
+    def body(count: int) -> list[str]:
+        registers = Registers()
+        store = text.startswith(("STS", "STG"))
+        return [line(registers.fill(text), stall=2, **({"read" if store else "write": 2} if n == count - 1 else {}))
+                for n in range(count)]
+    return body
+
+
+def shared() -> Iterator[Probe]:
+    for width, suffix, register in ((4, "", "d"), (8, ".64", "e"), (16, ".128", "q")):
+        for name, place in PATTERNS.items():
+            words = [place(t % 32, width) // width * width for t in range(1024)]
+            yield Probe(f"shared LDS{suffix} {name}", _access(f"LDS{suffix} R{{{register}}}, [R8]"), (16, 48), (1, 4, 8),
+                        setup=SETUP, shared=32768 + 1024, words=words)
+            if name in ("side by side", "all the same", "2 apart", "4 apart", "8 apart", "32 words apart", "33 words apart"):
+                yield Probe(f"shared STS{suffix} {name}", _access(f"STS{suffix} [R8], R12"), (16, 48), (1, 4, 8),
+                            setup=SETUP, shared=32768 + 1024, words=words)
+    # the latency of one load that meets conflicts
+    for name in ("side by side", "2 apart", "4 apart", "8 apart", "32 words apart"):
+        words = [PATTERNS[name](t % 32, 4) for t in range(1024)]
+        def one(count: int) -> list[str]:
+            return [text for _ in range(count) for text in (line("LDS R20, [R8]", write=2, stall=2), line("NOP", wait=2, stall=2))]
+        yield Probe(f"shared latency LDS {name}", one, (16, 48), (1,), setup=SETUP, shared=32768 + 1024, words=words)
+
+
+_AT = (line("IADD3 R56, P2, R4, R8, RZ", stall=6), line("IADD3.X R57, R5, RZ, RZ, P2, !PT", stall=6))
+
+
+def hits() -> Iterator[Probe]:
+    """Loads of 1 to 32 sectors that L1 has, and stores of as many."""
+    for width, suffix, register in ((4, "", "d"), (8, ".64", "e"), (16, ".128", "q")):
+        for name, place in {"the same": lambda lane, width: 0, "side by side": lambda lane, width: lane * width,
+                            "2 apart": lambda lane, width: 2 * lane * width, "a sector each": lambda lane, width: 32 * lane,
+                            "a line each": lambda lane, width: 128 * lane, "8 lines": lambda lane, width: lane // 4 * 128 + lane % 4 * width,
+                            "a line for 8 lanes, sectors": lambda lane, width: lane % 4 * 128 + lane // 4 * width}.items():
+            words = [place(t % 32, width) for t in range(1024)]
+            for ops, text in (("LDG", f"LDG.E{suffix} R{{{register}}}, desc[UR4][R56.64]"),
+                              ("LDG L2", f"LDG.E{suffix}.STRONG.GPU R{{{register}}}, desc[UR4][R56.64]"),
+                              ("STG", f"STG.E{suffix} desc[UR4][R56.64], R12")):
+                yield Probe(f"{ops}{suffix} {name}", _access(text), (8, 24), (1, 4, 8, 16), setup=_AT, words=words)
+
+
+def _chain(count: int, strong: str = "") -> list[str]:
+    """`n` rounds of so many loads, each at the address the last one gave. `strong`: past L1."""
+    return [line("IMAD.MOV.U32 R10, RZ, RZ, R4", stall=6), line("IMAD.MOV.U32 R11, RZ, RZ, R5", stall=6),
+            line("ULDC UR8, param_n", stall=6), line("MOV R12, UR8", stall=6), "CHAIN:",
+            *(line(f"LDG.E.64{strong} R10, desc[UR4][R10.64]", write=2, wait=2 if n else 0, stall=2) for n in range(count)),
+            line("IADD3 R12, R12, -0x1, RZ", wait=2, stall=6), line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
+            "--:-:-:Y:5  @P2 BRA CHAIN;"]
+
+
+def latencies() -> Iterator[Probe]:
+    kib = 1024
+    for nbytes, stride in ((4 * kib, 128), (32 * kib, 128), (128 * kib, 128), (192 * kib, 128), (224 * kib, 128),
+                           (240 * kib, 128), (256 * kib, 128), (512 * kib, 256), (2048 * kib, 1024), (8192 * kib, 4096),
+                           (16384 * kib, 8192), (32768 * kib, 16384), (131072 * kib, 65536)):
+        yield Probe(f"chain of {nbytes // kib} KiB by {stride}", _chain, (16,), (1,), n=max(1, nbytes // stride // 16),
+                    big=nbytes, chase=(nbytes, stride))
+    for nbytes, stride in ((32 * kib, 128), (512 * kib, 256), (2048 * kib, 1024), (8192 * kib, 4096), (16384 * kib, 8192),
+                           (24576 * kib, 2048), (32768 * kib, 2048), (40960 * kib, 2048), (65536 * kib, 4096),
+                           (262144 * kib, 65536)):
+        yield Probe(f"chain past L1 of {nbytes // kib} KiB by {stride}", lambda count: _chain(count, ".STRONG.GPU"), (16,),
+                    (1,), n=max(1, nbytes // stride // 16), big=nbytes, chase=(nbytes, stride))
+
+
+def _reading(width: str, step: int, store: bool, strong: str = "") -> Callable[[int], list[str]]:
+    """`n` rounds of so many accesses, `step` bytes apart, of all threads side by side."""
+    size = {"": 4, ".64": 8, ".128": 16}[width]
+
+    def body(count: int) -> list[str]:
+        text = [line(f"IMAD.WIDE.U32 R10, R9, {size:#x}, R4", stall=6), line("ULDC UR8, param_n", stall=6),
+                line("MOV R12, UR8", stall=6), "READ:"]
+        for n in range(count):
+            codes = {"wait": 2 if n == 0 else 0}
+            if store:
+                text.append(line(f"STG.E{width} desc[UR4][R10.64], R48", read=1, stall=2, **codes))
+            else:
+                text.append(line(f"LDG.E{width}{strong} R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2, **codes))
+            text += [line(f"IADD3 R10, P2, R10, {step:#x}, RZ", wait=1, stall=6),
+                     line("IADD3.X R11, R11, RZ, RZ, P2, !PT", stall=6)]
+        return [*text, line("IADD3 R12, R12, -0x1, RZ", stall=6), line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
+                "--:-:-:Y:5  @P2 BRA READ;"]
+    return body
+
+
+def rates() -> Iterator[Probe]:
+    """Bytes a clock of every level: (name, blocks, bytes in all, store)."""
+    mib = 1 << 20
+    for name, blocks, nbytes, store in (
+            ("L1, an SM", 1, 64 << 10, False), ("L2, an SM", 1, 2 * mib, False), ("L2, a quarter of the SMs", 33, 8 * mib, False),
+            ("L2, all SMs", 132, 24 * mib, False), ("L2, half of the SMs", 66, 24 * mib, False),
+            ("DRAM, all SMs", 264, 1024 * mib, False), ("DRAM, a quarter of the SMs", 33, 512 * mib, False),
+            ("L2, an SM, stores", 1, 2 * mib, True), ("L2, all SMs, stores", 132, 16 * mib, True),
+            ("DRAM, all SMs, stores", 264, 1024 * mib, True)):
+        for threads in (1024, 256):
+            across = max(blocks, 1) * threads * 16
+            if nbytes >= 8 * across:
+                yield Probe(f"rate {name}, {threads} threads", _reading(".128", across, store), (8,), (threads // 32,),
+                            blocks=max(blocks, 1), n=nbytes // (8 * across), big=nbytes + (1 << 20))
+                if not store:
+                    yield Probe(f"rate {name}, {threads} threads, past L1", _reading(".128", across, store, ".STRONG.GPU"), (8,),
+                                (threads // 32,), blocks=max(blocks, 1), n=nbytes // (8 * across), big=nbytes + (1 << 20))
+
+
+def code() -> Iterator[Probe]:
+    """Straight code of growing length, again and again: where the levels of the instruction cache end."""
+    for length in (128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384):
+        yield Probe(f"code of {length} instructions", lambda count: [line(f"FFMA R{16 + n % 32}, R10, 1.5, R11") for n in range(count)],
+                    (length,), (1, 4, 8))
+
+
+def blocks() -> Iterator[Probe]:
+    """Blocks that follow each other on an SM: how long from the end of one to the first instruction of the next."""
+    def body(count: int) -> list[str]:
+        return [line("NOP", stall=15, turn=True) for _ in range(count)]
+    for warps in (1, 2, 4, 8, 16, 32):
+        yield Probe(f"blocks four at a time, {warps} warps", body, (64,), (warps,), blocks=132 * 16, shared=48 << 10, once=True)
+        yield Probe(f"blocks as many as fit, {warps} warps", body, (64,), (warps,), blocks=132 * 64, once=True)

@@ -1,0 +1,145 @@
+"""Assembling probes, running them on a device and writing what they said."""
+
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...build.assemble import assemble
+from ...runtime.devices.protocol import Device
+from . import issue, memory
+from .frame import REPEATS
+from .probe import Probe
+
+_WORDS = 4  # of a run of a thread: clock before, clock after, SM, nothing
+
+
+@functools.cache
+def probes() -> tuple[Probe, ...]:
+    """All of them, in a fixed order."""
+    parts = (issue.streams, issue.banks, issue.chains, issue.depth, memory.shared, memory.hits, memory.latencies,
+             memory.rates, memory.code, memory.blocks)
+    return tuple(probe for part in parts for probe in part())
+
+
+def cubin(chosen: Sequence[Probe] | None = None) -> bytes:
+    """The kernels of all probes, or of some."""
+    text = "".join(kernel.source for number, probe in enumerate(probes()) if chosen is None or probe in chosen
+                   for kernel in probe.kernels(number))
+    with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
+        source, made = Path(folder) / "probes.sass", Path(folder) / "probes.cubin"
+        source.write_text(text)
+        assemble(source, made, no_reuse=True)
+        return made.read_bytes()
+
+
+class Stand:
+    """A device with the probes' kernels and buffers."""
+
+    def __init__(self, device: Device, code: bytes, most: int = 1 << 40) -> None:
+        self.device, self.module, self.most = device, device.load(code), most
+        self._big: Any = None
+        self._words = device.alloc(1 << 18)  # threads read beyond their words, too
+
+    def _data(self, probe: Probe) -> tuple[Any, int]:
+        if not probe.big:
+            self.device.upload(self._words, np.array(probe.words, np.uint32))
+            return self._words, 0
+        size = min(probe.big, self.most)
+        if self._big is None or self._big.nbytes < size:
+            self._big = self.device.alloc(size)
+        if probe.chase[0]:
+            nbytes, stride = min(probe.chase[0], size), probe.chase[1]
+            places = np.arange(0, nbytes, stride)
+            order = np.random.default_rng(1).permutation(places)
+            order = np.roll(order, -int(np.flatnonzero(order == 0)[0]))
+            image = np.zeros(nbytes // 8, np.uint64)
+            image[order // 8] = np.uint64(self._big.address) + np.roll(order, -1).astype(np.uint64)
+            self.device.upload(self._big, image)
+        return self._big, size
+
+    def run(self, number: int, probe: Probe, length: int, warps: int, blocks: int | None = None) -> np.ndarray:
+        """(blocks, warps, REPEATS, words): what the first thread of each warp kept."""
+        data, size = self._data(probe)
+        blocks = probe.blocks if blocks is None else blocks
+        n = probe.n if not size or size == probe.big else 1
+        out = self.device.alloc(4 * _WORDS * REPEATS * 32 * warps * blocks)
+        function = self.module.function(f"probe_{number}_{length}")
+        function.launch((blocks, 1, 1), (32 * warps, 1, 1), [out, data, n, probe.step], shared_bytes=probe.dynamic)
+        self.device.synchronize()
+        found = np.empty((blocks, warps, 32, REPEATS, _WORDS), np.uint32)
+        self.device.download(out, found)
+        return found[:, :, 0, :1] if probe.once else found[:, :, 0]
+
+
+def _summary(found: np.ndarray) -> dict[str, Any]:
+    """Clocks of each run: of a block the last end less the first start; of several the median. Of the last run each
+    warp's start and end."""
+    start, end = found[..., 0].astype(np.int64), found[..., 1].astype(np.int64)
+    first = start.min(1, keepdims=True)
+    span = (end - first).max(1) % (1 << 32)
+    row: dict[str, Any] = {"clocks": np.median(span, 0).astype(int).tolist()}
+    if len(found) == 1:
+        row["each"] = np.stack([(start - first)[0, :, -1], (end - first)[0, :, -1]], 1).tolist()
+    else:
+        row["each"] = [[int(b[0, 0, 2]), int(b[:, 0, 0].min()), int(b[:, -1, 1].max())] for b in found if b[0, 0, 2] < 4]
+        row["most"] = int(span[:, -1].max())
+    return row
+
+
+def row_of(stand: Stand, number: int, length: int, warps: int) -> dict[str, Any]:
+    """What a probe of some length says in blocks of so many warps."""
+    probe = probes()[number]
+    return {"probe": probe.name, "length": length, "warps": warps, "grid": probe.blocks, "n": probe.n,
+            **_summary(stand.run(number, probe, length, warps))}
+
+
+def tasks(code: bytes) -> list[tuple[int, int, int]]:
+    """(probe, length, warps) of all that the cubin has kernels for."""
+    return [(number, length, warps) for number, probe in enumerate(probes()) for warps in probe.warps
+            for length in probe.lengths if f"probe_{number}_{length}\0".encode() in code]
+
+
+def work(device: Any, code: bytes, first: int, rows: Path) -> None:
+    """Run tasks from `first` on and add a line for each, what is run next before it is."""
+    stand = Stand(device, code)
+    with rows.open("a") as file:
+        def tell(row: dict[str, Any]) -> None:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+        if first == 0:
+            tell({"device": device.facts(), "repeats": REPEATS})
+        for at, (number, length, warps) in enumerate(tasks(code)[first:], first):
+            tell({"next": at})
+            tell(row_of(stand, number, length, warps))
+
+
+def report(code: Path, out: Path, seconds: float) -> None:
+    """Run everything on GPU 0 and write a line of JSON for each answer. What a GPU refuses ends the process that
+    asked, and another one goes on behind it."""
+    end, first, every = time.monotonic() + seconds, 0, tasks(code.read_bytes())
+    out.unlink(missing_ok=True)
+    while first < len(every) and time.monotonic() < end:
+        command = [sys.executable, "-m", __package__, "--cubin", str(code), "--work", str(first), "--out", str(out)]
+        try:
+            done = subprocess.run(command, timeout=max(5.0, end - time.monotonic()), check=False, capture_output=True,
+                                  text=True)
+        except subprocess.TimeoutExpired:
+            print("time is up")
+            break
+        if done.returncode == 0:
+            break
+        said = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
+        at = next((row["next"] for row in reversed(said) if "next" in row), -1)
+        print(f"task {at}: {every[at] if at >= 0 else 'none'} {probes()[every[at][0]].name}\n{done.stderr[-600:]}")
+        if at < first:
+            break
+        first = at + 1
+    print(f"{sum('length' in text for text in out.read_text().splitlines())} of {len(every)} answers")

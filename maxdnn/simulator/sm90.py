@@ -1,0 +1,186 @@
+# ruff: noqa: F403, F405
+"""What an SM of sm_90 has of its own, compiled: register banks and reuse cache, the queue between a scheduler and the
+memory pipes of the SM, those pipes, and code.
+
+Banks: two, each gives a register a cycle. An arithmetic instruction passes a stage that reserves its reads within the
+next P_WINDOW cycles, or holds what is behind it. Reuse cache: an entry for each source slot and parity of register. A
+read by a slot of a register that the entry holds, by the same warp, asks no bank; any read ends the entry or, with the
+flag, begins one. Writes leave it alone."""
+
+from .caches import constant_line, l1_lookup, small_lookup
+from .columns import *
+from .jit import compiled
+from .memory import moved, through_l2, variant
+
+
+@compiled
+def bank_reads_sm90(X, i, s, warp):
+    """Reads per bank of an arithmetic instruction, counts of 8 bits, after the reuse cache; a register counts once."""
+    counts, kept, last, flags, warp = X[i + I_LATE], -1, -1, X[i + I_REUSE], warp << 8
+    for slot in range(3):
+        r = X[i + I_R0 + slot]
+        if r < 0:
+            continue
+        entry = s + S_REUSE + 2 * slot + (r & 1)
+        key = (warp | r) * 2
+        hit = X[entry] == key + 1
+        X[entry] = key + (flags >> slot & 1)
+        if not hit and r != kept and r != last:
+            counts += 1 << ((r & 1) << 3)
+        kept, last = last, r
+    return counts
+
+
+@compiled
+def enter_sm90(X, s, now, counts):
+    """Let an instruction into operand fetch; S_LEAVE2 is when the next may follow."""
+    at = now
+    for bank in range(2):
+        n = counts >> (bank << 3) & 255
+        if n:
+            at = max(at, X[s + S_BANK0 + bank] + n - X[P_WINDOW])
+    for bank in range(2):
+        n = counts >> (bank << 3) & 255
+        if n:
+            X[s + S_BANK0 + bank] = max(X[s + S_BANK0 + bank], at) + n
+    X[s + S_LEAVE1] = X[s + S_LEAVE2] = at + 1
+
+
+@compiled
+def room_sm90(X, s):
+    """The cycle the scheduler's queue to the memory pipes has a free place."""
+    return X[s + S_MIORING + X[s + S_MIOHEAD]]
+
+
+@compiled
+def read_in_queue(X, s, cycles, now):
+    """A memory instruction waits in its scheduler's queue and has its registers read there: when they have been."""
+    out = max(now + X[P_MIODELAY], X[s + S_MIOFREE]) + cycles
+    X[s + S_MIOFREE] = out
+    return out
+
+
+@compiled
+def leave_queue(X, s, out):
+    """The place in the queue is free from `out` on."""
+    X[s + S_MIORING + X[s + S_MIOHEAD]] = out
+    X[s + S_MIOHEAD] += 1
+    if X[s + S_MIOHEAD] == X[P_MIOQUEUE]:
+        X[s + S_MIOHEAD] = 0
+
+
+@compiled
+def through_pipe(X, w, s, port, cycles, out):
+    """An access that keeps the SM's pipe of shared memory and L1 so many cycles, and the scheduler's way there twice as
+    many: when it begins."""
+    pipe = X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED
+    start = max(out, X[pipe], X[s + port])
+    X[pipe] = max(X[pipe], start) + cycles
+    X[s + port] = start + 2 * cycles
+    return start
+
+
+@compiled
+def global_sm90(X, w, i, record, shift, cycles, start):
+    """An access of global or local memory through L1: the cycle its result is there."""
+    done, first = start + X[i + I_RESULT] + 2 * (cycles - 1), X[record + 1]
+    late = X[i + I_RESULT]
+    for index in range(X[record + 2]):
+        at = first + index * LINE_SIZE
+        line, mask, there = X[at] + shift, X[at + 1], 0
+        missing, fill = mask, -1
+        if X[i + I_CACHED]:
+            fill, missing, there = l1_lookup(X, X[w + W_SM], line, mask, start)
+        if missing:
+            got = through_l2(X, w, i, index, line, missing, start)
+            there = max(there, got)
+            if fill >= 0:
+                for sector in range(4):
+                    if missing >> sector & 1:
+                        X[fill + sector] = got
+        done = max(done, there + late)
+    return done
+
+
+@compiled
+def memory_sm90(X, w, i, s, now):
+    """(result there, operands read) of a memory instruction."""
+    kind = X[i + I_KIND]
+    if kind == K_LDC or kind == K_UNIT:
+        return constant_sm90(X, w, i, s, now)
+    out = read_in_queue(X, s, X[i + I_INTERVAL], now)
+    if kind == K_SHUFFLE:
+        start = through_pipe(X, w, s, S_PORT0, 1, out)
+        leave_queue(X, s, max(out, start - X[P_MIOLAG]))
+        return start + X[i + I_RESULT], out + X[i + I_DN]
+    shift = X[w + W_SHIFT]
+    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+    record = variant(X, chosen, shift)
+    cycles = max(X[record], X[i + I_LATEBY])
+    if kind == K_SHARED:
+        X[C_SHARED_BUSY] += cycles
+        start = through_pipe(X, w, s, S_PORT0, cycles, out)
+        done = start + X[i + I_RESULT] + 2 * (cycles - 1)
+    else:
+        X[C_TEX_BUSY] += cycles
+        start = through_pipe(X, w, s, S_PORT1, cycles, out)
+        done = global_sm90(X, w, i, record, moved(X, chosen, shift), cycles, start)
+        if X[i + I_STORE]:
+            X[w + W_STORES] = max(X[w + W_STORES], done)
+    leave_queue(X, s, max(out, start - X[P_MIOLAG]))
+    X[w + W_REC] += 1
+    return done, out + X[i + I_DN]
+
+
+@compiled
+def constant_sm90(X, w, i, s, now):
+    """Loads of constants and reads of special registers, which the SM serves one after another."""
+    unit = X[T_SM] + X[w + W_SM] * M_SIZE + M_SREG
+    start = max(now, X[unit])
+    X[unit] = start + X[P_SRINTERVAL]
+    done = start
+    if X[i + I_KIND] == K_LDC:
+        shift = X[w + W_SHIFT]
+        chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+        record = variant(X, chosen, shift)
+        first = X[record + 1]
+        for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
+            done = max(done, constant_line(X, X[w + W_SM], X[at] + moved(X, chosen, shift), start))
+        done += max(X[record] - 1, 0)
+        X[w + W_REC] += 1
+    elif X[i + I_CLINE] >= 0:
+        done = constant_line(X, X[w + W_SM], X[i + I_CLINE], start)
+    leave_queue(X, s, start)
+    return done + X[i + I_RESULT], start + X[i + I_DN]
+
+
+@compiled
+def issue_xu(X, i, s, now):
+    """(result there, operands read) of an instruction of XU, which takes it when the one before the last is through."""
+    start = max(now + X[P_XUDELAY], X[s + S_XUEND])
+    X[s + S_UNIT0 + U_XU] = X[s + S_XUEND]
+    X[s + S_XUEND] = start + X[i + I_INTERVAL]
+    return start + X[i + I_RESULT], start + X[i + I_DN]
+
+
+@compiled
+def code_line_sm90(X, s, line, now):
+    """The cycle a line of code is with the scheduler. Behind a line that was missing the next ones stream in."""
+    place = (s - X[T_SCHED]) // S_SIZE
+    fill, hit = small_lookup(X, X[T_L0], X[P_L0SETS], X[P_L0WAYS], place, line, now)
+    X[C_I_LOOKUPS] += 1
+    if hit:
+        X[C_I_HITS] += 1
+        return X[fill]
+    sets, ways = X[P_ISETS], X[P_IWAYS]
+    second, there = small_lookup(X, X[T_ICACHE], sets, ways, X[s + S_SM], line, now)
+    ticks = X[P_LINETICKS]
+    if not there:  # a launch brings the first lines with it
+        X[second] = now + X[P_L2LAT] if line >= X[P_CODEAHEAD] else 0
+    begin = now * TICK + X[P_LINELAT] * TICK
+    if line == X[s + S_CODELINE] + 1:
+        begin = max(now * TICK, X[s + S_CODETIME] + ticks)
+    begin = max(begin, X[second] * TICK)
+    X[s + S_CODELINE], X[s + S_CODETIME] = line, begin
+    X[fill] = (begin + TICK - 1) // TICK
+    return X[fill]

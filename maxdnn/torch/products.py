@@ -1,0 +1,228 @@
+"""Linear layers by this library's products, with derivatives by products, too.
+
+PyTorch sees the operators as `torch.ops.maxdnn.*`.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from ..errors import ShapeError
+from ..planning import records
+from ..planning.plan import Plan
+from ..planning.select import ARITHMETICS, MAX_ERROR, check_wanted, chip_of, choose
+from ..problem.problem import product as problem
+from ..product import VECTOR_BYTES, matmul
+from ..runtime import engine
+from ..runtime.remember import HOST_BYTES, Table
+from . import ops, running
+from .functional import stock_alone
+from .running import DEFAULTS
+
+LEAST_PRODUCTS = 512 ** 3
+"""Multiplications from which on a product is ours: smaller ones take no less time here (docs/tensor-cores.md)."""
+
+
+_plans: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # by all that decides a product on a GPU
+records.changed.append(lambda: _plans.clear())
+
+
+def _multiplied(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, bias: Tensor | None,
+                arithmetic: str) -> Tensor:
+    """op(a) op(b) + bias, of matrices that are not empty."""
+    shape = a.shape[-1 if transpose_a else 0], b.shape[0 if transpose_b else -1]
+    a, b = a.contiguous(), b.contiguous()
+    out = running.empty(a, shape) if bias is None else bias.expand(shape).contiguous()
+    if bias is not None and out.data_ptr() == bias.data_ptr():  # of one row
+        out = out.clone()
+    if a.is_cuda:
+        _launch(a, b, transpose_a, transpose_b, out, bias is not None, arithmetic)
+        return out
+    running.device_of(-1)
+    given = [tensor.detach().numpy() for tensor in (a, b, out)]
+    matmul(given[0], given[1], transpose_a=transpose_a, transpose_b=transpose_b, beta=0.0 if bias is None else 1.0,
+           out=given[2], arithmetic=arithmetic)
+    return out
+
+
+def _launch(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, out: Tensor, adds: bool,
+            arithmetic: str) -> None:
+    """Fill `out` on a GPU, or add to it, on the current stream, with workspace of PyTorch's allocator."""
+    where = out.get_device()
+    device, easy = running.device_of(where)
+    places = {"a": a.data_ptr(), "b": b.data_ptr(), "out": out.data_ptr()}
+    odd = tuple([role for role, place in places.items() if place % (easy if role != "out" else VECTOR_BYTES)])
+    key = a.shape, b.shape, transpose_a, transpose_b, odd, adds, where, arithmetic
+    if b.get_device() != where:
+        raise ShapeError(f"b must be on {out.device}, as the first matrix is (got {b.device})")
+    plan = _plans.get(key)
+    if plan is None:
+        asked = problem((*a.shape,), (*b.shape,), transpose_a=transpose_a, transpose_b=transpose_b, unaligned=odd,
+                        reads_out=adds)
+        plan = choose(asked, chip_of(device), arithmetic=arithmetic, tuned=records.enabled())
+        _plans.remember(key, plan, plan.host_bytes)
+    running.launch(plan, engine.of(device), out, places)
+
+
+def _product(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithmetic: str = "auto") -> Tensor:
+    if not a.numel() or not b.numel():
+        raise ShapeError(f"a and b must not be empty (got shapes {tuple(a.shape)}, {tuple(b.shape)})")
+    return _multiplied(a, b, transpose_a, transpose_b, None, arithmetic)
+
+
+def _layer(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
+    rows = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+    if not rows.numel() or not weight.numel():
+        raise ShapeError(f"input and weight must not be empty (got shapes {tuple(input.shape)}, {tuple(weight.shape)})")
+    out = _multiplied(rows, weight, False, True, bias, arithmetic)
+    return out if input.dim() == 2 else out.view(*input.shape[:-1], weight.shape[0])
+
+
+_library = torch.library.Library("maxdnn", "FRAGMENT")
+for _name, _arguments, _function in (
+        ("product", "Tensor a, Tensor b, bool transpose_a, bool transpose_b, str arithmetic='auto'", _product),
+        ("linear", "Tensor input, Tensor weight, Tensor? bias, str arithmetic='auto'", _layer)):
+    _library.define(f"{_name}({_arguments}) -> Tensor")
+    for _kind in ("CPU", "CUDA"):
+        _library.impl(_name, _function, _kind)
+
+product = torch.ops.maxdnn.product.default
+layer = torch.ops.maxdnn.linear.default
+
+
+@partial(torch.library.register_fake, "maxdnn::product", lib=_library)
+def _(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithmetic: str = "auto") -> Tensor:
+    torch._check(a.shape[0 if transpose_a else 1] == b.shape[1 if transpose_b else 0],
+                 lambda: "rows and columns of a and b do not fit")
+    return a.new_empty((a.shape[1 if transpose_a else 0], b.shape[0 if transpose_b else 1]))
+
+
+@partial(torch.library.register_fake, "maxdnn::linear", lib=_library)
+def _(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
+    torch._check(input.shape[-1] == weight.shape[1], lambda: "features of input and weight do not fit")
+    return input.new_empty((*input.shape[:-1], weight.shape[0]))
+
+
+def _keep_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1])
+    ctx.turned, ctx.more = inputs[2:4], inputs[4:]
+
+
+def _of_product(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+    """Products of as many multiplications as the one that they are derivatives of."""
+    (a, b), (turned_a, turned_b) = ctx.saved_tensors, ctx.turned
+    of_a = (gradients, b, False, not turned_b) if not turned_a else (b, gradients, turned_b, True)
+    of_b = (a, gradients, not turned_a, False) if not turned_b else (gradients, a, True, turned_a)
+    wanted = ctx.needs_input_grad
+    return (product(*of_a, *ctx.more) if wanted[0] else None, product(*of_b, *ctx.more) if wanted[1] else None,
+            None, None, *[None] * len(ctx.more))
+
+
+def _keep_layer(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1])
+    ctx.more = inputs[3:]
+
+
+def _of_layer(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+    input, weight = ctx.saved_tensors
+    rows, flat, wanted = input.reshape(-1, input.shape[-1]), gradients.reshape(-1, gradients.shape[-1]), \
+        ctx.needs_input_grad
+    return (product(flat, weight, False, False, *ctx.more).view(input.shape) if wanted[0] else None,
+            product(flat, rows, True, False, *ctx.more) if wanted[1] else None,
+            flat.sum(0) if wanted[2] else None, *[None] * len(ctx.more))
+
+
+torch.library.register_autograd("maxdnn::product", _of_product, setup_context=_keep_product, lib=_library)
+torch.library.register_autograd("maxdnn::linear", _of_layer, setup_context=_keep_layer, lib=_library)
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, arithmetic: str = "auto") -> Tensor:
+    """torch.nn.functional.linear, in float32 and from 2^27 multiplications on by this library's products.
+
+    Whatever else is asked (other dtypes, autocasts to them, transformations of functions, smaller products) is
+    PyTorch's.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        (.., features).
+    weight : torch.Tensor
+        (outputs, features).
+    bias : torch.Tensor, optional
+        (outputs,).
+    arithmetic : {"auto", "ffma"}
+        As for `conv2d`; of derivatives, too.
+
+    Returns
+    -------
+    torch.Tensor
+        (.., outputs); differentiable any number of times.
+
+    Raises
+    ------
+    ShapeError
+        `arithmetic` is none.
+    """
+    if arithmetic not in ARITHMETICS:
+        check_wanted("auto", MAX_ERROR, None, arithmetic)  # says what is wrong
+    if not isinstance(input, fx.Proxy) and _multiplies(input, weight, bias):
+        if ops.plain((input, weight) if bias is None else (input, weight, bias)):  # past PyTorch's dispatcher
+            return _layer(input, weight, bias, arithmetic)
+        out: Tensor = layer(input, weight, bias, arithmetic)
+        return out
+    return nn.functional.linear(input, weight, bias)
+
+
+def _multiplies(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether products of some size are ours."""
+    if (input.numel() * weight.shape[0] < LEAST_PRODUCTS or weight.dim() != 2 or not input.dim()
+            or input.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1])):
+        return False
+    where = input.device
+    for tensor in (input, weight) if bias is None else (input, weight, bias):
+        if tensor.dtype is not torch.float32 or tensor.device != where:
+            return False
+    kind = where.type
+    return (kind in ("cpu", "cuda") and not stock_alone()
+            and (not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) is torch.float32))
+
+
+class Linear(nn.Linear):
+    """torch.nn.Linear whose float32 calls of some size run by this library's products, derivatives included.
+
+    Parameters
+    ----------
+    *args, **options
+        As for torch.nn.Linear.
+    arithmetic : {"auto", "ffma"}
+        As for `linear`; an attribute that may be set at any time.
+
+    Raises
+    ------
+    ShapeError
+        `arithmetic` is none.
+    """
+
+    arithmetic = DEFAULTS[2]
+
+    def __init__(self, *args: Any, arithmetic: str = "auto", **options: Any) -> None:
+        check_wanted("auto", MAX_ERROR, None, arithmetic)
+        super().__init__(*args, **options)
+        self.arithmetic = arithmetic
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Multiply, as torch.nn.Linear does.
+
+        Parameters
+        ----------
+        input : torch.Tensor
+            (.., features).
+
+        Returns
+        -------
+        torch.Tensor
+            (.., outputs).
+        """
+        return linear(input, self.weight, self.bias, arithmetic=self.arithmetic)
