@@ -1,7 +1,8 @@
 """The convolutions people run, on a real GPU: maxdnn beside every algorithm of cuDNN, and what PyTorch takes after its
 own search, in FP32 and in TF32, in one run. Whole calls on N,C,H,W arrays (ours on C,H,W,N ones, if asked for), every
-distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50, or, as --suite large, those of large.py. Calls are captured into CUDA graphs, all libraries
-alike, so that the host's share is in none; medians of event times. Outputs are compared with float64 on the same GPU.
+distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50, or, as --suite large, those of large.py. Calls are
+captured into CUDA graphs, all libraries alike, so that the host's share is in none; medians of event times. Outputs are
+compared with float64 on the same GPU.
 
 Needs pycuda, nvidia-ml-py, PyTorch and cuDNN 9. Writes rows as they come; rows of other measurements in the file are
 kept."""
