@@ -19,7 +19,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         _split(launch, memory)
         return
     assert isinstance(spec, TransformKernel)
-    {"maps": _maps, "filters": _filters, "out": _out}[spec.step](launch, spec, memory, scalars)
+    {"maps": _maps, "filters": _filters, "out": _out, "taps": _taps}[spec.step](launch, spec, memory, scalars)
 
 
 def slots_of(tiles: np.ndarray) -> np.ndarray:
@@ -69,7 +69,8 @@ def _maps(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> N
     padding = signed(launch, "pad_h", "pad_w")
     y = (row - padding["pad_h"])[:, None] + np.arange(spec.side)
     x = (column - padding["pad_w"])[:, None] + np.arange(spec.side)
-    inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
+    rows, columns = (np.arange(spec.side) < v[limit] for limit in ("limit_h", "limit_w"))
+    inside = ((y >= 0) & (y < v["h"]) & rows)[:, :, None] & ((x >= 0) & (x < v["w"]) & columns)[:, None, :]
     at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
         "map_col"]
     texels, out = seen(memory, launch.textures["tex_I"]), seen(memory, launch.values["planes"])
@@ -137,3 +138,20 @@ def _out(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping
         where = k * v["out_k"] + image[:, None, None] * v["out_image"] + p * v["out_row"] + q * v["out_col"]
         found = tiles[:, :v["step_h"], :v["step_w"]]
         finish(launch, memory, scalars, where[exists], found[exists], np.full(int(exists.sum()), k))
+
+
+def _taps(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping[str, float]) -> None:
+    v, outer = launch.numbers, np.arange(launch.grid[1])[:, None]
+    inner, slots = np.arange(v["tiles"]), np.arange(spec.side**2 // 2)
+    assert launch.grid[0] == -(-v["tiles"] // UNITS) and v["d0"] == v["tiles"]
+    sums = seen(memory, launch.values["planes"])
+    at = (outer * v["row"] + inner)[..., None] + slots * v["plane"]
+    (rr, ri), (ir, ii) = [[sums[at + x * v["to_map"] + g * v["to_gradient"]].astype(float) for g in (0, 1)]
+                          for x in (0, 1)]
+    re, im = rr + ii, ir - ri
+    for slot in (0, spec.side // 2):
+        re[..., slot], im[..., slot] = rr[..., slot], ii[..., slot]
+    taps = tiles_of(np.stack([re, im], -1))[..., :v["p"], :v["q"]] / 4
+    where = (outer * v["out_k"] + inner * v["out_image"])[..., None, None] + (
+        np.arange(v["p"])[:, None] * v["out_row"] + np.arange(v["q"]) * v["out_col"])
+    finish(launch, memory, scalars, where, taps, np.zeros(1, int))
