@@ -127,10 +127,12 @@ class Cudnn:
         s = shape
         x = self._make("Tensor", _NCHW, _FLOAT, s.N, s.C, s.H, s.W, setter="cudnnSetTensor4dDescriptor")
         y = self._make("Tensor", _NCHW, _FLOAT, s.N, s.K, s.P, s.Q, setter="cudnnSetTensor4dDescriptor")
-        w = self._make("Filter", _FLOAT, _NCHW, s.K, s.C, s.R, s.S, setter="cudnnSetFilter4dDescriptor")
+        w = self._make("Filter", _FLOAT, _NCHW, s.K, s.C // s.groups, s.R, s.S,
+                       setter="cudnnSetFilter4dDescriptor")
         conv = self._make("Convolution", s.pad_h, s.pad_w, s.str_h, s.str_w, 1, 1, _CROSS_CORRELATION, _FLOAT,
                           setter="cudnnSetConvolution2dDescriptor")
         self._call("cudnnSetConvolutionMathType", conv, math)
+        self._call("cudnnSetConvolutionGroupCount", conv, s.groups)
         return x, w, y, conv
 
 

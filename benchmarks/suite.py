@@ -1,7 +1,8 @@
 """The convolutions people run, on a real GPU: maxdnn beside every algorithm of cuDNN, and what PyTorch takes after its
 own search, in FP32 and in TF32, in one run. Whole calls on N,C,H,W arrays (ours on C,H,W,N ones, if asked for), every
-distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50. Calls are captured into CUDA graphs, all libraries
-alike, so that the host's share is in none; medians of event times. Outputs are compared with float64 on the same GPU.
+distinct convolution of AlexNet, Overfeat, VGG-E and ResNet-50, or, as --suite large, those of large.py. Calls are
+captured into CUDA graphs, all libraries alike, so that the host's share is in none; medians of event times. Outputs are
+compared with float64 on the same GPU.
 
 Needs pycuda, nvidia-ml-py, PyTorch and cuDNN 9. Writes rows as they come; rows of other measurements in the file are
 kept."""
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import large
 from gpu_baselines import ALGORITHMS, DIRECT_FAMILY, ClockSampler, Cudnn, CudnnError, gpu_device, needed
 from suite_gradients import gradient_row
 
@@ -57,6 +59,7 @@ def shapes(n: int) -> Iterator[tuple[str, ConvShape]]:
             yield name, ConvShape(n, c, hw, hw, k, r, r, stride, padding)
 
 
+SUITES = {"usual": shapes, "large": large.shapes}
 Runner = Callable[[Plan], Callable[[], Any]]  # a call by a plan
 
 
@@ -186,7 +189,7 @@ class Suite:
 
     def _forward(self, s: ConvShape, every: bool, layout: str, launches: bool) -> dict[str, Any]:
         torch = self.torch
-        x, w = self.uniform((s.N, s.C, s.H, s.W), (s.K, s.C, s.R, s.S))
+        x, w = self.uniform((s.N, s.C, s.H, s.W), (s.K, s.C // s.groups, s.R, s.S))
         y, theirs = torch.full((2, s.N, s.K, s.P, s.Q), float("nan"), device="cuda")
         torch.cuda.synchronize()
         problem = forward(s, layout=layout)
@@ -213,7 +216,8 @@ class Suite:
             row["launches"] = [{"kernel": x.spec.name, "bytes": x.work.nbytes,
                                 "seconds": self.seconds_of(run(dataclasses.replace(plan, launches=(x,))))}
                                for x in plan.launches]
-        row |= self.beside_pytorch(lambda: torch.nn.functional.conv2d(x, w, stride=s.stride, padding=s.padding),
+        options = dict(stride=s.stride, padding=s.padding, groups=s.groups)
+        row |= self.beside_pytorch(lambda: torch.nn.functional.conv2d(x, w, **options),
                                    lambda found: self._error(x, w, found, s))
         return row | self.beside_cudnn(partial(self.cudnn.prepare, s), ALGORITHMS, DIRECT_FAMILY, x, w, theirs)
 
@@ -224,7 +228,7 @@ class Suite:
         some = max(1, int(4e8 / (s.C * s.R * s.S * s.P * s.Q)))  # the explicit patches in float64 take this much
         for first in range(0, min(s.N, 4 * some), some):
             part = slice(first, first + some)
-            options = dict(stride=s.stride, padding=s.padding)
+            options = dict(stride=s.stride, padding=s.padding, groups=s.groups)
             with torch.backends.cudnn.flags(benchmark=False):
                 want = torch.nn.functional.conv2d(x[part].double(), w.double(), **options)
                 size = torch.nn.functional.conv2d(x[part].abs().double(), w.abs().double(), **options)
@@ -236,6 +240,7 @@ class Suite:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ordinal", type=int, default=0, help="which GPU")
+    parser.add_argument("--suite", default="usual", choices=list(SUITES), help="of layers (default: %(default)s)")
     parser.add_argument("--n", type=int, nargs="+", default=[1, 8, 32, 128], help="minibatches")
     parser.add_argument("--match", nargs="+", default=[""], help="only layers whose name holds one of these")
     parser.add_argument("--every", action="store_true", help="time every candidate plan, too")
@@ -253,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                "rows": kept}
     wrong = 0
     for direction, n, layout in itertools.product(args.passes, args.n, args.layout):
-        for name, shape in shapes(n):
+        for name, shape in SUITES[args.suite](n):
             if not any(part in name for part in args.match):
                 continue
             row = suite.row(name, shape, args.every, layout, args.launches, direction)

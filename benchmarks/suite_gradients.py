@@ -19,7 +19,7 @@ FEW = 16  # filters whose gradients are compared
 def gradient_row(suite: Any, direction: str, s: ConvShape, every: bool, layout: str) -> dict[str, Any]:
     """What a row of the suite says of a layer's gradient of its images ("data") or its filters ("filters")."""
     torch = suite.torch
-    x, w, dy = suite.uniform((s.N, s.C, s.H, s.W), (s.K, s.C, s.R, s.S), (s.N, s.K, s.P, s.Q))
+    x, w, dy = suite.uniform((s.N, s.C, s.H, s.W), (s.K, s.C // s.groups, s.R, s.S), (s.N, s.K, s.P, s.Q))
     first, result = (w, x) if direction == "data" else (x, w)
     result = torch.full_like(result, float("nan"))
     ours = [a.permute(1, 2, 3, 0).contiguous() if layout == "CHWN" else a for a in (first, dy, result)]
@@ -42,7 +42,7 @@ def gradient_row(suite: Any, direction: str, s: ConvShape, every: bool, layout: 
         row["candidates"] = suite.candidates(problem, run)
     mask = [direction == "data", direction == "filters", False]
     row |= suite.beside_pytorch(lambda: torch.ops.aten.convolution_backward(
-        dy, x, w, None, list(s.stride), list(s.padding), [1, 1], False, [0, 0], 1, mask),
+        dy, x, w, None, list(s.stride), list(s.padding), [1, 1], False, [0, 0], s.groups, mask),
         lambda found: _error(found[mask.index(True)], *wanted))
     _, _, names, direct_ones = BACKWARD[direction]
     return row | suite.beside_cudnn(partial(suite.cudnn.prepare_gradient, direction, s), names, direct_ones, first, dy,
@@ -51,17 +51,18 @@ def gradient_row(suite: Any, direction: str, s: ConvShape, every: bool, layout: 
 
 def _wanted(torch: Any, direction: str, x: Any, w: Any, dy: Any, s: ConvShape) -> tuple[Any, Any]:
     """The gradient in float64 on the GPU and its sum of |terms|: of some images or some filters."""
-    options = dict(stride=s.stride, padding=s.padding)
+    options = dict(stride=s.stride, padding=s.padding, groups=s.groups)
     with torch.backends.cudnn.flags(benchmark=False):
         if direction == "data":
             size = x[:SOME].shape
             want, terms = (torch.nn.grad.conv2d_input(size, f.double(), g.double(), **options)
                            for f, g in ((w, dy[:SOME]), (w.abs(), dy[:SOME].abs())))
         else:
-            size = w[:FEW].shape
+            few = FEW if s.groups == 1 else s.K
+            size = w[:few].shape
             want, terms = torch.zeros((2, *size), device="cuda", dtype=torch.float64)
             for i in range(0, s.N, SOME):
-                maps, gradients = x[i:i + SOME].double(), dy[i:i + SOME, :FEW].double()
+                maps, gradients = x[i:i + SOME].double(), dy[i:i + SOME, :few].double()
                 want += torch.nn.grad.conv2d_weight(maps, size, gradients, **options)
                 terms += torch.nn.grad.conv2d_weight(maps.abs(), size, gradients.abs(), **options)
     return want, terms

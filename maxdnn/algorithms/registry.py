@@ -10,6 +10,7 @@ from .dgrad_strided import maxwell as dgrad_strided
 from .dgrad_strided import sm90 as dgrad_strided_sm90
 from .dgrad_strided import tensor_cores as dgrad_strided_tensor_cores
 from .fft import plan as fft
+from .fft import wgrad as fft_wgrad
 from .gemm import plan as gemm
 from .gemm import pointwise, tensor_cores
 from .implicit_gemm import maxwell as implicit_gemm
@@ -52,6 +53,7 @@ FAMILIES: tuple[Family, ...] = (
     winograd_fused.FAMILY,
     winograd_wgrad.FAMILY,
     fft.FAMILY,
+    fft_wgrad.FAMILY,
     gemm.FAMILY,
     tensor_cores.FAMILY,
     memory_ops.FAMILY,

@@ -11,11 +11,13 @@ import pytest
 
 from maxdnn import ConvShape, ShapeError, conv_fprop
 from maxdnn.algorithms.fft import plan as fft
+from maxdnn.algorithms.fft import wgrad
 from maxdnn.algorithms.fft.maxwell import SIDES
 from maxdnn.algorithms.fft.reference import slots_of, tiles_of
+from maxdnn.algorithms.fft.sm90 import SPLIT
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose, plan
-from maxdnn.problem.problem import data, forward
+from maxdnn.problem.problem import data, filters, forward
 from maxdnn.reference import conv_reference
 from tests.algorithms.test_every_candidate import Operands, run, told
 from tests.algorithms.test_families import LAYOUTS, judge
@@ -47,26 +49,29 @@ def test_slots_have_every_number_of_a_spectrum_once(side):
 
 
 def draw(rng):
-    """A problem of either kind, of a size that tiles and groups of eight do not divide, more often than not."""
+    """A problem of any kind, of a size that tiles and groups of eight do not divide, more often than not."""
     while True:
         r, s = rng.choice([(5, 5), (5, 5), (7, 7), (4, 3), (2, 5), (11, 11), (1, 11), (16, 16), (3, 9)])
         padding = rng.choice([0, r // 2, r - 1]), rng.choice([0, s // 2, s - 1])
         h, w = (max(1, taps - 2 * pad) + rng.choice([0, 1, 3, 8, 12, 25, 31])
                 for taps, pad in zip((r, s), padding, strict=True))
-        n, c, k = rng.choice([1, 2, 3, 7, 8, 9, 17, 33]), rng.choice([1, 2, 3, 7, 8, 20]), rng.choice([1, 3, 8, 13, 40])
+        n, c, k = rng.choice([1, 2, 3, 7, 8, 9, 17, 33]), rng.choice([1, 2, 3, 7, 8, 24]), rng.choice([1, 3, 8, 13, 40])
         shape = ConvShape(n, c, h, w, k, r, s, 1, padding)
         if shape.flops < 2e7:
             break
     layout, reads = rng.choice(LAYOUTS), rng.random() < 0.3
+    if rng.random() < 0.3 and shape.pad_h < shape.P and shape.pad_w < shape.Q:
+        return filters(shape, layout=layout, reads_out=reads, unaligned=rng.choice([[], ["images", "gradients"]]))
     if rng.random() < 0.4:
         return data(shape, layout=layout, reads_out=reads, unaligned=rng.choice([[], ["gradients", "filters"]]))
-    return forward(shape, layout=layout, bias=rng.random() < 0.4, reads_out=reads, unaligned=rng.choice([[], ["images"]]),
-                   activation=rng.choice([None, "relu"]))
+    return forward(shape, layout=layout, bias=rng.random() < 0.4, reads_out=reads,
+                   activation=rng.choice([None, "relu"]), unaligned=rng.choice([[], ["images"]]))
 
 
 def names(problem):
     """Candidates, a product of each kind."""
-    return [name for name in fft.candidates(problem, preset()) if name.endswith(("_64", "_128_sm90", "tensor_sm90"))]
+    family = wgrad if problem.kind == "filters" else fft
+    return [name for name in family.candidates(problem, preset()) if name.endswith(("_64", "_128_sm90", "tensor_sm90"))]
 
 
 @pytest.mark.sampled(1)
@@ -91,23 +96,43 @@ def test_random_problems_by_a_random_candidate(chunk):
 @pytest.mark.parametrize("side", SIDES)
 def test_plans_do_what_their_kernels_promise(side, layout):
     rng = np.random.default_rng(7)
-    shape = ConvShape(3, 5, 2 * side - 7, side, 9, 4, 6, 1, (1, 2))
-    for kernel in (f"fft_{side}x{side}_64", f"fft_{side}x{side}_tensor_sm90"):
+    for c, kernel in ((5, f"fft_{side}x{side}_64"), (5, f"fft_{side}x{side}_tensor_sm90"),
+                      (40, f"fft_{side}x{side}_tensor_sm90")):  # 8 divides the last
+        shape = ConvShape(3, c, 2 * side - 7, side, 9, 4, 6, 1, (1, 2))
         made = plan(shape, layout=layout, kernel=kernel, bias=True, activation="relu", adds_out=True)
         arrays = {role: rng.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
         judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
+        assert any(launch.spec is SPLIT for launch in made.launches) == (c == 40)
 
 
-def convolved(images, filters, shape, kernel):
-    out = conv_fprop(images.astype(np.float32), filters.astype(np.float32), plan=plan(shape, kernel=kernel))
-    return out, *conv_reference(images.astype(np.float32), filters.astype(np.float32), padding=shape.padding)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("side", SIDES)
+def test_plans_of_gradients_of_filters_do_what_their_kernels_promise(side, layout):
+    problem = filters(ConvShape(21, 2, 2 * side - 7, side, 5, 4, 6, 1, (1, 2)), layout=layout, reads_out=True)
+    operands = Operands(problem, np.random.default_rng(8))
+    want, size = told(problem, operands.before, -2.0, 0.5)
+    whole = choose(problem, preset(), f"fft_filters_{side}x{side}_64")
+    cut = choose(replace(problem, most_workspace=4 * whole.workspace_bytes // 5), preset(), whole.name)
+    assert len(whole.passes) == 1 < len(cut.passes) and "which are added in a fixed order" in cut.explain()
+    for made in (whole, cut, choose(problem, preset(), f"fft_filters_{side}x{side}_tensor_sm90")):
+        assert made.algorithm == "fft"
+        found = run_plan(made, operands.before, alpha=-2.0, beta=0.5)["out"]
+        assert (abs(found - want) <= made.error * size).all(), made.name
+        found = run(made, operands, {"alpha": np.float32(-2), "beta": np.float32(0.5)})
+        assert operands.intact() and (abs(found - want) <= made.error * size).all(), made.name
+
+
+def convolved(images, taps, shape, kernel):
+    out = conv_fprop(images.astype(np.float32), taps.astype(np.float32), plan=plan(shape, kernel=kernel))
+    return out, *conv_reference(images.astype(np.float32), taps.astype(np.float32), padding=shape.padding)
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_hard_data_stays_within_the_floor(side):
     """A pixel of 10^6 among ones, filters of a single tap, magnitudes over 60 powers of two: the error is at most
-    (24 log2(side^2) + 2 C + 4) 2^-24 times the sum of the products of norms of tiles and filters; and results beside the
-    large pixel need that much, which is why a plan's error holds for uniform data."""
+    (24 log2(side^2) + 2 C + 4) 2^-24 times the sum of the products of norms of tiles and filters. Results beside the
+    large pixel have more than 10^-6 of their own terms, which is why a plan's error is that of uniform data."""
     rng = np.random.default_rng(side)
     shape = ConvShape(4, 6, side, side, 8, 5, 5)
     bound = 2.0**-24 * (24 * np.log2(side**2) + 4 + 2 * shape.C)
@@ -116,10 +141,10 @@ def test_hard_data_stays_within_the_floor(side):
     peak = rng.uniform(-1, 1, (6, side, side, 4))
     peak[:, 3, 3] = 1e6
     uniform = rng.uniform(-1, 1, (6, 5, 5, 8))
-    for images, filters in ((peak, uniform), (peak, few),
-                            (np.ldexp(peak, rng.integers(-30, 31, peak.shape)), uniform)):
-        out, want, size = convolved(images, filters, shape, f"fft_{side}x{side}_64")
-        norms = np.einsum("cn,ck->kn", np.sqrt((images**2).sum((1, 2))), np.sqrt((filters**2).sum((1, 2))))
+    for images, taps in ((peak, uniform), (peak, few),
+                         (np.ldexp(peak, rng.integers(-30, 31, peak.shape)), uniform)):
+        out, want, size = convolved(images, taps, shape, f"fft_{side}x{side}_64")
+        norms = np.einsum("cn,ck->kn", np.sqrt((images**2).sum((1, 2))), np.sqrt((taps**2).sum((1, 2))))
         assert (abs(out - want) <= bound * norms[:, None, None]).all()
         assert (abs(out - want) / size).max() > 1e-6
 
@@ -129,10 +154,10 @@ def test_usual_layers_are_documented_and_computed_within_a_millionth(c, padding)
     """But for corners of one tap of 25, where it is less than what is accepted unasked."""
     shape = ConvShape(2, c, 20, 20, 8, 5, 5, 1, padding)
     rng = np.random.default_rng(c)
-    images, filters = rng.uniform(-1, 1, (c, 20, 20, 2)), rng.uniform(-1, 1, (c, 5, 5, 8))
+    images, taps = rng.uniform(-1, 1, (c, 20, 20, 2)), rng.uniform(-1, 1, (c, 5, 5, 8))
     for side in SIDES:
         made = plan(shape, kernel=f"fft_{side}x{side}_64")
-        out, want, size = convolved(images, filters, shape, made.name)
+        out, want, size = convolved(images, taps, shape, made.name)
         assert made.error <= (2e-6 if padding > 2 else 1e-6)
         assert (abs(out - want) / size).max() <= made.error
 
@@ -140,11 +165,11 @@ def test_usual_layers_are_documented_and_computed_within_a_millionth(c, padding)
 def test_an_infinity_or_nan_stays_in_its_tile():
     shape = ConvShape(3, 2, 40, 40, 8, 5, 5)
     rng = np.random.default_rng(3)
-    images, filters = rng.uniform(-1, 1, (2, 40, 40, 3)), rng.uniform(-1, 1, (2, 5, 5, 8))
+    images, taps = rng.uniform(-1, 1, (2, 40, 40, 3)), rng.uniform(-1, 1, (2, 5, 5, 8))
     spoiled = images.copy()
     spoiled[0, 3, 4, 1], spoiled[1, 35, 35, 2] = np.nan, np.inf
     made = plan(shape, kernel="fft_24x24_64")  # tiles of 20 x 20 results
-    whole, found = (conv_fprop(x.astype(np.float32), filters.astype(np.float32), plan=made) for x in (images, spoiled))
+    whole, found = (conv_fprop(x.astype(np.float32), taps.astype(np.float32), plan=made) for x in (images, spoiled))
     lost = np.zeros((36, 36, 3), bool)
     lost[:20, :20, 1] = lost[20:, 20:, 2] = True
     assert np.isnan(found[:, lost]).all() and np.array_equal(found[:, ~lost], whole[:, ~lost])

@@ -15,8 +15,8 @@ UNITS = 8
 
 @dataclass(frozen=True)
 class TransformKernel(KernelSpec):
-    """`side`: of a tile. `step`: "maps", "filters" or "out". `layout`: of the maps or results. `slots`: issue slots of
-    a block."""
+    """`side`: of a tile. `step`: "maps", "filters", "out" or "taps" (gradients of filters). `layout`: of the maps or
+    results. `slots`: issue slots of a block."""
 
     side: int
     step: str
@@ -37,16 +37,17 @@ def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
                            side, step, layout, slots)
 
 
-_SLOTS = {  # issue slots of a block: maps and results by layout, filters
-    16: ((1534, 1944), (1748, 2004), 1546),
-    24: ((3741, 4572), (4206, 4686), 3810),
-    32: ((6524, 7920), (7336, 8104), 6684),
+_SLOTS = {  # issue slots of a block: maps and results by layout, filters, taps
+    16: ((1542, 1960), (1748, 2004), 1552, 2106),
+    24: ((3753, 4596), (4206, 4686), 3819, 5007),
+    32: ((6540, 7952), (7336, 8104), 6696, 8764),
 }
 KERNELS = tuple(
     _kernel(side, step, layout, slots)
-    for side, (maps, out, filters) in _SLOTS.items()
+    for side, (maps, out, filters, taps) in _SLOTS.items()
     for step, layout, slots in (*zip(("maps",) * 2, LAYOUTS, maps, strict=True),
-                                *zip(("out",) * 2, LAYOUTS, out, strict=True), ("filters", "", filters)))
+                                *zip(("out",) * 2, LAYOUTS, out, strict=True), ("filters", "", filters),
+                                ("taps", "", taps)))
 SIDES = tuple(_SLOTS)
 
 

@@ -7,14 +7,19 @@ import numpy as np
 from ...planning.plan import Launch
 from ..common.epilogue import finish
 from ..common.fastdiv import digits
+from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, TILE, piece
 from ..spec import Memory, seen, signed
 from .maxwell import UNITS, TransformKernel
+from .sm90 import SPLIT
 
 
 def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     spec = launch.spec
+    if spec is SPLIT:
+        _split(launch, memory)
+        return
     assert isinstance(spec, TransformKernel)
-    {"maps": _maps, "filters": _filters, "out": _out}[spec.step](launch, spec, memory, scalars)
+    {"maps": _maps, "filters": _filters, "out": _out, "taps": _taps}[spec.step](launch, spec, memory, scalars)
 
 
 def slots_of(tiles: np.ndarray) -> np.ndarray:
@@ -64,7 +69,8 @@ def _maps(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> N
     padding = signed(launch, "pad_h", "pad_w")
     y = (row - padding["pad_h"])[:, None] + np.arange(spec.side)
     x = (column - padding["pad_w"])[:, None] + np.arange(spec.side)
-    inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
+    rows, columns = (np.arange(spec.side) < v[limit] for limit in ("limit_h", "limit_w"))
+    inside = ((y >= 0) & (y < v["h"]) & rows)[:, :, None] & ((x >= 0) & (x < v["w"]) & columns)[:, None, :]
     at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
         "map_col"]
     texels, out = seen(memory, launch.textures["tex_I"]), seen(memory, launch.values["planes"])
@@ -88,7 +94,7 @@ def _filters(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -
     re, im = slots[..., 0], slots[..., 1]
     from_re = np.stack([re, im], -1)  # what makes real parts, of real and imaginary ones
     from_im = np.stack([-im, re], -1)
-    for slot in (0, spec.side // 2):
+    for slot in (0, spec.side // 2) if v["from_im"] else ():
         from_re[..., slot, 1] = from_im[..., slot, 0] = 0
         from_im[..., slot, 1] = im[..., slot]
     out = seen(memory, launch.values["planes"])
@@ -96,7 +102,25 @@ def _filters(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -
         where = slot * v["plane"] + outer * v["row"] + inner
         for part in (0, 1):
             out[where + part * v["to_im"]] = from_re[..., slot, part]
-            out[where + part * v["to_im"] + v["from_im"]] = from_im[..., slot, part]
+            if v["from_im"]:
+                out[where + part * v["to_im"] + v["from_im"]] = from_im[..., slot, part]
+
+
+def _split(launch: Launch, memory: Memory) -> None:
+    v, (x, y, slots) = launch.numbers, launch.grid
+    k, c = v["k"], v["c"]
+    assert (x, y) == (-(-2 * c // CHUNK), -(-2 * k // TILE))
+    source, out = seen(memory, launch.values["in"]), seen(memory, launch.values["out"]).view(np.uint8)
+    pieces = out[:PIECE_BYTES * x * y * slots].reshape(slots, y, x, PIECE_BYTES)
+    for slot in range(slots):
+        at = 2 * slot * v["plane"] + np.arange(c) * v["step"] + np.arange(k)[:, None]
+        re, im = source[at], source[at + v["plane"]]
+        none = np.zeros_like(re)
+        whole = np.zeros((TILE * y, CHUNK * x), np.float32)
+        whole[:2 * k, :2 * c] = np.block([[re, none], [none, im]] if slot in (0, v["half"]) else [[re, im], [-im, re]])
+        for row, chunk in np.ndindex(y, x):
+            pieces[slot, row, chunk] = piece(whole[TILE * row:TILE * (row + 1), CHUNK * chunk:CHUNK * (chunk + 1)],
+                                             pieces[slot, row, chunk])
 
 
 def _out(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping[str, float]) -> None:
@@ -114,3 +138,20 @@ def _out(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping
         where = k * v["out_k"] + image[:, None, None] * v["out_image"] + p * v["out_row"] + q * v["out_col"]
         found = tiles[:, :v["step_h"], :v["step_w"]]
         finish(launch, memory, scalars, where[exists], found[exists], np.full(int(exists.sum()), k))
+
+
+def _taps(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping[str, float]) -> None:
+    v, outer = launch.numbers, np.arange(launch.grid[1])[:, None]
+    inner, slots = np.arange(v["tiles"]), np.arange(spec.side**2 // 2)
+    assert launch.grid[0] == -(-v["tiles"] // UNITS) and v["d0"] == v["tiles"]
+    sums = seen(memory, launch.values["planes"])
+    at = (outer * v["row"] + inner)[..., None] + slots * v["plane"]
+    (rr, ri), (ir, ii) = [[sums[at + x * v["to_map"] + g * v["to_gradient"]].astype(float) for g in (0, 1)]
+                          for x in (0, 1)]
+    re, im = rr + ii, ir - ri
+    for slot in (0, spec.side // 2):
+        re[..., slot], im[..., slot] = rr[..., slot], ii[..., slot]
+    taps = tiles_of(np.stack([re, im], -1))[..., :v["p"], :v["q"]] / 4
+    where = (outer * v["out_k"] + inner * v["out_image"])[..., None, None] + (
+        np.arange(v["p"])[:, None] * v["out_row"] + np.arange(v["q"]) * v["out_col"])
+    finish(launch, memory, scalars, where, taps, np.zeros(1, int))

@@ -1,0 +1,135 @@
+"""Gradients of filters by FFT: taps are what tiles of gradients, as filters, make of the tiles of maps they lie on. For
+each slot the products of both parts of maps and both of gradients are summed over all tiles of all images by one matrix
+product; a last transform makes taps of them. Cut into runs of images, whose parts are added in a fixed order."""
+
+from collections.abc import Callable
+from functools import partial
+
+from ...errors import ShapeError
+from ...planning.cost import Chip
+from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
+from ...problem.problem import Alignment, Problem
+from ...problem.shape import ConvShape, ProductShape
+from ..common import layout
+from ..common.epilogue import PARTIAL, epilogue
+from ..common.fastdiv import divisor
+from ..common.limits import TEXEL_FLOATS
+from ..common.workspace import Draft, part
+from ..gemm import tensor_cores
+from ..gemm.maxwell import KERNELS as PRODUCTS
+from ..gemm.maxwell import ProductKernel
+from ..gemm.plan import Matrices, multiply
+from ..gemm.sm90 import NATIVE
+from ..memory_ops.plan import reduce_many
+from ..spec import Candidates, Family, strided_reason
+from ..winograd.plan import images_at_once, readable
+from . import plan as fft
+from .maxwell import SIDES, UNITS, kernel, twiddles
+from .reference import reference
+
+
+def unsupported_reason(problem: Problem) -> str | None:
+    s: ConvShape = problem.shape
+    refused = fft.not_of_tiles(s)
+    if refused:
+        return refused
+    if s.pad_h >= min(s.R, s.P) or s.pad_w >= min(s.S, s.Q):
+        return f"padding {s.pad_h}x{s.pad_w} of maps of {s.H}x{s.W}, which leaves taps without terms"
+    return strided_reason(problem)
+
+
+def candidates(problem: Problem, chip: Chip) -> Candidates:
+    s: ConvShape = problem.shape
+    found: dict[str, Callable[[], Plan]] = {}
+    for side in SIDES:
+        if max(s.R, s.S) <= side // 2:
+            found[name(side, "tensor_sm90")] = partial(_plan, problem, side, chip)
+            for spec in (*PRODUCTS, *NATIVE):
+                if spec.layout == "nt":
+                    found[name(side, spec.label)] = partial(_plan, problem, side, spec)
+    return found
+
+
+def name(side: int, products: str) -> str:
+    """Of a candidate."""
+    return f"fft_filters_{side}x{side}_{products}"
+
+
+def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
+    draft = Draft(problem)
+    layer = fft.Layer(draft, side)
+    s, of_image = layer.s, layer.rows * layer.columns
+    images, gradients = readable(draft, "images", s.C, s.H, s.W), "gradients"
+    if problem.operand(gradients).alignment < Alignment.TEXTURE:
+        size = (s.K, s.P, s.Q, s.N)
+        gradients = draft.padded("gradients_copy", gradients, size, size[1:], (0, 0),
+                                 "gradients are copied: they begin where no texture may")
+    every = 2 * layer.planes * s.C * s.K
+    other = sum(draft.regions.values()) + 2 * FLOAT_BYTES * every
+    count = min(images_at_once(problem, layer, other),
+                (TEXEL_FLOATS * MAX_TEXELS // (layer.planes * s.K) - TEXEL_FLOATS) // of_image)
+    if count < 1:
+        raise ShapeError(f"planes of the gradients of an image must have at most {TEXEL_FLOATS * MAX_TEXELS} "
+                         f"elements, the reach of a texture (got {s})")
+    firsts = range(0, s.N, count)
+    sums = draft.region("parts" if len(firsts) > 1 else "sums", len(firsts) * every)
+    for run, first in enumerate(firsts):
+        _run(layer, by, images, gradients, (first, min(count, s.N - first)), part(sums, run * every))
+    if len(firsts) > 1:
+        draft.add(reduce_many("parts", draft.region("sums", every), len(firsts), every, PARTIAL, draft.region))
+        draft.notes.append(f"the sums of {s.N} images come in {len(firsts)} parts, which are added in a fixed order")
+    draft.launches.append(_taps(layer))
+    saved = s.P * s.Q * s.R * s.S / (of_image * 2 * side**2)
+    draft.notes.append(f"FFT of {side} x {side} inputs: {saved:.2f} times fewer multiplications than direct sums")
+    if not isinstance(by, ProductKernel):
+        draft.notes.append(tensor_cores.NOTE)
+    spec = by if isinstance(by, ProductKernel) else tensor_cores.PRODUCT
+    return draft.plan("fft filters", spec, _error(layer, s.N * of_image))
+
+
+def _error(layer: fft.Layer, tiles: int) -> float:
+    """Documented: as of a layer whose channels are tiles, and whose taps are those of a tile's gradients."""
+    s = layer.s
+    terms = s.N * (s.P - s.pad_h) * (s.Q - s.pad_w)  # of a tap at a corner
+    return fft.documented(tiles, min(layer.step[0], s.P) * min(layer.step[1], s.Q), terms)
+
+
+def _run(layer: fft.Layer, by: ProductKernel | Chip, images: str, gradients: str, run: tuple[int, int],
+         out: str | Part) -> None:
+    """The launches for some images: (first, number)."""
+    (first, count), s, draft, slots = run, layer.s, layer.draft, layer.slots
+    tile = layer.tile(count)
+    tiles, row = tile["tiles"], tile["row"]
+    maps = draft.region("map_planes", layer.planes * s.C * row)
+    planes = draft.region("gradient_planes", layer.planes * s.K * row)
+    layer.transform_maps(images, first, count, tile)
+    layer.transform_tiles(gradients, planes, (s.K, s.P, s.Q), (0, 0), layer.step, first, count, tile,
+                          f"tiles of {layer.step[0]} x {layer.step[1]} gradients are transformed")
+    (m, a), (n, b) = [(2 * size, Matrices(place, row, 2 * size * row, layer.planes * size * row))
+                      for place, size in ((maps, s.C), (planes, s.K))][::1 if layer.chwn else -1]
+    into, shape, vectors = Matrices(out, n, m * n), ProductShape(m, n, tiles, slots), n % TEXEL_FLOATS == 0
+    if isinstance(by, ProductKernel):
+        draft.add(multiply(by, shape, a, b, into, vectors=vectors))
+        return
+    pieces = [tensor_cores.split(draft, region, source, rows, tiles, slots, True)
+              for region, source, rows in (("a_pieces", a, m), ("b_pieces", b, n))]
+    draft.launches.append(tensor_cores.multiply(by, shape, pieces[0], pieces[1], into, vectors=vectors))
+
+
+def _taps(layer: fft.Layer) -> Launch:
+    problem, s = layer.problem, layer.s
+    (outer, of_outer), (inner, of_inner) = ((s.C, "C"), (s.K, "K"))[::1 if layer.chwn else -1]
+    row = 2 * inner
+    halves = {of_outer: outer * row, of_inner: inner}  # from real parts to imaginary ones
+    steps = layout.filters(problem).steps(f"{of_inner}{of_outer}RS")
+    values: dict[str, Value] = {
+        "out": "out", "planes": "sums", "tiles": inner, "row": row, "plane": 2 * outer * row, "to_map": halves["C"],
+        "to_gradient": halves["K"], "p": s.R, "q": s.S, "step_h": s.R, "step_w": s.S, **twiddles(layer.side),
+        **epilogue(problem).without_bias(), **divisor("d0", inner, inner + UNITS), **divisor("d1", 1, inner + UNITS),
+        **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
+    nbytes = FLOAT_BYTES * outer * inner * (2 * layer.planes + s.R * s.S * (1 + problem.reads_out))
+    return fft.transform(kernel(layer.side, "taps"), inner, outer, values, nbytes,
+                         f"sums are transformed back to {s.R} x {s.S} taps", "out")
+
+
+FAMILY = Family("fft filters", (), reference, ("filters",), unsupported_reason, candidates, "fft", timed=False)
