@@ -5,77 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from .frame import line
+from .kinds import KINDS, STORES, VARIABLE
 from .probe import Probe
 
 WARPS = (1, 4, 8, 16, 32)
-
-# Kind -> (instruction, stall). {d}: a destination, {e}: an even one, {q}: one that four divides, {u}: a uniform one.
-FIXED = {
-    "FFMA": "FFMA R{d}, R10, 1.5, R11",
-    "FADD": "FADD R{d}, R10, R11",
-    "FMUL": "FMUL R{d}, R10, R11",
-    "IMAD": "IMAD R{d}, R10, 0x3, R11",
-    "IMAD.MOV": "IMAD.MOV.U32 R{d}, RZ, RZ, R10",
-    "IMAD.WIDE": "IMAD.WIDE.U32 R{e}, R10, 0x4, R12",
-    "IMAD.HI": "IMAD.HI.U32 R{d}, R10, R11, RZ",
-    "VIADD": "VIADD R{d}, R10, R11",
-    "IADD3": "IADD3 R{d}, R10, R11, RZ",
-    "LOP3": "LOP3.LUT R{d}, R10, R11, RZ, 0x96, !PT",
-    "SHF": "SHF.L.U32 R{d}, R10, 0x3, RZ",
-    "LEA": "LEA R{d}, R10, R11, 0x2",
-    "SEL": "SEL R{d}, R10, R11, PT",
-    "PRMT": "PRMT R{d}, R10, 0x7710, RZ",
-    "MOV": "MOV R{d}, R10",
-    "ISETP": "ISETP.GE.AND P2, PT, R10, R11, PT",
-    "FSETP": "FSETP.GE.AND P2, PT, R10, R11, PT",
-    "FMNMX": "FMNMX R{d}, R10, R11, PT",
-    "VIMNMX": "VIMNMX R{d}, R10, R11, PT",
-    "I2FP": "I2FP.F32.S32 R{d}, R10",
-    "CS2R": "CS2R R{e}, SRZ",
-    "CS2R.32": "CS2R.32 R{d}, SRZ",
-    "P2R": "P2R R{d}, PR, RZ, 0x7f",
-    "HFMA2": "HFMA2 R{d}, R10, R11, R12",
-    "HFMA2.MMA": "HFMA2.MMA R{d}, R10, R11, R12",
-    "DFMA": "DFMA R{e}, R10, R12, R14",
-    "DADD": "DADD R{e}, R10, R12",
-    "UIADD3": "UIADD3 UR{u}, UR8, UR9, URZ",
-    "UMOV": "UMOV UR{u}, UR8",
-    "ULDC": "ULDC UR{u}, c[0x0][0x210]",
-    "ULOP3": "ULOP3.LUT UR{u}, UR8, UR9, URZ, 0x96, !UPT",
-    "UIMAD": "UIMAD UR{u}, UR8, UR9, URZ",
-    "R2UR": "R2UR UR{u}, R10",
-    "NOP": "NOP",
-    "VOTE": "VOTE.ANY R{d}, PT, PT",
-    "FFMA UR": "FFMA R{d}, R10, UR8, R11",
-    "FFMA c": "FFMA R{d}, R10, c[0x0][0x210], R11",
-    "IADD3 UR": "IADD3 R{d}, R10, UR8, RZ",
-}
-VARIABLE = {
-    "MUFU": "MUFU.RCP R{d}, R10",
-    "I2F": "I2F.U32 R{d}, R10",
-    "F2I": "F2I.TRUNC.NTZ R{d}, R10",
-    "POPC": "POPC R{d}, R10",
-    "FLO": "FLO.U32 R{d}, R10",
-    "S2R": "S2R R{d}, SR_TID.X",
-    "S2UR": "S2UR UR{u}, SR_CTAID.X",
-    "LDC": "LDC R{d}, c[0x0][0x210]",
-    "LDC R": "LDC R{d}, c[0x0][R60+0x210]",
-    "SHFL": "SHFL.BFLY PT, R{d}, R10, 0x1, 0x1f",
-    "LDS": "LDS R{d}, [R8]",
-    "LDS.64": "LDS.64 R{e}, [R8]",
-    "LDS.128": "LDS.128 R{q}, [R8]",
-    "LDS UR": "LDS R{d}, [R8+UR30]",
-    "STS": "STS [R8], R10",
-    "STS.64": "STS.64 [R8], R10",
-    "STS.128": "STS.128 [R8], R12",
-    "LDG": "LDG.E R{d}, desc[UR4][R56.64]",
-    "LDG.64": "LDG.E.64 R{e}, desc[UR4][R56.64]",
-    "LDG.128": "LDG.E.128 R{q}, desc[UR4][R56.64]",
-    "STG": "STG.E desc[UR4][R56.64], R10",
-    "STG.128": "STG.E.128 desc[UR4][R56.64], R12",
-}
-STORES = ("STS", "STG")
-KINDS = FIXED | VARIABLE
 
 # Kinds whose issue may collide: each pattern is repeated.
 MIXES = (
