@@ -152,8 +152,9 @@ class Order:
 
     def fetch(self, warp: int, words: np.ndarray, i: int) -> None:
         """Threads of a warp copy to words, in its next group."""
-        self.store(warp, words, i)
-        self.fetching[words] = self.groups[warp]
+        self._refuse_copies(warp, words, i)
+        self._refuse_readers(warp, words, i)
+        self.writer[words], self.written_by[words], self.fetching[words] = warp, i, self.groups[warp]
 
     def fetched(self, warp: int, open_: int) -> None:
         """The warp has waited for all but the last groups of its copies: it has stored them now."""

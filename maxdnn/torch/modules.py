@@ -412,4 +412,5 @@ def why_left(module: Any) -> str | None:
         return f"its dtype is {module.weight.dtype}, and there is float32 alone here"
     if module.weight.device.type not in ("cpu", "cuda", "meta"):
         return f"it is on {module.weight.device}"
-    return beyond(module.output_padding, module.stride) if getattr(module, "transposed", False) else None
+    transposed = not isinstance(module, nn.Linear) and module.transposed
+    return beyond(module.output_padding, module.stride) if transposed else None

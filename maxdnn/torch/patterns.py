@@ -91,7 +91,7 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
         if why is not None:
             return why
         return Site(node, node.args[0], module.weight, module.bias, module.stride, module.padding, module.dilation,
-                    module.groups, module.padding_mode, getattr(module, "activation", None) is not None)
+                    module.groups, module.padding_mode, isinstance(module, Conv2d) and module.activation is not None)
     if node.op != "call_function" or node.target not in _CONVOLUTIONS:
         return None
     ours = "algorithm", "max_error", "arithmetic", "activation"

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from maxdnn import cubin
-from maxdnn.algorithms import registry
-from maxdnn.algorithms.implicit_gemm import tensor_cores
 from maxdnn.build.cubins import cubin as built
 from maxdnn.checker import check_cubin
 from maxdnn.emulator import VirtualGpu
@@ -21,8 +19,8 @@ from tests.contract import run_plan
 H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
 ANOTHER = Chip("another", 108, 1000.0, runs_maxwell=False, arch="sm_52")
 GUARD = np.float32(-7.25)
-BY_FFMA = tuple(family for family in registry.FAMILIES if family is not tensor_cores.FAMILY)
-"""All that convolve without tensor cores, and Winograd."""
+BY_FFMA = {"algorithm": "direct", "arithmetic": "ffma"}
+"""Terms of a choice among kernels that convolve without tensor cores."""
 
 
 @functools.cache
@@ -53,7 +51,7 @@ def run(plan, problem, rng, device, gap=32):
 
 def check_taken_there_alone(problem, kernels) -> None:
     """Where machine code of sm_90 runs it is chosen for the problem of all that sums by FFMA, and nowhere else."""
-    plan = choose(problem, H200, algorithm="direct", families=BY_FFMA)
+    plan = choose(problem, H200, **BY_FFMA)
     assert plan.spec in kernels and plan.spec.name in plan.explain()
     assert not choose(problem, preset(), algorithm="direct").archs
     with pytest.raises(ShapeError, match="machine code of sm_90, which another does not run"):

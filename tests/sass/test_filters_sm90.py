@@ -22,11 +22,10 @@ from tests.algorithms.test_families import draw
 from tests.checker.test_shared import barriers, judged, without_barrier
 from tests.test_backward import CORNERS, check, families_of
 
-from .native import ANOTHER, H200
+from .native import ANOTHER, BY_FFMA, H200
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "12"))
 NATIVE = (*texels.NATIVE, *wgrad_nchw.KERNELS)
-BY_FFMA = {"algorithm": "direct", "arithmetic": "ffma"}
 
 
 def random_problem(number: int):

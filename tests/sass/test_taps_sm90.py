@@ -70,7 +70,7 @@ def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(laye
 
 
 def test_the_last_pixels_of_a_layer_are_split_and_a_layer_that_exceeds_its_table_takes_several_launches() -> None:
-    plan = choose(forward(LAYERS[3].shape), H200, algorithm="direct", families=BY_FFMA)
+    plan = choose(forward(LAYERS[3].shape), H200, **BY_FFMA)
     assert "are split" in plan.explain() and len(plan.launches) == 2
     large = choose(forward(ConvShape(4, 3, 80, 80, 8, 3, 3, 1, 1)), preset(), "sm90_elements_K64_N128")
     assert [launch.grid[2] for launch in large.launches] == [3200, 3200]
