@@ -10,15 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-import maxdnn.torch as mt
-from maxdnn.runtime import engine
-from maxdnn.runtime.devices import find
-from maxdnn.torch import ops, running
-
 RUNS, CALLS = 60, 20
 LAYERS = {"1x1, 64 to 64, 14 x 14": (64, 14, 64, 1), "3x3, 64 to 64, 14 x 14": (64, 14, 64, 3),
           "3x3, 256 to 256, 14 x 14": (256, 14, 256, 3)}
@@ -26,6 +17,8 @@ LAYERS = {"1x1, 64 to 64, 14 x 14": (64, 14, 64, 1), "3x3, 64 to 64, 14 x 14": (
 
 def microseconds(*calls: Callable[[], Any]) -> list[float]:
     """Of each call, which take turns."""
+    import torch
+
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(RUNS):
         for call, found in zip(calls, times, strict=True):
@@ -39,6 +32,13 @@ def microseconds(*calls: Callable[[], Any]) -> list[float]:
 
 def parts(x: Any, w: Any) -> dict[str, Callable[[], Any]]:
     """What a ready call without derivatives does, one after the other, and each by itself."""
+    import torch
+
+    import maxdnn.torch as mt
+    from maxdnn.runtime import engine
+    from maxdnn.runtime.devices import find
+    from maxdnn.torch import ops, running
+
     how = (1, 0, 1, 1, "auto", mt.Conv2d.max_error, "auto")
     ready = ops._eager.get((x.shape, w.shape, None, x.get_device(), how))
     assert ready is not None, "the call is not ready"
@@ -66,6 +66,15 @@ def parts(x: Any, w: Any) -> dict[str, Callable[[], Any]]:
 
 def table(shape: tuple[int, int, int, int]) -> dict[str, Any]:
     """Rows of one layer, of one image."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    import maxdnn.torch as mt
+    from maxdnn.torch import ops
+
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, True
+    ops._eager.clear()
     c, hw, k, rs = shape
     x, w = torch.rand(1, c, hw, hw, device="cuda"), torch.rand(k, c, rs, rs, device="cuda")
     wanting = w.clone().requires_grad_()
@@ -92,10 +101,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, True
     every: dict[str, Any] = {}
     for name, shape in LAYERS.items():
-        ops._eager.clear()
         rows = every[name] = table(shape)
         print(f"{name}: {rows['plan']}, {rows['launches']} launches; microseconds of the host")
         for part, value in rows["parts"].items():

@@ -19,7 +19,7 @@ from maxdnn.errors import EmulationFault
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose
 from maxdnn.problem.problem import product
-from maxdnn.runtime import engine
+from maxdnn.runtime import trust
 from maxdnn.selftest.kernels import outcome
 from tests.checker import asynchronous, pipeline
 from tests.corpus import tensor
@@ -105,7 +105,7 @@ def test_every_wrong_mutant_of_products_on_tensor_cores_is_reported(share: int) 
     """On chunks of which some need the careful path. Compiling one for the virtual GPU takes half a minute. Of 102 the
     checker is silent on four: eight registers more or less than there are, which all warps still have."""
     source, name = "sm90/tensor_product", "sm90_tensor_product_128x128"
-    image, real = built(source, HOPPER), engine.cubin
+    image, real = built(source, HOPPER), trust.cubin
     kernel, rng = cubin.read(image).kernel(name), np.random.default_rng(1)
     given = {"a": rng.standard_normal((40, 640)), "b": rng.standard_normal((640, 24)), "out": np.zeros((40, 24))}
     given["a"][:, :256] *= 1e-17
@@ -114,7 +114,7 @@ def test_every_wrong_mutant_of_products_on_tensor_cores_is_reported(share: int) 
     plan = choose(product((40, 640), (640, 24)), preset(), name)
 
     def results(used: bytes) -> bytes:
-        with patch.object(engine, "cubin", lambda *asked: used if asked[0] == source else real(*asked)):
+        with patch.object(trust, "cubin", lambda *asked: used if asked[0] == source else real(*asked)):
             return outcome(VirtualGpu(instruction_budget=1 << 20), plan, arrays)["out"].tobytes()
 
     good, unseen = results(image), []

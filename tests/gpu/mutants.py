@@ -43,7 +43,7 @@ from maxdnn.isa.control import CONTROL_BITS, CONTROL_LSB
 from maxdnn.planning.plan import Plan
 from maxdnn.problem.problem import LAYOUTS, Problem, data, filters, forward, product
 from maxdnn.problem.shape import ConvShape
-from maxdnn.runtime import engine
+from maxdnn.runtime import trust
 from maxdnn.runtime.devices.protocol import Device
 from maxdnn.selftest.kernels import GuardError, outcome
 from tests.sass.native import H200
@@ -54,14 +54,15 @@ _JOB = "job.pickle"
 _STAYS = ("BRA", "EXIT")  # whose stall is theirs, not a distance
 _BEFORE = {**dict.fromkeys(("sm90_split_rows", "sm90_split_columns"), "sm90_tensor_product_128x128"),
            "sm90_split_patches": "sm90_tensor_filters_128x128", "sm90_split_windows": "sm90_tensor_windows_128x128",
-           "sm90_interleave": "sm90_tensor_phases_128x128"}
+           "sm90_interleave": "sm90_tensor_phases_128x128", "sm90_fft_split": "fft_16x16_tensor_sm90"}
 """Kernels that no candidate is called by, and one whose plans launch them."""
 
 SHAPES = (  # large ones first
     ConvShape(128, 64, 13, 13, 100, 3, 3, 1, 1), ConvShape(128, 3, 13, 13, 100, 3, 3, 1, 1),
     ConvShape(32, 64, 14, 14, 128, 3, 3, 1, 1), ConvShape(16, 96, 14, 14, 136, 1, 1),
     ConvShape(8, 3, 40, 40, 64, 5, 5, 2, 2), ConvShape(1, 40, 20, 20, 72, 3, 3, 1, 1),
-    ConvShape(36, 16, 6, 5, 72, 3, 3, 1, 1), ConvShape(68, 5, 7, 6, 40, 3, 2, (2, 1), 1),
+    ConvShape(36, 16, 6, 5, 72, 3, 3, 1, 1), ConvShape(4, 16, 11, 9, 24, 5, 5, 1, 2),
+    ConvShape(68, 5, 7, 6, 40, 3, 2, (2, 1), 1),
     ConvShape(4, 24, 9, 7, 36, 1, 1), ConvShape(3, 10, 9, 8, 20, 3, 3, 1, 1),
 )
 PRODUCTS = ((2200, 150, 2048), (67, 75, 83), (130, 41, 140))  # the first is a wave of tiles and a few
@@ -199,10 +200,10 @@ class Stand:
     def verdict(self, mutant: Mutant, runs: int) -> str:
         """`right` if every run gives the bits of the kernel as it is, else `wrong`."""
         key, image = (mutant.source, mutant.kernel), mutant.image()
-        real = engine.cubin
+        real = trust.cubin
         if key not in self._good:
             self._good[key] = [self.bits(plan) for plan in self._plans[key]]
-        with patch.object(engine, "cubin", lambda *asked: image if asked[0] == mutant.source else real(*asked)):
+        with patch.object(trust, "cubin", lambda *asked: image if asked[0] == mutant.source else real(*asked)):
             for plan, good in zip(self._plans[key], self._good[key], strict=True):
                 for _ in range(runs):
                     if self.bits(plan) != good:
