@@ -14,7 +14,7 @@ from maxdnn.planning.select import choose
 from maxdnn.problem.problem import data, forward
 from maxdnn.runtime.devices import find
 
-from .native import BY_FFMA, H200, run
+from .native import H200, run
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "8"))
 SPECS = [spec for spec in NATIVE if spec.layout in ("nn", "tn")]
@@ -51,7 +51,7 @@ def test_random_layers_and_gradients_are_right_and_write_nothing_else(seed: int)
 def test_machine_code_is_taken_where_it_runs_with_any_last_step(images: int) -> None:
     for shape in (ConvShape(images, 64, 56, 56, 64, 1, 1), ConvShape(images, 128, 28, 28, 512, 1, 1)):
         for ending in ({}, {"bias": True, "activation": "relu"}):
-            plan = choose(forward(shape, layout="NCHW", **ending), H200, families=BY_FFMA)
+            plan = choose(forward(shape, layout="NCHW", **ending), H200, arithmetic="ffma")
             assert plan.family == "pointwise" and plan.spec in NATIVE and len(plan.launches) == 1
-        assert choose(data(shape, layout="NCHW"), H200, families=BY_FFMA).spec in NATIVE
+        assert choose(data(shape, layout="NCHW"), H200, arithmetic="ffma").spec in NATIVE
         assert not choose(forward(shape, layout="NCHW"), preset()).archs
