@@ -10,16 +10,24 @@ import re
 import pytest
 
 from maxdnn.cubin import read
-from maxdnn.emulator import VirtualGpu
+from maxdnn.emulator import VirtualGpu, compiled
 from tests.corpus import net
 from tests.corpus.cprogram import program
 
 COUNT = int(os.environ.get("MAXDNN_PROGRAMS", "100"))
 
 
+@pytest.fixture
+def optimized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether kernels are optimized from their first warp on: then variants for all lanes and for some take turns."""
+    if request.param:
+        monkeypatch.setattr(compiled, "_FEW_WARPS", -1)
+
+
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("first", range(0, COUNT, net.BATCH))
-def test_a_random_program_gives_what_the_hosts_compiler_makes_of_it(first: int) -> None:
+@pytest.mark.parametrize(("first", "optimized"), [(first, first // net.BATCH % 2 == 0)
+                                                  for first in range(0, COUNT, net.BATCH)], indirect=["optimized"])
+def test_a_random_program_gives_what_the_hosts_compiler_makes_of_it(first: int, optimized: None) -> None:
     seeds = range(first, min(first + net.BATCH, COUNT))
     found = net.on_device(VirtualGpu(), net.compiled(seeds), seeds)
     wrong = net.differences(found, net.expected(seeds))
@@ -30,7 +38,9 @@ SM_90 = (33, 40, 60, 113, 136, 324)
 BACK = (1, 2, 9, 17)
 
 
-def test_a_random_program_for_sm_90_gives_what_the_hosts_compiler_makes_of_it() -> None:
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("optimized", [True, False], indirect=True)
+def test_a_random_program_for_sm_90_gives_what_the_hosts_compiler_makes_of_it(optimized: None) -> None:
     found = net.on_device(VirtualGpu(), net.compiled(SM_90, "sm_90"), SM_90)
     wrong = net.differences(found, net.expected(SM_90))
     assert not wrong, "\n".join(f"program {seed}: {what}" for seed, what in wrong.items())
