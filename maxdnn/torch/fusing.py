@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from . import folding, patterns
+from . import folding, matrices, patterns
 from .folding import folded
 from .fused import INSTEAD, FusedConv2d
 from .modules import THREE_AXES
@@ -63,7 +63,7 @@ class Fusing:
         if self._made is None:  # else weights may change, which is followed for the others alone
             for node in list(self._graph.nodes):
                 self._fold(node)
-        for node in self._graph.nodes:
+        for node in list(self._graph.nodes):
             if node.op == "call_function" and node.target is F.linear:
                 node.target = linear
                 node.kwargs = {**node.kwargs, "arithmetic": self._how["arithmetic"]}
@@ -72,11 +72,24 @@ class Fusing:
                 node.target = INSTEAD[node.target]
                 node.kwargs = {**node.kwargs, **self._how}
                 self._notes.fused.append(Fused(self._name(node), self._norms.get(node)))
+            else:
+                self._multiply(node)
         self._say_what_is_left()
         self._notes.fused += [self._done[node] for node in self._graph.nodes if node in self._done]
         self._module.delete_all_unused_submodules()
         self._graph.lint()
         self._module.recompile()
+
+    def _multiply(self, node: fx.Node) -> None:
+        """Let a product of matrices be ours."""
+        found = matrices.instead(node)
+        if isinstance(found, str):
+            self._notes.left[self._name(node)] = found
+        elif found is not None:
+            node.op = "call_function"
+            node.target, node.args, options = found
+            node.kwargs = {**options, "arithmetic": self._how["arithmetic"]}
+            self._notes.products.append(self._name(node))
 
     def _name(self, node: fx.Node) -> str:
         return self._prefix + (str(node.target) if node.op == "call_module" else

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from . import functional, in_place, ops
+from . import functional, in_place, matrices, ops
 from .fused import FusedConv2d
 from .modules import LAYERS, OURS, Conv2d, hooked, why_left
 from .products import linear
@@ -32,8 +32,9 @@ _OTHER_ACTIVATIONS = {  # that no kernel's epilogue has
     F.leaky_relu: "LeakyReLU", F.hardtanh: "Hardtanh", F.hardsigmoid: "Hardsigmoid", F.elu: "ELU", F.mish: "Mish"}
 _FRESH_MODULES = (*LAYERS, *OURS, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
                   nn.BatchNorm2d, nn.ReLU, *(key for key in _OTHER_ACTIVATIONS if isinstance(key, type)))
-_FRESH_FUNCTIONS = {*_CONVOLUTIONS, F.linear, linear, F.relu, torch.relu, F.max_pool2d, torch.max_pool2d, F.avg_pool2d,
-                    F.adaptive_avg_pool2d, F.batch_norm, operator.add, torch.add, operator.mul, torch.mul, torch.cat,
+_FRESH_FUNCTIONS = {*_CONVOLUTIONS, *matrices.FRESH, F.linear, linear, F.relu, torch.relu, F.max_pool2d,
+                    torch.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.batch_norm, operator.add, torch.add,
+                    operator.mul, torch.mul, torch.cat,
                     *(key for key in _OTHER_ACTIVATIONS if not isinstance(key, type))}
 
 

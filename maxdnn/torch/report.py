@@ -47,6 +47,8 @@ class Optimization:
         The convolutions that are this library's, and what their kernels do besides.
     linear : tuple of str
         Names of linear layers that are this library's from some size of the input on.
+    products : tuple of str
+        Names of products of matrices (`@`, matmul, bmm, addmm ..) that are this library's from some size on.
     removed : tuple of str
         Names of layers that give back their input: dropouts, identities.
     left : mapping of str to str
@@ -57,6 +59,7 @@ class Optimization:
 
     fused: tuple[Fused, ...]
     linear: tuple[str, ...]
+    products: tuple[str, ...]
     removed: tuple[str, ...]
     left: Mapping[str, str]
     untraced: Mapping[str, str]
@@ -65,9 +68,11 @@ class Optimization:
         norms, sums, relus = (sum(bool(getattr(one, what)) for one in self.fused)
                               for what in ("batch_norm", "adds", "relu"))
         lines = [f"maxDNN computes {len(self.fused)} convolutions, with {norms} batch norms, {sums} sums and {relus} "
-                 f"ReLUs in their kernels, and {len(self.linear)} linear layers"]
+                 f"ReLUs in their kernels, and {len(self.linear)} linear layers"
+                 + f" and {len(self.products)} products of matrices" * bool(self.products)]
         lines += [f"  {one}" for one in self.fused]
         lines += [f"  linear: {name}" for name in self.linear]
+        lines += [f"  product: {name}" for name in self.products]
         lines += [f"  removed: {name}" for name in self.removed]
         lines += [f"  left: {name}: {why}" for name, why in self.left.items()]
         return "\n".join(lines + [f"  not traced: {name or 'the model itself'}: {why}"
@@ -106,10 +111,12 @@ class Notes:
 
     fused: list[Fused] = field(default_factory=list)
     linear: list[str] = field(default_factory=list)
+    products: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     untraced: dict[str, str] = field(default_factory=dict)
 
     def report(self) -> Optimization:
         """All of it."""
-        return Optimization(tuple(self.fused), tuple(self.linear), tuple(self.removed), self.left, self.untraced)
+        return Optimization(tuple(self.fused), tuple(self.linear), tuple(self.products), tuple(self.removed), self.left,
+                            self.untraced)
