@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from ..planning.plan import Plan
 
+_PRINTED = {"relu": "ReLU", "relu6": "ReLU6", "hardswish": "Hardswish", "silu": "SiLU", "gelu": "GELU",
+            "gelu_tanh": "GELU by tanh"}
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -18,8 +21,8 @@ class Fused:
         The batch norm that is in its filters and bias.
     adds : str or None
         What gives the map that it adds.
-    relu : bool
-        Whether it applies ReLU.
+    activation : str or None
+        The activation that it applies, as `conv_fprop` calls it.
     overwrites : bool
         Whether the sum takes the place of the map added.
     """
@@ -27,14 +30,20 @@ class Fused:
     layer: str
     batch_norm: str | None = None
     adds: str | None = None
-    relu: bool = False
+    activation: str | None = None
     overwrites: bool = False
+
+    @property
+    def relu(self) -> bool:
+        """Whether it applies ReLU."""
+        return self.activation == "relu"
 
     def __str__(self) -> str:
         parts = [f"batch norm {self.batch_norm}"] if self.batch_norm else []
         if self.adds:
             parts.append(f"sum with {self.adds}" + " (in its place)" * self.overwrites)
-        return f"{self.layer}: " + ", ".join(parts + ["ReLU"] * self.relu if parts or self.relu else ["alone"])
+        parts += [_PRINTED[self.activation]] if self.activation else []
+        return f"{self.layer}: " + ", ".join(parts or ["alone"])
 
 
 @dataclass(frozen=True)
@@ -65,10 +74,10 @@ class Optimization:
     untraced: Mapping[str, str]
 
     def __str__(self) -> str:
-        norms, sums, relus = (sum(bool(getattr(one, what)) for one in self.fused)
-                              for what in ("batch_norm", "adds", "relu"))
-        lines = [f"maxDNN computes {len(self.fused)} convolutions, with {norms} batch norms, {sums} sums and {relus} "
-                 f"ReLUs in their kernels, and {len(self.linear)} linear layers"
+        norms, sums, applied = (sum(bool(getattr(one, what)) for one in self.fused)
+                                for what in ("batch_norm", "adds", "activation"))
+        lines = [f"maxDNN computes {len(self.fused)} convolutions, with {norms} batch norms, {sums} sums and {applied} "
+                 f"activations in their kernels, and {len(self.linear)} linear layers"
                  + f" and {len(self.products)} products of matrices" * bool(self.products)]
         lines += [f"  {one}" for one in self.fused]
         lines += [f"  linear: {name}" for name in self.linear]

@@ -39,10 +39,10 @@ def whole(conf: Conf) -> Conf:
 
 
 class Ending(NamedTuple):
-    """What follows the sums of a forward convolution in its kernel: what `out` held is added, negative becomes 0."""
+    """What follows the sums of a forward convolution in its kernel: what `out` held is added, an activation applied."""
 
     adds: bool = False
-    relu: bool = False
+    activation: str | None = None
 
 
 PLAIN = Ending()
@@ -258,7 +258,7 @@ def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: N
         raise ShapeError(f"input must have {inner * groups} channels, {groups} (groups) times those of weight "
                          f"(got input {tuple(images)}, weight {tuple(filters)})")
     shape = ConvShape(max(n, 1), c, h, w, k, r, s, stride, padding, dilation, groups)
-    more = {"bias": "bias" in given, "activation": "relu" if ending.relu else None} if kind == "forward" else {}
+    more = {"bias": "bias" in given, "activation": ending.activation} if kind == "forward" else {}
     asked = PASSES[kind](shape, layout="NCHW", reads_out=ending.adds, **more)
     check_shapes({role: x for role, x in given.items() if n or role in ("filters", "bias")}, asked.shapes, "")
     return asked

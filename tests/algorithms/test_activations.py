@@ -1,0 +1,51 @@
+"""Activations: their errors over all of float32, and layers that end in one, by every family, against float64."""
+
+import numpy as np
+import pytest
+
+from maxdnn import ConvShape, conv_fprop, plan
+from maxdnn.problem.activations import ACTIVATIONS, ERROR, activated
+
+NAMES = [name for name in ACTIVATIONS if name not in (None, "relu")]
+
+
+def everything(step: int) -> np.ndarray:
+    """Every so many-th float32, in order of its bits, and some that matter."""
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 3, -3, 6, -6, 1e-45, -1e-45, 1.17549435e-38, 3.4028235e38,
+               -3.4028235e38, -87.4, -88.8, -104, 16, -16, 5.5, -5.5, 1e4, -1e4]
+    with np.errstate(invalid="ignore"):
+        return np.concatenate([np.arange(0, 2**32, step, np.uint64).astype(np.uint32).view(np.float32),
+                               np.array(special, np.float32), np.linspace(-20, 20, 40001, dtype=np.float32)])
+
+
+def ones(x: np.ndarray, name: str) -> np.ndarray:
+    """The activation of each x, behind products with 1."""
+    count = -(-len(x) // 512) * 256
+    shape = ConvShape(1, 2, 256, count // 256, 2, 1, 1, groups=2)
+    one = plan(shape, layout="NCHW", kernel="sdepthwise_any", activation=name)
+    given = np.pad(x, (0, 2 * count - len(x))).reshape(1, 2, 256, -1)
+    return conv_fprop(given, np.ones((2, 1, 1, 1), np.float32), plan=one).ravel()[:len(x)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_activations_of_all_of_float32_are_within_their_error(name: str) -> None:
+    """Measured in units of 2^-24 |x|: ReLU6 0, Hardswish 1.5, SiLU 2.4, GELU 1.4, by tanh 2.2."""
+    x = everything(1 << 15)
+    with np.errstate(invalid="ignore"):  # NaN that signal
+        out, exact = ones(x, name), x.astype(float)
+    want = activated(name, exact)
+    finite = np.isfinite(want)
+    assert np.array_equal(out[~finite], want[~finite].astype(np.float32), equal_nan=True)
+    assert np.isnan(out[np.isnan(x)]).all() and (out[np.isposinf(x)] == (6 if name == "relu6" else np.inf)).all()
+    error = abs(out[finite] - want[finite])
+    assert (error <= ERROR * abs(np.where(np.isinf(exact), 0, exact)[finite]) + 2.0**-149).all(), error.max()
+
+
+def test_activations_are_pytorchs_by_name() -> None:
+    torch = pytest.importorskip("torch")
+    from maxdnn.torch.fused import ACTIVATIONS as THEIRS
+
+    x = np.linspace(-12, 12, 1001)
+    for name in ACTIVATIONS[1:]:
+        want = THEIRS[name](torch.from_numpy(x)).numpy()
+        assert abs(activated(name, x) - want).max() < 1e-13, name
