@@ -5,6 +5,7 @@ import pytest
 
 from maxdnn import ConvShape, conv_fprop, plan
 from maxdnn.problem.activations import ACTIVATIONS, ERROR, activated
+from maxdnn.selftest.truth import truth
 
 NAMES = [name for name in ACTIVATIONS if name not in (None, "relu")]
 
@@ -49,3 +50,27 @@ def test_activations_are_pytorchs_by_name() -> None:
     for name in ACTIVATIONS[1:]:
         want = THEIRS[name](torch.from_numpy(x)).numpy()
         assert abs(activated(name, x) - want).max() < 1e-13, name
+
+
+def layers() -> dict[str, tuple[ConvShape, str, str | None]]:
+    """A layer for each kernel that applies activations by itself, its layout, and the name of the candidate."""
+    return {"depthwise": (ConvShape(2, 5, 9, 7, 5, 3, 3, 1, 1, 1, 5), "NCHW", "sdepthwise_3x3_s1_row2"),
+            "depthwise, images innermost": (ConvShape(3, 3, 9, 7, 3, 5, 5, 2, 2, 1, 3), "CHWN", "sdepthwise_5x5_s2"),
+            "depthwise of any size": (ConvShape(2, 4, 6, 7, 4, 2, 3, 1, 1, 1, 2), "NCHW", "sdepthwise_any"),
+            "groups of several channels": (ConvShape(2, 8, 9, 7, 8, 3, 3, 1, 1, 1, 2), "NCHW", "sdepthwise_3x3_s1_row")}
+
+
+@pytest.mark.parametrize("layer", layers())
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_end_in_activations(layer: str, name: str) -> None:
+    """With a bias and beta, and with neither, in the layer's own kernel where that knows the activation."""
+    shape, layout, kernel = layers()[layer]
+    rng = np.random.default_rng(27)
+    for bias, adds in ((True, True), (False, False)):
+        one = plan(shape, layout=layout, kernel=kernel, bias=bias, adds_out=adds, activation=name)
+        assert (one.launches[-1].spec.name == "sactivate") == (name == "gelu" and "sdepthwise" in one.spec.name)
+        operands = {role: rng.uniform(-4, 4, size).astype(np.float32) for role, size in one.problem.shapes.items()}
+        want = truth(one.problem, operands, {"beta": -0.75})
+        out = conv_fprop(operands["images"], operands["filters"], bias=operands.get("bias"), plan=one,
+                         **({"out": operands["out"].copy(), "beta": -0.75} if adds else {}))
+        assert abs(out - want).max() < 1e-5 * max(abs(want).max(), 1)
