@@ -57,6 +57,9 @@ def layers() -> dict[str, tuple[ConvShape, str, str | None]]:
     return {"depthwise": (ConvShape(2, 5, 9, 7, 5, 3, 3, 1, 1, 1, 5), "NCHW", "sdepthwise_3x3_s1_row2"),
             "depthwise, images innermost": (ConvShape(3, 3, 9, 7, 3, 5, 5, 2, 2, 1, 3), "CHWN", "sdepthwise_5x5_s2"),
             "depthwise of any size": (ConvShape(2, 4, 6, 7, 4, 2, 3, 1, 1, 1, 2), "NCHW", "sdepthwise_any"),
+            "tensor cores": (ConvShape(2, 40, 6, 5, 70, 3, 3, 1, 1), "NCHW", "sm90_tensor_pixels_128x128"),
+            "tensor cores, parts": (ConvShape(3, 40, 5, 5, 9, 3, 3, 1, 1), "CHWN", "sm90_tensor_pixels_128x128_split2"),
+            "few channels": (ConvShape(1, 5, 6, 9, 33, 3, 3, 1, 1), "NCHW", "sm90_tensor_windows_128x128"),
             "groups of several channels": (ConvShape(2, 8, 9, 7, 8, 3, 3, 1, 1, 1, 2), "NCHW", "sdepthwise_3x3_s1_row")}
 
 
