@@ -9,7 +9,9 @@ from torch.nn import functional as F
 
 import maxdnn.torch as mt
 from maxdnn.errors import ShapeError
+from maxdnn.problem.activations import ACTIVATIONS, activated
 from maxdnn.torch import epilogues
+from maxdnn.torch.fused import ACTIVATIONS as THEIRS
 
 from .graphs import close, conv, same
 
@@ -119,3 +121,9 @@ def test_a_frozen_sequence_keeps_filters_and_applies_relu(fused):
         for _ in range(3):
             close(own(x), right(x.double()))
     assert len(fused) == 1, "from the second call on by filters that are kept"
+
+
+def test_activations_are_pytorchs_by_name():
+    x = torch.linspace(-12, 12, 1001, dtype=torch.float64)
+    for name in ACTIVATIONS[1:]:
+        assert abs(activated(name, x.numpy()) - THEIRS[name](x).numpy()).max() < 1e-13, name
