@@ -67,8 +67,9 @@ def conv_fprop(images: ArrayT, filters: Array | PreparedFilters, *, stride: int 
         Channels and filters fall into so many runs; filters of a run see its channels only.
     bias : array of float32, optional
         (K,).
-    activation : {None, "relu"}
-        "relu" makes negative results 0 and leaves NaN.
+    activation : {None, "relu", "relu6", "hardswish", "silu", "gelu", "gelu_tanh"}
+        Of each result. "relu" makes negative results 0 and leaves NaN. The others are PyTorch's; their error is at
+        most 2**-22 of what they are applied to.
     beta : float
         Factor of what `out` held; at 0 its content does not matter.
     algorithm : {"auto", "direct", "winograd", "fft"}

@@ -23,7 +23,8 @@ class Family:
     `candidates`: a plan, made when called, for each way to serve a problem on a chip, by the name a user may ask for;
     making one may raise ShapeError, for a limit. `reference`: what a launch of one of the kernels does to memory, in
     NumPy by the kernel's documentation alone, with the scalars of a call: tests hold plans and kernels to it.
-    `algorithm`: what users ask for, "direct", "winograd" or "fft". `timed`: whether a card confirmed
+    `algorithm`: what users ask for, "direct", "winograd" or "fft". `activations`: what its kernels apply to a result;
+    others are a launch behind its plans (memory_ops/activation.py). `timed`: whether a card confirmed
     its estimates; if none did, it is taken by name, or where `maxdnn.tune` measured it, but for Maxwell's chips."""
 
     name: str
@@ -33,6 +34,7 @@ class Family:
     unsupported_reason: Callable[[Problem], str | None] = lambda problem: None
     candidates: Callable[[Problem, Chip], Candidates] = lambda problem, chip: {}
     algorithm: str = "direct"
+    activations: tuple[str, ...] = ("relu",)
     timed: bool = True
 
 

@@ -294,14 +294,17 @@ class Plan:
         The first is None if nothing is. Operands of the rest are the results of the first in place of the filters.
         """
         memory, known = {*self.problem.roles, *self.workspace}, {"filters"}
+        each_call = {*self.problem.roles}  # memory whose content is of a call
         before: list[Launch] = []
         after: list[Launch] = []
         for launch in self.launches:
-            if (launch.names & memory) - set(launch.writes) <= known:
+            writes = set(launch.writes)
+            if (launch.names & memory) - writes <= known and not writes & each_call:
                 before.append(launch)
-                known.update(launch.writes)
+                known |= writes
             else:
                 after.append(launch)
+                each_call |= writes
         if not before:
             return None, self
         needed = {name for launch in after for name in launch.names & known}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..algorithms import registry
+from ..algorithms.memory_ops import activation as finishing
 from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
 from ..problem.problem import PASSES, Problem
@@ -146,7 +147,7 @@ def plan(shape: ConvShape, *, layout: str = "CHWN", kernel: str | None = None, c
         The device to plan for: the virtual GTX 980 if None.
     bias : bool
         For calls with a bias (forward alone).
-    activation : {None, "relu"}
+    activation : {None, "relu", "relu6", "hardswish", "silu", "gelu", "gelu_tanh"}
         Of the calls (forward alone).
     adds_out : bool
         For calls with a beta other than 0.
@@ -261,7 +262,7 @@ def _account(taken: str, problem: Problem, chip: Chip, terms: Terms, record: Rec
         if why := _excluded(family, chip, terms) or _refusal(family, problem):
             reasons.append(f"{family.name}: {why}")
             continue
-        for name, make in family.candidates(within, chip).items():
+        for name, make in finishing.candidates(family, within, chip).items():
             try:
                 one = make()
             except ShapeError as e:
@@ -368,5 +369,5 @@ def _candidates(problem: Problem, chip: Chip, algorithm: str,
         raise ShapeError("not served: " + "; ".join(f"{what} by {name}" for name, what in refusals.items()))
     for family in serving:
         if refusals[family.name] is None:
-            found: Candidates = family.candidates(problem, chip)
+            found: Candidates = finishing.candidates(family, problem, chip)
             yield from found.items()

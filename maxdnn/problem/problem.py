@@ -7,10 +7,10 @@ from enum import IntEnum
 from typing import Any
 
 from ..errors import ShapeError, shown
+from .activations import ACTIVATIONS
 from .shape import ConvShape, ProductShape, SumShape
 
 LAYOUTS = ("CHWN", "NCHW")
-ACTIVATIONS = (None, "relu")
 MOST_ELEMENTS = 2**36
 """Of an operand: 256 GiB. No kernel reaches so far; each family has limits of its own, below."""
 MOST_TAPS, MOST_PATCH = 2**16, 2**22
@@ -51,8 +51,8 @@ class Problem:
     `kind`: "forward", "data", "filters", "bias", "product", or what else a family serves. `shape`: the sizes, a
     ConvShape for convolutions. `operands`: all arrays, the result among them. `layout`: order of the operands' axes.
     `scalars`: names of the numbers that come with each call. `reads_out`: the result is added to what `out` holds,
-    times the scalar "beta". `activation`: applied to each result, None or "relu". `most_workspace`: bytes that a plan
-    which can be cut into runs stays within, None for any number."""
+    times the scalar "beta". `activation`: applied to each result, one of ACTIVATIONS. `most_workspace`: bytes that a
+    plan which can be cut into runs stays within, None for any number."""
 
     kind: str
     shape: Any

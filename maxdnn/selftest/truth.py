@@ -5,20 +5,21 @@ from typing import Any
 
 import numpy as np
 
+from ..problem.activations import activated
 from ..problem.problem import Problem
 from ..problem.shape import ConvShape
 
 
 def truth(problem: Problem, given: Mapping[str, np.ndarray], scalars: Mapping[str, float]) -> np.ndarray:
-    """The result in float64: alpha times the sums, bias, beta times what `given` has for "out", negative results to 0
-    as the problem says."""
+    """The result in float64: alpha times the sums, bias, beta times what `given` has for "out", and the
+    activation, as the problem says."""
     exact = {role: array.astype(np.float64) for role, array in given.items()}
     out = float(scalars.get("alpha", 1)) * _SUMS[problem.kind](problem, exact)
     if "bias" in exact:
         out += exact["bias"].reshape((-1, 1, 1) if problem.layout == "NCHW" else (-1, 1, 1, 1))
     if problem.reads_out:
         out += float(scalars["beta"]) * exact["out"]
-    return np.maximum(out, 0) if problem.activation == "relu" else out
+    return activated(problem.activation, out)
 
 
 def _product(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""The operator of fused layers: a convolution whose kernel also adds a bias and another map and applies ReLU. PyTorch
-sees it as `torch.ops.maxdnn.conv2d_epilogue`, with shapes for tracing and derivatives."""
+"""The operator of fused layers: a convolution whose kernel also adds a bias and another map and applies an activation.
+PyTorch sees it as `torch.ops.maxdnn.conv2d_epilogue`, with shapes for tracing and derivatives."""
 
 from functools import partial
 from typing import Any
@@ -12,8 +12,8 @@ from . import ops, running
 from .running import Ending
 
 
-def _convolved(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool,
-               *conf: Any) -> Tensor:
+def _convolved(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None,
+               activation: str | None, *conf: Any) -> Tensor:
     shape = running.output_shape(input, weight, conf)
     if residual is not None and (list(residual.shape) != shape or residual.dtype is not torch.float32):
         raise ShapeError(f"residual must be float32 of shape {tuple(shape)}, as the output "
@@ -22,12 +22,12 @@ def _convolved(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Ten
     if residual is not None:
         out.copy_(residual)
     given = {"images": input, "filters": weight} | ({} if bias is None else {"bias": bias})
-    running.run("forward", given, out, input.shape, weight.shape, conf, Ending(residual is not None, relu))
+    running.run("forward", given, out, input.shape, weight.shape, conf, Ending(residual is not None, activation))
     return out
 
 
 _library = torch.library.Library("maxdnn", "FRAGMENT")
-_library.define("conv2d_epilogue(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, bool relu, "
+_library.define("conv2d_epilogue(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, str? activation, "
                 f"{ops.CONF}) -> Tensor")
 for _kind in ("CPU", "CUDA"):
     _library.impl("conv2d_epilogue", _convolved, _kind)
@@ -36,13 +36,16 @@ conv2d_epilogue = torch.ops.maxdnn.conv2d_epilogue.default
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_epilogue", lib=_library)
-def _(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool, *conf: Any) -> Tensor:
+def _(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None,
+      *conf: Any) -> Tensor:
     torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
     return input.new_empty(running.output_shape(input, weight, conf))
 
 
 def _keep_convolution(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.relu, ctx.adds, ctx.conf = inputs[4], inputs[3] is not None, inputs[5:]
+    if inputs[4] not in (None, "relu"):
+        raise ShapeError(f"activation must be 'relu' or None where derivatives are wanted (got {inputs[4]!r})")
+    ctx.relu, ctx.adds, ctx.conf = inputs[4] == "relu", inputs[3] is not None, inputs[5:]
     ctx.save_for_backward(inputs[0], inputs[1], output if ctx.relu else None)
 
 
@@ -65,7 +68,7 @@ class _Taped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
-        out = _convolved(input, weight, bias, None, True, *conf)
+        out = _convolved(input, weight, bias, None, "relu", *conf)
         ctx.save_for_backward(input, weight, out)
         ctx.conf = conf
         return out
@@ -83,9 +86,9 @@ def with_relu(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) ->
     if ops.transformed():
         return torch.relu(ops.made(input, weight, bias, *conf))
     if torch.compiler.is_compiling() or not ops.unwatched(given):
-        looked_at: Tensor = conv2d_epilogue(input, weight, bias, None, True, *conf)
+        looked_at: Tensor = conv2d_epilogue(input, weight, bias, None, "relu", *conf)
         return looked_at
     if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
         out: Tensor = _Taped.apply(input, weight, bias, *conf)
         return out
-    return _convolved(input, weight, bias, None, True, *conf)
+    return _convolved(input, weight, bias, None, "relu", *conf)

@@ -22,6 +22,9 @@ _SAME: dict[Any, Any] = {  # with the same arguments in the same order
     _aten.avg_pool2d.default: F.avg_pool2d, _aten.adaptive_avg_pool2d.default: F.adaptive_avg_pool2d,
     _aten.cat.default: torch.cat, _aten.mul.Tensor: torch.mul, _aten.silu.default: F.silu, _aten.gelu.default: F.gelu,
     _aten.hardswish.default: F.hardswish, _aten.hardsigmoid.default: F.hardsigmoid, _aten.hardtanh.default: F.hardtanh,
+    _aten.matmul.default: torch.matmul, _aten.mm.default: torch.mm, _aten.bmm.default: torch.bmm,
+    _aten.baddbmm.default: torch.baddbmm, _aten.einsum.default: torch.einsum,
+    _aten.scaled_dot_product_attention.default: F.scaled_dot_product_attention,
     _aten.leaky_relu.default: F.leaky_relu, _aten.elu.default: F.elu, _aten.mish.default: F.mish}
 _CONVOLUTIONS = {(1, False): F.conv1d, (2, False): F.conv2d, (3, False): F.conv3d, (1, True): F.conv_transpose1d,
                  (2, True): F.conv_transpose2d, (3, True): F.conv_transpose3d}
@@ -92,10 +95,11 @@ def _rewrite(node: fx.Node) -> None:
                 user.target, user.args = F.batch_norm, (x, mean, variance, weight, bias, False, momentum, eps)
         if not node.users:
             node.graph.erase_node(node)
-    elif target is _aten.addmm.default and not node.kwargs:
-        bias, x, turned = node.args
-        if isinstance(turned, fx.Node) and ((turned.target is _aten.permute.default and turned.args[1] == [1, 0])
-                                            or turned.target is _aten.t.default):
+    elif target is _aten.addmm.default:
+        node.target, (bias, x, turned) = torch.addmm, node.args
+        if not node.kwargs and isinstance(turned, fx.Node) and (
+                turned.target is _aten.t.default
+                or (turned.target is _aten.permute.default and turned.args[1] == [1, 0])):
             node.target, node.args = F.linear, (x, turned.args[0], bias)
             if not turned.users:
                 node.graph.erase_node(turned)

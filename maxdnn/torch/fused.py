@@ -1,6 +1,7 @@
 """Layers of optimized networks. Whatever their kernels do not serve (other dtypes, autocasts, maps without a batch,
 sums that broadcast) they compute by PyTorch's operators, one after the other."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,17 +15,18 @@ from .running import DEFAULTS, Ending, output_shape
 
 
 class FusedConv2d(Conv2d):
-    """A convolution, the sum with another map if it is given one, and ReLU if `relu`, in one kernel. `overwrites`: the
-    sum is put where that map lies, which nobody reads any more. Weights need no derivative and are kept as the kernels
-    read them."""
+    """A convolution, the sum with another map if it is given one, and the activation `applies`, if any, in one kernel.
+    `overwrites`: the sum is put where that map lies, which nobody reads any more. Weights need no derivative and are
+    kept as the kernels read them."""
 
     frozen = True
-    relu = False
+    applies: str | None = None
     overwrites = False
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-           padding_mode: str = "zeros", *, relu: bool = False, overwrites: bool = False, **how: Any) -> "FusedConv2d":
+           padding_mode: str = "zeros", *, applies: str | None = None, overwrites: bool = False,
+           **how: Any) -> "FusedConv2d":
         """A layer with these weights. `how`: algorithm, max_error, arithmetic."""
         k, c, *size = weight.shape
         layer = cls(c * groups, k, size, stride, padding, dilation, groups, False, padding_mode, device="meta",
@@ -32,7 +34,7 @@ class FusedConv2d(Conv2d):
         layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
         if bias is not None:
             layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
-        layer.relu, layer.overwrites = relu, overwrites
+        layer.applies, layer.overwrites = applies, overwrites
         layer._fixed = layer._numbers() if padding_mode == "zeros" else None
         return layer.eval()
 
@@ -54,21 +56,33 @@ class FusedConv2d(Conv2d):
         if self._fixed is not None and not isinstance(input, fx.Proxy):
             how = (*self._fixed, self.algorithm, self.max_error, self.arithmetic)
             if residual is None or type(residual) is Tensor:
-                out = kept_filters.call(self, input, weight, bias, (*how, Ending(residual is not None, self.relu)),
+                out = kept_filters.call(self, input, weight, bias, (*how, Ending(residual is not None, self.applies)),
                                         residual, self.overwrites)
                 if out is not None:
                     return out
             if (not stock_alone() and input.dim() == 4 and why_not(input, weight, bias) is None
+                    and (self.applies in (None, "relu") or not _wanted(input, residual))
                     and _adds(input, weight, residual, how)):
-                made: Tensor = epilogues.conv2d_epilogue(input, weight, bias, residual, self.relu, *how)
+                made: Tensor = epilogues.conv2d_epilogue(input, weight, bias, residual, self.applies, *how)
                 return made
         out = self._conv_forward(input, weight, bias)
         if residual is not None:
             out = out + residual
-        return torch.relu(out) if self.relu else out
+        return out if self.applies is None else ACTIVATIONS[self.applies](out)
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + ", relu" * self.relu + ", overwrites" * self.overwrites
+        return super().extra_repr() + (f", {self.applies}" if self.applies else "") + ", overwrites" * self.overwrites
+
+
+ACTIVATIONS: dict[str, Any] = {
+    "relu": torch.relu, "relu6": nn.functional.relu6, "hardswish": nn.functional.hardswish, "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu, "gelu_tanh": partial(nn.functional.gelu, approximate="tanh")}
+"""PyTorch's, by the names of this library's."""
+
+
+def _wanted(input: Tensor, residual: Any) -> bool:
+    """Whether derivatives are."""
+    return torch.is_grad_enabled() and (input.requires_grad or (residual is not None and residual.requires_grad))
 
 
 def _adds(input: Tensor, weight: Tensor, residual: Any, how: Any) -> bool:

@@ -1,5 +1,5 @@
 """Puts what follows a convolution in a traced graph into its kernel: a batch norm into filters and bias, the sum with
-another map and ReLU into the epilogue."""
+another map and an activation into the epilogue."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from . import folding, patterns
+from . import folding, matrices, patterns
 from .folding import folded
 from .fused import INSTEAD, FusedConv2d
 from .modules import THREE_AXES
@@ -63,7 +63,7 @@ class Fusing:
         if self._made is None:  # else weights may change, which is followed for the others alone
             for node in list(self._graph.nodes):
                 self._fold(node)
-        for node in self._graph.nodes:
+        for node in list(self._graph.nodes):
             if node.op == "call_function" and node.target is F.linear:
                 node.target = linear
                 node.kwargs = {**node.kwargs, "arithmetic": self._how["arithmetic"]}
@@ -72,11 +72,24 @@ class Fusing:
                 node.target = INSTEAD[node.target]
                 node.kwargs = {**node.kwargs, **self._how}
                 self._notes.fused.append(Fused(self._name(node), self._norms.get(node)))
+            else:
+                self._multiply(node)
         self._say_what_is_left()
         self._notes.fused += [self._done[node] for node in self._graph.nodes if node in self._done]
         self._module.delete_all_unused_submodules()
         self._graph.lint()
         self._module.recompile()
+
+    def _multiply(self, node: fx.Node) -> None:
+        """Let a product of matrices be ours."""
+        found = matrices.instead(node)
+        if isinstance(found, str):
+            self._notes.left[self._name(node)] = found
+        elif found is not None:
+            node.op = "call_function"
+            node.target, node.args, options = found
+            node.kwargs = {**options, "arithmetic": self._how["arithmetic"]}
+            self._notes.products.append(self._name(node))
 
     def _name(self, node: fx.Node) -> str:
         return self._prefix + (str(node.target) if node.op == "call_module" else
@@ -85,25 +98,26 @@ class Fusing:
     def _fuse(self, site: Site) -> None:
         node = last = site.node
         weight, bias, norm, absorbed = site.weight, site.bias, None, [node]
-        norm_name, residual, relu = None, None, site.relu
-        user = None if relu else self._next(node, last)
+        norm_name, residual, applies = None, None, site.applies
+        user = None if applies else self._next(node, last)
         found = None if user is None else patterns.batch_norm(user, self._constant)
         if user and found and found[0] is last and isinstance(found[1], Norm) and self._fits(
                 len(weight), weight, bias, found[1], user):
             norm, norm_name, last = found[1], self._name(user), user
             weight, bias = folded(weight, bias, norm)
             absorbed.append(user)
-        if not relu and (user := self._next(node, last)) is not None:
+        if not applies and (user := self._next(node, last)) is not None:
             residual = self._residual(user, last)
             if residual is not None:
                 last = user
                 absorbed.append(user)
         user = self._next(node, last)
-        if user is not None and patterns.relu(user) is last:
-            relu, last = True, user
+        found = None if user is None or applies else patterns.activation(user)
+        if user is not None and found and found[0] is last:
+            applies, last = found[1], user
             absorbed.append(user)
         layer = FusedConv2d.of(weight, bias, site.stride, site.padding, site.dilation, site.groups, site.padding_mode,
-                               relu=relu, **self._how)
+                               applies=applies, **self._how)
         if self._made:
             self._made(layer, site, norm)
         target, name = self._target(node), self._name(node)
@@ -113,7 +127,7 @@ class Fusing:
         last.replace_all_uses_with(new)
         for old in reversed(absorbed):
             self._graph.erase_node(old)
-        self._done[new] = Fused(name, norm_name, None, relu)  # the rest: `_overwrite`
+        self._done[new] = Fused(name, norm_name, None, applies)  # the rest: `_overwrite`
 
     def _fold(self, node: fx.Node) -> None:
         """Put the batch norm behind a layer with one axis, or a transposed one, into its weights."""
@@ -239,7 +253,7 @@ class Fusing:
             other = patterns.other_activation(node)
             if other and inputs:
                 self._notes.left[name] = f"{other} is in no kernel's epilogue, PyTorch computes it"
-            elif inputs and (patterns.relu(node) is not None or patterns.added(node)):
+            elif inputs and (patterns.activation(node) is not None or patterns.added(node)):
                 self._notes.left[name] = ("the convolution in front of it is used elsewhere too, has another end "
                                           "already, or what it reads changes in between")
 
@@ -247,7 +261,7 @@ class Fusing:
     def _convolves(self, node: Any) -> bool:
         """Whether a node is a convolution and nothing more."""
         if node in self._done:
-            return not (self._done[node].relu or self._done[node].adds or self._done[node].batch_norm)
+            return not (self._done[node].activation or self._done[node].adds or self._done[node].batch_norm)
         return isinstance(node, fx.Node) and patterns.convolution(node, self._constant) is not None
 
 

@@ -17,7 +17,7 @@ from .running import DEFAULTS, Ending
 from .transposed import beyond, conv1d, conv_transpose1d, conv_transpose2d
 
 THREE_AXES = "it convolves three axes, and kernels here have one or two"
-RELU = Ending(relu=True)
+RELU = Ending(activation="relu")
 Model = TypeVar("Model", bound=nn.Module)
 
 

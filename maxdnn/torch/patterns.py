@@ -1,5 +1,5 @@
-"""What the nodes of a traced network mean to `optimize`: convolutions, batch norms, sums, ReLUs; which nodes change a
-tensor in place, and which give one that nobody else has."""
+"""What the nodes of a traced network mean to `optimize`: convolutions, batch norms, sums, activations; which nodes
+change a tensor in place, and which give one that nobody else has."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from . import functional, in_place, ops
+from . import functional, in_place, matrices, ops
 from .fused import FusedConv2d
 from .modules import LAYERS, OURS, Conv2d, hooked, why_left
 from .products import linear
@@ -26,14 +26,23 @@ _NORM_DEFAULTS = {"weight": None, "bias": None, "training": False, "eps": 1e-5}
 _SUMS = operator.add, torch.add, operator.iadd, in_place.FUNCTIONS["iadd"]
 _NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 _OTHER_ACTIVATIONS = {  # that no kernel's epilogue has
-    nn.ReLU6: "ReLU6", nn.SiLU: "SiLU", nn.Hardswish: "Hardswish", nn.GELU: "GELU", F.relu6: "ReLU6", F.silu: "SiLU",
-    F.hardswish: "Hardswish", F.gelu: "GELU", nn.Hardtanh: "Hardtanh", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh",
+    nn.Hardtanh: "Hardtanh", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh",
     nn.Hardsigmoid: "Hardsigmoid", nn.LeakyReLU: "LeakyReLU", nn.ELU: "ELU", nn.Mish: "Mish", nn.PReLU: "PReLU",
     F.leaky_relu: "LeakyReLU", F.hardtanh: "Hardtanh", F.hardsigmoid: "Hardsigmoid", F.elu: "ELU", F.mish: "Mish"}
+_ACTIVATION_MODULES: dict[Any, str] = {
+    nn.ReLU: "relu", nn.ReLU6: "relu6", nn.Hardswish: "hardswish", nn.SiLU: "silu", nn.GELU: "gelu",
+    nn.Hardtanh: "relu6"}
+_ACTIVATION_FUNCTIONS: dict[Any, str] = {
+    F.relu: "relu", torch.relu: "relu", torch.relu_: "relu", F.relu6: "relu6", F.hardswish: "hardswish", F.silu: "silu",
+    F.gelu: "gelu", F.hardtanh: "relu6", torch.ops.aten.hardtanh_.default: "relu6",
+    torch.ops.aten.hardswish_.default: "hardswish", torch.ops.aten.silu_.default: "silu"}
+_LIMITS = {"min_val": -1.0, "max_val": 1.0, "approximate": "none"}  # what functions that are not told take
 _FRESH_MODULES = (*LAYERS, *OURS, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
-                  nn.BatchNorm2d, nn.ReLU, *(key for key in _OTHER_ACTIVATIONS if isinstance(key, type)))
-_FRESH_FUNCTIONS = {*_CONVOLUTIONS, F.linear, linear, F.relu, torch.relu, F.max_pool2d, torch.max_pool2d, F.avg_pool2d,
-                    F.adaptive_avg_pool2d, F.batch_norm, operator.add, torch.add, operator.mul, torch.mul, torch.cat,
+                  nn.BatchNorm2d, *_ACTIVATION_MODULES, *(key for key in _OTHER_ACTIVATIONS if isinstance(key, type)))
+_FRESH_FUNCTIONS = {*_CONVOLUTIONS, *matrices.FRESH, F.linear, linear, F.relu, torch.relu, F.relu6, F.hardswish, F.silu,
+                    F.gelu, F.max_pool2d,
+                    torch.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.batch_norm, operator.add, torch.add,
+                    operator.mul, torch.mul, torch.cat,
                     *(key for key in _OTHER_ACTIVATIONS if not isinstance(key, type))}
 
 
@@ -50,7 +59,7 @@ class Site:
     dilation: Any
     groups: int
     padding_mode: str = "zeros"
-    relu: bool = False  # which is its own
+    applies: str | None = None  # an activation of its own
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
         if why is not None:
             return why
         return Site(node, node.args[0], module.weight, module.bias, module.stride, module.padding, module.dilation,
-                    module.groups, module.padding_mode, isinstance(module, Conv2d) and module.activation is not None)
+                    module.groups, module.padding_mode, module.activation if isinstance(module, Conv2d) else None)
     if node.op != "call_function" or node.target not in _CONVOLUTIONS:
         return None
     ours = "algorithm", "max_error", "arithmetic", "activation"
@@ -109,7 +118,7 @@ def convolution(node: fx.Node, constant: Constants) -> Site | str | None:
         return "its stride, padding, dilation or groups are computed"
     stride, padding, dilation, groups = conf
     return Site(node, given["input"], weight, bias, stride, padding, dilation, groups,
-                relu=given.get("activation") is not None)
+                applies=given.get("activation"))
 
 
 def batch_norm(node: fx.Node, constant: Constants,
@@ -147,15 +156,28 @@ def batch_norm(node: fx.Node, constant: Constants,
     return input, Norm(mean, variance, weight, bias, float(eps))
 
 
-def relu(node: fx.Node) -> Any:
-    """The input of the ReLU at a node; None if there is none."""
-    if isinstance(module := module_of(node), nn.ReLU):
-        plain = type(module) is nn.ReLU and not hooked(module) and "forward" not in vars(module)
-        return node.args[0] if plain and len(node.args) == 1 else None
-    if ((node.op == "call_function" and node.target in (F.relu, torch.relu, torch.relu_))
-            or (node.op == "call_method" and node.target in ("relu", "relu_"))):
-        return node.args[0] if node.args else node.kwargs.get("input")
-    return None
+def activation(node: fx.Node) -> tuple[Any, str] | None:
+    """The input of an activation that kernels apply, and its name; None if there is none."""
+    module, given = module_of(node), None
+    if module is not None:
+        name = _ACTIVATION_MODULES.get(type(module))
+        if not hooked(module) and "forward" not in vars(module) and len(node.args) == 1 and not node.kwargs:
+            given = {"input": node.args[0]} | {key: getattr(module, key) for key in _LIMITS if hasattr(module, key)}
+    else:
+        name = (_ACTIVATION_FUNCTIONS.get(node.target) if node.op == "call_function" else
+                "relu" if node.op == "call_method" and node.target in ("relu", "relu_") else None)
+        names = tuple(_LIMITS) if name == "relu6" else ("approximate",) if name == "gelu" else ()
+        if node.target is F.relu6:
+            given = bound(node, ("input", "inplace"), {"min_val": 0, "max_val": 6})
+        elif name is not None:
+            given = bound(node, ("input", *names[:2], "inplace"), _LIMITS)
+    if name is None or given is None or "input" not in given:
+        return None
+    if name == "relu6" and (given["min_val"], given["max_val"]) != (0, 6):
+        return None
+    if name == "gelu" and given["approximate"] != "none":
+        return (given["input"], "gelu_tanh") if given["approximate"] == "tanh" else None
+    return given["input"], name
 
 
 def other_activation(node: fx.Node) -> str | None:

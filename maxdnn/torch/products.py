@@ -1,11 +1,13 @@
-"""Linear layers by this library's products, with derivatives by products, too.
+"""Products of matrices and linear layers by this library's products, with derivatives by products, too.
 
 PyTorch sees the operators as `torch.ops.maxdnn.*`.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
@@ -29,26 +31,27 @@ _plans: Table[tuple[Any, ...], Plan] = Table(HOST_BYTES)  # by all that decides 
 records.changed.append(lambda: _plans.clear())
 
 
-def _multiplied(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, bias: Tensor | None,
-                arithmetic: str) -> Tensor:
-    """op(a) op(b) + bias, of matrices that are not empty."""
-    shape = a.shape[-1 if transpose_a else 0], b.shape[0 if transpose_b else -1]
+def _multiplied(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, added: Tensor | None,
+                arithmetic: str, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
+    """The sum alpha * op(a) op(b) + beta * added, of matrices that are not empty, or of as many of both."""
+    shape = (*a.shape[:-2], a.shape[-1 if transpose_a else -2], b.shape[-2 if transpose_b else -1])
     a, b = a.contiguous(), b.contiguous()
-    out = running.empty(a, shape) if bias is None else bias.expand(shape).contiguous()
-    if bias is not None and out.data_ptr() == bias.data_ptr():  # of one row
+    out = running.empty(a, shape) if added is None else added.expand(shape).contiguous()
+    if added is not None and out.data_ptr() == added.data_ptr():  # it lies as the result does
         out = out.clone()
     if a.is_cuda:
-        _launch(a, b, transpose_a, transpose_b, out, bias is not None, arithmetic)
+        factors = () if alpha == beta == 1 else ({"alpha": np.float32(alpha), "beta": np.float32(beta)},)
+        _launch(a, b, transpose_a, transpose_b, out, added is not None, arithmetic, *factors)
         return out
     running.device_of(-1)
     given = [tensor.detach().numpy() for tensor in (a, b, out)]
-    matmul(given[0], given[1], transpose_a=transpose_a, transpose_b=transpose_b, beta=0.0 if bias is None else 1.0,
-           out=given[2], arithmetic=arithmetic)
+    matmul(given[0], given[1], transpose_a=transpose_a, transpose_b=transpose_b, alpha=alpha,
+           beta=0.0 if added is None else beta, out=given[2], arithmetic=arithmetic)
     return out
 
 
 def _launch(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, out: Tensor, adds: bool,
-            arithmetic: str) -> None:
+            arithmetic: str, *factors: Mapping[str, Any]) -> None:
     """Fill `out` on a GPU, or add to it, on the current stream, with workspace of PyTorch's allocator."""
     where = out.get_device()
     device, easy = running.device_of(where)
@@ -63,13 +66,24 @@ def _launch(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, out: Ten
                         reads_out=adds)
         plan = choose(asked, chip_of(device), arithmetic=arithmetic, tuned=records.enabled())
         _plans.remember(key, plan, plan.host_bytes)
-    running.launch(plan, engine.of(device), out, places)
+    running.launch(plan, engine.of(device), out, places, *factors)
 
 
 def _product(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithmetic: str = "auto") -> Tensor:
-    if not a.numel() or not b.numel():
-        raise ShapeError(f"a and b must not be empty (got shapes {tuple(a.shape)}, {tuple(b.shape)})")
+    _check(a, b)
     return _multiplied(a, b, transpose_a, transpose_b, None, arithmetic)
+
+
+def _sum(added: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, beta: float = 1.0,
+         alpha: float = 1.0, arithmetic: str = "auto") -> Tensor:
+    _check(a, b)
+    return _multiplied(a, b, transpose_a, transpose_b, added, arithmetic, beta, alpha)
+
+
+def _check(a: Tensor, b: Tensor) -> None:
+    if not a.numel() or not b.numel() or a.shape[:-2] != b.shape[:-2]:
+        raise ShapeError("a and b must be matrices that are not empty, as many of one as of the other "
+                         f"(got shapes {tuple(a.shape)}, {tuple(b.shape)})")
 
 
 def _layer(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
@@ -83,20 +97,29 @@ def _layer(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str =
 _library = torch.library.Library("maxdnn", "FRAGMENT")
 for _name, _arguments, _function in (
         ("product", "Tensor a, Tensor b, bool transpose_a, bool transpose_b, str arithmetic='auto'", _product),
+        ("product_sum", "Tensor added, Tensor a, Tensor b, bool transpose_a, bool transpose_b, float beta=1, "
+                        "float alpha=1, str arithmetic='auto'", _sum),
         ("linear", "Tensor input, Tensor weight, Tensor? bias, str arithmetic='auto'", _layer)):
     _library.define(f"{_name}({_arguments}) -> Tensor")
     for _kind in ("CPU", "CUDA"):
         _library.impl(_name, _function, _kind)
 
 product = torch.ops.maxdnn.product.default
+product_sum = torch.ops.maxdnn.product_sum.default
 layer = torch.ops.maxdnn.linear.default
 
 
 @partial(torch.library.register_fake, "maxdnn::product", lib=_library)
 def _(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithmetic: str = "auto") -> Tensor:
-    torch._check(a.shape[0 if transpose_a else 1] == b.shape[1 if transpose_b else 0],
+    torch._check(a.shape[-2 if transpose_a else -1] == b.shape[-1 if transpose_b else -2],
                  lambda: "rows and columns of a and b do not fit")
-    return a.new_empty((a.shape[1 if transpose_a else 0], b.shape[0 if transpose_b else 1]))
+    return a.new_empty((*a.shape[:-2], a.shape[-1 if transpose_a else -2], b.shape[-2 if transpose_b else -1]))
+
+
+@partial(torch.library.register_fake, "maxdnn::product_sum", lib=_library)
+def _(added: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, beta: float = 1.0,
+      alpha: float = 1.0, arithmetic: str = "auto") -> Tensor:
+    return product(a, b, transpose_a, transpose_b, arithmetic)
 
 
 @partial(torch.library.register_fake, "maxdnn::linear", lib=_library)
@@ -111,13 +134,31 @@ def _keep_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _of_product(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    found = _of_matrices(a, b, ctx.turned, gradients, ctx.needs_input_grad, ctx.more)
+    return (*found, None, None, *[None] * len(ctx.more))
+
+
+def _of_matrices(a: Tensor, b: Tensor, turned: Any, gradients: Tensor, wanted: Any,
+                 more: tuple[Any, ...]) -> tuple[Tensor | None, Tensor | None]:
     """Products of as many multiplications as the one that they are derivatives of."""
-    (a, b), (turned_a, turned_b) = ctx.saved_tensors, ctx.turned
+    turned_a, turned_b = turned
     of_a = (gradients, b, False, not turned_b) if not turned_a else (b, gradients, turned_b, True)
     of_b = (a, gradients, not turned_a, False) if not turned_b else (gradients, a, True, turned_a)
-    wanted = ctx.needs_input_grad
-    return (product(*of_a, *ctx.more) if wanted[0] else None, product(*of_b, *ctx.more) if wanted[1] else None,
-            None, None, *[None] * len(ctx.more))
+    return product(*of_a, *more) if wanted[0] else None, product(*of_b, *more) if wanted[1] else None
+
+
+def _keep_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1], inputs[2])
+    ctx.shape, ctx.turned, (ctx.beta, ctx.alpha) = inputs[0].shape, inputs[3:5], (*inputs[5:7], 1.0, 1.0)[:2]
+    ctx.count, ctx.more = len(inputs), inputs[7:]
+
+
+def _of_sum(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
+    (a, b), turned, wanted = ctx.saved_tensors, ctx.turned, ctx.needs_input_grad
+    of_a, of_b = _of_matrices(a, b, turned, ctx.alpha * gradients, wanted[1:3], ctx.more)
+    return ((ctx.beta * gradients).sum_to_size(ctx.shape) if wanted[0] else None, of_a, of_b,
+            *[None] * (ctx.count - 3))
 
 
 def _keep_layer(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -135,6 +176,7 @@ def _of_layer(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
 
 
 torch.library.register_autograd("maxdnn::product", _of_product, setup_context=_keep_product, lib=_library)
+torch.library.register_autograd("maxdnn::product_sum", _of_sum, setup_context=_keep_sum, lib=_library)
 torch.library.register_autograd("maxdnn::linear", _of_layer, setup_context=_keep_layer, lib=_library)
 
 
@@ -180,8 +222,13 @@ def _multiplies(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     if (input.numel() * weight.shape[0] < LEAST_PRODUCTS or weight.dim() != 2 or not input.dim()
             or input.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1])):
         return False
-    where = input.device
-    for tensor in (input, weight) if bias is None else (input, weight, bias):
+    return served((input, weight) if bias is None else (input, weight, bias))
+
+
+def served(given: Sequence[Tensor]) -> bool:
+    """Whether products of such tensors are ours: float32 on one device, and nobody asks for anything else."""
+    where = given[0].device
+    for tensor in given:
         if tensor.dtype is not torch.float32 or tensor.device != where:
             return False
     kind = where.type

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from ..planning.plan import Plan
 
+_PRINTED = {"relu": "ReLU", "relu6": "ReLU6", "hardswish": "Hardswish", "silu": "SiLU", "gelu": "GELU",
+            "gelu_tanh": "GELU by tanh"}
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -18,8 +21,8 @@ class Fused:
         The batch norm that is in its filters and bias.
     adds : str or None
         What gives the map that it adds.
-    relu : bool
-        Whether it applies ReLU.
+    activation : str or None
+        The activation that it applies, as `conv_fprop` calls it.
     overwrites : bool
         Whether the sum takes the place of the map added.
     """
@@ -27,14 +30,20 @@ class Fused:
     layer: str
     batch_norm: str | None = None
     adds: str | None = None
-    relu: bool = False
+    activation: str | None = None
     overwrites: bool = False
+
+    @property
+    def relu(self) -> bool:
+        """Whether it applies ReLU."""
+        return self.activation == "relu"
 
     def __str__(self) -> str:
         parts = [f"batch norm {self.batch_norm}"] if self.batch_norm else []
         if self.adds:
             parts.append(f"sum with {self.adds}" + " (in its place)" * self.overwrites)
-        return f"{self.layer}: " + ", ".join(parts + ["ReLU"] * self.relu if parts or self.relu else ["alone"])
+        parts += [_PRINTED[self.activation]] if self.activation else []
+        return f"{self.layer}: " + ", ".join(parts or ["alone"])
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,8 @@ class Optimization:
         The convolutions that are this library's, and what their kernels do besides.
     linear : tuple of str
         Names of linear layers that are this library's from some size of the input on.
+    products : tuple of str
+        Names of products of matrices (`@`, matmul, bmm, addmm ..) that are this library's from some size on.
     removed : tuple of str
         Names of layers that give back their input: dropouts, identities.
     left : mapping of str to str
@@ -57,17 +68,20 @@ class Optimization:
 
     fused: tuple[Fused, ...]
     linear: tuple[str, ...]
+    products: tuple[str, ...]
     removed: tuple[str, ...]
     left: Mapping[str, str]
     untraced: Mapping[str, str]
 
     def __str__(self) -> str:
-        norms, sums, relus = (sum(bool(getattr(one, what)) for one in self.fused)
-                              for what in ("batch_norm", "adds", "relu"))
-        lines = [f"maxDNN computes {len(self.fused)} convolutions, with {norms} batch norms, {sums} sums and {relus} "
-                 f"ReLUs in their kernels, and {len(self.linear)} linear layers"]
+        norms, sums, applied = (sum(bool(getattr(one, what)) for one in self.fused)
+                                for what in ("batch_norm", "adds", "activation"))
+        lines = [f"maxDNN computes {len(self.fused)} convolutions, with {norms} batch norms, {sums} sums and {applied} "
+                 f"activations in their kernels, and {len(self.linear)} linear layers"
+                 + f" and {len(self.products)} products of matrices" * bool(self.products)]
         lines += [f"  {one}" for one in self.fused]
         lines += [f"  linear: {name}" for name in self.linear]
+        lines += [f"  product: {name}" for name in self.products]
         lines += [f"  removed: {name}" for name in self.removed]
         lines += [f"  left: {name}: {why}" for name, why in self.left.items()]
         return "\n".join(lines + [f"  not traced: {name or 'the model itself'}: {why}"
@@ -106,10 +120,12 @@ class Notes:
 
     fused: list[Fused] = field(default_factory=list)
     linear: list[str] = field(default_factory=list)
+    products: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     untraced: dict[str, str] = field(default_factory=dict)
 
     def report(self) -> Optimization:
         """All of it."""
-        return Optimization(tuple(self.fused), tuple(self.linear), tuple(self.removed), self.left, self.untraced)
+        return Optimization(tuple(self.fused), tuple(self.linear), tuple(self.products), tuple(self.removed), self.left,
+                            self.untraced)

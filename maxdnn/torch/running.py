@@ -3,7 +3,7 @@ the tensors to the engine where they are."""
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,10 +39,10 @@ def whole(conf: Conf) -> Conf:
 
 
 class Ending(NamedTuple):
-    """What follows the sums of a forward convolution in its kernel: what `out` held is added, negative becomes 0."""
+    """What follows the sums of a forward convolution in its kernel: what `out` held is added, an activation applied."""
 
     adds: bool = False
-    relu: bool = False
+    activation: str | None = None
 
 
 PLAIN = Ending()
@@ -142,33 +142,36 @@ def planned(given: Sequence[Any], out: Tensor, conf: Conf) -> Plan | None:
     return _plans.get(key_of("forward", given, out, conf))
 
 
-def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int]) -> None:
+def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int],
+           scalars: Mapping[str, Any] = _ONE) -> None:
     """Run a plan on the current stream of the CUDA device of `out`, on operands at these addresses. One that `choose`
     chose gives way where there is no memory for its workspace."""
     where = out.get_device()
     stream = torch._C._cuda_getCurrentRawStream(where)
     if plan.workspace_bytes and plan.terms is not None:
-        shortage_of(where).run(plan, lambda one: _attempt(one, on, out, places, stream), lambda: on.recorded(stream))
+        shortage_of(where).run(plan, lambda one: _attempt(one, on, out, places, stream, scalars),
+                              lambda: on.recorded(stream))
     else:
-        _attempt(plan, on, out, places, stream)
+        _attempt(plan, on, out, places, stream, scalars)
 
 
-def _attempt(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int], stream: int) -> None:
+def _attempt(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int], stream: int,
+             scalars: Mapping[str, Any]) -> None:
     nbytes = plan.workspace_bytes
     # As PyTorch's own operators take it: in the order of the stream, and out of the pool of a graph under capture.
     if not nbytes:
-        on.loaded(plan).run(places, 0, _ONE, stream)
+        on.loaded(plan).run(places, 0, scalars, stream)
         return
     where, raw = out.get_device(), torch._C._cuda_cudaCachingAllocator_raw_alloc
     if torch._C._cuda_getDevice() == where:  # a tensor takes twice as long
         room = having_room(lambda: raw(nbytes, stream), nbytes, where, on.device, workspace=True)
         try:
-            on.loaded(plan).run(places, room, _ONE, stream)
+            on.loaded(plan).run(places, room, scalars, stream)
         finally:
             torch._C._cuda_cudaCachingAllocator_raw_delete(room)
     else:
         tensor = having_room(lambda: out.new_empty(-(-nbytes // FLOAT_BYTES)), nbytes, where, on.device, workspace=True)
-        on.loaded(plan).run(places, tensor.data_ptr(), _ONE, stream)
+        on.loaded(plan).run(places, tensor.data_ptr(), scalars, stream)
 
 
 def shortage_of(where: int) -> shortage.Shortage:
@@ -255,7 +258,7 @@ def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: N
         raise ShapeError(f"input must have {inner * groups} channels, {groups} (groups) times those of weight "
                          f"(got input {tuple(images)}, weight {tuple(filters)})")
     shape = ConvShape(max(n, 1), c, h, w, k, r, s, stride, padding, dilation, groups)
-    more = {"bias": "bias" in given, "activation": "relu" if ending.relu else None} if kind == "forward" else {}
+    more = {"bias": "bias" in given, "activation": ending.activation} if kind == "forward" else {}
     asked = PASSES[kind](shape, layout="NCHW", reads_out=ending.adds, **more)
     check_shapes({role: x for role, x in given.items() if n or role in ("filters", "bias")}, asked.shapes, "")
     return asked

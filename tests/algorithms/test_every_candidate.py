@@ -13,9 +13,11 @@ import pytest
 
 from maxdnn import ConvShape, ShapeError
 from maxdnn.algorithms import registry
+from maxdnn.algorithms.memory_ops import activation as finishing
 from maxdnn.planning.cost import preset
 from maxdnn.planning.plan import Plan
 from maxdnn.planning.select import choose
+from maxdnn.problem.activations import ACTIVATIONS, activated
 from maxdnn.problem.operands import view
 from maxdnn.problem.problem import Problem, bias, data, filters, forward
 from maxdnn.problem.problem import product as multiply
@@ -78,7 +80,7 @@ def draw(rng: random.Random) -> Problem:
         return bias((s.N, s.K, s.P, s.Q) if layout == "NCHW" else (s.K, s.P, s.Q, s.N), layout=layout, reads_out=reads)
     if kind == "forward":
         made = forward(shape, layout=layout, unaligned=odd("images", "filters", "out"), bias=rng.random() < 0.4,
-                       reads_out=reads, activation=rng.choice([None, None, "relu"]))
+                       reads_out=reads, activation=rng.choice([None, None, ACTIVATIONS[1 + (shape.C + shape.K) % 6]]))
         if rng.random() < 0.2:
             made = made.with_strides("images", walk(rng, made.operand("images").shape))
     else:
@@ -103,7 +105,7 @@ def names(problem: Problem) -> list[str]:
     """Of all candidates."""
     return [name for family in registry.FAMILIES
             if problem.kind in family.kinds and family.unsupported_reason(problem) is None
-            for name in family.candidates(problem, preset())]
+            for name in finishing.candidates(family, problem, preset())]
 
 
 def some(rng: random.Random, every: list[str], most: int) -> list[str]:
@@ -166,7 +168,9 @@ def told(problem: Problem, arrays: dict[str, np.ndarray], alpha: float, beta: fl
         want, size = want + own, size + abs(own)
     if problem.reads_out:
         want, size = want + beta * given["out"], size + abs(beta * given["out"])
-    return (np.maximum(want, 0) if problem.activation else want), size
+    # What follows the sums is at most 1.5 times as steep as they are.
+    steep = 1 if problem.activation in (None, "relu", "relu6") else 1.6
+    return activated(problem.activation, want), steep * size
 
 
 def convolve(s: ConvShape, images: np.ndarray, bank: np.ndarray) -> np.ndarray:

@@ -9,7 +9,9 @@ from torch.nn import functional as F
 
 import maxdnn.torch as mt
 from maxdnn.errors import ShapeError
+from maxdnn.problem.activations import ACTIVATIONS, activated
 from maxdnn.torch import epilogues
+from maxdnn.torch.fused import ACTIVATIONS as THEIRS
 
 from .graphs import close, conv, same
 
@@ -34,7 +36,7 @@ def test_the_function_and_its_derivatives_are_pytorchs(bias, batch, fused):
     found = mt.conv2d(*ours, **OPTIONS, activation="relu")
     wanted = F.conv2d(*doubles, **OPTIONS).relu()
     close(found, wanted)
-    assert fused == [True] and 0 < (found == 0).sum() < found.numel()
+    assert fused == ["relu"] and 0 < (found == 0).sum() < found.numel()
     by_hand = torch.autograd.grad(found.pow(3).sum(), ours, create_graph=True)
     right = torch.autograd.grad(wanted.pow(3).sum(), doubles, create_graph=True)
     close(by_hand, right, 1e-5)
@@ -98,10 +100,10 @@ def test_replaced_sequences_apply_relu_in_the_kernel_and_nobody_can_tell(fused):
     x, right = torch.rand(2, 3, 5, 6), copy.deepcopy(stock).double()
     for model, given in ((own, x), (right, x.double())):
         model(given).square().sum().backward()
-    assert fused == [True] * 2
+    assert fused == ["relu"] * 2
     close([p.grad for p in own.parameters()], [p.grad for p in right.parameters()], 1e-5)
     close(own.eval()(x).detach(), right.eval()(x.double()).detach())
-    assert fused == [True] * 4
+    assert fused == ["relu"] * 4
     assert own[0](x).min() < 0 and type(own[:2]) is mt.Sequential, "a layer by itself does what it did"
     for at, sees in ((0, False), (1, True)):
         seen = []
@@ -119,3 +121,9 @@ def test_a_frozen_sequence_keeps_filters_and_applies_relu(fused):
         for _ in range(3):
             close(own(x), right(x.double()))
     assert len(fused) == 1, "from the second call on by filters that are kept"
+
+
+def test_activations_are_pytorchs_by_name():
+    x = torch.linspace(-12, 12, 1001, dtype=torch.float64)
+    for name in ACTIVATIONS[1:]:
+        assert abs(activated(name, x.numpy()) - THEIRS[name](x).numpy()).max() < 1e-13, name

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -52,6 +53,52 @@ def test_linear_layers_are_trained_and_captured():
     own, x = mt.replace(copy.deepcopy(stock)), torch.rand(4, 500, 384, device=CUDA)
     trained(own, stock.double(), x)
     assert all(plans for plans in mt.ran(own, x).plans.values()), "both are of some size"
+
+
+@pytest.mark.parametrize("other", [nn.ReLU6(), nn.Hardswish(), nn.SiLU(), nn.GELU(), nn.GELU("tanh")], ids=str)
+def test_activations_behind_every_kind_of_convolution(other):
+    """Pointwise, depthwise, of a stem, on tensor cores, by Winograd; captured and replayed."""
+    torch.manual_seed(2)
+    stock = nn.Sequential(nn.Conv2d(3, 40, 3, 2, 1), other, nn.Conv2d(40, 240, 1), other,
+                          nn.Conv2d(240, 240, 5, 2, 2, groups=240), other, nn.Conv2d(240, 64, 1),
+                          nn.Conv2d(64, 64, 3, 1, 1), other, nn.Conv2d(64, 130, 3, 1, 1), other).eval().to(CUDA)
+    own, x = mt.optimize(stock, graphs=True), torch.rand(4, 3, 96, 100, device=CUDA) - 0.5
+    assert sum(bool(one.activation) for one in own.report.fused) == 5 and not own.report.left
+    with torch.inference_mode():
+        wanted = copy.deepcopy(stock).double()(x.double())
+        for _ in range(5):
+            assert (own(x).double() - wanted).norm() <= 5e-6 * wanted.norm()
+
+
+def test_activations_of_all_of_float32_are_within_their_error_on_the_card():
+    """Where MUFU's tables are the card's."""
+    from maxdnn.problem.activations import ACTIVATIONS, ERROR, activated
+    from tests.algorithms.test_activations import everything
+
+    x = everything(1 << 12)
+    given = torch.from_numpy(x[:len(x) // 512 * 512].reshape(1, 2, 256, -1)).to(CUDA)
+    weight, exact = torch.ones(2, 1, 1, 1, device=CUDA), given.double().cpu().numpy()
+    for name in ACTIVATIONS[1:]:
+        out = torch.ops.maxdnn.conv2d_epilogue(given, weight, None, None, name, [1, 1], [0, 0], [1, 1], 2).cpu().numpy()
+        want = activated(name, exact)
+        finite = np.isfinite(want)
+        assert np.array_equal(out[~finite], want[~finite].astype(np.float32), equal_nan=True), name
+        most = ERROR * abs(np.where(np.isfinite(exact), exact, 0)) + 2.0**-126
+        assert (abs(out - want)[finite] <= most[finite]).all(), name
+
+
+@pytest.mark.parametrize("other", ["nt", "nn"])
+def test_batches_of_products_inside_a_network(other):
+    torch.manual_seed(3)
+
+    class Two(nn.Module):
+        def forward(self, a, b):
+            return torch.baddbmm(a[:, :1, :1], a, b.mT if other == "nt" else b, beta=0.5, alpha=2)
+
+    own = mt.optimize(Two().eval())
+    a, b = (torch.rand(8, 512, 512, device=CUDA) - 0.5 for _ in "ab")
+    wanted = Two()(a.double(), b.double())
+    assert (own(a, b).double() - wanted).norm() <= 2e-6 * wanted.norm() and len(own.report.products) == 1
 
 
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import maxdnn
 import maxdnn.torch as mt
+from maxdnn.errors import ShapeError
 from maxdnn.torch import kept_filters
 from maxdnn.torch.fused import FusedConv2d
 
@@ -55,6 +56,11 @@ PATTERNS = {  # a network, and what its report says of the convolutions
     "F.dropout": (lambda: Call(lambda m, x: F.relu(F.dropout(m.a(x), 0.5, m.training)), a=conv()), ["a: ReLU"]),
     "views": (lambda: Call(lambda m, x: m.b(m.a(x).flatten(1).view(x.size(0), 4, 7, 6)).relu().mean((2, 3)), a=conv(),
                            b=conv()), ["a: alone", "b: ReLU"]),
+    **{said: (lambda other=other: nn.Sequential(conv(), nn.BatchNorm2d(4), other), [f"0: batch norm 1, {said}"])
+       for said, other in (("ReLU6", nn.ReLU6()), ("SiLU", nn.SiLU(inplace=True)), ("Hardswish", nn.Hardswish()),
+                           ("GELU", nn.GELU()), ("GELU by tanh", nn.GELU(approximate="tanh")))},
+    "functions": (lambda: Call(lambda m, x: F.hardtanh(m.b(F.gelu(m.a(F.relu6(m.a(x))), approximate="tanh")) + x, 0, 6),
+                               a=conv(), b=conv()), ["a: ReLU6", "a: GELU by tanh", "b: sum with x, ReLU6"]),
 }
 
 
@@ -129,7 +135,7 @@ LEFT = {  # a network in which something must not be fused, what is fused, and o
     "an infinite factor": (lambda: nn.Sequential(conv(), _flat()), ["0: alone"], {"1": "not finite"}),
     **{type(other).__name__: (lambda other=other: nn.Sequential(conv(), nn.BatchNorm2d(4), other), ["0: batch norm 1"],
                               {"2": f"{type(other).__name__} is in no kernel's epilogue"})
-       for other in (nn.ReLU6(), nn.SiLU(inplace=True), nn.Hardswish(), nn.GELU())},
+       for other in (nn.Mish(), nn.Hardtanh())},
 }
 
 
@@ -324,3 +330,19 @@ def test_inputs_may_want_derivatives():
     optimized(x).square().sum().backward()
     copy.deepcopy(model).double()(other).square().sum().backward()
     close(x.grad, other.grad, 1e-5)
+
+
+@pytest.mark.parametrize("other", [nn.SiLU(), nn.GELU()], ids=str)
+def test_derivatives_go_through_activations_that_kernels_apply(other):
+    model = nn.Sequential(conv(), other).eval()
+    x, y = (torch.rand(X, dtype=dtype) - 0.5 for dtype in (torch.float32, torch.float64))
+    y.copy_(x)
+    optimized = mt.optimize(model)
+    found = [m(t.requires_grad_()).square().sum() for m, t in ((optimized, x), (copy.deepcopy(model).double(), y))]
+    close(torch.autograd.grad(found[0], x), torch.autograd.grad(found[1], y), 1e-5)
+    (layer,) = [m for m in optimized.modules() if isinstance(m, nn.Conv2d)]
+    how = layer.weight, layer.bias, None, "silu", [1, 1], [1, 1], [1, 1], 1
+    out = torch.ops.maxdnn.conv2d_epilogue(x.detach(), *how)
+    close(out, F.silu(F.conv2d(y, layer.weight.double(), layer.bias.double(), padding=1)).detach())
+    with pytest.raises(ShapeError, match="activation must be 'relu' or None where derivatives are wanted"):
+        torch.ops.maxdnn.conv2d_epilogue(x, *how)

@@ -1,4 +1,4 @@
-"""The epilogue that kernels share: alpha * sum + bias (+ beta * O), negative to 0, where the sums are still in
+"""The epilogue that kernels share: alpha * sum + bias (+ beta * O), then an activation, where the sums are still in
 registers (sass/maxwell/store.inc, sass/sm90/store.inc)."""
 
 from collections.abc import Mapping
@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Value
+from ...problem.activations import activated
 from ...problem.problem import Problem
 from ..spec import Memory, seen
 
 NEGATIVE_TO_ZERO, ADDS, BIAS = 1, 2, 16
 """Flags of the kernels."""
+
+ACTIVATION_FLAGS = {"relu": NEGATIVE_TO_ZERO, "relu6": 32, "hardswish": 64, "silu": 128, "gelu": 256, "gelu_tanh": 512}
+"""Flags of the kernels that know more than ReLU (sass/maxwell/activation.inc)."""
 
 VECTORS = 4
 """Flag of the kernels that store rows: they begin at multiples of 16 bytes."""
@@ -46,7 +50,8 @@ def epilogue(problem: Problem, filters: int = 0, *, first: bool = True, last: bo
     bias: Value = 0
     if first and "bias" in problem.roles:
         bias = Part("bias", FLOAT_BYTES * filters) if filters else "bias"
-    return Epilogue(NEGATIVE_TO_ZERO * bool(last and problem.activation) + ADDS * adds + BIAS * (bias != 0),
+    applied = ACTIVATION_FLAGS[problem.activation] if last and problem.activation else 0
+    return Epilogue(applied + ADDS * adds + BIAS * (bias != 0),
                     "alpha", 1.0 if not first else "beta" if adds else 0.0, bias)
 
 
@@ -62,4 +67,9 @@ def finish(launch: Launch, memory: Memory, scalars: Mapping[str, float], where: 
         result = result + seen(memory, launch.values["bias"])[filters]
     if flags & ADDS:
         result = result + number("beta") * out[where]
-    out[where] = np.where(result < 0, 0, result) if flags & NEGATIVE_TO_ZERO else result
+    out[where] = activated(activation_of(flags), result)
+
+
+def activation_of(flags: int) -> str | None:
+    """For references: the activation that flags ask for."""
+    return next((name for name, flag in ACTIVATION_FLAGS.items() if flags & flag), None)

@@ -135,4 +135,5 @@ def costs(slots: float, critical_path: float) -> tuple[Cost, Cost]:
     return code, code.translated(_TRANSLATED * slots)
 
 
-FAMILY = Family("depthwise", KERNELS, reference, ("forward", "data"), unsupported_reason, candidates)
+FAMILY = Family("depthwise", KERNELS, reference, ("forward", "data"), unsupported_reason, candidates,
+                activations=("relu", "relu6", "hardswish", "silu", "gelu_tanh"))

@@ -11,7 +11,7 @@ from ...planning.cost import SCHEDULERS, Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, begin
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue, finish
+from ..common.epilogue import ACTIVATION_FLAGS, ADDS, PARTIAL, VECTORS, Epilogue, epilogue, finish
 from ..common.fastdiv import MOST_SHORT, digits, divisor, quotient, short_magic
 from ..common.layout import Layout, operand
 from ..common.limits import MAX_ELEMENTS, within
@@ -229,4 +229,5 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
             finish(launch, memory, scalars, where, sums, matrix * v["m"] + m)
 
 
-FAMILY = Family("tensor pixels", (PIXELS,), reference, ("forward", "data"), unsupported_reason, candidates)
+FAMILY = Family("tensor pixels", (PIXELS,), reference, ("forward", "data"), unsupported_reason, candidates,
+                activations=tuple(ACTIVATION_FLAGS))

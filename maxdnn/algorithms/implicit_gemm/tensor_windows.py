@@ -10,7 +10,7 @@ from ...planning.cost import Chip
 from ...planning.plan import Plan
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, epilogue
 from ..common.limits import MAX_ELEMENTS, TEXEL_FLOATS, within
 from ..common.schedule import split_name, splits_of, why_split
 from ..common.workspace import Draft
@@ -68,4 +68,5 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     return draft.plan(FAMILY.name, PRODUCT)
 
 
-FAMILY = Family("tensor windows", (WINDOWS,), reference, ("forward",), unsupported_reason, candidates)
+FAMILY = Family("tensor windows", (WINDOWS,), reference, ("forward",), unsupported_reason, candidates,
+                activations=tuple(ACTIVATION_FLAGS))

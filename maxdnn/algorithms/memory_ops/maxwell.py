@@ -1,4 +1,4 @@
-"""The kernels that copy, clear and add."""
+"""The kernels that copy, clear, add and activate."""
 
 from ...build.interface import KernelSpec
 
@@ -28,6 +28,9 @@ x = taps, y = tiles of 32 filters, z = tiles of 32 channels.""")
 TURN_TILE = 32  # filters and channels of a block
 
 FILL = KernelSpec("sfill", "maxwell/fill.sass", """Zeroes. Grid: x = ceil(count / 512).""")
+
+ACTIVATE = KernelSpec("sactivate", "maxwell/activate.sass", """An activation of each element, in place. Grid:
+x = ceil(count / 512).""")
 
 REDUCE = KernelSpec("sreduce", "maxwell/reduce.sass", """Sum of the partial sums of split-K. Grid:
 x = ceil(length / 128), y = filters, z = images (1 if O has them innermost).""")

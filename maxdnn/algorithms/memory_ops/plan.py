@@ -1,17 +1,19 @@
-"""What other families do before and after their own work: zero padding, transposes, the sum of split reductions."""
+"""What other families do before and after their own work: zero padding, transposes, the sum of split reductions,
+activations."""
 
 from collections.abc import Callable
 
 from ...planning.cost import Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Value, begin
-from ..common.epilogue import PARTIAL, Epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, Epilogue
 from ..common.limits import MAX_GRID_YZ
 from ..spec import Family
 from . import reference
-from .maxwell import FILL, PAD, PAD_PIXELS, REDUCE, TRANSPOSE, TRANSPOSE_TILE, TURN
+from .maxwell import ACTIVATE, FILL, PAD, PAD_PIXELS, REDUCE, TRANSPOSE, TRANSPOSE_TILE, TURN
 
 # Issue slots of a warp, counted in the sources: for 128 values; of zeroes for 128 threads; of sums, and for each part.
 _PAD_SLOTS, _TRANSPOSE_SLOTS, _FILL_SLOTS, _REDUCE_SLOTS, _PART_SLOTS = 50, 60, 22, 90, 5
+_ACTIVATE_SLOTS = 100  # of the longest, for 128 threads
 _REDUCE_LATENCY, _PART_LATENCY = 1500, 100  # clocks of a CTA that adds parts, and for each of them; assumed
 _SHORT = 200_000  # elements, whose blocks do not fill a chip
 _LATENCY = 1000  # clocks of a CTA that waits for DRAM once, with launch and stores; assumed
@@ -60,6 +62,14 @@ def fill(dst: str | Part, count: int, doing: str) -> Launch:
     return Launch(FILL, (blocks, 1, 1), values, work, doing, (begin(dst)[0],))
 
 
+def activate(out: str, count: int, activation: str) -> Launch:
+    """Apply an activation to `count` elements."""
+    blocks = -(-count // 512)
+    values: dict[str, Value] = {"out": out, "count": count, "flags": ACTIVATION_FLAGS[activation]}
+    work = Work(blocks, 2 * FLOAT_BYTES * count, Cost(4 * _ACTIVATE_SLOTS, _LATENCY))
+    return Launch(ACTIVATE, (blocks, 1, 1), values, work, f"{activation} of each result", (out,))
+
+
 def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Epilogue,
                 region: Callable[[str, int], str]) -> list[Launch]:
     """As `reduce`, of arrays of one row; of many short ones in two steps, the first of which adds every so many-th.
@@ -72,4 +82,4 @@ def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Epil
             reduce(some, out, groups, size, (size, 1, 1), 1, ending)]
 
 
-FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN, FILL), reference.reference)
+FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN, FILL, ACTIVATE), reference.reference)

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...planning.plan import Launch
-from ..common.epilogue import finish
+from ...problem.activations import activated
+from ..common.epilogue import activation_of, finish
 from ..common.limits import MAX_GRID_YZ
 from ..spec import Memory, seen, signed
-from .maxwell import FILL, PAD_PIXELS, REDUCE, TRANSPOSE, TRANSPOSE_TILE, TURN, TURN_TILE
+from .maxwell import ACTIVATE, FILL, PAD_PIXELS, REDUCE, TRANSPOSE, TRANSPOSE_TILE, TURN, TURN_TILE
 
 
 def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
@@ -21,6 +22,10 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         return
     if launch.spec is TURN:
         _rotate(launch, memory)
+        return
+    if launch.spec is ACTIVATE:
+        out = seen(memory, launch.values["out"])[:launch.numbers["count"]]
+        out[:] = activated(activation_of(launch.numbers["flags"]), out.astype(float))
         return
     v, src, dst = launch.numbers, launch.values["src"], str(launch.values["dst"])
     if launch.spec is TRANSPOSE:

@@ -33,12 +33,12 @@ def _kernel(points: Points, step: str, layout: str, slots: int) -> TransformKern
 
 
 _SLOTS = {  # issue slots of a block: maps and results in C,H,W,N and in N,C,H,W, filters
-    (2, 3): ((712, 712), (596, 596), 536),
-    (4, 3): ((1488, 1838), (828, 828), 507),
-    (3, 5): ((2408, 2408), (799, 844), 1148),
-    (4, 5): ((2672, 2672), (924, 924), 1196),
+    (2, 3): ((712, 712), (608, 608), 536),
+    (4, 3): ((1488, 1838), (840, 840), 507),
+    (3, 5): ((2408, 2408), (808, 856), 1148),
+    (4, 5): ((2672, 2672), (936, 936), 1196),
 }
-_OF_GRADIENTS = {(3, 4): (725, 558), (5, 4): (924, 1210)}  # gradients, results
+_OF_GRADIENTS = {(3, 4): (725, 567), (5, 4): (924, 1225)}  # gradients, results
 LAYER: Mapping[tuple[Points, str, str], TransformKernel] = {
     (points, step, layout): _kernel(points, step, layout, slots)
     for points in TABLE for maps, out, filters in (_SLOTS[points.outputs, points.taps],)

@@ -18,7 +18,7 @@ from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, epilogue
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.workspace import Draft, part
@@ -328,4 +328,4 @@ def _check_limits(layer: Layer) -> None:
 
 
 FAMILY = Family("winograd", maxwell.KERNELS, reference, ("forward", "data"), unsupported_reason, candidates,
-                "winograd")
+                "winograd", tuple(ACTIVATION_FLAGS))

@@ -1,0 +1,34 @@
+"""Plans of families whose kernels do not know an activation: a launch more applies it to the output where it lies."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...planning.cost import Chip
+from ...planning.plan import Plan
+from ...problem.problem import Problem
+from ..common.limits import MAX_ELEMENTS
+from ..spec import Candidates, Family
+from .plan import activate
+
+
+def candidates(family: Family, problem: Problem, chip: Chip) -> Candidates:
+    """Those of a family for a problem with any activation."""
+    if problem.activation in (None, *family.activations):
+        return family.candidates(problem, chip)
+    plain = family.candidates(replace(problem, activation=None), chip)
+    return {name: partial(_finished, make, problem) for name, make in plain.items()}
+
+
+def _finished(make: Callable[[], Plan], problem: Problem) -> Plan:
+    out, plan = problem.operand("out"), make()
+    count = int(np.prod(out.shape))
+    if out.strides or count > MAX_ELEMENTS:
+        raise ShapeError(f"activation {problem.activation!r} is applied behind this kernel, to an out that is "
+                         f"C-contiguous and has at most {MAX_ELEMENTS} elements (got {out.shape}, "
+                         f"strides {out.strides})")
+    assert problem.activation is not None
+    return replace(plan, problem=problem, launches=(*plan.launches, activate("out", count, problem.activation)))
