@@ -1,7 +1,8 @@
 """A kernel to one LLVM function: semantics are traced block by block, control flow is lowered here.
 
 The function runs one warp from warp.pc until it exits, comes to a barrier, uses up its slice, faults, or its set of
-active lanes no longer fits the variant (`full`: all 32; otherwise: fewer, or any number of a variant that is `alone`)."""
+active lanes no longer fits the variant: `full` is for all 32, the other one for fewer, or for any number if it is
+`alone`."""
 
 from collections.abc import Sequence
 

@@ -187,7 +187,7 @@ def build_run_block(module: ir.Module) -> None:
     """rt_run_block(ctx): run the current block to its end (DONE), or until a warp stops with something to be done."""
     f = Function(module, "rt_run_block", I32, PTR)
     b, (ctx,) = f.b, f.args
-    progress = f.variable(I32, c32(0))
+    progress = f.variable(I32, c32(1))  # a round that was left in the middle may have made some
     with f.while_(lambda: b.icmp_unsigned("!=", get(b, ctx, CTX, "live"), c32(0))):
         index = get(b, ctx, CTX, "next_warp")
         last = b.icmp_unsigned(">=", index, get(b, ctx, CTX, "warp_count"))
