@@ -200,7 +200,7 @@ def test_they_are_taken_where_the_model_says_so_and_a_card_has_confirmed_it():
             problem = kind(shape, layout="NCHW")
             made = choose(problem, preset())
             assert made.algorithm == "fft" and made.error <= 1e-6, problem.describe()
-            assert choose(problem, preset(), algorithm="direct").clocks(preset()) > 2 * made.clocks(preset())
+            assert choose(problem, preset(), algorithm="direct").clocks(preset()) > taps / 13 * made.clocks(preset())
             assert choose(problem, H200).algorithm == "direct"
             assert choose(problem, H200, algorithm="fft").family.startswith("fft group")
     shape = ConvShape(32, 96, 56, 56, 96, 7, 7, 1, 3, 1, 96)

@@ -23,6 +23,9 @@ from .reference import reference_groups
 
 _LATENCY = 4000  # clocks of a CTA alone that are no issue slot: fetches of a term, barriers; assumed
 _TRANSLATED = 2.1  # slots of a translation to a block's own; assumed as of the transforms (plan.py)
+_WAITING = 2.5, 5.0
+"""Clocks of the loop over terms and of the rest to issue slots on Maxwell: code of 37 to 43 KB passes an instruction
+cache of 32, and three CTAs are at different places of it. Simulated on gm204."""
 
 
 def unsupported_reason(problem: Problem) -> str | None:
@@ -103,8 +106,9 @@ def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: fft.Cut, imag
     slots = each * terms + rest
     nbytes = FLOAT_BYTES * (x.K * terms * spec.side**2 + x.C * x.H * x.W * x.N
                             + x.K * x.P * x.Q * x.N * (1 + problem.reads_out))
-    code = Cost(slots, slots / SCHEDULERS + _LATENCY * (terms + 1))
-    work = Work(grid[0] * grid[1], nbytes, code, Cost(_TRANSLATED * slots, code.critical_path))
+    waiting = _WAITING[0] * each * terms + _WAITING[1] * rest
+    alone = slots / SCHEDULERS + _LATENCY * (terms + 1)
+    work = Work(grid[0] * grid[1], nbytes, Cost(waiting, alone), Cost(_TRANSLATED * slots, alone))
     return Launch(spec, grid, values, work, "tiles are transformed, multiplied and transformed back",
                   ("out",), {"tex_I": images}, flops=problem.shape.flops)
 
