@@ -186,10 +186,13 @@ def test_a_block_takes_the_issue_slots_that_plans_are_ranked_by(spec):
 
 
 @pytest.mark.sampled(0, 1)
-def test_shared_memory_has_no_conflicts(spec):
-    for inst, lanes in accesses(built(spec), warps(spec, 13)[0]):
+@pytest.mark.parametrize("kernel", GROUPS, ids=lambda spec: spec.name)
+def test_shared_memory_has_no_conflicts(kernel):
+    def vector(inst):
+        return ".128" in inst.text()
+    for inst, lanes in accesses(built(kernel), warps(kernel, 13)[0]):
         if inst.opcode in ("LDS", "STS"):
-            assert shared_passes(lanes, 16 if "128" in inst.text else 4) <= (4 if "128" in inst.text else 1), inst.text
+            assert shared_passes(lanes, 16 if vector(inst) else 4) <= (4 if vector(inst) else 1), inst.text()
 
 
 def test_they_are_taken_where_the_model_says_so_and_a_card_has_confirmed_it():
