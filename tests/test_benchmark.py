@@ -197,6 +197,7 @@ def test_every_script_says_what_it_takes_wherever_it_is(script: Path) -> None:
     assert done.returncode == 0 and done.stdout.startswith("usage: ") and not done.stderr, done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("script", "options", "missing"), [
     ("gpu_table", [], "pycuda"), ("gpu_counters", [], "pycuda"), ("suite", ["--json", "x.json"], "pycuda"),
     ("two_gpus", [], "torch"), ("alexnet_overfeat", ["--gpu", "--output", "."], "pycuda")])

@@ -19,6 +19,7 @@ def run_without_a_browser(folder: Path, **environment: str) -> "subprocess.Compl
                           text=True, check=False)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("required", ["", "0"])
 def test_without_a_browser_its_tests_are_left_out_with_the_reason(tmp_path: Path, required: str) -> None:
     done = run_without_a_browser(tmp_path, MAXDNN_REQUIRE_BROWSER=required)

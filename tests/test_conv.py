@@ -322,6 +322,7 @@ def test_peak_extra_memory_is_what_the_docstring_says():
     assert meter.allocated == plan.workspace_bytes
 
 
+@pytest.mark.long
 def test_peak_host_memory_of_a_call_is_the_workspace_and_little_else():
     meter = Metered()
     shape = ConvShape(128, 16, 40, 40, 4, 3, 3, 1, 1)

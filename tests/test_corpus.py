@@ -90,7 +90,7 @@ def test_references_give_the_bits_that_an_h200_gave() -> None:
     assert fresh > 0.8 * len(cases.ALL), "sources have changed: record them again with tools/compare_gpu.py"
 
 
-@pytest.mark.sampled(2, 2)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_random_program_gives_the_bits_that_an_h200_gave(seed: int) -> None:
     case = random_case(seed)

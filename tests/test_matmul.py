@@ -73,7 +73,7 @@ def stored(m, n, k, ta, tb):
     return ((k, m) if ta else (m, k)), ((n, k) if tb else (k, n))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_products(chunk):
     for number in range(chunk, COUNT, CHUNKS):
@@ -100,7 +100,7 @@ def test_corners(size, layout):
     check(a, b, layout[0] == "t", layout[1] == "t", beta=0.5)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spec", family.KERNELS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_every_kernel_of_every_candidate_keeps_the_contract(spec, aligned):

@@ -39,6 +39,7 @@ def is_target(name: str) -> bool:
     return bool(re.search(rf"^{name}:", (ROOT / "Makefile").read_text(), re.M))
 
 
+@pytest.mark.long
 def test_the_vendors_programs_it_counts_are_those_there_are():
     kernels = sum(len(read(compiler.compile_source(name)).kernels) for name in compiler.sources() if ".cu" in name)
     assert f"every instruction of {kernels} CUDA C kernels" in README

@@ -58,13 +58,14 @@ class CompiledKernel:
         return int(self._warps > _FEW_WARPS)
 
     def run_address(self, full: bool, checks: frozenset[str] = frozenset(), level: int = 1) -> int:
-        """The address of `run` of a variant."""
+        """The address of `run` of a variant. Without optimization one variant serves any number of active lanes: to
+        compile takes longer than to run."""
         helpers.load()
-        key = (full, checks, level)
+        key = (full and level > 0, checks, level)
         code = self._variants.get(key)
         if code is None:
             with compiling:
-                code = self._variants.get(key) or self._compile(full, checks, level)
+                code = self._variants.get(key) or self._compile(*key)
                 self._variants[key] = code
         return code.address("run")
 
@@ -91,7 +92,7 @@ class CompiledKernel:
         def make() -> ir.Module:
             with _uncollected():
                 lowering = _LOWERINGS[self.kernel.table.divergence]
-                return lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks).module
+                return lowering(Program(self.kernel, self._entries), full, self.bank_bytes, checks, level == 0).module
 
         return Code(cached_object(content.digest(), make, level))
 

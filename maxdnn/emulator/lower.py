@@ -1,7 +1,7 @@
 """A kernel to one LLVM function: semantics are traced block by block, control flow is lowered here.
 
 The function runs one warp from warp.pc until it exits, comes to a barrier, uses up its slice, faults, or its set of
-active lanes no longer fits the variant (`full`: all 32; otherwise: fewer)."""
+active lanes no longer fits the variant (`full`: all 32; otherwise: fewer, or any number of a variant that is `alone`)."""
 
 from collections.abc import Sequence
 
@@ -30,10 +30,10 @@ class Lowering:
     """Builds the module of one variant; `sites` is the number of memory instructions afterwards."""
 
     def __init__(self, program: Program, full: bool, bank_bytes: Sequence[int],
-                 checks: frozenset[str] = frozenset()) -> None:
+                 checks: frozenset[str] = frozenset(), alone: bool = False) -> None:
         self.program = program
         self.at = program.at
-        self.full = full
+        self.full, self.alone = full, alone
         self.module = ir.Module(name="kernel")
         self.fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, PTR]), "run")
         self.ctx, self.warp = self.fn.args
@@ -51,9 +51,10 @@ class Lowering:
         """Resume at warp.pc if all is as this variant expects."""
         b = self.b
         b.position_at_end(self._dispatch)
-        active = get(b, self.warp, WARP, "active")
-        with b.if_then(b.icmp_unsigned("!=" if self.full else "==", active, c32(-1))):
-            b.ret(c32(layout.SWITCH))
+        if not self.alone:
+            active = get(b, self.warp, WARP, "active")
+            with b.if_then(b.icmp_unsigned("!=" if self.full else "==", active, c32(-1))):
+                b.ret(c32(layout.SWITCH))
         with b.if_then(self._tired()):  # loops may close through the stack as well
             b.ret(c32(layout.YIELDED))
         unknown = self.fn.append_basic_block("unknown")

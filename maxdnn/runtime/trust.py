@@ -138,9 +138,10 @@ def refused(chip: Chip) -> frozenset[str]:
     """The sources whose machine code is known to be off, without a trial of any."""
     if not chip.arch:
         return frozenset()
-    if trying is not None or asked() is False:
+    wanted = asked()
+    if trying is not None or wanted is False:
         return frozenset(s for s in _sources() if native(chip, s) and not standing(chip, s).on)
-    if certain(chip) or asked():
+    if wanted or certain(chip):
         return frozenset()
     return frozenset(s for (gpu, driver, s), found in _known.items()
                      if not found.on and (gpu, driver) == (chip.name, chip.driver))

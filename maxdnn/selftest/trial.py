@@ -17,7 +17,7 @@ import numpy as np
 
 from ..algorithms import registry
 from ..algorithms.spec import Family
-from ..build.cubins import declared
+from ..build.cubins import ARCHS, declared
 from ..build.interface import FFMA
 from ..errors import DeviceError, MaxdnnError, OutOfMemoryError, ShapeError
 from ..planning.cost import Chip
@@ -222,7 +222,7 @@ def virtual(arch: str, driver: str = "virtual, driver 1") -> Any:
     it is in the place of a translation."""
     from ..emulator import VirtualGpu
 
-    maxwell = arch in ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
+    maxwell = arch in ARCHS
     gpu: Any = VirtualGpu()
     gpu.name = f"virtual {arch}"
     gpu.chip = Chip(gpu.name, 16, 180.0, runs_maxwell=maxwell, driver=driver, arch=arch, trial=f"virtual {arch}")

@@ -89,6 +89,7 @@ def test_gradients_of_images_are_one_launch_for_all_groups_and_each_remainder_of
         test_backward.judge(made, arrays, run_plan(made, arrays, alpha=1.0)["out"])
 
 
+@pytest.mark.long
 def test_random_gradients_of_filters():
     for number in range(3 * PROBLEMS):
         rng = random.Random(f"filters {number}")

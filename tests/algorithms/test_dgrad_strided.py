@@ -35,6 +35,7 @@ def served(rng):
             return shape, layout
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("spec", dgrad_strided.KERNELS, ids=lambda spec: spec.name)
 def test_random_problems(spec):
     for number in range(PROBLEMS // len(dgrad_strided.KERNELS)):

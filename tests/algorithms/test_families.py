@@ -23,7 +23,7 @@ from tests.contract import run_plan
 from tests.test_conv import TOLERANCE, guarded
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "60"))
-CHUNKS = 10
+CHUNKS = 20
 LAYOUTS = ("CHWN", "NCHW")
 
 
@@ -140,7 +140,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners(name, layout):
@@ -151,6 +151,7 @@ def test_corners(name, layout):
             check(CORNERS[name], layout, rng, kernel=kernel, bias=True, activation="relu")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_plans_do_what_their_kernels_promise(layout):
     """The launches by the text of the kernels alone, in NumPy: a plan is right whatever the kernels are."""

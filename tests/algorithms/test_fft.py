@@ -25,7 +25,7 @@ from tests.contract import run_plan
 from tests.sass.native import H200
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "16"))
-CHUNKS = 4
+CHUNKS = 8
 CONV2 = ConvShape(128, 64, 27, 27, 192, 5, 5, 1, 2)
 L2 = ConvShape(128, 96, 24, 24, 256, 5, 5)
 
@@ -91,7 +91,7 @@ def test_random_problems_by_a_random_candidate(chunk):
         assert (error <= most).all(), f"{number}: {problem.describe()} by {made.name}: {(error / most).max():.2f}"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("side", SIDES)
 def test_plans_do_what_their_kernels_promise(side, layout):
@@ -105,7 +105,7 @@ def test_plans_do_what_their_kernels_promise(side, layout):
         assert any(launch.spec is SPLIT for launch in made.launches) == (c == 40)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("side", SIDES)
 def test_plans_of_gradients_of_filters_do_what_their_kernels_promise(side, layout):
@@ -128,6 +128,7 @@ def convolved(images, taps, shape, kernel):
     return out, *conv_reference(images.astype(np.float32), taps.astype(np.float32), padding=shape.padding)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_hard_data_stays_within_the_floor(side):
     """A pixel of 10^6 among ones, filters of a single tap, magnitudes over 60 powers of two: the error is at most
@@ -149,6 +150,7 @@ def test_hard_data_stays_within_the_floor(side):
         assert (abs(out - want) / size).max() > 1e-6
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("c, padding", [(64, 2), (64, 0), (16, 2), (256, 4)])
 def test_usual_layers_are_documented_and_computed_within_a_millionth(c, padding):
     """But for corners of one tap of 25, where it is less than what is accepted unasked."""
@@ -175,6 +177,7 @@ def test_an_infinity_or_nan_stays_in_its_tile():
     assert np.isnan(found[:, lost]).all() and np.array_equal(found[:, ~lost], whole[:, ~lost])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_layer_beyond_the_workspace_is_cut_into_runs_of_images(layout):
     shape = ConvShape(10, 4, 20, 13, 40, 5, 5, 1, 2)

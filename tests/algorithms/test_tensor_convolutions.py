@@ -167,7 +167,7 @@ def views(problem: Problem, rng: random.Random) -> tuple[int, ...]:
     return (s.H * s.W * s.N + gap, s.W * s.N, s.N, 1)
 
 
-@pytest.mark.sampled(12, 20)
+@pytest.mark.sampled(6, 20)
 @pytest.mark.parametrize("number", range(120))
 def test_random_problems(number: int) -> None:
     """Both layouts, edges, strides, dilation, groups, split-K, views, into poison between guards, from a poisoned

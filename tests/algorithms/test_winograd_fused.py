@@ -41,6 +41,7 @@ def arrays_of(made, seed=1):
     return {role: rng.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems(chunk):
     """Every third the gradient of the images."""

@@ -16,7 +16,7 @@ PROGRAMS = [name for name in compiler.sources() if name != "texref.ptx"]
 COMPILED = [(arch, program) for program in PROGRAMS for arch in ("sm_80", "sm_86", "sm_89", "sm_90")]
 
 
-@pytest.mark.sampled(3, 31)
+@pytest.mark.sampled(2, 20)
 @pytest.mark.parametrize(("arch", "program"), COMPILED)
 def test_compiled_kernels_have_no_errors(arch: str, program: str) -> None:
     for kernel in cubin.read(compiler.compile_source(program, arch)).kernels.values():
@@ -56,6 +56,7 @@ def _kinds(folder: Path, body: str, arch: str = "sm_90") -> set[str]:
     return {finding.kind for finding in check_hazards(kernel).findings}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first, second, tells", [
     ("LDS R8, [R1+0x400]", "LDS R9, [R1+0x500]", True), ("@P1 LDS R8, [R1+0x400]", "@P1 LDS R9, [R1+0x500]", True),
     ("@P1 LDS R8, [R1+0x400]", "LDS R9, [R1+0x500]", True), ("LDS R8, [R1+0x400]", "@P1 LDS R9, [R1+0x500]", False),

@@ -53,25 +53,27 @@ def test_a_pipeline_by_hand_is_clean_and_does_what_it_should() -> None:
     assert len(set(pipeline.outcome(image))) > 100
 
 
-_MUTANTS = 82
+_MUTANTS, _COPYING_MUTANTS = 82, 88
+
+
+def _right_or_reported(source: str, number: int, of: int) -> bool:
+    """Of a mutant of a pipeline: whether its results are right on the virtual GPU or the checker reports it."""
+    kernel, image = _kernel(source)
+    every = list(asynchronous.mutants(kernel))
+    assert len(every) == of
+    mutant = every[number]
+    try:
+        right = pipeline.outcome(mutant.image(image, kernel)) == pipeline.outcome(image)
+    except EmulationFault:
+        right = False
+    return right or asynchronous.reported(kernel, mutant)
 
 
 @pytest.mark.sampled(1, 6)
 @pytest.mark.parametrize("number", range(_MUTANTS))
 def test_every_mutant_that_is_wrong_on_the_virtual_gpu_is_reported(number: int) -> None:
     """Of 82 mutants 68 are wrong there or fault, and all of them are reported."""
-    kernel, image = _kernel()
-    every = list(asynchronous.mutants(kernel))
-    assert len(every) == _MUTANTS
-    mutant = every[number]
-    try:
-        right = pipeline.outcome(mutant.image(image, kernel)) == pipeline.outcome(image)
-    except EmulationFault:
-        right = False
-    assert right or asynchronous.reported(kernel, mutant)
-
-
-_COPYING_MUTANTS = 88
+    assert _right_or_reported(pipeline.SOURCE, number, _MUTANTS)
 
 
 @pytest.mark.sampled(1, 6)
@@ -80,14 +82,7 @@ def test_every_wrong_mutant_of_a_pipeline_with_copies_is_reported(number: int) -
     kernel, image = _kernel(pipeline.COPIED)
     assert not asynchronous.reported(kernel, asynchronous.Mutant("none", 0, kernel.code))
     assert pipeline.outcome(image) == pipeline.outcome(_kernel()[1])
-    every = list(asynchronous.mutants(kernel))
-    assert len(every) == _COPYING_MUTANTS
-    mutant = every[number]
-    try:
-        right = pipeline.outcome(mutant.image(image, kernel)) == pipeline.outcome(image)
-    except EmulationFault:
-        right = False
-    assert right or asynchronous.reported(kernel, mutant)
+    assert _right_or_reported(pipeline.COPIED, number, _COPYING_MUTANTS)
 
 
 def test_a_copy_that_nobody_waits_for_is_named(tmp_path: pathlib.Path) -> None:

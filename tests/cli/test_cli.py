@@ -285,6 +285,7 @@ def test_kernel_chooses_among_those_of_a_source_that_names_them(tmp_path: pathli
     assert "--kernel names one kernel, and" in capsys.readouterr().err and not (tmp_path / "x.cubin").exists()
 
 
+@pytest.mark.long
 def test_a_device_is_written_to_and_stays_one(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As root, a file moved into the place of /dev/null would replace it. A FIFO stands for it here."""
     (tmp_path / "bare.sass").write_text(BARE)
@@ -307,6 +308,7 @@ def test_run_says_what_code_ran(tmp_path: pathlib.Path, capsys: pytest.CaptureFi
         assert capsys.readouterr().out.endswith(f" s on the virtual GPU, code of {arch}\n")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("algorithm", ["direct", "winograd"])
 def test_algorithm_is_that_of_the_library(algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One image of 8 x 8 does not get the tile of 64 images."""

@@ -3,6 +3,8 @@
 import importlib
 import itertools
 
+import pytest
+
 from maxdnn.cli._turns import Failed, in_turns
 
 WORK = '''
@@ -28,6 +30,7 @@ def work(job, turn):
 '''
 
 
+@pytest.mark.long
 def test_jobs_take_turns_and_one_that_ends_costs_its_results_only(tmp_path, monkeypatch):
     (tmp_path / "slow_work.py").write_text(WORK)
     monkeypatch.syspath_prepend(tmp_path)

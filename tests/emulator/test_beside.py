@@ -131,7 +131,7 @@ def run(cubin, steps, gpu=None):
     return fetch(gpu, buffers[-1], np.zeros((128, 64), np.float32)), a, b
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("checks", [{}, {"race": True, "undefined": True}])
 @pytest.mark.parametrize("steps", [1, 3, 8])
 def test_a_pipeline_of_copies_and_products_is_right(steps, checks):
@@ -155,16 +155,19 @@ def test_bytes_announced_that_nobody_copies_are_a_deadlock_that_names_the_barrie
     assert "deadlock" in text and "mbarrier" in text and "16 bytes" in text
 
 
+@pytest.mark.long
 def test_bytes_copied_that_nobody_announced_are_a_deadlock_that_names_the_barrier():
     text = faulty(ANNOUNCED=24576 - 16)
     assert "deadlock" in text and "mbarrier" in text and "-16 bytes" in text
 
 
+@pytest.mark.long
 def test_arrivals_that_never_come_are_a_deadlock():
     text = faulty(CONSUMERS=3)
     assert "deadlock" in text and "1 arrival" in text
 
 
+@pytest.mark.long
 def test_one_arrival_too_many_is_a_fault_or_an_overwritten_operand():
     assert re.search("arriv|still reads|bulk copy", faulty(CONSUMERS=1))
 

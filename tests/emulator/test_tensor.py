@@ -86,6 +86,7 @@ def found(module, kind, operand_b, turned, swizzle, leading, stride, base, start
     return np.where((parts[0] < 0) | (parts[1] < 0), -1, parts[0] + (parts[1] << 8))
 
 
+@pytest.mark.long
 def test_descriptors_are_read_as_an_h200_reads_them(module):
     """Swizzles, leading and stride offsets, base offsets, starts within a row; K- and MN-major; A and B."""
     with np.load(LAYOUTS) as recorded:

@@ -64,6 +64,7 @@ def _hopper(words: list[int]) -> list[str | None]:
     return _vendor(words, stream, lambda at: at // 16, lambda i: 16 * i, 0x7918, "sm_90")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("table", "bits", "vendor"), [(TABLE, 64, _maxwell), (hopper(), 105, _hopper)],
                          ids=["Maxwell", "Hopper"])
 def test_what_is_decoded_is_what_the_vendor_reads(table: Table, bits: int, vendor: Callable) -> None:

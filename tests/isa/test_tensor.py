@@ -37,6 +37,7 @@ def test_compiled_code_prints_as_the_vendor_prints_it_and_encodes_to_the_same_bi
     assert seen == {row.spec["name"] for row in TABLE.rows if row.cls.name in ("wgmma", "async")} - never
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wide", [True, False])
 def test_an_accumulator_has_a_register_for_each_two_or_four_columns(wide: bool) -> None:
     for n in SIZES if wide else (8, 24, 256):
@@ -95,6 +96,7 @@ def test_no_older_architecture_has_them(arch: str) -> None:
     assert isinstance(read_word(product.word, Control(), 0, table), Undecodable)
 
 
+@pytest.mark.long
 def test_the_checker_finds_nothing_in_compiled_code_but_mbarriers_that_nobody_initialised() -> None:
     without = "copies_arrive", "copies_in", "copies_in_kept"  # a line each: nothing before it initialises its mbarrier
     for name, image in tensor.every().items():

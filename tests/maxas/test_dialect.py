@@ -28,7 +28,7 @@ def _normal(text: str) -> str:
     return text + "}" if "{" in text and "}" not in text else text
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FEATURES)
 def test_a_dialect_feature_becomes_the_expected_machine_code(name: str, tmp_path: Path) -> None:
     path = FOLDER / f"{name}.sass"

@@ -62,6 +62,7 @@ def test_an_assembled_program_finds_its_variables(tmp_path: Path, name: str) -> 
     case.check(case.run(VirtualGpu(), image))
 
 
+@pytest.mark.long
 def test_an_addend_stays_with_its_relocation(tmp_path: Path) -> None:
     """The third word of a variable, in both forms: in the entry (sm_90) and in the data (sm_52)."""
     text = """# Kernel: k
@@ -98,6 +99,7 @@ SOURCE = """# Kernel: scale
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90"])
 def test_a_source_becomes_a_cubin_that_the_vendors_tools_read(tmp_path: Path, arch: str) -> None:
     newest = arch == "sm_90"
@@ -157,6 +159,7 @@ def test_what_sm_90_does_not_have_is_named(tmp_path: Path, line: str, complaint:
     assert not (tmp_path / "bad.cubin").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch, line, complaint", [
     ("sm_80", "I2FP.F32.U32 R0, R1;", "I2FP.F32.U32 is an instruction of sm_86 sm_89 sm_90, this kernel is for sm_80"),
     ("sm_89", "VIADD R0, R1, R2;", "VIADD is an instruction of sm_90, this kernel is for sm_89"),

@@ -57,6 +57,7 @@ def test_an_include_is_looked_for_beside_the_including_file_first(tmp_path: Path
         tmp_path / name for name in ("main.sass", "sub/outer.inc", "sub/inner.inc")]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["absolute", "relative", "link", "deep"])
 def test_without_code_nothing_elsewhere_is_read_or_shown(way: str, tmp_path: Path) -> None:
     secret = _write(tmp_path / "elsewhere" / "secret", SECRET)

@@ -71,6 +71,7 @@ def test_every_instruction_of_the_corpus_re_encodes_from_its_text(source: str, t
     assert re.search(r"^Totals: Pass: [1-9]\d* FAIL: 0$", ran.out, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_a_listing_of_the_vendor_reads_like_the_cubin(tmp_path: Path) -> None:
     data = compiler.compile_source("int_bits.cu")
     (tmp_path / "a.cubin").write_bytes(data)

@@ -18,7 +18,7 @@ def _flags(image: bytes) -> int:
     return int.from_bytes(image[48:52], "little")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["pipeline", *tensor.SMALL])
 def test_compiled_kernels_extracted_as_source_assemble_to_the_same_bits(tmp_path: Path, name: str) -> None:
     vendor = tensor.pipeline() if name == "pipeline" else tensor.small(name)
@@ -32,6 +32,7 @@ def test_compiled_kernels_extracted_as_source_assemble_to_the_same_bits(tmp_path
         assert told[0] == told[1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("n", "kind", "registers", "wide"), [
     (256, "tf32", True, True), (40, "f16", False, True), (24, "f16", False, False)])
 def test_every_kind_of_product_assembles_to_the_same_bits(
@@ -41,6 +42,7 @@ def test_every_kind_of_product_assembles_to_the_same_bits(
     assert ours.code == theirs.code
 
 
+@pytest.mark.long
 def test_a_cubin_says_whether_only_sm_90a_has_its_instructions(tmp_path: Path) -> None:
     """As the toolkit does; barriers and copies belong to every sm_90."""
     made = again(tensor.pipeline(), tmp_path)
@@ -86,6 +88,7 @@ def test_what_is_asynchronous_keeps_its_place_in_a_scheduled_block(tmp_path: Pat
     assert [inst.control.stall for inst in made[first:first + 3]] == [6, 1, 1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("header, line, complaint", [
     ("", "HGMMA.64x12x16.F32 R24, gdesc[UR4], R24;", "HGMMA has no form with '.64x12x16.F32'"),
     ("", "HGMMA.64x64x16.F32 R24, UR4, R24;", "gdesc[UR] is wanted"),
@@ -106,6 +109,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, header: str, line: str, complain
     assert not (tmp_path / "bad.cubin").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89"])
 @pytest.mark.parametrize("line", ["HGMMA.64x64x16.F32 R24, gdesc[UR4], R24;", "WARPGROUP.ARRIVE;",
                                   "FENCE.VIEW.ASYNC.S;", "SYNCS.ARRIVE.TRANS64.A1T0 RZ, [R0+URZ], RZ;",

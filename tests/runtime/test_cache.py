@@ -303,7 +303,7 @@ def processes(cubin, place, count=1):
         assert one.returncode == 0, words
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_cold_processes_share_the_emulators_cache_and_heal_it(cubin, tmp_path):
     place = tmp_path / "cache"
     processes(cubin, place, 3)
@@ -334,5 +334,6 @@ def test_all_that_makes_code_and_translations_is_in_their_key():
     assert {path for path in loaded if pathlib.Path(path).name not in beside} <= sources and len(sources) > 50
 
 
+@pytest.mark.long
 def test_the_emulator_runs_where_nothing_can_be_written(cubin, tmp_path):
     processes(cubin, pathlib.Path("/dev/null/cache"))

@@ -21,6 +21,7 @@ import maxdnn.simulator.compiled
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("environment", "words"), [
     ({"MAXDNN_CACHE": "/dev/null/no"}, ["for this process alone: there is no cache folder that can be used"]),
     ({"MAXDNN_CACHE_BYTES": "0"}, ["for this process alone: there is no cache folder that can be used"]),

@@ -94,6 +94,7 @@ def test_the_best_plan_that_fits_runs_where_the_workspace_of_the_best_does_not(c
     assert plan not in chosen(device)
 
 
+@pytest.mark.sampled(1)
 def test_what_gave_way_is_remembered_without_another_try(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name, plan, given, held = call
     device = room(plan, held, 0.6)

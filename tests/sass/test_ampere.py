@@ -70,6 +70,7 @@ def test_the_checker_of_the_architecture_has_nothing_to_say(source, arch):
         assert not findings(kernel), kernel.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", [pytest.param(s, marks=[] if s == SMALL else [EXHAUSTIVE]) for s in SOURCES])
 def test_one_cubin_means_the_same_on_all_three(source):
     """Bits, the text of each instruction, cycles that the checker asks for."""

@@ -77,6 +77,7 @@ def test_random_layers_are_right_and_write_nothing_else(seed: int) -> None:
     assert np.allclose(out, told, rtol=0, atol=3e-6 * terms ** 0.5), problem
 
 
+@pytest.mark.long
 def test_views_of_images_are_read_where_they_lie() -> None:
     """Channels innermost, as PyTorch's channels_last has them."""
     rng = np.random.default_rng(3)

@@ -92,7 +92,7 @@ def test_the_comment_budgets_as_much(spec):
     assert spec.slots == (loops[0 if large else 2], rest + turning * turned(spec))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_no_shared_memory_access_meets_a_bank_twice(block):
     for inst, lanes in block[0]:
         if inst.opcode in ("LDS", "STS") and any(a is not None for a in lanes):

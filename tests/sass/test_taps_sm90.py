@@ -69,6 +69,7 @@ def test_the_papers_layers_take_machine_code_where_it_runs_and_nowhere_else(laye
     check_taken_there_alone(forward(layer.shape), KERNELS)
 
 
+@pytest.mark.long
 def test_the_last_pixels_of_a_layer_are_split_and_a_layer_that_exceeds_its_table_takes_several_launches() -> None:
     plan = choose(forward(LAYERS[3].shape), H200, **BY_FFMA)
     assert "are split" in plan.explain() and len(plan.launches) == 2

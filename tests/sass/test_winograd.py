@@ -186,6 +186,7 @@ def test_no_access_touches_more_lines_of_the_cache_than_rows_and_filters_make_it
         assert max(touched) <= 2 * r
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("spec", [x for x in KERNELS if x.step == "out" and x.layout == "NCHW"], ids=lambda x: x.name)
 def test_rows_of_any_length_are_stored_by_neighbours(spec):
     """Threads whose numbers follow each other store pixels that do, but where a row ends: nine tiles, the last of which

@@ -123,6 +123,7 @@ def test_a_wrong_value_of_the_virtual_gpu_is_reported_too():
     assert found.state == DIFFERENT and found.data["first"][0]["index"] == [0, 0, 0, 3]
 
 
+@pytest.mark.long
 def test_memory_beside_an_operand_is_watched_and_operands_too():
     one = item("forward CHWN 64 images: sconv_fprop_K64_N64")
     found = run.attempt(one, Stand(card(flip("sconv_fprop_K64_N64", 5, -1))))
@@ -167,6 +168,7 @@ def test_clocks_and_seconds_are_measured_beside_the_model():
     assert times.machine_of(stand)["sms"] == 16 and times.machine_of(stand)["clock_mhz"] == 1220
 
 
+@pytest.mark.long
 def test_the_ledger_says_what_the_model_predicts_of_every_probe_of_reuse_and_conflicts():
     ledger = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
     told = {name: int(n) for name, n in re.findall(r"^\| `((?:reuse|conflict)_\w+)` \| (\d+) \|", ledger, re.M)}
@@ -290,6 +292,7 @@ def test_items_of_a_kernel_go_to_one_process_and_measurements_run_alone(worker, 
     assert ran["0"] == ran["2"] != ran["5"]
 
 
+@pytest.mark.long
 def test_groups_hold_every_item_once():
     items = run.every(True)
     groups = run._groups(items)

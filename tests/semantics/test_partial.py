@@ -19,7 +19,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("names", FAMILIES)
 def test_lanes_of_a_partial_warp_get_the_same_results(names):
     inputs, model, options = FAMILIES[names]

@@ -194,6 +194,7 @@ def shared_row(ways):
     return lanes([4 * (lane * ways % 32) + 128 * (lane * ways // 32) for lane in range(32)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ways", [1, 2, 4, 8, 16, 32])
 def test_shared_memory_conflicts_cost_their_degree(ways):
     """Throughput: `ways` cycles of the pipe each. Latency: 2 more cycles for each further way."""

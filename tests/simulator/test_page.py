@@ -278,6 +278,7 @@ ROOFS = """(() => { const svg = document.querySelector('#roofline'), to = (x, y)
         ...to(l.x2.baseVal.value, l.y2.baseVal.value)]); })()"""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [1200, 390])
 def test_no_word_of_the_roofline_is_crossed_or_covered(opened: Browser, layer: tuple[Path, Any], width: int) -> None:
     opened.resize(width, 850, phone=width < 640)

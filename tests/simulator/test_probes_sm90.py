@@ -80,7 +80,7 @@ def _by_warp(events: np.ndarray) -> list[np.ndarray]:
     return [events[events[:, 2] == warp] for warp in np.unique(events[:, 2])]
 
 
-@pytest.mark.sampled(4, 6)
+@pytest.mark.sampled(2, 8)
 @pytest.mark.parametrize("name", ASKED)
 def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
     few, many, apart = ASKED[name]

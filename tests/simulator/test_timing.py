@@ -67,7 +67,7 @@ def counted(layer: Layer, kernel: CubinKernel) -> dict[str, int]:
     return dict(total)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: f"{x.network}-{x.name}")
 @pytest.mark.parametrize("spec", [CONV_64X64, CONV_PAPER], ids=lambda spec: spec.name)
 def test_executed_instructions_equal_the_closed_formula(layer: Layer, spec: KernelSpec) -> None:
@@ -101,6 +101,7 @@ def test_a_layer_of_several_launches_adds_up() -> None:
 # -- when -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_was_timed_lets_its_streams_go() -> None:
     """Where every block is run they take gigabytes a launch, and a layer has many launches."""
     found = timing.conv(ConvShape(64, 2048, 6, 6, 64, 4, 4))
@@ -270,6 +271,7 @@ def test_simulate_times_the_whole_plan(layout: str, capsys: pytest.CaptureFixtur
     assert inner["clocks"] == timing.conv(ConvShape(64, 4, 6, 6, 64, 3, 3, 1, 1)).clocks
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("direction", "kernels", "kernel"), [
     ("data", ["sturn", "sconv_taps_K64_N64"], "sconv_taps_K64_N64"),
     ("filters", ["sconv_filters_64x64_k", "sreduce"], "sconv_filters_64x64_k_split4")])

@@ -116,6 +116,7 @@ BIG_LAUNCHES = {"matmul": ([100, 100], [16, 16], ["zeros:float32:1600x32"] * 2 +
                 "reduce": ([10_000], [256], ["zeros:float32:2560000", {"bytes": 4}, 2_559_900])}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kernel", BIG_LAUNCHES)
 def test_ten_thousand_blocks_cost_a_few_traces_and_little_memory(kernel, monkeypatch):
     """Full length (k = 1600: 16 s) is the 1024 x 1024 x 1024 product and more; here a short one, for the same grid."""
