@@ -9,6 +9,8 @@ from .dgrad_strided import few_channels
 from .dgrad_strided import maxwell as dgrad_strided
 from .dgrad_strided import sm90 as dgrad_strided_sm90
 from .dgrad_strided import tensor_cores as dgrad_strided_tensor_cores
+from .fft import group_filters as fft_group_filters
+from .fft import groups as fft_groups
 from .fft import plan as fft
 from .fft import wgrad as fft_wgrad
 from .gemm import plan as gemm
@@ -54,6 +56,8 @@ FAMILIES: tuple[Family, ...] = (
     winograd_wgrad.FAMILY,
     fft.FAMILY,
     fft_wgrad.FAMILY,
+    fft_groups.FAMILY,
+    fft_group_filters.FAMILY,
     gemm.FAMILY,
     tensor_cores.FAMILY,
     memory_ops.FAMILY,

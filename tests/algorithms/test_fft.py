@@ -210,7 +210,7 @@ def test_it_is_taken_where_simulation_and_measurement_say_that_it_is_faster():
 
 @pytest.mark.parametrize("change, words", [
     (dict(stride=2), "stride 2x2"), (dict(dilation=(1, 2)), "dilation 1x2"), (dict(groups=2), "2 groups"),
-    (dict(R=17), "filters of 17x5"), (dict(R=3, S=3), "filters of 3x3"),
+    (dict(R=33, H=40), "filters of 33x5"), (dict(R=3, S=3), "filters of 3x3"),
     (dict(padding=(1, 5)), "padding 1x5 of filters 5x5")])
 def test_what_it_does_not_serve_is_said(change, words):
     sizes = dict(N=4, C=32, H=20, W=20, K=32, R=5, S=5) | change

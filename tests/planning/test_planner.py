@@ -200,7 +200,8 @@ def test_what_no_family_serves_is_refused_by_name(change, words):
     assert str(error.value) == (f"not served: {words} by direct; N=6, no multiple of 4 by taps; "
                                 "filters that are not C-contiguous by pixels; other filters than 1 x 1, or stride, "
                                 "padding or groups by pointwise; a single group by depthwise; "
-                                "stride 2x1 by winograd; stride 2x1 by winograd_fused; stride 2x1 by fft")
+                                "stride 2x1 by winograd; stride 2x1 by winograd_fused; stride 2x1 by fft; "
+                                "a single group by fft groups")
 
 
 def test_an_unknown_activation_is_refused():

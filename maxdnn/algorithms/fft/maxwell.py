@@ -24,6 +24,16 @@ class TransformKernel(KernelSpec):
     slots: int
 
 
+@dataclass(frozen=True)
+class GroupsKernel(KernelSpec):
+    """Transforms, products and the transform back in one. `side`: of a tile. `layout`: of maps and results. `slots`:
+    issue slots of a block for a term, a channel's part of a filter, and for all the rest."""
+
+    side: int
+    layout: str
+    slots: tuple[int, int]
+
+
 def twiddles(side: int) -> Mapping[str, float]:
     """Parameters: what the butterflies multiply by, in float32."""
     angle = 2 * math.pi / side
@@ -38,9 +48,9 @@ def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
 
 
 _SLOTS = {  # issue slots of a block: maps and results by layout, filters, taps
-    16: ((1542, 1960), (1748, 2004), 1552, 2106),
-    24: ((3753, 4596), (4206, 4686), 3819, 5007),
-    32: ((6540, 7952), (7336, 8104), 6696, 8764),
+    16: ((1542, 1960), (1748, 2004), 1558, 2106),
+    24: ((3753, 4596), (4206, 4686), 3828, 5007),
+    32: ((6540, 7952), (7336, 8104), 6708, 8764),
 }
 KERNELS = tuple(
     _kernel(side, step, layout, slots)
@@ -53,3 +63,13 @@ SIDES = tuple(_SLOTS)
 
 def kernel(side: int, step: str, layout: str = "") -> TransformKernel:
     return next(spec for spec in KERNELS if (spec.side, spec.step, spec.layout) == (side, step, layout))
+
+
+GROUPS = tuple(GroupsKernel(f"sfft_groups_32x32_{layout}", "maxwell/fft_groups.sass",
+                            "Convolution in groups of few channels by FFT: see fft_groups.inc.", 32, layout, slots)
+               for layout, slots in zip(LAYOUTS, ((6412, 6888), (7808, 7656)), strict=True))
+
+WARPS = 4
+"""Of a block of SUMS, each with a filter."""
+
+SUMS = KernelSpec("sfft_sums", "maxwell/fft_sums.sass", "Sums of products of slots over tiles: see fft_sums.sass.")

@@ -3,13 +3,15 @@ side + 1 - R rows and side + 1 - S columns of results are those of the layer. Re
 numbers ("slots"). For each slot the sums over channels are a real product of twice as many channels and filters,
 [re im] of maps by [[re, im], [-im, re]] of filters, so that the kernels of matrix products compute them (gemm).
 
+Larger filters are cut into parts, each a filter of its own with maps of its own.
+
 Both layouts, any sizes, padding implicit; layers whose planes would take too much memory are cut into runs of images.
 A tile that holds a NaN, an infinity or sums beyond float32 is lost as a whole, for all filters; nothing outside of it
 is."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +20,7 @@ from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Plan, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
-from ..common.correlation import correlations, maps_of
+from ..common.correlation import Correlation, correlations, maps_of
 from ..common.epilogue import epilogue
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
@@ -43,15 +45,68 @@ _HALVES = 2.0  # the same of filters that store half of their numbers; assumed
 
 def not_of_tiles(s: ConvShape) -> str | None:
     """What of a layer keeps it from tiles."""
+    if s.groups != 1:
+        return f"{s.groups} groups"
+    return not_of_strides(s) or not_of_taps(s)
+
+
+def not_of_strides(s: ConvShape) -> str | None:
+    """What of its strides does."""
     if s.stride != (1, 1):
         return f"stride {s.str_h}x{s.str_w}"
     if s.dilation != (1, 1):
         return f"dilation {s.dil_h}x{s.dil_w}"
-    if s.groups != 1:
-        return f"{s.groups} groups"
-    if max(s.R, s.S) > max(SIDES) // 2 or s.R * s.S <= _FEW_TAPS:
+    return None
+
+
+def not_of_taps(s: ConvShape) -> str | None:
+    """What of its filters does."""
+    if max(s.R, s.S) > most_taps(max(SIDES)) or s.R * s.S <= _FEW_TAPS:
         return f"filters of {s.R}x{s.S}"
     return None
+
+
+def most_taps(side: int) -> int:
+    """Rows or columns of filters that tiles of a side serve: the largest in two parts each way."""
+    return side if side == max(SIDES) else side // 2
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A filter in `parts` down and across of `part` rows and columns of taps each, the last maybe fewer, and rows and
+    columns of results of a tile. A part is a filter of its own, whose maps lie so many rows and columns further."""
+
+    side: int
+    taps: tuple[int, int]
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        return -(-self.taps[0] // (self.side // 2)), -(-self.taps[1] // (self.side // 2))
+
+    @property
+    def part(self) -> tuple[int, int]:
+        return -(-self.taps[0] // self.parts[0]), -(-self.taps[1] // self.parts[1])
+
+    @property
+    def step(self) -> tuple[int, int]:
+        return self.side + 1 - self.part[0], self.side + 1 - self.part[1]
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
+        """First row and column of each part, and how many of both."""
+        for row in range(0, self.taps[0], self.part[0]):
+            for column in range(0, self.taps[1], self.part[1]):
+                yield row, column, min(self.part[0], self.taps[0] - row), min(self.part[1], self.taps[1] - column)
+
+    def __len__(self) -> int:
+        return self.parts[0] * self.parts[1]
+
+    @property
+    def said(self) -> list[str]:
+        """For the notes of a plan."""
+        if len(self) == 1:
+            return []
+        return ["filters of {}x{} come in {} parts of at most {}x{}, as channels of their own".format(
+            *self.taps, len(self), *self.part)]
 
 
 def unsupported_reason(problem: Problem) -> str | None:
@@ -59,9 +114,23 @@ def unsupported_reason(problem: Problem) -> str | None:
     refused = not_of_tiles(s)
     if refused:
         return refused
-    if problem.kind == "forward" and (s.pad_h >= s.R or s.pad_w >= s.S):
-        return f"padding {s.pad_h}x{s.pad_w} of filters {s.R}x{s.S}, which leaves results without terms"
+    if problem.kind == "forward" and without_terms(s):
+        return without_terms(s)
     return strided_reason(problem)
+
+
+def without_terms(s: ConvShape) -> str | None:
+    """What of its padding does."""
+    if s.pad_h >= s.R or s.pad_w >= s.S:
+        return f"padding {s.pad_h}x{s.pad_w} of filters {s.R}x{s.S}, which leaves results without terms"
+    return None
+
+
+def taps_at_a_corner(s: Correlation) -> int:
+    """The taps of a filter that a result at a corner meets."""
+    rows, columns = (max(1, min(taps, taps - padding, size))
+                     for taps, padding, size in ((s.R, s.pad_h, s.H), (s.S, s.pad_w, s.W)))
+    return rows * columns
 
 
 def documented(sums: int, taps: int, terms: int) -> float:
@@ -75,7 +144,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     (s,) = correlations(problem)
     found: dict[str, Callable[[], Plan]] = {}
     for side in SIDES:
-        if max(s.R, s.S) <= side // 2:
+        if max(s.R, s.S) <= most_taps(side):
             found[name(side, "tensor_sm90")] = partial(_plan, problem, side, TensorProducts(chip))
             for spec in (*PRODUCTS, *NATIVE):
                 if spec.layout == ("tn" if problem.layout == "CHWN" else "nn"):
@@ -95,13 +164,14 @@ def _plan(problem: Problem, side: int, products: "FloatProducts | TensorProducts
     images = readable(draft, maps_of(problem), s.C, s.H, s.W)
     layer.transform_filters()
     multiply_slots = products.prepare(layer)
-    count = images_at_once(problem, layer, sum(draft.regions.values()))
+    count = images_at_once(problem, layer, sum(draft.regions.values()), len(layer.cut))
     for first in range(0, s.N, count):
         layer.run(multiply_slots, images, first, min(count, s.N - first))
     results = layer.step[0] * layer.step[1]
-    saved = s.N * s.P * s.Q * s.R * s.S / (s.N * layer.rows * layer.columns * 2 * side * side)
+    saved = s.N * s.P * s.Q * s.R * s.S / (s.N * layer.rows * layer.columns * 2 * side * side * len(layer.cut))
     draft.notes.append(f"FFT of {side} x {side} inputs for {results} results each: {saved:.2f} times fewer "
                        "multiplications than a direct convolution")
+    draft.notes += layer.cut.said
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
     draft.notes += products.notes
@@ -110,17 +180,20 @@ def _plan(problem: Problem, side: int, products: "FloatProducts | TensorProducts
 
 class Layer:
     """What the launches of a layer have in common. `planes`: numbers of a tile's transform. `step`: rows and columns
-    of its results. `halves`: of matrices of filters only one row of two is kept, channels x filters."""
+    of its results. `depth`: channels of all parts of the filters, whose maps lie behind one another in planes.
+    `halves`: of matrices of filters only one row of two is kept, channels x filters."""
 
     def __init__(self, draft: Draft, side: int, halves: bool = False) -> None:
         (s,) = correlations(draft.problem)
         self.draft, self.problem, self.side, self.s = draft, draft.problem, side, s
         self.chwn = self.problem.layout == "CHWN"
-        self.step = side + 1 - s.R, side + 1 - s.S
+        self.cut = Cut(side, (s.R, s.S))
+        self.step, self.depth = self.cut.step, s.C * len(self.cut)
         self.rows, self.columns = -(-s.P // self.step[0]), -(-s.Q // self.step[1])
         self.planes, self.slots = side**2, side**2 // 2
         self.halves, self.rows_of_channels = halves, halves or self.chwn
-        outer, inner = (s.C, s.K) if self.rows_of_channels else (s.K, s.C)
+        of_group = self.depth // s.groups
+        outer, inner = (of_group, s.K) if self.rows_of_channels else (s.K, of_group)
         self.filter_row = round_up(inner if halves else 2 * inner, TEXEL_FLOATS)
         self.filter_plane = 2 * outer * self.filter_row
         _check_limits(self)
@@ -133,44 +206,36 @@ class Layer:
     @property
     def error(self) -> float:
         """Documented: of a result at a corner."""
-        s = self.s
-        rows, columns = (max(1, min(taps, taps - padding, size))
-                         for taps, padding, size in ((s.R, s.pad_h, s.H), (s.S, s.pad_w, s.W)))
-        return documented(s.C, s.R * s.S, s.C * rows * columns)
+        return documented(self.depth, self.cut.part[0] * self.cut.part[1], self.s.C * taps_at_a_corner(self.s))
 
     def transform_filters(self) -> None:
         """To region `filter_planes`."""
-        s, lies = self.s, layout.filters(self.problem)
-        spec, start = kernel(self.side, "filters"), 0
-        outer, inner = (s.C, "C"), (s.K, "K")
-        step_r, step_s = lies.steps("RS")
-        if self.problem.kind == "data":  # channels and filters exchanged, the last tap first
-            outer, inner = (s.C, "K"), (s.K, "C")
-            start, step_r, step_s = (s.R - 1) * step_r + (s.S - 1) * step_s, -step_r, -step_s
-        channels, filters = outer[0] * self.filter_row, inner[0]  # from real parts to imaginary ones
+        s = self.s
+        self.draft.region("filter_planes", self.slots * self.filter_plane)
+        channels, filters = self.depth * self.filter_row, s.K  # from real parts to imaginary ones
         if not self.rows_of_channels:
-            outer, inner = inner, outer
-            channels, filters = inner[0], outer[0] * self.filter_row
-        values: dict[str, Value] = {
-            "planes": self.draft.region("filter_planes", self.slots * self.filter_plane), "filters": "filters",
-            "inner": inner[0], "row": self.filter_row, "plane": self.filter_plane, "to_im": channels,
-            "from_im": 0 if self.halves else filters, "start": start,
-            "step_outer": lies[outer[1]], "step_inner": lies[inner[1]], "r": s.R, "s": s.S,
-            "step_r": step_r % 2**32, "step_s": step_s % 2**32, **twiddles(self.side)}
-        nbytes = FLOAT_BYTES * outer[0] * inner[0] * (s.R * s.S + (2 if self.halves else 4) * self.slots)
-        self.draft.launches.append(transform(
-            spec, inner[0], outer[0], values, nbytes,
-            f"filters are transformed to {self.slots} matrices of complex numbers", "filter_planes"))
+            channels, filters = self.depth, s.K * self.filter_row
+        places = {"column": 1, "row": self.filter_row, "plane": self.filter_plane, "to_im": channels,
+                  "from_im": 0 if self.halves else filters}
+        lies = layout.filters(self.problem)
+        outer, inner = [(s.C, lies["C"]), (s.K, lies["K"])][::1 if self.rows_of_channels else -1]
+        if self.problem.kind == "data":  # channels and filters exchanged
+            outer, inner = [(s.C, lies["K"]), (s.K, lies["C"])][::1 if self.rows_of_channels else -1]
+        for number, taps in enumerate(self.cut):
+            into = "filter_planes", number * s.C * (self.filter_row if self.rows_of_channels else 1)
+            self.draft.launches.append(transform_taps(
+                self.problem, self.side, taps, outer, inner, 0, places, into,
+                f"filters are transformed to {self.slots} matrices of complex numbers"))
 
     def run(self, multiply_slots: "MultiplySlots", images: str, first: int, count: int) -> None:
         """The launches for some images."""
         s, region = self.s, self.draft.region
         tile = self.tile(count)
         tiles, row = tile["tiles"], tile["row"]
-        map_plane, out_plane = s.C * row, s.K * row
+        map_plane, out_plane = self.depth * row, s.K * row
         maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
         self.transform_maps(images, first, count, tile)
-        multiply_slots(ProductShape(2 * s.K, row, 2 * s.C, self.slots), Matrices(maps, row, 2 * map_plane),
+        multiply_slots(ProductShape(2 * s.K, row, 2 * self.depth, self.slots), Matrices(maps, row, 2 * map_plane),
                        Matrices(sums, row, 2 * out_plane))
         out = s.results(self.problem.layout)
         values = tile | {"planes": sums, "plane": out_plane, "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
@@ -182,30 +247,35 @@ class Layer:
             f"{self.step[0]} x {self.step[1]} results of each tile are transformed back", "out"))
 
     def transform_maps(self, images: str, first: int, count: int, tile: Mapping[str, int]) -> None:
-        """Of some images, to region `map_planes`."""
-        s = self.s
-        self.transform_tiles(images, "map_planes", (s.C, s.H, s.W), (s.pad_h, s.pad_w), (self.side, self.side), first,
-                             count, tile, f"tiles of {self.side} x {self.side} of the maps are transformed")
+        """Of some images, to region `map_planes`, once for each part of the filters."""
+        s, plane = self.s, self.depth * tile["row"]
+        for number, (row, column, _, _) in enumerate(self.cut):
+            self.transform_tiles(images, ("map_planes", number * s.C * tile["row"], plane), (s.C, s.H, s.W),
+                                 (s.pad_h - row, s.pad_w - column), (self.side, self.side), first, count, tile,
+                                 f"tiles of {self.side} x {self.side} of the maps are transformed")
 
-    def transform_tiles(self, source: str, planes: str, size: tuple[int, int, int], padding: tuple[int, int],
-                        limit: tuple[int, int], first: int, count: int, tile: Mapping[str, int], doing: str) -> None:
-        """Of some images, to a region; `limit`: rows and columns of a tile that are not zeros."""
-        c, h, w = size
+    def transform_tiles(self, source: str, planes: tuple[str, int, int], size: tuple[int, int, int],
+                        padding: tuple[int, int], limit: tuple[int, int], first: int, count: int,
+                        tile: Mapping[str, int], doing: str) -> None:
+        """Of some images, to a region from an element on, in planes of so many; `limit`: rows and columns of a tile
+        that are not zeros."""
+        (c, h, w), (region, start, plane) = size, planes
         lies = layout.maps(self.problem.layout, self.s.N, c, h, w)
         values: dict[str, Value] = {
-            **tile, "planes": planes, "plane": c * tile["row"], **map_values(lies, padding, first * lies["N"]),
+            **tile, "planes": part(region, start), "plane": plane, **map_values(lies, padding, first * lies["N"]),
             "limit_h": limit[0], "limit_w": limit[1]}
         nbytes = FLOAT_BYTES * c * (count * h * w + self.planes * tile["row"])
         self.draft.launches.append(transform(kernel(self.side, "maps", self.problem.layout), tile["tiles"], c, values,
-                                             nbytes, doing, planes, {"tex_I": source}))
+                                             nbytes, doing, region, {"tex_I": source}))
 
     def tile(self, count: int) -> dict[str, Any]:
         """The parameters that say where the tiles of so many images lie in planes, and what transforms multiply by."""
-        tiles = count * self.rows * self.columns
-        d0, d1 = (count, self.columns) if self.chwn else (self.columns, self.rows)
-        return {"tiles": tiles, "row": round_up(tiles, TEXEL_FLOATS), "step_h": self.step[0], "step_w": self.step[1],
-                **twiddles(self.side), **divisor("d0", d0, tiles + UNITS), **divisor("d1", d1, tiles + UNITS)}
+        row = round_up(count * self.rows * self.columns, TEXEL_FLOATS)
+        return {"row": row, **tiles_of(self.chwn, count, self.rows, self.columns, self.step), **twiddles(self.side)}
 
+
+Tile = Mapping[str, Any]
+"""Parameters that say where tiles lie."""
 
 MultiplySlots = Callable[[ProductShape, Matrices, Matrices], None]
 """Adds the launches that multiply matrices of filters by planes of maps: their sizes, the maps, what is made."""
@@ -242,15 +312,44 @@ class TensorProducts:
 
     def prepare(self, layer: Layer) -> MultiplySlots:
         s, draft = layer.s, layer.draft
-        filters = (sm90.split(draft, s.K, s.C, layer.filter_row, layer.slots, layer.side // 2) if layer.halves else
-                   tensor_cores.split(draft, "filter_pieces", layer.filter_planes, 2 * s.K, 2 * s.C, layer.slots,
-                                      not layer.rows_of_channels))
+        if layer.halves:
+            filters = sm90.split(draft, s.K, layer.depth, layer.filter_row, layer.slots, layer.side // 2)
+        else:
+            filters = tensor_cores.split(draft, "filter_pieces", layer.filter_planes, 2 * s.K, 2 * layer.depth,
+                                         layer.slots, not layer.rows_of_channels)
 
         def multiply_slots(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
             pieces = tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, layer.slots, False)
             draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, pieces, out, vectors=True))
 
         return multiply_slots
+
+
+def tiles_of(chwn: bool, images: int, rows: int, columns: int, step: tuple[int, int]) -> dict[str, Value]:
+    """The parameters that say which tiles there are."""
+    tiles = images * rows * columns
+    d0, d1 = (images, columns) if chwn else (columns, rows)
+    return {"tiles": tiles, "step_h": step[0], "step_w": step[1], **divisor("d0", d0, tiles + UNITS),
+            **divisor("d1", d1, tiles + UNITS)}
+
+
+def transform_taps(problem: Problem, side: int, taps: tuple[int, int, int, int], outer: tuple[int, int],
+                   inner: tuple[int, int], start: int, places: Mapping[str, int], into: tuple[str, int],
+                   doing: str) -> Launch:
+    """Of filters' part of `taps` (first row and column, rows and columns), to a region from an element on. `outer`,
+    `inner`: how many filters, and elements from one to the next, the first at `start`. `places`: where numbers lie in
+    the region."""
+    s, (row, column, rows, columns) = problem.shape, taps
+    step_r, step_s = layout.filters(problem).steps("RS")
+    if problem.kind == "data":  # the last tap first
+        start += (s.R - 1) * step_r + (s.S - 1) * step_s
+        step_r, step_s = -step_r, -step_s
+    values: dict[str, Value] = {
+        "planes": part(*into), "filters": "filters", **places, "inner": inner[0],
+        "start": start + row * step_r + column * step_s, "step_outer": outer[1], "step_inner": inner[1],
+        "r": rows, "s": columns, "step_r": step_r % 2**32, "step_s": step_s % 2**32, **twiddles(side)}
+    nbytes = FLOAT_BYTES * outer[0] * inner[0] * (rows * columns + (2 if places["from_im"] else 1) * side**2)
+    return transform(kernel(side, "filters"), inner[0], outer[0], values, nbytes, doing, into[0])
 
 
 def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str,

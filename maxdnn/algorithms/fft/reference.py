@@ -9,7 +9,7 @@ from ..common.epilogue import finish
 from ..common.fastdiv import digits
 from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, TILE, piece
 from ..spec import Memory, seen, signed
-from .maxwell import UNITS, TransformKernel
+from .maxwell import SUMS, UNITS, WARPS, GroupsKernel, TransformKernel
 from .sm90 import SPLIT
 
 
@@ -65,20 +65,49 @@ def _at(v: Mapping[str, int], layout: str) -> tuple[np.ndarray, np.ndarray, np.n
 def _maps(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> None:
     v, channels = launch.numbers, launch.grid[1]
     assert launch.grid[0] == -(-v["tiles"] // UNITS)
-    image, row, column = _at(v, spec.layout)
-    padding = signed(launch, "pad_h", "pad_w")
-    y = (row - padding["pad_h"])[:, None] + np.arange(spec.side)
-    x = (column - padding["pad_w"])[:, None] + np.arange(spec.side)
-    rows, columns = (np.arange(spec.side) < v[limit] for limit in ("limit_h", "limit_w"))
-    inside = ((y >= 0) & (y < v["h"]) & rows)[:, :, None] & ((x >= 0) & (x < v["w"]) & columns)[:, None, :]
-    at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
-        "map_col"]
     texels, out = seen(memory, launch.textures["tex_I"]), seen(memory, launch.values["planes"])
     for c in range(channels):
-        tiles = np.where(inside, texels[np.where(inside, at + c * v["map_channel"], 0)], 0).astype(float)
+        tiles = _tiles(launch, spec, texels, v["map_start"] + c * v["map_channel"], (0, 0))
         found = 2 * slots_of(tiles).reshape(v["tiles"], -1)
         for t in range(spec.side**2):
             out[t * v["plane"] + c * v["row"] + np.arange(v["tiles"])] = found[:, t]
+
+
+def _tiles(launch: Launch, spec: TransformKernel | GroupsKernel, texels: np.ndarray, start: int,
+           shift: tuple[int, int]) -> np.ndarray:
+    """[tile, row, column] of the channel whose first pixel is texel `start`, moved by so many rows and columns."""
+    v = launch.numbers
+    image, row, column = _at(v, spec.layout)
+    padding = signed(launch, "pad_h", "pad_w")
+    y = (row - padding["pad_h"] + shift[0])[:, None] + np.arange(spec.side)
+    x = (column - padding["pad_w"] + shift[1])[:, None] + np.arange(spec.side)
+    rows, columns = (np.arange(spec.side) < v[limit] for limit in ("limit_h", "limit_w"))
+    inside = ((y >= 0) & (y < v["h"]) & rows)[:, :, None] & ((x >= 0) & (x < v["w"]) & columns)[:, None, :]
+    at = start + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v["map_col"]
+    return np.where(inside, texels[np.where(inside, at, 0)], 0).astype(float)
+
+
+def reference_groups(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    """What the kernels that transform, multiply and transform back promise."""
+    spec = launch.spec
+    assert isinstance(spec, GroupsKernel)
+    v, side, filters = launch.numbers, spec.side, launch.grid[1]
+    assert launch.grid[0] == -(-v["tiles"] // UNITS)
+    spectra = seen(memory, launch.values["spectra"]).astype(float)
+    channels, texels = v["terms"] // (v["parts_h"] * v["parts_w"]), seen(memory, launch.textures["tex_I"])
+    for k in range(filters):
+        group = (k + 1) * v["group_magic"] >> 32 + v["group_shift"]
+        sums = np.zeros((v["tiles"], side**2 // 2, 2))
+        for term, (c, row, column) in enumerate(np.ndindex(channels, v["parts_h"], v["parts_w"])):
+            shift = row * v["part_h"], column * v["part_w"]
+            start = v["map_start"] + group * v["map_group"] + c * v["map_channel"]
+            x = np.moveaxis(2 * slots_of(_tiles(launch, spec, texels, start, shift)), -1, 0)
+            w = spectra[(k * v["terms"] + term) * side**2:][:side**2].reshape(-1, 2).T
+            found = np.stack([x[0] * w[0] + x[1] * w[1], x[1] * w[0] - x[0] * w[1]], -1)
+            for slot in (0, side // 2):
+                found[:, slot] = np.stack([x[0, :, slot] * w[0, slot], x[1, :, slot] * w[1, slot]], -1)
+            sums += found
+        _results(launch, spec, memory, scalars, k, tiles_of(sums) * side**2)
 
 
 def _filters(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> None:
@@ -99,7 +128,7 @@ def _filters(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -
         from_im[..., slot, 1] = im[..., slot]
     out = seen(memory, launch.values["planes"])
     for slot in range(spec.side**2 // 2):
-        where = slot * v["plane"] + outer * v["row"] + inner
+        where = slot * v["plane"] + outer * v["row"] + inner * v["column"]
         for part in (0, 1):
             out[where + part * v["to_im"]] = from_re[..., slot, part]
             if v["from_im"]:
@@ -126,18 +155,24 @@ def _split(launch: Launch, memory: Memory) -> None:
 def _out(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping[str, float]) -> None:
     v, filters = launch.numbers, launch.grid[1]
     assert launch.grid[0] == -(-v["tiles"] // UNITS)
-    image, row, column = _at(v, spec.layout)
     planes = seen(memory, launch.values["planes"])
     t = np.arange(spec.side**2)
     for k in range(filters):
         slots = planes[t * v["plane"] + k * v["row"] + np.arange(v["tiles"])[:, None]].astype(float)
-        tiles = tiles_of(slots.reshape(v["tiles"], -1, 2)) * spec.side**2
-        p = row[:, None, None] + np.arange(v["step_h"])[:, None]
-        q = column[:, None, None] + np.arange(v["step_w"])
-        exists = (p < v["p"]) & (q < v["q"])
-        where = k * v["out_k"] + image[:, None, None] * v["out_image"] + p * v["out_row"] + q * v["out_col"]
-        found = tiles[:, :v["step_h"], :v["step_w"]]
-        finish(launch, memory, scalars, where[exists], found[exists], np.full(int(exists.sum()), k))
+        _results(launch, spec, memory, scalars, k, tiles_of(slots.reshape(v["tiles"], -1, 2)) * spec.side**2)
+
+
+def _results(launch: Launch, spec: TransformKernel | GroupsKernel, memory: Memory, scalars: Mapping[str, float],
+             k: int, tiles: np.ndarray) -> None:
+    """The first rows and columns of each tile to filter k's results."""
+    v = launch.numbers
+    image, row, column = _at(v, spec.layout)
+    p = row[:, None, None] + np.arange(v["step_h"])[:, None]
+    q = column[:, None, None] + np.arange(v["step_w"])
+    exists = (p < v["p"]) & (q < v["q"])
+    where = k * v["out_k"] + image[:, None, None] * v["out_image"] + p * v["out_row"] + q * v["out_col"]
+    found = tiles[:, :v["step_h"], :v["step_w"]]
+    finish(launch, memory, scalars, where[exists], found[exists], np.full(int(exists.sum()), k))
 
 
 def _taps(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping[str, float]) -> None:
@@ -155,3 +190,19 @@ def _taps(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mappin
     where = (outer * v["out_k"] + inner * v["out_image"])[..., None, None] + (
         np.arange(v["p"])[:, None] * v["out_row"] + np.arange(v["q"]) * v["out_col"])
     finish(launch, memory, scalars, where, taps, np.zeros(1, int))
+
+
+def reference_sums(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
+    """What the kernel of gradients of filters in groups promises."""
+    assert launch.spec is SUMS
+    v, (x, slots, channels) = launch.numbers, launch.grid
+    assert x == -(-v["filters"] // WARPS)
+    k, j = np.arange(v["filters"])[:, None], np.arange(v["tiles"])
+    maps, gradients = (seen(memory, launch.values[name]).astype(float) for name in ("maps", "gradients"))
+    out, groups = seen(memory, launch.values["out"]), (k + 1) * v["group_magic"] >> 32 + v["group_shift"]
+    for slot, c in np.ndindex(slots, channels):
+        x_at = 2 * slot * v["map_plane"] + (groups * v["map_group"] + c) * v["row"] + j
+        g_at = 2 * slot * v["gradient_plane"] + k * v["row"] + j
+        for product in range(4):
+            found = maps[x_at + product % 2 * v["map_plane"]] * gradients[g_at + product // 2 * v["gradient_plane"]]
+            out[slot * v["out_slot"] + (4 * c + product) * v["filters"] + k.ravel()] = found.sum(1)

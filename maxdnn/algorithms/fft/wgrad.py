@@ -2,7 +2,7 @@
 each slot the products of both parts of maps and both of gradients are summed over all tiles of all images by one matrix
 product; a last transform makes taps of them. Cut into runs of images, whose parts are added in a fixed order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...errors import ShapeError
@@ -33,16 +33,21 @@ def unsupported_reason(problem: Problem) -> str | None:
     refused = fft.not_of_tiles(s)
     if refused:
         return refused
+    return without_terms(s) or strided_reason(problem)
+
+
+def without_terms(s: ConvShape) -> str | None:
+    """What of its padding does."""
     if s.pad_h >= min(s.R, s.P) or s.pad_w >= min(s.S, s.Q):
         return f"padding {s.pad_h}x{s.pad_w} of maps of {s.H}x{s.W}, which leaves taps without terms"
-    return strided_reason(problem)
+    return None
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     for side in SIDES:
-        if max(s.R, s.S) <= side // 2:
+        if max(s.R, s.S) <= fft.most_taps(side):
             found[name(side, "tensor_sm90")] = partial(_plan, problem, side, chip)
             for spec in (*PRODUCTS, *NATIVE):
                 if spec.layout == "nt":
@@ -59,14 +64,10 @@ def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
     draft = Draft(problem)
     layer = fft.Layer(draft, side)
     s, of_image = layer.s, layer.rows * layer.columns
-    images, gradients = readable(draft, "images", s.C, s.H, s.W), "gradients"
-    if problem.operand(gradients).alignment < Alignment.TEXTURE:
-        size = (s.K, s.P, s.Q, s.N)
-        gradients = draft.padded("gradients_copy", gradients, size, size[1:], (0, 0),
-                                 "gradients are copied: they begin where no texture may")
-    every = 2 * layer.planes * s.C * s.K
+    images, gradients = readable(draft, "images", s.C, s.H, s.W), readable_gradients(draft, layer)
+    every = 2 * layer.planes * layer.depth * s.K
     other = sum(draft.regions.values()) + 2 * FLOAT_BYTES * every
-    count = min(images_at_once(problem, layer, other),
+    count = min(images_at_once(problem, layer, other, len(layer.cut)),
                 (TEXEL_FLOATS * MAX_TEXELS // (layer.planes * s.K) - TEXEL_FLOATS) // of_image)
     if count < 1:
         raise ShapeError(f"planes of the gradients of an image must have at most {TEXEL_FLOATS * MAX_TEXELS} "
@@ -78,16 +79,27 @@ def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
     if len(firsts) > 1:
         draft.add(reduce_many("parts", draft.region("sums", every), len(firsts), every, PARTIAL, draft.region))
         draft.notes.append(f"the sums of {s.N} images come in {len(firsts)} parts, which are added in a fixed order")
-    draft.launches.append(_taps(layer))
-    saved = s.P * s.Q * s.R * s.S / (of_image * 2 * side**2)
+    draft.launches += (_taps(layer, number, taps) for number, taps in enumerate(layer.cut))
+    saved = s.P * s.Q * s.R * s.S / (of_image * 2 * side**2 * len(layer.cut))
     draft.notes.append(f"FFT of {side} x {side} inputs: {saved:.2f} times fewer multiplications than direct sums")
+    draft.notes += layer.cut.said
     if not isinstance(by, ProductKernel):
         draft.notes.append(tensor_cores.NOTE)
     spec = by if isinstance(by, ProductKernel) else tensor_cores.PRODUCT
-    return draft.plan("fft filters", spec, _error(layer, s.N * of_image))
+    return draft.plan("fft filters", spec, documented(layer, s.N * of_image))
 
 
-def _error(layer: fft.Layer, tiles: int) -> float:
+def readable_gradients(draft: Draft, layer: fft.Layer) -> str:
+    """Where they are read as a texture: a copy if they begin where none may."""
+    s = layer.s
+    if draft.problem.operand("gradients").alignment == Alignment.TEXTURE:
+        return "gradients"
+    size = (s.K, s.P, s.Q, s.N)
+    return draft.padded("gradients_copy", "gradients", size, size[1:], (0, 0),
+                        "gradients are copied: they begin where no texture may")
+
+
+def documented(layer: fft.Layer, tiles: int) -> float:
     """Documented: as of a layer whose channels are tiles, and whose taps are those of a tile's gradients."""
     s = layer.s
     terms = s.N * (s.P - s.pad_h) * (s.Q - s.pad_w)  # of a tap at a corner
@@ -100,13 +112,9 @@ def _run(layer: fft.Layer, by: ProductKernel | Chip, images: str, gradients: str
     (first, count), s, draft, slots = run, layer.s, layer.draft, layer.slots
     tile = layer.tile(count)
     tiles, row = tile["tiles"], tile["row"]
-    maps = draft.region("map_planes", layer.planes * s.C * row)
-    planes = draft.region("gradient_planes", layer.planes * s.K * row)
-    layer.transform_maps(images, first, count, tile)
-    layer.transform_tiles(gradients, planes, (s.K, s.P, s.Q), (0, 0), layer.step, first, count, tile,
-                          f"tiles of {layer.step[0]} x {layer.step[1]} gradients are transformed")
+    maps, planes = transform_both(layer, images, gradients, first, count, tile)
     (m, a), (n, b) = [(2 * size, Matrices(place, row, 2 * size * row, layer.planes * size * row))
-                      for place, size in ((maps, s.C), (planes, s.K))][::1 if layer.chwn else -1]
+                      for place, size in ((maps, layer.depth), (planes, s.K))][::1 if layer.chwn else -1]
     into, shape, vectors = Matrices(out, n, m * n), ProductShape(m, n, tiles, slots), n % TEXEL_FLOATS == 0
     if isinstance(by, ProductKernel):
         draft.add(multiply(by, shape, a, b, into, vectors=vectors))
@@ -116,20 +124,45 @@ def _run(layer: fft.Layer, by: ProductKernel | Chip, images: str, gradients: str
     draft.launches.append(tensor_cores.multiply(by, shape, pieces[0], pieces[1], into, vectors=vectors))
 
 
-def _taps(layer: fft.Layer) -> Launch:
-    problem, s = layer.problem, layer.s
-    (outer, of_outer), (inner, of_inner) = ((s.C, "C"), (s.K, "K"))[::1 if layer.chwn else -1]
-    row = 2 * inner
-    halves = {of_outer: outer * row, of_inner: inner}  # from real parts to imaginary ones
-    steps = layout.filters(problem).steps(f"{of_inner}{of_outer}RS")
+def transform_both(layer: fft.Layer, images: str, gradients: str, first: int, count: int,
+                   tile: fft.Tile) -> tuple[str, str]:
+    """Of some images, maps and gradients; the regions that have them then."""
+    s, row = layer.s, tile["row"]
+    maps = layer.draft.region("map_planes", layer.planes * layer.depth * row)
+    planes = layer.draft.region("gradient_planes", layer.planes * s.K * row)
+    layer.transform_maps(images, first, count, tile)
+    layer.transform_tiles(gradients, (planes, 0, s.K * row), (s.K, s.P, s.Q), (0, 0), layer.step, first, count, tile,
+                          f"tiles of {layer.step[0]} x {layer.step[1]} gradients are transformed")
+    return maps, planes
+
+
+def _taps(layer: fft.Layer, number: int, taps: tuple[int, int, int, int]) -> Launch:
+    """Of one part of the filters."""
+    s, lies, sizes = layer.s, layout.filters(layer.problem), {"C": layer.depth, "K": layer.s.K}
+    outer, inner = "CK" if layer.chwn else "KC"
+    row = 2 * sizes[inner]
+    halves = {outer: sizes[outer] * row, inner: sizes[inner]}  # from real parts to imaginary ones
+    places = {"row": row, "plane": 2 * sizes[outer] * row, "to_map": halves["C"], "to_gradient": halves["K"]}
+    counts = {"C": (s.C, lies["C"]), "K": (s.K, lies["K"])}
+    sums = part("sums", number * s.C * (row if layer.chwn else 1))
+    return transform_back(layer, taps, sums, places, counts[outer], counts[inner])
+
+
+def transform_back(layer: fft.Layer, taps: tuple[int, int, int, int], sums: str | Part, places: Mapping[str, int],
+                   outer: tuple[int, int], inner: tuple[int, int]) -> Launch:
+    """Of sums to `taps` of the filters: first row and column, rows and columns. `places`: where sums lie. `outer`,
+    `inner`: how many filters, and elements from one to the next."""
+    problem, (row, column, rows, columns) = layer.problem, taps
+    step_r, step_s = layout.filters(problem).steps("RS")
+    limit = inner[0] + UNITS
     values: dict[str, Value] = {
-        "out": "out", "planes": "sums", "tiles": inner, "row": row, "plane": 2 * outer * row, "to_map": halves["C"],
-        "to_gradient": halves["K"], "p": s.R, "q": s.S, "step_h": s.R, "step_w": s.S, **twiddles(layer.side),
-        **epilogue(problem).without_bias(), **divisor("d0", inner, inner + UNITS), **divisor("d1", 1, inner + UNITS),
-        **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
-    nbytes = FLOAT_BYTES * outer * inner * (2 * layer.planes + s.R * s.S * (1 + problem.reads_out))
-    return fft.transform(kernel(layer.side, "taps"), inner, outer, values, nbytes,
-                         f"sums are transformed back to {s.R} x {s.S} taps", "out")
+        "out": part("out", row * step_r + column * step_s), "planes": sums, "tiles": inner[0], **places, "p": rows,
+        "q": columns, "step_h": rows, "step_w": columns, **twiddles(layer.side), **epilogue(problem).without_bias(),
+        **divisor("d0", inner[0], limit), **divisor("d1", 1, limit), "out_image": inner[1], "out_k": outer[1],
+        "out_row": step_r, "out_col": step_s}
+    nbytes = FLOAT_BYTES * outer[0] * inner[0] * (2 * layer.planes + rows * columns * (1 + problem.reads_out))
+    return fft.transform(kernel(layer.side, "taps"), inner[0], outer[0], values, nbytes,
+                         f"sums are transformed back to {rows} x {columns} taps", "out")
 
 
 FAMILY = Family("fft filters", (), reference, ("filters",), unsupported_reason, candidates, "fft", timed=False)

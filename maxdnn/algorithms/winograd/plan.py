@@ -119,17 +119,19 @@ class Tiled(Protocol):
     columns: int
 
 
-def images_at_once(problem: Problem, layer: Tiled, other: int) -> int:
-    """How many images a run may have: few enough for workspace, textures and counts of elements."""
+def images_at_once(problem: Problem, layer: Tiled, other: int, parts: int = 1) -> int:
+    """How many images a run may have: few enough for workspace, textures and counts of elements. `parts`: of filters,
+    each with planes of maps of its own."""
     s = layer.s
     bytes_left = (2**63 if problem.most_workspace is None else problem.most_workspace) - other - 3 * REGION_ALIGNMENT
-    limits = [(bytes_left // FLOAT_BYTES, layer.planes * (s.C + s.K)), (TEXEL_FLOATS * MAX_TEXELS, layer.planes * s.C),
+    limits = [(bytes_left // FLOAT_BYTES, layer.planes * (parts * s.C + s.K)),
+              (TEXEL_FLOATS * MAX_TEXELS, layer.planes * parts * s.C),
               (MAX_ELEMENTS, layer.planes * s.K), (2**31 - _MOST, 1)]
     if problem.layout == "NCHW":
         limits.append((MAX_TEXELS - REGION_ALIGNMENT, -(-s.C * s.H * s.W // (layer.rows * layer.columns))))
     most = min((limit // elements - TEXEL_FLOATS) // (layer.rows * layer.columns) for limit, elements in limits)
     if most < 1:
-        least = FLOAT_BYTES * layer.planes * (s.C + s.K) * (layer.rows * layer.columns + TEXEL_FLOATS)
+        least = FLOAT_BYTES * layer.planes * (parts * s.C + s.K) * (layer.rows * layer.columns + TEXEL_FLOATS)
         raise ShapeError(f"max_workspace_bytes must be at least {other + least + 3 * REGION_ALIGNMENT} for a run of "
                          f"one image (got {problem.most_workspace} for {s})")
     runs = -(-s.N // most)
