@@ -115,7 +115,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.sampled(3, 20)
+@pytest.mark.sampled(2, 5)
 @BOTH
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CORNERS)

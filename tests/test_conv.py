@@ -77,7 +77,7 @@ ALPHAS = st.one_of(st.sampled_from([0.0, 1.0, -1.0]),
                    st.floats(2**-10, 2**10, width=32), st.floats(-2**10, -2**-10, width=32))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 4)
 @pytest.mark.parametrize("part", range(10))
 def test_random_layers_match_the_reference_and_fill_exactly_the_output(part):
     @seed(SEED + part)

@@ -45,7 +45,7 @@ def layout_for(rng, spec):
     return "NCHW" if spec.adjacent else rng.choice(LAYOUTS)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2, 3)
 @KERNELS
 def test_random_problems(spec):
     for number in range(PROBLEMS):

@@ -93,7 +93,7 @@ def served(shape, layout, **asked):
             for name in family.candidates(problem, preset())]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 6)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     for number in range(chunk, PROBLEMS, CHUNKS):

@@ -74,7 +74,7 @@ def names(problem):
     return [name for name in family.candidates(problem, preset()) if name.endswith(("_64", "_128_sm90", "tensor_sm90"))]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_problems_by_a_random_candidate(chunk):
     """Within what is documented, between guards, from a poisoned workspace."""

@@ -36,7 +36,7 @@ def clocks_of_a_copy(nbytes):
                                                                        np.int32(texels)]).cycles
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("points", TABLE, ids=lambda p: f"F({p.outputs},{p.taps})")
 def test_transforms_run_at_three_quarters_of_the_rate_of_a_copy(points, layout):

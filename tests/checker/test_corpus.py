@@ -10,7 +10,7 @@ from maxdnn.errors import DecodeError
 from tests.corpus import compiler
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 6)
 @pytest.mark.parametrize("source", compiler.sources())
 def test_compiled_programs_have_no_hazard(source: str) -> None:
     judged = 0

@@ -69,14 +69,14 @@ def _right_or_reported(source: str, number: int, of: int) -> bool:
     return right or asynchronous.reported(kernel, mutant)
 
 
-@pytest.mark.sampled(1, 6)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("number", range(_MUTANTS))
 def test_every_mutant_that_is_wrong_on_the_virtual_gpu_is_reported(number: int) -> None:
     """Of 82 mutants 68 are wrong there or fault, and all of them are reported."""
     assert _right_or_reported(pipeline.SOURCE, number, _MUTANTS)
 
 
-@pytest.mark.sampled(1, 6)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("number", range(_COPYING_MUTANTS))
 def test_every_wrong_mutant_of_a_pipeline_with_copies_is_reported(number: int) -> None:
     kernel, image = _kernel(pipeline.COPIED)

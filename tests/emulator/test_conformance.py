@@ -19,7 +19,7 @@ extern "C" __global__ void stack(const int* order, int* out) {
 """
 
 
-@pytest.mark.sampled(7, 40)
+@pytest.mark.sampled(7, 20)
 @pytest.mark.parametrize("case", cases.ALL, ids=lambda case: case.name)
 def test_corpus_program(case):
     problem = case.problem()

@@ -66,7 +66,7 @@ def outcome(data, name):
         return type(e).__name__
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 5)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_damaged_files_run_or_are_refused(original, chunk):
     code = {name: kernel.code for name, kernel in read(original).kernels.items()}

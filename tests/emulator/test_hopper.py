@@ -13,7 +13,7 @@ def test_most_of_the_corpus_is_there() -> None:
     assert len(CASES) >= 114
 
 
-@pytest.mark.sampled(5, 40)
+@pytest.mark.sampled(5, 20)
 @pytest.mark.parametrize(("arch", "case"), COMPILED, ids=lambda x: getattr(x, "name", x))
 def test_corpus_program(arch, case):
     """What an H200 gave stands for the older ones, too: bits that do not depend on the chip."""

@@ -43,7 +43,7 @@ def test_a_dialect_feature_becomes_the_expected_machine_code(name: str, tmp_path
     assert list(zip(controls, texts, strict=True)) == [(c, _normal(t)) for c, t in expected]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(4, 8)
 @pytest.mark.parametrize("name", FEATURES)
 def test_preprocessing_keeps_the_meaning(name: str, tmp_path: Path) -> None:
     """-p expands everything up to scheduling; what it prints assembles to the same code."""

@@ -1,5 +1,6 @@
 """Damaged sources and cubins end in a result or in one of the assembler's own messages; see tools/maxas/t/fuzz.pl."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from tests.corpus import compiler
 from tests.maxas import tool
 
-CASES = 20_000
+CASES = int(os.environ.get("MAXDNN_FUZZ_CASES", "6000"))
 SEED = 20150105
 
 

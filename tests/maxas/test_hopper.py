@@ -21,7 +21,7 @@ def _relocations(image: cubin.Cubin) -> list[tuple[str, int, int, str, int | Non
                   if ".debug" not in r.section)
 
 
-@pytest.mark.sampled(1, 8)
+@pytest.mark.sampled(1, 4)
 @pytest.mark.parametrize(("arch", "program"), COMPILED)
 def test_compiled_programs_extracted_as_source_assemble_to_the_same_bits(
         tmp_path: Path, arch: str, program: str) -> None:

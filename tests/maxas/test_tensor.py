@@ -18,7 +18,7 @@ def _flags(image: bytes) -> int:
     return int.from_bytes(image[48:52], "little")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2, 8)
 @pytest.mark.parametrize("name", ["pipeline", *tensor.SMALL])
 def test_compiled_kernels_extracted_as_source_assemble_to_the_same_bits(tmp_path: Path, name: str) -> None:
     vendor = tensor.pipeline() if name == "pipeline" else tensor.small(name)

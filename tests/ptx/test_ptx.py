@@ -82,7 +82,7 @@ def test_the_vendors_assembler_accepts_a_translation(source, target):
     assert oracles.ptxas(of_source(source, target), target)
 
 
-@pytest.mark.sampled(2, 18)
+@pytest.mark.sampled(2, 10)
 @pytest.mark.parametrize(("program", "target"), [(program, target) for program in [*KERNELS, *SOURCES]
                                                  for target in TARGETS])
 def test_the_vendors_assembler_accepts_kernels_and_corpus(program, target):

@@ -119,7 +119,7 @@ def test_eight_blocks_fit_on_an_sm(spec):
     assert room // (-(-kernel.shared_bytes // 256) * 256) >= 8
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2, 6)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_control_codes_are_safe_on_every_path(spec, arch):
     report = check_hazards(built(spec, arch))

@@ -30,7 +30,7 @@ def warps(spec):
     return trace_block(made, spec, lambda launch: (launch.grid[0] // 2, 3, 0), race=True).warps
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 5)
 def test_a_block_takes_the_issue_slots_that_plans_are_ranked_by(spec, warps):
     assert sum(issue_slots(path(built(spec), one)) for one in warps) == spec.slots
 

@@ -42,7 +42,7 @@ def random_problem(number: int):
             return shape, layout, beta, rng.choice(found[spec.name]), rng
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("number", range(PROBLEMS))
 def test_random_layers_are_right_and_write_nothing_else(number: int) -> None:
     shape, layout, beta, kernel, rng = random_problem(number)

@@ -79,7 +79,7 @@ def _budget(kernel: CubinKernel, arch: str) -> list[str]:
     return [str(figure) for figure in (kernel.registers, shared, _ctas(kernel, arch), len(loop) or "-", ffma or "-")]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(4, 14)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_budget_at_the_head_is_that_of_the_cubin(source):
     arch = architectures(source)[-1]
@@ -98,7 +98,7 @@ def _table(budgets: dict[str, list[str]]) -> str:
                       *(f"#   {name:{width}}" + "".join(map(str.rjust, row, at)) for name, row in budgets.items())])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(4, 14)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_head_names_every_scoreboard_and_register(source):
     head = _head(source)

@@ -117,7 +117,7 @@ def slots_of(spec, run):
     return slots
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2, 2)
 @pytest.mark.parametrize("spec", family.KERNELS, ids=lambda spec: spec.name)
 def test_a_warp_takes_the_issue_slots_between_runs_that_plans_are_ranked_by(spec):
     """As many as the comment budgets, too."""

@@ -49,7 +49,7 @@ def _random(seed: int):
     return spec, splits, problem, a, b, rng
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 6)
 @pytest.mark.parametrize("seed", range(PROBLEMS))
 def test_random_products_are_right_and_write_nothing_else(seed: int) -> None:
     spec, splits, problem, a, b, rng = _random(seed)

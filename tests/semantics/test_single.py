@@ -132,7 +132,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 2)
 @pytest.mark.parametrize("names", CASES)
 def test_every_form(names):
     inputs_, model, options = CASES[names]

@@ -120,7 +120,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 2)
 @pytest.mark.parametrize("names", CASES)
 def test_every_form(names):
     inputs, model, options = CASES[names]

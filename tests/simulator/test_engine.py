@@ -72,7 +72,7 @@ UNYIELDED = {12: 5.84, 13: 2.11, 14: 2.23, 15: 2.40}
 YIELDED = {12: 3.11, 13: 3.45, 14: 3.71, 15: 3.87}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 2)
 @pytest.mark.parametrize("policy", ["greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin"])
 @pytest.mark.parametrize(("hint", "table"), [("-", MEASURED_STALLS | UNYIELDED), ("Y", YIELDED)])
 def test_stall_counts_cost_what_was_measured(policy, hint, table):
@@ -96,7 +96,7 @@ MEASURED_REUSE = [
     (TWO_OF_ONE, 0b001, 16, (6.1, 6.1, 11.8, 11.8, 12.0, 12.2, 12.5, 13.7), 9.6, 3.5)]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 2)
 @pytest.mark.parametrize(("registers", "reuse", "warps", "measured", "most", "mean"), MEASURED_REUSE)
 def test_conflicts_and_reuse_at_every_stall_are_near_what_was_measured(registers, reuse, warps, measured, most, mean):
     """The measured loop has a branch and a counter, 3% at one cycle per instruction and up to 9% with two warps."""

@@ -80,7 +80,7 @@ def described(workload, b):
     return out
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(1, 3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_few_blocks_give_what_all_blocks_give(name):
     (few, fast), (every, slow) = launched(name, False), launched(name, True)
