@@ -71,7 +71,7 @@ def through_l2(X, w, i, index, line, mask, start):
     n = popcount4(mask)
     begin = book(X, B_PORTS + X[w + W_SM], n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS]), start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
-    ticks = n * X[P_L2_TICKS]
+    ticks = n * (X[P_L2_WRITE_TICKS] if X[i + I_STORE] else X[P_L2_TICKS])
     begin = book(X, B_L2, asking * ticks, begin)
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1
