@@ -152,8 +152,10 @@ class Beside(Lanes):
         """In a tracing variant: what an operation does to mbarriers (trace.py). All are i32."""
         if self.tracing:
             bytes_ = self.add(more, self.const("i32", 1 << MORE_BITS - 1))
-            word = self.or_(self.zext(address, "i64"), self.shl(self.zext(arrivals, "i64"), self.const("i64", ARRIVALS)))
-            self._record(self.or_(word, self.shl(self.zext(bytes_, "i64"), self.const("i64", MORE))))
+            word = self.zext(address, "i64")
+            for part, at_bit in ((arrivals, ARRIVALS), (bytes_, MORE)):
+                word = self.or_(word, self.shl(self.zext(part, "i64"), self.const("i64", at_bit)))
+            self._record(word)
 
     def mbarrier_init(self, address: V, word: V) -> None:
         whole = self._one(word)

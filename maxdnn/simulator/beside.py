@@ -6,14 +6,14 @@ are booked, because a product's operands are read later than it is issued. What 
 "rate L2, an SM" loads 114 bytes a cycle, each of which is written and read.
 
 A product (HGMMA) of a warp is a quarter of its warpgroup's: 16 rows, on the tensor core of the warp's scheduler, which
-takes them in the order of their issue. A warp has one that waits. One that follows on the sums of the last begins when
-those are there. Operands in shared memory are read while the product before is computed; a warpgroup reads B once, so
-that a warp is charged for a quarter.
+takes them in the order of their issue, one after another, and has one that waits, whoever's. One that follows on the
+sums of the last need not wait for them. Operands in shared memory are read while the product before is computed; a
+warpgroup reads B once, so that a warp is charged for a quarter.
 
 An mbarrier's phase ends when its last arrival and its last byte have come. All that comes is known at issue, so the
 cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
 
-from .caches import book, l2_read, popcount4
+from .caches import book, l2_read, l2_soon, popcount4
 from .columns import *
 from .jit import compiled
 from .machine import LINE, SECTOR, SHARED_BANKS
@@ -36,13 +36,12 @@ def shared_bytes(X, sm, nbytes, start):
 @compiled
 def product(X, w, i, s, now):
     """Issue a product of a warp: the cycle its sums are there."""
-    core = s + S_UNIT0 + U_TENSOR
-    asked = max(now, X[w + W_PRODUCT])
-    read = shared_bytes(X, X[w + W_SM], X[i + I_SERVICE], asked)
-    begin = max(max(X[core], X[w + W_PRODUCTEND]), read)
-    X[core] = begin + X[i + I_INTERVAL]
-    done = X[core] + X[P_TENSORLAT]
-    X[w + W_PRODUCT], X[w + W_PRODUCTEND] = begin, done
+    read = shared_bytes(X, X[w + W_SM], X[i + I_SERVICE], now)
+    begin = max(X[s + S_TENSOREND], read)
+    X[s + S_UNIT0 + U_TENSOR] = begin
+    X[s + S_TENSOREND] = begin + X[i + I_INTERVAL]
+    done = X[s + S_TENSOREND] + X[P_TENSORLAT]
+    X[C_SHARED_BUSY] += X[i + I_SERVICE] // WIDTH
     X[C_TENSOR_BUSY] += X[i + I_INTERVAL]
     if X[i + I_DN]:
         X[w + W_GROUPRING + X[w + W_GROUPS] % GROUPS] = done
@@ -141,6 +140,7 @@ def bulk_mask(line, first, last):
 @compiled
 def others_bulk(X, w, index, mask, begin, first, last):
     """The SMs `first`..`last`-1 ahead of this one, in step with it, read the lines of their own blocks' copies."""
+    end = X[T_AHEAD]
     for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
         stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
         ordinal = X[stream] + X[w + W_REC]
@@ -150,7 +150,12 @@ def others_bulk(X, w, index, mask, begin, first, last):
         chosen = X[T_RECORD] + ordinal * RECORD_SIZE
         record = variant(X, chosen, shift)
         if X[record + 2] == 2:
-            l2_read(X, X[X[record + 1] + LINE_SIZE] + moved(X, chosen, shift) + index, mask, begin)
+            X[end] = X[X[record + 1] + LINE_SIZE] + moved(X, chosen, shift) + index
+            if end == X[T_AHEAD] or X[end] != X[end - 1]:
+                l2_soon(X, X[end])
+            end += 1
+    for at in range(X[T_AHEAD], end):
+        l2_read(X, X[at], mask, begin)
 
 
 @compiled

@@ -23,7 +23,7 @@ NEVER = 1 << 62
  P_LINELAT, P_WRITE_TICKS, P_SRINTERVAL, T_L0, P_CODEAHEAD, P_L2_WRITE_TICKS) = range(96, 113)
 # Of kernels on tensor cores, or with mbarriers or copies (beside.py): whether it is one, its figures and tables.
 (P_BESIDE, P_TENSORLAT, P_MBARLAT, P_BULKLAT, P_MBARRIERS, T_MBARRIER, P_BULK_TICKS,
- C_ENDED) = range(113, 121)
+ C_ENDED, T_AHEAD) = range(113, 122)
 HEAD = 128
 
 # One row per instruction.
@@ -52,12 +52,12 @@ UNITS = 10
  W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_STREAM, W_SHIFT, W_SM, W_SCHED,
  W_ID, W_BARRIER, W_STALLED) = range(29)
 W_GLRING, W_SHRING, W_READS = 29, 45, 97  # sm_90: until when registers of the warp are read for what is no arithmetic
-# ... beside it: when the last product begins and ends; of the last GROUPS that were closed, how many, then their ends;
-# when its copies will have come; the barrier a try-wait asks for, and the scoreboard that tells it, plus 1
-(W_PRODUCT, W_PRODUCTEND, W_GROUPS, W_GROUPRING) = range(98, 102)
+# ... beside it: of the last GROUPS of products that were closed, how many, then their ends; when its copies will have
+# come; the barrier a try-wait asks for, and the scoreboard that tells it, plus 1
+W_GROUPS, W_GROUPRING = 98, 99
 GROUPS = 8
 (W_COPIES, W_MBARRIER, W_TRIED) = range(W_GROUPRING + GROUPS, W_GROUPRING + GROUPS + 3)
-W_SIZE = 114
+W_SIZE = 110
 RING_LIMITS = W_SHRING - W_GLRING, W_READS - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
@@ -68,10 +68,10 @@ S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
 # sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last
 # has been read; when it may hand on the next access of shared and of global memory; when XU ends its last; the
-# last line of code that came, and when.
+# last line of code that came, and when; when the tensor core ends its last product.
 S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
-(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME) = range(S_MIORING + MIO_PLACES,
-                                                                                 S_MIORING + MIO_PLACES + 7)
+(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND) = range(
+    S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 8)
 S_SIZE = 96
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,

@@ -42,7 +42,7 @@ def side_hazard(X, w, i, s, now):
         if there > now:
             return there, R_CONST
     if X[i + I_KIND] == K_PRODUCT:
-        return X[w + W_PRODUCT], R_TENSOR
+        return X[s + S_UNIT0 + U_TENSOR], R_TENSOR
     unit = X[i + I_UNIT]
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE

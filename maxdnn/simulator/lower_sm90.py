@@ -44,7 +44,8 @@ def on_mbarrier(inst: Instruction) -> int | None:
 
 
 def works_beside(instructions: Sequence[Instruction]) -> bool:
-    """Whether warps of a block meet at mbarriers. Such blocks take several tiles, a grid apart, and are few and unlike."""
+    """Whether warps of a block meet at mbarriers. Such blocks take several tiles, a grid apart, and are
+    few and unlike."""
     return any(inst.opcode == "SYNCS" for inst in instructions)
 
 
@@ -142,7 +143,7 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
 
 def _beside(inst: Instruction, row: np.ndarray, machine: Machine) -> None:
     """Cells of what works beside warps. Of a product: the cycles of a tensor core, the bytes of its operands that a
-    warp's quarter asks of shared memory, whether it closes a group, whether it adds to what was there."""
+    warp's quarter asks of shared memory, whether it closes a group."""
     kind = row[c.I_KIND]
     row[c.I_STORE] = row[c.I_ATOMIC] = 0
     if row[c.I_MEM]:  # two cycles for each register, as all memory instructions take

@@ -71,6 +71,7 @@ class Image:
         if beside:
             head[c.P_BESIDE] = 1
             self._add(head, c.T_MBARRIER, np.zeros((shape.sms * shape.resident * work.barriers, c.MB_SIZE), np.int64))
+        self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.LINE_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
         self.X = np.concatenate([p.ravel() for p in self._parts])

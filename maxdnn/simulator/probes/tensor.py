@@ -62,9 +62,11 @@ def products() -> Iterator[Probe]:
 
 def products_queue() -> Iterator[Probe]:
     """When the last of a few products has issued: the clock right behind them."""
+    def body(count: int) -> list[str]:
+        return [*_products(count, 128)[:-1], line("CS2R.32 R1, SR_CLOCKLO", stall=11), _WAIT]
+
     for count in (1, 2, 3, 4, 6, 8):
-        yield Probe(f"tensor queue {count}", lambda n: [*_products(n, 128)[:-1], line("CS2R.32 R1, SR_CLOCKLO", stall=11),
-                                                       _WAIT], (count,), (4, 8), setup=_SETUP, shared=SHARED, drain=False)
+        yield Probe(f"tensor queue {count}", body, (count,), (4, 8), setup=_SETUP, shared=SHARED, drain=False)
 
 
 def products_beside() -> Iterator[Probe]:
@@ -114,7 +116,7 @@ _BEGIN = [  # a barrier of one arrival at BARS
 
 
 def _waiting(label: str, parity: str = "R12") -> list[str]:
-    return [f"{label}:", line(f"SYNCS.PHASECHK.TRANS64.TRYWAIT P5, [R13], {parity}", write=1, stall=2),
+    return [f"{label}:", line(f"SYNCS.PHASECHK.TRANS64.TRYWAIT P5, [R13+URZ], {parity}", write=1, stall=2),
             f"01:-:-:Y:5 @!P5 BRA {label};"]
 
 
@@ -131,7 +133,8 @@ def barriers() -> Iterator[Probe]:
     def turns(count: int) -> list[str]:
         text = []
         for n in range(count):
-            text += [f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [R13], RZ;", *_waiting(f"TURN{n}"), _turned()]
+            text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [R13+URZ], RZ;")
+            text += [*_waiting(f"TURN{n}"), _turned()]
         return text
 
     yield Probe("mbarrier that has been passed", passed, (4, 12), (1, 4), setup=_BEGIN, shared=SHARED)
@@ -147,25 +150,29 @@ def copies() -> Iterator[Probe]:
     setup = [
         *_BEGIN,
         line("R2UR UR24, R4", stall=13), line("R2UR UR25, R5", stall=13),
-        line("UMOV UR26, 0x400", stall=6), line(f"UMOV UR27, {BARS:#x}", stall=6),
+        line(f"UMOV UR27, {BARS:#x}", stall=6),
     ]
-    for nbytes in (16, 128, 1024, 4096, 16384, 32768):
+
+    def body(count: int, nbytes: int, at_once: int) -> list[str]:
+        text = [line(f"UMOV UR28, {nbytes // 16:#x}", stall=6),
+                line(f"IMAD.MOV.U32 R15, RZ, RZ, {nbytes * at_once:#x}", stall=6)]
+        for n in range(count):
+            text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13+URZ], R15;")
+            for k in range(at_once):
+                text += [line(f"UMOV UR26, {0x400 + k * nbytes:#x}", wait=4, stall=13),
+                         line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2)]
+            text += [*_waiting(f"HERE{n}"), _turned()]
+        return text
+
+    for nbytes in (16, 128, 1024, 4096, 8192, 16384, 32768):
         for at_once in (1, 2, 4):
-            def body(count: int, nbytes: int = nbytes, at_once: int = at_once) -> list[str]:
-                text = [line(f"UMOV UR28, {nbytes // 16:#x}", stall=6),
-                        line(f"IMAD.MOV.U32 R15, RZ, RZ, {nbytes * at_once:#x}", stall=6)]
-                for n in range(count):
-                    text += [f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13], R15;",
-                             *(line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2) for _ in range(at_once)),
-                             *_waiting(f"HERE{n}"), _turned()]
-                return text
-            yield Probe(f"bulk {nbytes} bytes, {at_once} at a time", body, (2, 6), (1,), setup=setup, shared=SHARED,
-                        big=1 << 21)
+            if nbytes * at_once <= SHARED - 0x400:
+                yield Probe(f"bulk {nbytes} bytes, {at_once} at a time",
+                            lambda count, nbytes=nbytes, at_once=at_once: body(count, nbytes, at_once), (2, 6), (1,),
+                            setup=setup, shared=SHARED, big=1 << 21)
     for blocks in (33, 132):
-        def everywhere(count: int) -> list[str]:
-            return body(count, 16384, 2)
-        yield Probe(f"bulk 16384 bytes, 2 at a time, {blocks} SMs", everywhere, (2, 6), (1,), setup=setup,
-                    shared=SHARED, big=1 << 21, blocks=blocks)
+        yield Probe(f"bulk 16384 bytes, 2 at a time, {blocks} SMs", lambda count: body(count, 16384, 2), (2, 6), (1,),
+                    setup=setup, shared=SHARED, big=1 << 21, blocks=blocks)
 
 
 def thread_copies() -> Iterator[Probe]:
