@@ -4,6 +4,7 @@ Products have R64 and what follows for sums, R60 to R63 for A in registers. A li
 it, both with the swizzle of 128 bytes. What is multiplied does not matter."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from .frame import control, line
 from .kinds import KINDS
@@ -51,8 +52,8 @@ def products() -> Iterator[Probe]:
         return Probe(f"tensor {name}", body, lengths, warps, setup=_SETUP, shared=SHARED)
 
     for columns in (8, 16, 32, 64, 96, 128, 192):
-        yield probe(f"64x{columns}x16", lambda count, n=columns: _products(count, n))
-        yield probe(f"64x{columns}x16, A in registers", lambda count, n=columns: _products(count, n, registers=True))
+        yield probe(f"64x{columns}x16", partial(_products, columns=columns))
+        yield probe(f"64x{columns}x16, A in registers", partial(_products, columns=columns, registers=True))
     yield probe("64x128x8 TF32", lambda count: _products(count, 128, kind=".TF32"))
     yield probe("64x64x16, sums in turn", lambda count: _products(count, 64, sums=(64, 96)))
     yield probe("64x64x16, each waited for", lambda count: _products(count, 64, each=True))
@@ -168,7 +169,7 @@ def copies() -> Iterator[Probe]:
         for at_once in (1, 2, 4):
             if nbytes * at_once <= SHARED - 0x400:
                 yield Probe(f"bulk {nbytes} bytes, {at_once} at a time",
-                            lambda count, nbytes=nbytes, at_once=at_once: body(count, nbytes, at_once), (2, 6), (1,),
+                            partial(body, nbytes=nbytes, at_once=at_once), (2, 6), (1,),
                             setup=setup, shared=SHARED, big=1 << 21)
     for blocks in (33, 132):
         yield Probe(f"bulk 16384 bytes, 2 at a time, {blocks} SMs", lambda count: body(count, 16384, 2), (2, 6), (1,),
