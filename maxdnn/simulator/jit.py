@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+ir: Any = cgutils.ir  # of the package that numba brings
 compiled = njit(nogil=True, error_model="numpy")
 
 
