@@ -160,7 +160,6 @@ def _plan(args: argparse.Namespace) -> Any:
     """The plan of the kernel that is named, or the one that promises the fewest clocks on the machine, of those of an
     algorithm."""
     from ..algorithms.registry import kernels
-    from ..build.interface import FFMA
     from ..errors import ShapeError
     from ..planning.cost import preset
     from ..planning.select import ALGORITHMS, MAX_ERROR, choose, plans
@@ -177,10 +176,10 @@ def _plan(args: argparse.Namespace) -> Any:
         return choose(problem, chip, algorithm=args.algorithm, max_error=most)
     names = plans(problem, chip, algorithm=args.algorithm, max_error=most if args.kernel == "best" else math.inf)
     if not chip.runs_maxwell:
-        names = {name: plan for name, plan in names.items() if plan.spec.arch == chip.arch and plan.arithmetic == FFMA}
+        names = {name: plan for name, plan in names.items() if plan.spec.arch == chip.arch}
         if not names:
-            raise ShapeError(f"{args.what}: of what computes it on {chip.name} nothing is machine code of {chip.arch} "
-                             "without tensor cores, which alone the model can time")
+            raise ShapeError(f"{args.what}: of what computes it on {chip.name} nothing is machine code of {chip.arch}, "
+                             "which alone the model can time")
         if args.kernel == "best":
             return min(names.values(), key=lambda plan: plan.clocks(chip))
     if args.kernel not in names:

@@ -14,6 +14,7 @@ from .lanes import Lanes, V
 from .layout import VECTOR_BYTES, WARP
 from .runtime.memory import KINDS, VI1, VI32
 from .runtime.proxies import READ, WRITE
+from .trace import ARRIVALS, MORE, MORE_BITS
 
 _BLOCKED = 2  # what a runtime function says that has nothing to report yet
 
@@ -48,6 +49,7 @@ class Beside(Lanes):
     function: ir.Function
     inst: Instruction | None
     tracing: bool
+    hollow: bool
     block_length: int
     mask_bits: V
     active_bits: V
@@ -125,12 +127,13 @@ class Beside(Lanes):
         self.check(self.call("rt_take", I32, self.ctx, self.warp, c32(d), c32(count), c32(0)))
         if a is not None:
             self.check(self.call("rt_take", I32, self.ctx, self.warp, c32(a), c32(4), c32(1)))
-        registers = ir.Constant(PTR, None) if a is None else self.slot(a)
-        kept = b.zext(self._one(keeps), I32)
-        self.check(self.call(f"rt_product_{type_}", I32, self.ctx, self.warp, self.mask_bits, registers,
-                             self._one(of_a), self._one(of_b), self.slot(d), c32(columns), c32(flags), kept,
-                             self._pc()))
-        self.forget(d, count)
+        if not self.hollow:
+            registers = ir.Constant(PTR, None) if a is None else self.slot(a)
+            kept = b.zext(self._one(keeps), I32)
+            self.check(self.call(f"rt_product_{type_}", I32, self.ctx, self.warp, self.mask_bits, registers,
+                                 self._one(of_a), self._one(of_b), self.slot(d), c32(columns), c32(flags), kept,
+                                 self._pc()))
+            self.forget(d, count)
         if commits:
             put(b, self.warp, WARP, "committed", b.add(get(b, self.warp, WARP, "committed"), c32(1)))
 
@@ -145,8 +148,19 @@ class Beside(Lanes):
     def _executes(self) -> V:
         return self.b.icmp_unsigned("!=", self.mask_bits, c32(0))
 
+    def _note(self, address: V, arrivals: V, more: V) -> None:
+        """In a tracing variant: what an operation does to mbarriers (trace.py). All are i32."""
+        if self.tracing:
+            bytes_ = self.add(more, self.const("i32", 1 << MORE_BITS - 1))
+            word = self.zext(address, "i64")
+            for part, at_bit in ((arrivals, ARRIVALS), (bytes_, MORE)):
+                word = self.or_(word, self.shl(self.zext(part, "i64"), self.const("i64", at_bit)))
+            self._record(word)
+
     def mbarrier_init(self, address: V, word: V) -> None:
         whole = self._one(word)
+        expected = self.sub(self.const("i32", 0), self.trunc(self.lshr(word, self.const("i64", 1)), "i32"))
+        self._note(address, self.and_(expected, self.const("i32", (1 << MORE - ARRIVALS) - 1)), self.const("i32", 0))
         low, high = self.b.trunc(whole, I32), self.b.trunc(self.b.lshr(whole, c64(32)), I32)
         self._once("rt_mbarrier_init", self.ctx, self._one(address), low, high)
 
@@ -173,6 +187,7 @@ class Beside(Lanes):
             self.forget(dest, 2)
             self._note_written(dest, 2)
         self.check(status)
+        self._note(address, arrivals, more)
 
     def _note_written(self, first: int, count: int) -> None:
         raise NotImplementedError
@@ -184,18 +199,24 @@ class Beside(Lanes):
         if waits:
             missing = self.b.and_(self.mask_bits, self.b.not_(complete))
             self._blocked(self.b.icmp_unsigned("!=", missing, c32(0)))
+        self._note(address, self.lshr(parity, self.const("i32", 31)), self.const("i32", 0))
         return self.b.bitcast(complete, VI1)
 
     def bulk_copy(self, to: V, barrier: V, source: V, size: V) -> None:
         self._once("rt_bulk_copy", self.ctx, self.warp, self._one(to), self._one(barrier), self._one(source),
                    self._one(size), self._pc())
+        if self.tracing:
+            row = source
+            for lane, more in enumerate((size, barrier), 1):
+                row = self.b.insert_element(row, self._one(self.add(source, self.zext(more, "i64"))), c32(lane))
+            self._record(row, self.b.and_(self.mask_bits, c32(7)))
 
     # -- copies of threads -------------------------------------------------------------------------------------
 
     def copy(self, to: V, source: V, kind: str, keeps: V) -> None:
         """The bytes are there at once, and nobody may look before the warp has waited."""
         b, size = self.b, KINDS[kind]
-        self._record(source)
+        self._record(source, b.and_(self.mask_bits, b.bitcast(keeps, I32)))
         place = self._scratch(layout.SCRATCH_REGISTERS)
         for word in range(size // 4):
             b.store(ir.Constant(VI32, [0] * layout.LANES), at(b, place, VECTOR_BYTES * word), align=64)
@@ -212,7 +233,7 @@ class Beside(Lanes):
         if self.units.any:
             self.call("rt_copies_wait", ir.VoidType(), self.ctx, self.warp, c32(open_))
 
-    def _record(self, addresses: V) -> None:
+    def _record(self, addresses: V, lanes: V = None) -> None:
         raise NotImplementedError
 
     def _site(self) -> V:

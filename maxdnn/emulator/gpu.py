@@ -325,16 +325,18 @@ class VirtualFunction:
         run(plan, self.module.gpu)
 
     def trace(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, blocks: Sequence[Dim3], on_warp: OnWarp,
-              shared_bytes: int = 0, textures: Mapping[str, Texture] | None = None) -> None:
+              shared_bytes: int = 0, textures: Mapping[str, Texture] | None = None, hollow: bool = False) -> None:
         """Run some CTAs and tell what they did.
 
         Run only `blocks` (coordinates in the grid), in that order, and call `on_warp` with the WarpTrace of every
         warp, block by block. The blocks really run: memory holds their results afterwards. Lane addresses: global and
         generic as the program forms them; shared and local as byte offsets; constants as bank << 16 | offset; textures
-        as the texel's device address, all ones for a coordinate out of range.
+        as the texel's device address, all ones for a coordinate out of range. `hollow`: tensor cores compute nothing,
+        for kernels whose paths and addresses do not hang on it.
         """
         order = linear(blocks, grid)
-        trace(self.plan(grid, block, args, shared_bytes, textures, order, frozenset({"trace"})),
+        trace(self.plan(grid, block, args, shared_bytes, textures, order,
+                        frozenset({"trace", "hollow"} if hollow else {"trace"})),
               self.module.gpu.memory, on_warp)
 
 

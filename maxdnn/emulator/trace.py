@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# What an operation on an mbarrier does, as the word of a lane: its address below bit 18, from there on the arrivals
+# (of a beginning: of a phase; of a wait: the parity), then the bytes that are announced, as a signed number + 2^21.
+ARRIVALS, MORE, MORE_BITS = 18, 38, 22
 
 @dataclass(frozen=True)
 class WarpTrace:
@@ -14,7 +17,8 @@ class WarpTrace:
     instructions indexed as in CubinKernel.instructions.
     addresses: (m, 32) uint64, one row per executed memory instruction (global, generic, shared, local, texture,
     constant through LDC, atomics) in execution order: byte address of each lane; for textures the byte address of the
-    texel; all ones for a lane that did not take part.
+    texel; all ones for a lane that did not take part. Rows of operations on mbarriers hold words as ARRIVALS and MORE
+    say; those of bulk copies in lanes 0 to 2 the source, and beyond it the size and the mbarrier's address.
     """
 
     block: tuple[int, int, int]

@@ -35,7 +35,8 @@ class WarpTracer(Beside):
         self.function = function
         self.full = full
         self.bank_bytes = bank_bytes
-        self.tracing, self.racing, self.undefined = (name in checks for name in ("trace", "race", "undefined"))
+        self.tracing, self.racing, self.undefined, self.hollow = (
+            name in checks for name in ("trace", "race", "undefined", "hollow"))
         self.window = 10 if has_wide_vectors() else 3
         self.failed = function.append_basic_block("failed")
         with builder.goto_block(self.failed):
@@ -285,13 +286,16 @@ class WarpTracer(Beside):
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def _record(self, addresses: V) -> None:
-        """In a tracing variant: append the executing lanes' addresses to the warp's rows."""
+    def _record(self, addresses: V, lanes: V = None) -> None:
+        """In a tracing variant: append the executing lanes' addresses, or those of some lanes, to the warp's rows."""
         if not self.tracing:
             return
         b = self.b
         wide = addresses if addresses.type == VI64 else self.zext(addresses, "i64")
-        wide = wide if self.mask is None else self.select(self.mask, wide, self.const("i64", -1))
+        if lanes is not None:
+            wide = self.select(b.bitcast(lanes, VI1), wide, self.const("i64", -1))
+        elif self.mask is not None:
+            wide = self.select(self.mask, wide, self.const("i64", -1))
         rows = get(b, self.warp, WARP, "trace_rows")
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "rows_room")), rows)
         where = at(b, get(b, self.ctx, CTX, "rows"), b.shl(b.zext(row, I64), c64(8)))

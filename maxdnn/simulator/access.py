@@ -4,12 +4,15 @@ Compiled, since a launch's traces have millions of rows.
 An address row holds the byte address of each of 32 lanes, as int64; NO_LANE (all ones) for a lane that did not take
 part."""
 
-from .columns import K_LDC, K_SHARED, TURNS
+from ..emulator.trace import ARRIVALS, MORE, MORE_BITS
+from .columns import ARRIVING, K_BULK, K_LDC, K_MBARRIER, K_SHARED, MOST_BYTES, TURNS
 from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = -1
-MERGES, OF_SM90 = 1, 2  # rules: parts of an access of shared memory that agree share a phase; L1 of sm_90
+MERGES, OF_SM90, ADDS = 1, 2, 4
+"""Rules: parts of an access of shared memory that agree share a phase; L1 of sm_90; lanes' arrivals at an mbarrier add
+up."""
 MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
 
 
@@ -167,6 +170,35 @@ def constant_lines(row, lines, first):
 
 
 @compiled
+def barriers_of(row, adds, lines, first):
+    """mbarriers that lanes' words name (emulator/trace.py), each once, with what is done to it: how many."""
+    count = 0
+    for lane in range(32):
+        if row[lane] == NO_LANE:
+            continue
+        barrier, arrivals = (row[lane] & (1 << ARRIVALS) - 1) // 8, row[lane] >> ARRIVALS & (1 << MORE - ARRIVALS) - 1
+        nbytes, at = (row[lane] >> MORE) - (1 << MORE_BITS - 1), first
+        while at < first + count and lines[at, 0] != barrier:
+            at += 1
+        if at == first + count:
+            lines[at, 0], lines[at, 1] = barrier, arrivals + ARRIVING * (nbytes + MOST_BYTES)
+            count += 1
+        elif adds:
+            lines[at, 1] += arrivals + ARRIVING * nbytes
+    return count
+
+
+@compiled
+def bulk_of(row, lines, first):
+    """A bulk copy: its mbarrier and bytes, then the line where it begins and the byte in there."""
+    if row[0] == NO_LANE:
+        return 0
+    lines[first, 0], lines[first, 1] = (row[2] - row[0]) // 8, row[1] - row[0]
+    lines[first + 1, 0], lines[first + 1, 1] = row[0] // LINE, row[0] % LINE
+    return 2
+
+
+@compiled
 def same_row(a, b):
     for lane in range(32):  # noqa: SIM110 - compiled
         if a[lane] != b[lane]:
@@ -208,6 +240,10 @@ def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records
             service = phases_of(row, index, nbytes[index], merges, atomic[index], memory, rows, used, seen)
         elif kinds[index] == K_LDC:
             count, service = constant_lines(row, lines, total)
+        elif kinds[index] == K_MBARRIER:
+            count, service = barriers_of(row, rules[index] & ADDS, lines, total), 1
+        elif kinds[index] == K_BULK:
+            count, service = bulk_of(row, lines, total), 0
         else:
             sm90 = rules[index] & OF_SM90
             service = lines_of_parts(row, nbytes[index]) if sm90 else global_requests(row, nbytes[index])

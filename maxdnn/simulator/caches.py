@@ -3,10 +3,11 @@
 128 bytes in four sectors, each with the cycle its data arrives; constant and instruction caches keep whole lines."""
 
 from .columns import *
-from .jit import compiled
+from .jit import compiled, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
 SECTORS = LINE // SECTOR
+HOST_LINE = 8  # cells in a cache line of the processor that runs this
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
 
 
@@ -80,13 +81,27 @@ def book(X, resource, ticks, start):
 
 
 @compiled
+def l2_set(X, line):
+    """Where L2's set for a line begins."""
+    sets = X[P_L2SETS]
+    index = (line ^ line // sets ^ line // sets // sets) % sets  # folded, so that power-of-two strides spread
+    return X[T_L2] + index * X[P_L2WAYS] * SECTORED
+
+
+@compiled
+def l2_soon(X, line):
+    """L2 will be asked for a line: its lines' numbers and last uses come from memory meanwhile."""
+    base = l2_set(X, line)
+    for cell in range(base, base + 2 * X[P_L2WAYS], HOST_LINE):
+        prefetch(X, cell)
+
+
+@compiled
 def l2_way(X, line, now):
     """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be: dirty sectors go to DRAM."""
     if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
         return X[C_L2_DIRTY], X[C_L2_FILL]
-    sets, ways = X[P_L2SETS], X[P_L2WAYS]
-    index = (line ^ line // sets ^ line // sets // sets) % sets  # folded, so that power-of-two strides spread
-    base = X[T_L2] + index * ways * SECTORED
+    ways, base = X[P_L2WAYS], l2_set(X, line)
     way, hit = find(X, base, ways, line, now)
     dirty, fill = base + 2 * ways + way, base + 3 * ways + SECTORS * way
     if not hit:

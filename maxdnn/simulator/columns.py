@@ -16,11 +16,14 @@ NEVER = 1 << 62
 (C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
  C_FAILED_DUAL, C_SHARED_BUSY, C_TEX_BUSY, C_LAUNCHED, C_L2_LINE, C_L2_DIRTY,
- C_L2_FILL, C_RESULT, C_READ, T_COUNT, P_ATOMIC, P_TURN) = range(64, 95)
+ C_L2_FILL, C_RESULT, C_READ, T_COUNT, P_ATOMIC, P_TURN, C_TENSOR_BUSY) = range(64, 96)
 
 # Of sm_90 alone: which rules, then its figures and tables.
 (P_SM90, P_MIOQUEUE, P_MIODELAY, P_MIOLAG, P_TAKEN, P_BARPER, P_WINDOW, P_XUDELAY, P_L0SETS, P_L0WAYS, P_LINETICKS,
- P_LINELAT, P_WRITE_TICKS, P_SRINTERVAL, T_L0, P_CODEAHEAD) = range(96, 112)
+ P_LINELAT, P_WRITE_TICKS, P_SRINTERVAL, T_L0, P_CODEAHEAD, P_L2_WRITE_TICKS) = range(96, 113)
+# Of kernels on tensor cores, or with mbarriers or copies (beside.py): whether it is one, its figures and tables.
+(P_BESIDE, P_TENSORLAT, P_MBARLAT, P_BULKLAT, P_MBARRIERS, T_MBARRIER, P_BULK_TICKS,
+ C_ENDED, T_AHEAD) = range(113, 122)
 HEAD = 128
 
 # One row per instruction.
@@ -31,12 +34,17 @@ I_SIZE = 32
 
 # I_KIND
 (K_ALU, K_UNIT, K_SHARED, K_SHUFFLE, K_GLOBAL, K_TEX, K_LDC, K_BAR, K_FLOW, K_EXIT, K_DEPBAR, K_MEMBAR) = range(12)
+# ... of what works beside warps: copies of threads (LDGSTS) and their groups, operations on mbarriers, bulk copies,
+# products of tensor cores and waits for them
+(K_COPY, K_COMMIT, K_MBARRIER, K_BULK, K_PRODUCT, K_PRODUCTS) = range(12, 18)
+# I_SERVICE of K_MBARRIER
+M_BEGIN, M_ARRIVE, M_WAIT, M_TEST = range(4)
 
 # I_UNIT: functional units of a scheduler that are narrower than a warp
 U_NONE, U_HALF, U_SFU, U_FP64, U_IMUL = range(5)
 # ... of sm_90: integers and comparisons, one of the two pipes of FFMA, which multiplies integers, and others
-U_ALU, U_XU, U_DOUBLE, U_HEAVY, U_UNIFORM, U_MMA16, U_SREG, U_FMA = range(1, 9)
-UNITS = 9
+U_ALU, U_XU, U_DOUBLE, U_HEAVY, U_UNIFORM, U_MMA16, U_SREG, U_FMA, U_TENSOR = range(1, 10)
+UNITS = 10
 
 # One row per resident warp (W_STALLED: when its stall count ends), then its queue of shared and of global operations in
 # flight (times of their ends).
@@ -44,7 +52,12 @@ UNITS = 9
  W_BLOCK, W_NUMBER, W_SLOT, W_RESUME, W_STORES, W_SHHEAD, W_GLHEAD, W_STREAM, W_SHIFT, W_SM, W_SCHED,
  W_ID, W_BARRIER, W_STALLED) = range(29)
 W_GLRING, W_SHRING, W_READS = 29, 45, 97  # sm_90: until when registers of the warp are read for what is no arithmetic
-W_SIZE = 98
+# ... beside it: of the last GROUPS of products that were closed, how many, then their ends; when its copies will have
+# come; the barrier a try-wait asks for, and the scoreboard that tells it, plus 1
+W_GROUPS, W_GROUPRING = 98, 99
+GROUPS = 8
+(W_COPIES, W_MBARRIER, W_TRIED) = range(W_GROUPRING + GROUPS, W_GROUPRING + GROUPS + 3)
+W_SIZE = 110
 RING_LIMITS = W_SHRING - W_GLRING, W_READS - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
@@ -55,10 +68,10 @@ S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
 # sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last
 # has been read; when it may hand on the next access of shared and of global memory; when XU ends its last; the
-# last line of code that came, and when.
+# last line of code that came, and when; when the tensor core ends its last product.
 S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
-(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME) = range(S_MIORING + MIO_PLACES,
-                                                                                 S_MIORING + MIO_PLACES + 7)
+(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND) = range(
+    S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 8)
 S_SIZE = 96
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
@@ -83,6 +96,11 @@ BOOK_SIZE = 2 + 2 * BUCKETS
 B_LIVE, B_BARRIER0, BARRIERS = 0, 1, 16
 B_ARRIVED, B_WANTED, BARRIER_SIZE = 0, 1, 2
 B_SIZE = B_BARRIER0 + BARRIERS * BARRIER_SIZE
+# One row per block slot and mbarrier: the phase's parity, the arrivals of a phase, those that are missing, bytes that
+# are, when the last phase ended, when what has come of this one comes last.
+# The line of an operation on one: its number, and arrivals (or the parity asked for) + ARRIVING x (bytes + MOST_BYTES).
+MB_PARITY, MB_EXPECTED, MB_MISSING, MB_BYTES, MB_ENDED, MB_LATEST, MB_SIZE = range(7)
+ARRIVING, MOST_BYTES = 1 << 20, 1 << 40
 M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_SIZE = range(6)
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
@@ -93,9 +111,10 @@ COUNT_SIZE = 1 + RING
 
 # Why a scheduler issued nothing in a cycle; the first six are the scoreboards.
 (R_SB0, R_SB1, R_SB2, R_SB3, R_SB4, R_SB5, R_STALL, R_BANK, R_PIPE, R_QUEUE, R_BAR, R_FETCH, R_CONST, R_LAUNCH,
- R_MEMBAR, R_NONE) = range(16)
+ R_MEMBAR, R_NONE, R_MBARRIER, R_TENSOR) = range(18)
 REASONS = ("barrier 1", "barrier 2", "barrier 3", "barrier 4", "barrier 5", "barrier 6", "fixed stall",
            "bank conflict", "pipe busy", "memory queue", "BAR", "instruction fetch", "constant miss", "block launch",
-           "memory fence", "no warp")
+           "memory fence", "no warp", "mbarrier", "tensor cores")
+REASON_COUNT = len(REASONS)
 
 POLICIES = ("greedy-then-oldest", "greedy-then-round-robin", "loose-round-robin")

@@ -5,12 +5,13 @@ A warp knows at the moment it issues when it may issue again as far as its own c
 what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
 Rows are named by where they start in the image X: w a warp, s a scheduler, i an instruction."""
 
+from .beside import product, products_left, tell
 from .caches import constant_line, instruction_line
 from .columns import *
 from .jit import compiled
 from .memory import global_access, load_constant, moved, shared_access, variant
 from .operand import bank_reads, enter, forget, read_later
-from .residency import complete, finish_warp, launch_block, release_barrier, step_path
+from .residency import complete, finish_warp, launch_block, release_barrier, step_path, wake
 from .sm90 import bank_reads_sm90, code_line_sm90, enter_sm90, issue_xu, memory_sm90, room_sm90
 
 
@@ -40,6 +41,8 @@ def side_hazard(X, w, i, s, now):
         there = constant_line(X, X[w + W_SM], X[i + I_CLINE], now)
         if there > now:
             return there, R_CONST
+    if X[i + I_KIND] == K_PRODUCT:
+        return X[s + S_UNIT0 + U_TENSOR], R_TENSOR
     unit = X[i + I_UNIT]
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE
@@ -70,7 +73,7 @@ def hazard(X, w, s, now):
                 free = X[w + W_READS]
             if free <= now and X[i + I_UNIT] <= 0:
                 free, reason = X[s + S_UNIT0 + U_FMA], R_PIPE
-    if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM]):
+    if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM] or X[i + I_KIND] == K_PRODUCT):
         free, reason = side_hazard(X, w, i, s, now)
     if free > now:
         X[w + W_READY], X[w + W_REASON] = free, reason
@@ -108,7 +111,11 @@ def issue_side(X, w, i, s, now):
         X[s + S_UNIT0 + unit] = now + X[i + I_INTERVAL]
     if X[P_SM90] and X[i + I_X0] > 0:
         X[w + W_READS] = now + X[i + I_X0]
-    if X[P_SM90] and unit == U_XU:
+    if X[i + I_KIND] == K_PRODUCT:
+        done = read = product(X, w, i, s, now)
+    elif X[i + I_KIND] == K_COMMIT:
+        done = read = max(X[w + W_COPIES], now)
+    elif X[P_SM90] and unit == U_XU:
         done, read = issue_xu(X, i, s, now)
     elif X[i + I_MEM]:
         done, read = memory_sm90(X, w, i, s, now) if X[P_SM90] else issue_memory(X, w, i, s, now)
@@ -122,6 +129,22 @@ def issue_side(X, w, i, s, now):
     board = X[i + I_RB]
     if board >= 0:
         occupy(X, w, board, read)
+    if X[C_ENDED] > 0:
+        end_phase(X, w)
+
+
+@compiled
+def end_phase(X, w):
+    """Warps that wait for a phase of an mbarrier that has found its end go on behind it."""
+    at = X[C_ENDED]
+    X[C_ENDED] = 0
+    first = X[T_WARP] + (X[w + W_SM] * X[P_WARP_SLOTS] + X[w + W_SLOT] * X[P_BLOCK_WARPS]) * W_SIZE
+    for v in range(first, first + X[P_BLOCK_WARPS] * W_SIZE, W_SIZE):
+        if X[v + W_ALIVE] and X[v + W_TRIED] and X[v + W_MBARRIER] == at and X[v + W_SB0 + X[v + W_TRIED] - 1] == NEVER:
+            tell(X, v, X[at + MB_ENDED] + X[P_MBARLAT])
+            if X[v + W_READY] == NEVER:
+                wait_for_boards(X, v, X[v + W_PC], X[v + W_STALLED])
+                wake(X, v, X[v + W_READY])
 
 
 @compiled
@@ -197,6 +220,10 @@ def wait_for_boards(X, w, i, ready):
             left = few_left(X, w, X[i + I_SERVICE])
             if left > ready:
                 ready, reason = left, X[i + I_SERVICE] & 7
+        if reason + 1 == X[w + W_TRIED] and reason < 6:
+            reason = R_MBARRIER
+    if X[i + I_KIND] == K_PRODUCTS and products_left(X, w, X[i + I_SERVICE]) > ready:
+        ready, reason = products_left(X, w, X[i + I_SERVICE]), R_TENSOR
     X[w + W_READY], X[w + W_REASON] = ready, reason
 
 
@@ -380,7 +407,7 @@ def account(X, s, now):
     blamed, row, reason = X[s + S_BLAMED], (X[T_WARP] - X[T_CODE]) // I_SIZE, R_NONE
     if blamed >= 0 and X[blamed + W_ALIVE]:
         row, reason = X[X[blamed + W_PC] + I_INDEX], X[blamed + W_REASON]
-    X[X[T_STALL] + row * 16 + reason] += now - X[s + S_SINCE]
+    X[X[T_STALL] + row * REASON_COUNT + reason] += now - X[s + S_SINCE]
     X[s + S_SINCE] = -1
 
 

@@ -6,6 +6,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+ir: Any = cgutils.ir  # of the package that numba brings
 compiled = njit(nogil=True, error_model="numpy")
 
 
@@ -19,3 +20,19 @@ def _pointer(_: Any, image: Any) -> Any:
 
 
 pointer: Any = intrinsic(_pointer)
+
+
+def _prefetch(_: Any, image: Any, at: Any) -> Any:
+    """Begin to fetch what the image holds at some place, which is asked for soon."""
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), byte)
+        builder.call(function, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(image, at), codegen
+
+
+prefetch: Any = intrinsic(_prefetch)

@@ -1,9 +1,12 @@
 """Decoded instructions of sm_90 to the flat table of the compiled engine (columns.py), as lower.py does for Maxwell."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..errors import SimulationError
 from ..isa import RZ, Instruction
+from ..isa.text import format_opcode
 from . import columns as c
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
 
@@ -11,13 +14,20 @@ _UNITS = {"alu": c.U_ALU, "cs2r": c.U_ALU, "ffma": c.U_NONE, "imad": c.U_HEAVY, 
           "mma16": c.U_MMA16, "fp64": c.U_DOUBLE, "umove": c.U_UNIFORM, "ualu": c.U_UNIFORM, "r2ur": c.U_UNIFORM,
           "xu": c.U_XU}
 _ARITHMETIC = ("alu", "cs2r", "ffma", "imad", "wide", "half", "mma16", "fp64")
-_UNKNOWN = {"wgmma": "tensor cores", "async": "barriers and bulk copies in shared memory", "texture": "textures"}
+_UNKNOWN = {"texture": "textures"}
+_OTHERS = ("HMMA", "IMMA", "DMMA", "LDSM", "STSM", "UBLKPF", "UBLKRED", "UCGABAR", "ARRIVES")
+_BESIDE = {"LDGSTS": c.K_COPY, "LDGDEPBAR": c.K_COMMIT, "SYNCS": c.K_MBARRIER, "UBLKCP": c.K_BULK,
+           "HGMMA": c.K_PRODUCT}
+_ON_MBARRIERS = {"EXCH": c.M_BEGIN, "ARRIVE": c.M_ARRIVE, "TRYWAIT": c.M_WAIT, "PHASECHK": c.M_TEST}
+_OPERAND_BYTES = 32  # of a row of an operand of HGMMA: 16 values of two bytes, or 8 of four
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
 _WAITS = {"scoreboards": c.K_DEPBAR, "memory": c.K_MEMBAR}
 
 
 def memory_kind(inst: Instruction) -> int | None:
-    """K_SHARED, K_GLOBAL or K_LDC for an instruction that has a row of addresses in a trace, else None."""
+    """The kind of an instruction that has a row of addresses in a trace, else None."""
+    if inst.opcode in ("LDGSTS", "UBLKCP") or (inst.opcode == "SYNCS" and on_mbarrier(inst) is not None):
+        return _BESIDE[inst.opcode]
     if inst.access is None or inst.access.does == "exchange":
         return None
     if inst.access.spaces == {"shared"}:
@@ -27,10 +37,31 @@ def memory_kind(inst: Instruction) -> int | None:
     return c.K_GLOBAL
 
 
+def on_mbarrier(inst: Instruction) -> int | None:
+    """What SYNCS does to an mbarrier; None for what leaves nothing to wait for."""
+    how = words(inst)
+    return next((what for name, what in _ON_MBARRIERS.items() if name in how), None)
+
+
+def works_beside(instructions: Sequence[Instruction]) -> bool:
+    """Whether warps of a block meet at mbarriers. Such blocks take several tiles, a grid apart, and are
+    few and unlike."""
+    return any(inst.opcode == "SYNCS" for inst in instructions)
+
+
+def has_products(instructions: Sequence[Instruction]) -> bool:
+    """Whether there are products of tensor cores."""
+    return any(inst.opcode == "HGMMA" for inst in instructions)
+
+
 def _kind(inst: Instruction) -> int:
     memory = memory_kind(inst)
     if memory is not None:
         return memory
+    if inst.opcode in _BESIDE and inst.opcode != "SYNCS":
+        return _BESIDE[inst.opcode]
+    if inst.opcode == "WARPGROUP" and "DEPBAR" in words(inst):
+        return c.K_PRODUCTS
     if inst.cls.name == "shfl":
         return c.K_SHUFFLE
     if inst.waits:
@@ -47,6 +78,14 @@ def spelling(inst: Instruction, kind: int, nbytes: int) -> str:
     32."""
     memory = kind in (c.K_SHARED, c.K_GLOBAL, c.K_LDC)
     return inst.opcode + (f".{8 * nbytes}" if memory and nbytes > 4 else "")
+
+
+_THROUGH_QUEUE = (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC, c.K_COPY, c.K_MBARRIER, c.K_BULK)
+
+
+def words(inst: Instruction) -> frozenset[str]:
+    """The words of an opcode behind its first."""
+    return frozenset(format_opcode(inst).split(".")[1:])
 
 
 def _figure(table: dict[str, int], inst: Instruction, name: str) -> int:
@@ -71,7 +110,7 @@ def _operands(inst: Instruction, row: np.ndarray) -> None:
 def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     """The engine's row of an instruction. `nbytes`: what each lane of a memory instruction moves. Raises
     SimulationError for one whose clocks the model does not know."""
-    if inst.cls.name in _UNKNOWN or inst.opcode.startswith(("HMMA", "IMMA", "DMMA", "LDSM", "STSM")):
+    if inst.cls.name in _UNKNOWN or inst.opcode.startswith(_OTHERS):
         raise SimulationError(f"{inst.opcode} at 0x{inst.address:04x}: the model of sm_90 does not know the clocks of "
                               f"{_UNKNOWN.get(inst.cls.name, 'tensor cores')}")
     row = np.full(c.I_SIZE, -1, np.int64)
@@ -82,7 +121,7 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_RB] = -1 if control.read_barrier is None else control.read_barrier
     row[c.I_WAIT], row[c.I_REUSE] = control.wait_mask, control.reuse & 7
     row[c.I_ALU] = kind == c.K_ALU
-    row[c.I_MEM] = kind in (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC) or inst.cls.name in ("ldc", "sreg")
+    row[c.I_MEM] = kind in _THROUGH_QUEUE or inst.cls.name in ("ldc", "sreg")
     row[c.I_UNIT] = c.U_NONE if row[c.I_MEM] else _UNITS.get(inst.cls.name, c.U_NONE)
     row[c.I_INTERVAL] = _figure(machine["issue_cycles"], inst, name)
     row[c.I_RESULT] = _figure(machine["result_cycles"], inst, name)
@@ -95,9 +134,34 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     access = inst.access
     row[c.I_STORE] = access is not None and access.only_writes
     row[c.I_ATOMIC] = access is not None and access.atomic
-    strong = "STRONG" in inst.text().split()[0 if not inst.text().startswith("@") else 1]
+    strong = "STRONG" in words(inst)
     row[c.I_CACHED] = kind == c.K_GLOBAL and access is not None and access.does == "load" and not strong
+    if inst.opcode in _BESIDE or inst.cls.name in ("wgmma", "async"):
+        _beside(inst, row, machine)
     return row
+
+
+def _beside(inst: Instruction, row: np.ndarray, machine: Machine) -> None:
+    """Cells of what works beside warps. Of a product: the cycles of a tensor core, the bytes of its operands that a
+    warp's quarter asks of shared memory, whether it closes a group."""
+    kind = row[c.I_KIND]
+    row[c.I_STORE] = row[c.I_ATOMIC] = 0
+    if row[c.I_MEM]:  # two cycles for each register, as all memory instructions take
+        row[c.I_INTERVAL] = 2 * sum(op.regs for op in inst.operands if op.type.startswith("gpr") and op.value != RZ)
+    if kind == c.K_MBARRIER:
+        row[c.I_SERVICE], row[c.I_RESULT] = on_mbarrier(inst), machine["mbarrier_latency"]
+    elif kind == c.K_COPY:
+        row[c.I_CACHED] = "BYPASS" not in words(inst)
+    elif kind == c.K_PRODUCT:
+        row[c.I_X0] = 0
+        columns, from_memory = inst["d"].regs * 2, inst.operand("b") is None
+        row[c.I_INTERVAL] = columns // machine["tensor_columns"]
+        row[c.I_SERVICE] = _OPERAND_BYTES * (columns + (64 if from_memory else 0)) // 4
+        row[c.I_DN] = inst["gsb"].label != ""
+    elif kind == c.K_PRODUCTS:
+        row[c.I_SERVICE] = inst["n"].value
+    elif kind == c.K_UNIT:
+        row[c.I_RESULT] = machine["fence_cycles"] if inst.opcode != "WARPGROUP" else 1
 
 
 def constant_operand(inst: Instruction) -> int:

@@ -2,7 +2,7 @@
 """Memory instructions at issue: when their result is there and when their operands have been read. Every shared
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
-from .caches import book, constant_line, l1_lookup, l2_atomic, l2_read, l2_write, popcount4
+from .caches import book, constant_line, l1_lookup, l2_atomic, l2_read, l2_soon, l2_write, popcount4
 from .columns import *
 from .jit import compiled
 
@@ -43,8 +43,10 @@ def load_constant(X, sm, record, shift, now):
 
 @compiled
 def others(X, w, i, index, mask, begin, first, last):
-    """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses."""
-    store = X[i + I_STORE]
+    """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses. What
+    they touch is looked up first, then touched in order: L2's image, far larger than the caches of this processor,
+    comes in time so."""
+    store, end = X[i + I_STORE], X[T_AHEAD]
     for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
         stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
         ordinal = X[stream] + X[w + W_REC]
@@ -56,13 +58,17 @@ def others(X, w, i, index, mask, begin, first, last):
         if index >= X[record + 2]:
             continue
         at = X[record + 1] + index * LINE_SIZE
-        line = X[at] + moved(X, chosen, shift)
+        X[end], X[end + 1] = X[at] + moved(X, chosen, shift), X[at + 1]
+        if end == X[T_AHEAD] or X[end] != X[end - LINE_SIZE]:
+            l2_soon(X, X[end])
+        end += LINE_SIZE
+    for at in range(X[T_AHEAD], end, LINE_SIZE):
         if X[i + I_ATOMIC]:
-            l2_atomic(X, line, X[at + 1], begin)
+            l2_atomic(X, X[at], X[at + 1], begin)
         elif store:
-            l2_write(X, line, X[at + 1], begin)
+            l2_write(X, X[at], X[at + 1], begin)
         else:
-            l2_read(X, line, X[at + 1] & mask, begin)
+            l2_read(X, X[at], X[at + 1] & mask, begin)
 
 
 @compiled
@@ -71,7 +77,7 @@ def through_l2(X, w, i, index, line, mask, start):
     n = popcount4(mask)
     begin = book(X, B_PORTS + X[w + W_SM], n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS]), start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
-    ticks = n * X[P_L2_TICKS]
+    ticks = n * (X[P_L2_WRITE_TICKS] if X[i + I_STORE] else X[P_L2_TICKS])
     begin = book(X, B_L2, asking * ticks, begin)
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1

@@ -63,6 +63,9 @@ def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = 
         "shared memory": data["shared_pipe_percent"], "texture": data["texture_units_percent"],
         "L2": 100 * data["traffic_bytes"]["L2"] / (result.cycles * result.machine["l2_bytes"]),
         "DRAM": data["dram_percent_of_peak"]}
+    if n[c.C_TENSOR_BUSY]:
+        data["limits_percent"]["tensor cores"] = 100 * int(n[c.C_TENSOR_BUSY]) / (4 * result.cycles
+                                                                                 * result.simulated_sms)
     data["roofline"] = roofline(result, data["limits_percent"])
     if lines:
         data["instructions"] = instruction_rows(result, source)

@@ -139,7 +139,7 @@ def _run(image: Image, progress: Progress | None, recorder: Recorder | None) -> 
 
 def _result(image: Image, workload: Outline, fit: Occupancy, options: Options, recorder: Recorder | None) -> Result:
     X, n = image.X, image.instructions
-    stalls = image.table(c.T_STALL, n + 1, 16).copy()
+    stalls = image.table(c.T_STALL, n + 1, c.REASON_COUNT).copy()
     for s in image.table(c.T_SCHED, image.shape.sms * 4, c.S_SIZE):
         if s[c.S_SINCE] >= 0:
             stalls[-1, c.R_NONE] += X[c.C_NOW] - s[c.S_SINCE]

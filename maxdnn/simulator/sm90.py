@@ -7,6 +7,7 @@ next P_WINDOW cycles, or holds what is behind it. Reuse cache: an entry for each
 read by a slot of a register that the entry holds, by the same warp, asks no bank; any read ends the entry or, with the
 flag, begins one. Writes leave it alone."""
 
+from .beside import WIDTH, bulk_copy, on_mbarrier, shared_bytes
 from .caches import constant_line, l1_lookup, small_lookup
 from .columns import *
 from .jit import compiled
@@ -74,8 +75,11 @@ def through_pipe(X, w, s, port, cycles, out):
     """An access that keeps the SM's pipe of shared memory and L1 so many cycles, and the scheduler's way there twice as
     many: when it begins."""
     pipe = X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED
-    start = max(out, X[pipe], X[s + port])
-    X[pipe] = max(X[pipe], start) + cycles
+    if X[P_BESIDE]:
+        start = shared_bytes(X, X[w + W_SM], cycles * WIDTH, max(out, X[s + port])) - cycles
+    else:
+        start = max(out, X[pipe], X[s + port])
+        X[pipe] = max(X[pipe], start) + cycles
     X[s + port] = start + 2 * cycles
     return start
 
@@ -113,6 +117,8 @@ def memory_sm90(X, w, i, s, now):
         start = through_pipe(X, w, s, S_PORT0, 1, out)
         leave_queue(X, s, max(out, start - X[P_MIOLAG]))
         return start + X[i + I_RESULT], out + X[i + I_DN]
+    if kind in (K_MBARRIER, K_BULK):
+        return beside_memory(X, w, i, s, out)
     shift = X[w + W_SHIFT]
     chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
     record = variant(X, chosen, shift)
@@ -127,9 +133,26 @@ def memory_sm90(X, w, i, s, now):
         done = global_sm90(X, w, i, record, moved(X, chosen, shift), cycles, start)
         if X[i + I_STORE]:
             X[w + W_STORES] = max(X[w + W_STORES], done)
+        if kind == K_COPY:
+            X[w + W_COPIES] = max(X[w + W_COPIES], done)
     leave_queue(X, s, max(out, start - X[P_MIOLAG]))
     X[w + W_REC] += 1
     return done, out + X[i + I_DN]
+
+
+@compiled
+def beside_memory(X, w, i, s, out):
+    """(result there, operands read) of an operation on mbarriers or a bulk copy. The barrier whose phase it ends wakes
+    those that wait."""
+    start, done, ended = out, out, 0
+    if X[i + I_KIND] == K_MBARRIER:
+        start = through_pipe(X, w, s, S_PORT0, 1, out)
+        done, ended = on_mbarrier(X, w, i, start)
+    else:
+        ended = bulk_copy(X, w, i, out)
+    leave_queue(X, s, max(out, start - X[P_MIOLAG]))
+    X[C_ENDED] = ended
+    return done, out + max(X[i + I_DN], 0)
 
 
 @compiled

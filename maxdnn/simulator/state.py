@@ -24,6 +24,7 @@ class Work:
     records: np.ndarray  # int64 (n, 4)
     lines: np.ndarray  # int64 (n, 2): line number, sector mask
     shift: np.ndarray  # int64, blocks x groups x 2
+    barriers: int = 0  # mbarriers of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,19 @@ class Image:
         self._add(head, c.T_ORDER, np.full((shape.sms * 4, self.order_length), -1, np.int64))
         self._add(head, c.T_BLOCK, np.zeros((shape.sms * shape.resident, c.B_SIZE), np.int64))
         self._add(head, c.T_SM, np.zeros((shape.sms, c.M_SIZE), np.int64))
-        books = np.zeros((c.B_PORTS + shape.sms, c.BOOK_SIZE), np.int64)
+        beside = bool((code[:, c.I_KIND] >= c.K_COPY).any())
+        books = np.zeros((c.B_PORTS + shape.sms * (2 if beside else 1), c.BOOK_SIZE), np.int64)
         books[:, 2::2] = -1
         self._add(head, c.T_BOOK, books)
         self._add_work(head, work)
         self._add_caches(head)
-        self._add(head, c.T_STALL, np.zeros((self.instructions + 1, 16), np.int64))
+        self._add(head, c.T_STALL, np.zeros((self.instructions + 1, c.REASON_COUNT), np.int64))
         if (code[:, c.I_WAIT] & c.WAIT_COUNTED).any():
             self._add(head, c.T_COUNT, np.zeros((shape.sms * slots * 6, c.COUNT_SIZE), np.int64))
+        if beside:
+            head[c.P_BESIDE] = 1
+            self._add(head, c.T_MBARRIER, np.zeros((shape.sms * shape.resident * work.barriers, c.MB_SIZE), np.int64))
+        self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.LINE_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
         self.X = np.concatenate([p.ravel() for p in self._parts])
@@ -119,6 +125,9 @@ class Image:
             c.P_CODEAHEAD: m["code_ahead_kib"] * 1024 // INSTRUCTION_LINE,
             c.P_L0SETS: m["code_kib"] * 1024 // INSTRUCTION_LINE // max(m["code_ways"], 1), c.P_L0WAYS: m["code_ways"],
             c.P_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_write_bytes"] or m["l2_port_bytes"])),
+            c.P_L2_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_store_bytes"] or m["l2_bytes"])),
+            c.P_TENSORLAT: m["tensor_latency"], c.P_MBARLAT: m["mbarrier_latency"], c.P_BULKLAT: m["bulk_latency"],
+            c.P_BULK_TICKS: round(m["bulk_line_cycles"] * c.TICK), c.P_MBARRIERS: work.barriers,
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():
             head[cell] = value

@@ -58,7 +58,7 @@ class Recorder:
         """Cycle, slots issued, slots lost by reason, counters: all since the begin."""
         image, X = self._image, self._image.X
         now = int(X[c.C_NOW])
-        lost = image.table(c.T_STALL, image.instructions + 1, 16).sum(0)
+        lost = image.table(c.T_STALL, image.instructions + 1, c.REASON_COUNT).sum(0)
         for s in image.table(c.T_SCHED, image.shape.sms * 4, c.S_SIZE):
             if 0 <= s[c.S_SINCE] < now:  # a wait that is not over
                 w = int(s[c.S_BLAMED])
@@ -74,7 +74,7 @@ def as_dict(result: Result) -> dict[str, Any]:
     until the operands have been read."""
     assert result.samples is not None
     steps = np.diff(result.samples, axis=0)
-    slots = np.maximum(steps[:, 1:18], 0)  # a wait may have been charged to another reason in the end
+    slots = np.maximum(steps[:, 1:2 + c.REASON_COUNT], 0)  # a wait may have been charged to another reason in the end
     percent = 100 * slots / np.maximum(slots.sum(1, keepdims=True), 1)
     names = ("issued", *c.REASONS)
     return {

@@ -24,6 +24,7 @@ from ..problem.shape import ConvShape
 from ..runtime.devices.protocol import Dim3, Texture
 from .blocks import Learner, every_block
 from .launchfile import Description, place
+from .lower_sm90 import has_products, works_beside
 from .machine import Machine, preset
 from .simulate import Options, Progress, Result, simulate
 from .workload import Builder, Workload
@@ -187,6 +188,9 @@ def workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
     buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
     places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
     modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), machine.arch)) for x in launches}
+    if any(has_products(modules[x.spec.name].function(x.spec.name).kernel.instructions) for x in launches):
+        for name in plan.workspace:  # factors of operands that are neither zero nor extreme, which other code is for
+            gpu.upload(buffers[name], np.ones(buffers[name].nbytes // FLOAT_BYTES, np.float32))
     for launch in launches:
         module = modules[launch.spec.name]
         for name, data in launch.tables.items():
@@ -195,7 +199,7 @@ def workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
         args = launch.arguments(places, dict.fromkeys(launch.names - places.keys(), np.float32(1)))
         textures = {name: Texture(*bound) for name, bound in launch.bound(places).items()}
         yield workload(function, launch.grid, launch.block, args, textures=textures, machine=machine,
-                       progress=progress, keep=False), function
+                       progress=progress, keep=False, hollow=True), function
 
 
 # -- what a launch does -----------------------------------------------------------------------------------------------
@@ -203,7 +207,7 @@ def workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
 
 def workload(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *, machine: Machine,
              textures: Mapping[str, Texture] | None = None, shared_bytes: int = 0, progress: Progress | None = None,
-             full: bool = False, keep: bool = True) -> Workload:
+             full: bool = False, keep: bool = True, hollow: bool = False) -> Workload:
     """What the warps of a launch of a kernel of the virtual GPU do, learned from as few blocks as will do, or from all
     of them (`full`), run in the order of the grid. With `keep`, memory is afterwards what it was before; a caller for
     whom memory does not matter saves the copy. Raises LaunchError, before anything runs, for a launch the kernel cannot
@@ -215,11 +219,11 @@ def workload(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *, mac
 
     def trace(numbers: Sequence[int]) -> list[WarpTrace]:
         with _TRACING:
-            return traced(function, grid, block, args, textures or {}, numbers, shared_bytes)
+            return traced(function, grid, block, args, textures or {}, numbers, shared_bytes, hollow)
     builder = Builder(function.kernel.instructions, blocks, -(-threads // 32), bool(machine["shared_pair_merge"]))
     learner = Learner(trace, grid)
     try:
-        found = None if full else learner.learn()
+        found = None if full or works_beside(function.kernel.instructions) else learner.learn()
         if found is None:
             learner.traced = blocks
             for number, seen in every_block(trace, blocks, _AT_ONCE, kept.restore if kept else None):
@@ -258,11 +262,12 @@ class _Snapshot:
 
 
 def traced(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], textures: Mapping[str, Texture],
-           blocks: Sequence[int], shared_bytes: int = 0) -> list[WarpTrace]:
+           blocks: Sequence[int], shared_bytes: int = 0, hollow: bool = False) -> list[WarpTrace]:
     """Traces of every warp of the given blocks (numbered x fastest), in that order, on the virtual GPU."""
     where = [(int(b) % grid[0], int(b) // grid[0] % grid[1], int(b) // (grid[0] * grid[1])) for b in blocks]
     found: list[WarpTrace] = []
-    function.trace(grid, block, args, blocks=where, on_warp=found.append, textures=textures, shared_bytes=shared_bytes)
+    function.trace(grid, block, args, blocks=where, on_warp=found.append, textures=textures, shared_bytes=shared_bytes,
+                   hollow=hollow)
     return found
 
 

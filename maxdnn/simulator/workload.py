@@ -77,6 +77,7 @@ class Reducer:
         self._lines = np.empty((_CHUNK * MOST_LINES, 2), np.int64)
         self._kept: list[np.ndarray] = []
         self.total = 0  # lines kept
+        self.barriers: dict[int, int] = {}  # mbarriers by address / 8: their numbers
 
     def memory_indices(self, runs: np.ndarray) -> np.ndarray:
         """Instruction index of each memory instruction a path executes, in order."""
@@ -91,10 +92,24 @@ class Reducer:
             part = slice(first, first + _CHUNK)
             written = reduce_rows(np.ascontiguousarray(rows[part]), indices[part], self.kinds, self.bytes, self.atomic,
                                   shift, self._rules, out[part], self._lines, *self._scratch)
+            self._number_barriers(out[part], self.kinds[indices[part]])
             out[part, 1] += self.total
             self._kept.append(self._lines[:written].copy())
             self.total += written
         return out
+
+    def _number_barriers(self, records: np.ndarray, kinds: np.ndarray) -> None:
+        """mbarriers that have just been written to lines get numbers from 0 on."""
+        named = ((kinds == c.K_MBARRIER) | (kinds == c.K_BULK)) & (records[:, 2] > 0)
+        counts = np.where(kinds[named] == c.K_BULK, 1, records[named, 2])
+        firsts = np.repeat(records[named, 1] - np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64), counts)
+        where = firsts + np.arange(len(firsts))
+        for barrier in np.unique(self._lines[where, 0]).tolist():
+            self.barriers.setdefault(barrier, len(self.barriers))
+        known = np.array(sorted(self.barriers), np.int64)
+        numbers = np.array([self.barriers[barrier] for barrier in known.tolist()], np.int64)
+        if len(where):
+            self._lines[where, 0] = numbers[np.searchsorted(known, self._lines[where, 0])]
 
     def lines(self) -> np.ndarray:
         return np.concatenate(self._kept) if self.total else np.zeros((1, 2), np.int64)
@@ -219,7 +234,8 @@ class Builder:
         streams[inside, 1] += self._pointers[-1]
         path_ptr = np.concatenate([[0], np.cumsum([len(r) for r in self._runs])]).astype(np.int64)
         work = Work(np.concatenate(self._runs), path_ptr, np.array(self._path, np.int64), self._class_of,
-                    np.array(self._pointers, np.int64), streams, self.reducer.lines(), shift)
+                    np.array(self._pointers, np.int64), streams, self.reducer.lines(), shift,
+                    len(self.reducer.barriers))
         classes = len(self._path) // self.block_warps
         executed = _executed(work, len(self.instructions), classes)
         return Workload(work, Outline(self.instructions, executed, self.blocks, self.block_warps, classes, traced))

@@ -76,13 +76,6 @@ def test_stores_do_not_merge_and_constants_by_number_leave_no_addresses(code):
     assert accesses(instructions)[0][at] == -1
 
 
-def test_tensor_cores_are_refused_in_words():
-    from maxdnn.build.cubins import cubin as built
-    kernels = cubin.read(built("sm90/tensor_product", "sm_90")).kernels
-    with pytest.raises(SimulationError, match=r"at 0x[0-9a-f]+: the model of sm_90 does not know the clocks of "):
-        lower(next(iter(kernels.values())).instructions, preset("h200"))
-
-
 def test_shared_memory_is_taken_from_l1_and_a_kibibyte_of_each_block_is_the_systems():
     machine = preset("h200")
     fit = occupancy(machine, 128, 48 << 10, 128)

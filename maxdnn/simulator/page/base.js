@@ -18,11 +18,14 @@ const REASONS = {
   "constant miss": ["#d673ad", "a constant is not in the cache"],
   "block launch": ["#9bb05a", "the block is just being launched"],
   "memory fence": ["#6e7f46", "waits until its stores are done"],
+  "mbarrier": ["#8fd6a0", "waits for a phase of an mbarrier"],
+  "tensor cores": ["#f5a3d0", "waits for a product or its sums"],
   "no warp": ["#8d98a7", "no warp is resident: begin and tail of the grid"],
 };
 // No colour means two things on the page: those of reasons, levels and kinds of instructions all differ.
 const LEVELS = {
   "FMA": "#37b978", "issue": "#5e6b78", "shared memory": "#ed9f51", "texture": "#9251d3", "L2": "#2a78c6", "DRAM": "#ac2a1d",
+  "tensor cores": "#f5a3d0",
 };
 const NONE = "–";  // in place of a figure that there is not
 

@@ -5,9 +5,10 @@ const KINDS = [
   ["double precision", "#1d6b51", /^D(FMA|ADD|MUL|MNMX|SET)/],
   ["shared memory", LEVELS["shared memory"], /^(LDS|STS|ATOMS)/],
   ["texture", LEVELS["texture"], /^T(EX|LD|XQ|XA|MML)/],
-  ["global and local memory", "#7892c6", /^(LD|ST|ATOM|RED|LDG|STG|LDL|STL|SULD|SUST|SUATOM|SURED|CCTL)/],
+  ["global and local memory", "#7892c6", /^(LD|ST|ATOM|RED|UBLKCP|LDG|STG|LDL|STL|SULD|SUST|SUATOM|SURED|CCTL)/],
   ["constants", "#c685b9", /^LDC/],
-  ["barriers and control", "#d33751", /^(BAR|DEPBAR|MEMBAR|BRA|BRX|JMP|JMX|SSY|SYNC|CAL|RET|EXIT|PBK|BRK|PCNT|CONT|PRET|NOP|KIL|VOTE|SHFL)/],
+  ["barriers and control", "#d33751", /^(BAR|DEPBAR|MEMBAR|BRA|BRX|JMP|JMX|SSY|SYNC|CAL|RET|EXIT|PBK|BRK|PCNT|CONT|PRET|NOP|KIL|VOTE|SHFL|FENCE|USETMAXREG)/],
+  ["tensor cores", LEVELS["tensor cores"], /^(HGMMA|WARPGROUP)/],
   ["other arithmetic", "#e0ac10", /./],
 ];
 const kindOf = text => KINDS.findIndex(([, , pattern], i) => (i !== 4 || !/^LD[CS]/.test(text)) && pattern.test(text));

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...build.assemble import assemble
 from ...runtime.devices.protocol import Device
-from . import issue, memory
+from . import issue, memory, tensor
 from .frame import REPEATS
 from .probe import Probe
 
@@ -35,6 +35,12 @@ def probes() -> tuple[Probe, ...]:
         memory.rates,
         memory.code,
         memory.blocks,
+        tensor.products,
+        tensor.products_queue,
+        tensor.products_beside,
+        tensor.barriers,
+        tensor.copies,
+        tensor.thread_copies,
     )
     return tuple(probe for part in parts for probe in part())
 

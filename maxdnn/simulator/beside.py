@@ -1,0 +1,198 @@
+# ruff: noqa: F403, F405
+"""What works beside the warps of an SM of sm_90, compiled: tensor cores, mbarriers, bulk copies and copies of threads.
+
+Shared memory gives 128 bytes a cycle, to loads and to the operands of products. In kernels with any of these its cycles
+are booked, because a product's operands are read later than it is issued. What arrives from L2 takes none: the probe
+"rate L2, an SM" loads 114 bytes a cycle, each of which is written and read.
+
+A product (HGMMA) of a warp is a quarter of its warpgroup's: 16 rows, on the tensor core of the warp's scheduler, which
+takes them in the order of their issue, one after another, and has one that waits, whoever's. One that follows on the
+sums of the last need not wait for them. Operands in shared memory are read while the product before is computed; a
+warpgroup reads B once, so that a warp is charged for a quarter.
+
+An mbarrier's phase ends when its last arrival and its last byte have come. All that comes is known at issue, so the
+cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
+
+from .caches import book, l2_read, l2_soon, popcount4
+from .columns import *
+from .jit import compiled
+from .machine import LINE, SECTOR, SHARED_BANKS
+from .memory import moved, variant
+
+WIDTH = 4 * SHARED_BANKS  # bytes of shared memory a cycle
+
+
+@compiled
+def shared_bytes(X, sm, nbytes, start):
+    """Take shared memory for some bytes from `start` on: the cycle behind the last."""
+    ticks = nbytes * TICK // WIDTH
+    begin = book(X, B_PORTS + X[P_SMS] + sm, ticks, start)
+    return begin + (ticks + TICK - 1) // TICK
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def product(X, w, i, s, now):
+    """Issue a product of a warp: the cycle its sums are there."""
+    read = shared_bytes(X, X[w + W_SM], X[i + I_SERVICE], now)
+    begin = max(X[s + S_TENSOREND], read)
+    X[s + S_UNIT0 + U_TENSOR] = begin
+    X[s + S_TENSOREND] = begin + X[i + I_INTERVAL]
+    done = X[s + S_TENSOREND] + X[P_TENSORLAT]
+    X[C_SHARED_BUSY] += X[i + I_SERVICE] // WIDTH
+    X[C_TENSOR_BUSY] += X[i + I_INTERVAL]
+    if X[i + I_DN]:
+        X[w + W_GROUPRING + X[w + W_GROUPS] % GROUPS] = done
+        X[w + W_GROUPS] += 1
+    return done
+
+
+@compiled
+def products_left(X, w, open_):
+    """The cycle when at most so many groups of a warp's products are left."""
+    group = X[w + W_GROUPS] - open_ - 1
+    if group < 0 or open_ >= GROUPS:
+        return 0
+    return X[w + W_GROUPRING + group % GROUPS]
+
+
+# -- mbarriers --------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def barrier_row(X, w, number):
+    return X[T_MBARRIER] + ((X[w + W_SM] * X[P_BLOCK_SLOTS] + X[w + W_SLOT]) * X[P_MBARRIERS] + number) * MB_SIZE
+
+
+@compiled
+def tell(X, w, when):
+    """The try-wait of a warp has its answer at `when`."""
+    board = X[w + W_TRIED] - 1
+    X[w + W_SB0 + board] = when
+    if X[T_COUNT]:
+        ring = X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE + 1
+        for at in range(ring, ring + RING):
+            if X[at] == NEVER:
+                X[at] = when
+
+
+@compiled
+def comes(X, w, at, arrivals, nbytes, when):
+    """Arrivals at a barrier and bytes that are announced (or have come, below 0), at `when`; True if it was the last of
+    a phase."""
+    X[at + MB_MISSING] -= arrivals
+    X[at + MB_BYTES] += nbytes
+    X[at + MB_LATEST] = max(X[at + MB_LATEST], when)
+    if X[at + MB_MISSING] > 0 or X[at + MB_BYTES] != 0:
+        return False
+    X[at + MB_MISSING] = X[at + MB_EXPECTED]
+    X[at + MB_PARITY] ^= 1
+    X[at + MB_ENDED], X[at + MB_LATEST] = X[at + MB_LATEST], 0
+    return True
+
+
+@compiled
+def barrier_record(X, w):
+    shift = X[w + W_SHIFT]
+    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+    X[w + W_REC] += 1
+    return variant(X, chosen, shift)
+
+
+@compiled
+def on_mbarrier(X, w, i, start):
+    """An operation on mbarriers that begins at `start`: (its result, the barrier whose phase it ends or 0)."""
+    record, how, done, ended = barrier_record(X, w), X[i + I_SERVICE], start + X[i + I_RESULT], 0
+    first = X[record + 1]
+    for line in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
+        at, what = barrier_row(X, w, X[line]), X[line + 1]
+        arrivals, nbytes = what % ARRIVING, what // ARRIVING - MOST_BYTES
+        if how == M_BEGIN:
+            X[at + MB_PARITY], X[at + MB_BYTES], X[at + MB_ENDED], X[at + MB_LATEST] = 0, 0, 0, 0
+            X[at + MB_EXPECTED] = X[at + MB_MISSING] = arrivals
+        elif how == M_ARRIVE:
+            if comes(X, w, at, arrivals, nbytes, start + X[P_MBARLAT]):
+                ended = at
+        elif how == M_WAIT:
+            X[w + W_MBARRIER], X[w + W_TRIED] = at, X[i + I_WB] + 1
+            if X[at + MB_PARITY] == arrivals:
+                return NEVER, 0
+            done = max(done, X[at + MB_ENDED] + X[i + I_RESULT])
+    return done, ended
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def bulk_mask(line, first, last):
+    """The sectors of a line that lie between two bytes."""
+    mask = 0
+    for sector in range(LINE // SECTOR):
+        begin = line * LINE + sector * SECTOR
+        if begin < last and begin + SECTOR > first:
+            mask |= 1 << sector
+    return mask
+
+
+@compiled
+def others_bulk(X, w, index, mask, begin, first, last):
+    """The SMs `first`..`last`-1 ahead of this one, in step with it, read the lines of their own blocks' copies."""
+    end = X[T_AHEAD]
+    for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
+        stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
+        ordinal = X[stream] + X[w + W_REC]
+        if ordinal >= X[stream + 1]:
+            continue
+        shift = X[T_SHIFT] + block * X[P_GROUPS]
+        chosen = X[T_RECORD] + ordinal * RECORD_SIZE
+        record = variant(X, chosen, shift)
+        if X[record + 2] == 2:
+            X[end] = X[X[record + 1] + LINE_SIZE] + moved(X, chosen, shift) + index
+            if end == X[T_AHEAD] or X[end] != X[end - 1]:
+                l2_soon(X, X[end])
+            end += 1
+    for at in range(X[T_AHEAD], end):
+        l2_read(X, X[at], mask, begin)
+
+
+@compiled
+def bulk_line(X, w, line, index, mask, start):
+    """A line of a bulk copy on its way from L2, as `through_l2` has it for other accesses."""
+    n = popcount4(mask)
+    begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
+    asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1
+    ticks = n * X[P_L2_TICKS]
+    begin = book(X, B_L2, asking * ticks, begin)
+    turn = X[C_ROTATE] % asking
+    others_bulk(X, w, index, mask, begin, 1, 1 + turn)
+    done = l2_read(X, line, mask, begin + turn * ticks // TICK)
+    others_bulk(X, w, index, mask, begin, 1 + turn, asking)
+    return done + (n - 1) * X[P_PORT_TICKS] // TICK
+
+
+@compiled
+def bulk_copy(X, w, i, start):
+    """A bulk copy from global memory that begins at `start`: the barrier whose phase it ends, or 0."""
+    shift = X[w + W_SHIFT]
+    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+    record = variant(X, chosen, shift)
+    if X[record + 2] == 0:
+        X[w + W_REC] += 1
+        return 0
+    first = X[record + 1]
+    nbytes = X[first + 1]
+    source = X[first + LINE_SIZE] * LINE + X[first + LINE_SIZE + 1] + moved(X, chosen, shift) * LINE
+    last, line, ticks = start, source // LINE, (start + X[P_BULKLAT]) * TICK
+    while line * LINE < source + nbytes:
+        mask = bulk_mask(line, source, source + nbytes)
+        there = bulk_line(X, w, line, line - source // LINE, mask, ticks // TICK)
+        last = max(last, there)
+        ticks += X[P_BULK_TICKS]
+        line += 1
+    X[C_ROTATE] += 1
+    at = barrier_row(X, w, X[first])
+    X[w + W_REC] += 1
+    return at if comes(X, w, at, 0, -nbytes, last) else 0
