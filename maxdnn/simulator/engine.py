@@ -124,6 +124,8 @@ def issue_side(X, w, i, s, now):
     X[C_RESULT], X[C_READ] = done, read
     board = X[i + I_WB]
     if board >= 0:
+        if X[w + W_TRIED] == board + 1 and X[i + I_KIND] != K_MBARRIER:
+            X[w + W_TRIED] = 0  # the scoreboard tells of something else from now on
         occupy(X, w, board, done)
         read = min(read, done)
     board = X[i + I_RB]
