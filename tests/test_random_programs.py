@@ -24,7 +24,7 @@ def optimized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(compiled, "_FEW_WARPS", -1)
 
 
-@pytest.mark.sampled(1, 2)
+@pytest.mark.sampled(0, 3)
 @pytest.mark.parametrize(("first", "optimized"), [(first, first // net.BATCH % 2 == 0)
                                                   for first in range(0, COUNT, net.BATCH)], indirect=["optimized"])
 def test_a_random_program_gives_what_the_hosts_compiler_makes_of_it(first: int, optimized: None) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 # (of a beginning: of a phase; of a wait: the parity), then the bytes that are announced, as a signed number + 2^21.
 ARRIVALS, MORE, MORE_BITS = 18, 38, 22
 
+
 @dataclass(frozen=True)
 class WarpTrace:
     """One warp of one block.

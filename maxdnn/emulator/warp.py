@@ -33,8 +33,7 @@ class WarpTracer(Beside):
         self.units = units or self.units
         self.ctx, self.warp = function.args
         self.function = function
-        self.full = full
-        self.bank_bytes = bank_bytes
+        self.full, self.bank_bytes = full, bank_bytes
         self.tracing, self.racing, self.undefined, self.hollow = (
             name in checks for name in ("trace", "race", "undefined", "hollow"))
         self.window = 10 if has_wide_vectors() else 3
@@ -292,10 +291,8 @@ class WarpTracer(Beside):
             return
         b = self.b
         wide = addresses if addresses.type == VI64 else self.zext(addresses, "i64")
-        if lanes is not None:
-            wide = self.select(b.bitcast(lanes, VI1), wide, self.const("i64", -1))
-        elif self.mask is not None:
-            wide = self.select(self.mask, wide, self.const("i64", -1))
+        taken = self.mask if lanes is None else b.bitcast(lanes, VI1)
+        wide = wide if taken is None else self.select(taken, wide, self.const("i64", -1))
         rows = get(b, self.warp, WARP, "trace_rows")
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "rows_room")), rows)
         where = at(b, get(b, self.ctx, CTX, "rows"), b.shl(b.zext(row, I64), c64(8)))

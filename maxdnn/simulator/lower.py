@@ -190,7 +190,7 @@ def merge_rules(instructions: tuple[Instruction, ...], pair_merge: bool) -> np.n
     if not of_sm90(instructions):
         return np.full(len(instructions), MERGES if pair_merge else 0, np.int64)
     stores = np.array([i.access is not None and i.access.only_writes for i in instructions])
-    arrivals = np.array([i.opcode == "SYNCS" and lower_sm90.on_mbarrier(i) == c.M_ARRIVE for i in instructions])
+    arrivals = np.array([lower_sm90.on_mbarrier(i) == c.M_ARRIVE for i in instructions])
     return (np.where(stores | (not pair_merge), OF_SM90, OF_SM90 | MERGES) | ADDS * arrivals).astype(np.int64)
 
 

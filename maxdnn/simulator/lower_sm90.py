@@ -26,7 +26,7 @@ _WAITS = {"scoreboards": c.K_DEPBAR, "memory": c.K_MEMBAR}
 
 def memory_kind(inst: Instruction) -> int | None:
     """The kind of an instruction that has a row of addresses in a trace, else None."""
-    if inst.opcode in ("LDGSTS", "UBLKCP") or (inst.opcode == "SYNCS" and on_mbarrier(inst) is not None):
+    if inst.opcode in ("LDGSTS", "UBLKCP") or on_mbarrier(inst) is not None:
         return _BESIDE[inst.opcode]
     if inst.access is None or inst.access.does == "exchange":
         return None
@@ -38,8 +38,8 @@ def memory_kind(inst: Instruction) -> int | None:
 
 
 def on_mbarrier(inst: Instruction) -> int | None:
-    """What SYNCS does to an mbarrier; None for what leaves nothing to wait for."""
-    how = words(inst)
+    """What an instruction does to an mbarrier; None for nothing, or for what leaves nothing to wait for."""
+    how = words(inst) if inst.opcode == "SYNCS" else ()
     return next((what for name, what in _ON_MBARRIERS.items() if name in how), None)
 
 

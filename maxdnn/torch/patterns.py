@@ -158,11 +158,11 @@ def batch_norm(node: fx.Node, constant: Constants,
 
 def activation(node: fx.Node) -> tuple[Any, str] | None:
     """The input of an activation that kernels apply, and its name; None if there is none."""
-    module, given = module_of(node), None
-    if module is not None:
-        name = _ACTIVATION_MODULES.get(type(module))
-        if not hooked(module) and "forward" not in vars(module) and len(node.args) == 1 and not node.kwargs:
-            given = {"input": node.args[0]} | {key: getattr(module, key) for key in _LIMITS if hasattr(module, key)}
+    layer, given = module_of(node), None
+    if layer is not None:
+        name = _ACTIVATION_MODULES.get(type(layer))
+        if not hooked(layer) and "forward" not in vars(layer) and len(node.args) == 1 and not node.kwargs:
+            given = {"input": node.args[0]} | {key: getattr(layer, key) for key in _LIMITS if hasattr(layer, key)}
     else:
         name = (_ACTIVATION_FUNCTIONS.get(node.target) if node.op == "call_function" else
                 "relu" if node.op == "call_method" and node.target in ("relu", "relu_") else None)

@@ -90,6 +90,7 @@ def floors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DATA)
 def test_hard_data_within_the_documented_error(kind):
     """Of the sum of |terms|, plus `floors`."""

@@ -21,6 +21,7 @@ def _code(image: bytes) -> tuple[Instruction, ...]:
     return kernel.instructions
 
 
+@pytest.mark.long
 def test_compiled_code_prints_as_the_vendor_prints_it_and_encodes_to_the_same_bits() -> None:
     seen: set[str] = set()
     every = [pair for image in tensor.every().values() for kernel in cubin.read(image).kernels.values()

@@ -107,6 +107,7 @@ def test_a_card_that_computes_the_same_bits_passes():
     assert item("forward NCHW one image", quick=False).run(Stand(card())).state == SAME
 
 
+@pytest.mark.long
 def test_one_wrong_bit_of_a_kernel_is_reported_with_its_place():
     one = item("forward CHWN 64 images: sconv_fprop_K64_N64")
     found = one.run(Stand(card(flip("sconv_fprop_K64_N64", 0, 3))))
