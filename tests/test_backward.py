@@ -107,11 +107,11 @@ CORNERS = {
     "dilation that strides divide": ConvShape(2, 8, 11, 12, 9, 3, 3, stride=2, padding=1, dilation=2),
     "dilation beside strides": ConvShape(2, 8, 11, 12, 9, 3, 3, stride=(2, 3), padding=2, dilation=(3, 2)),
     "one pixel": ConvShape(70, 30, 1, 1, 65, 1, 1),
+    "a filter of more taps than the test reaches": ConvShape(1, 8, 17, 18, 9, 17, 18, padding=1),
     "images for two tiles": ConvShape(128, 16, 4, 4, 72, 3, 3, padding=1),
     "channels of a group that fill no texel": ConvShape(4, 6, 5, 5, 10, 3, 3, padding=1, groups=2),
     "depthwise": ConvShape(4, 10, 5, 5, 20, 3, 3, padding=1, groups=10),
     "many elements of channels that fill no eight": ConvShape(4, 6, 6, 9, 45, 4, 7),
-    "a filter of more taps than the test reaches": ConvShape(1, 8, 17, 18, 9, 17, 18, padding=1),
 }
 
 

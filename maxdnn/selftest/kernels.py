@@ -57,6 +57,7 @@ def problems() -> Iterator[tuple[str, Problem]]:
     for layout in LAYOUTS:
         shape = SHAPES["one image"]
         yield "all options", forward(shape, layout=layout, bias=True, activation="relu", reads_out=True)
+        yield "activation", forward(shape, layout=layout, activation="relu6")
         yield "any address", forward(shape, layout=layout, unaligned=["images", "filters"], bias=True)
         yield "added", data(shape, layout=layout, reads_out=True)
         yield "added", filters(shape, layout=layout, reads_out=True)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import registry
+from ..algorithms.memory_ops import activation as finishing
 from ..algorithms.spec import Family
 from ..build.cubins import ARCHS, declared
 from ..build.interface import FFMA
@@ -74,7 +75,7 @@ def _ways(problem: Problem, chip: Chip, families: tuple[Family, ...], wanted: se
     for family in families:
         if problem.kind not in family.kinds or family.unsupported_reason(problem) is not None:
             continue
-        candidates = family.candidates(problem, chip)
+        candidates = finishing.candidates(family, problem, chip)
         for base in dict.fromkeys(name.split("_split")[0].split("_tail")[0] for name in candidates):
             if called is not None and base not in called and base in {kernel.name for kernel in family.kernels}:
                 continue

@@ -135,8 +135,8 @@ CORNERS = {
     "Rx1": ConvShape(2, 8, 9, 5, 12, 7, 1, padding=(3, 0)),
     "one pixel": ConvShape(70, 30, 1, 1, 65, 1, 1),
     "smaller than the filter but for padding": ConvShape(2, 8, 2, 2, 9, 5, 5, padding=2),
-    "images for two tiles": ConvShape(128, 16, 4, 4, 72, 3, 3, padding=1),
     "a filter of more taps than the test reaches": ConvShape(1, 8, 17, 18, 9, 17, 18, padding=1),
+    "images for two tiles": ConvShape(128, 16, 4, 4, 72, 3, 3, padding=1),
 }
 
 
