@@ -229,7 +229,7 @@ def test_a_replaced_model_is_optimized_and_linear_layers_are_ours(monkeypatch):
 
 def test_the_operators_pass_pytorchs_checks():
     given = [torch.rand(s, requires_grad=True) for s in ((2, 4, 6, 6), (6, 4, 3, 3), (6,), (2, 6, 4, 4))]
-    torch.library.opcheck(torch.ops.maxdnn.conv2d_epilogue.default, (*given, True, [1, 1], [0, 0], [1, 1], 1))
+    torch.library.opcheck(torch.ops.maxdnn.conv2d_epilogue.default, (*given, "relu", [1, 1], [0, 0], [1, 1], 1))
     rows = [torch.rand(s, requires_grad=True) for s in ((2, 3, 4), (5, 4), (5,))]
     torch.library.opcheck(torch.ops.maxdnn.linear.default, tuple(rows))
 
@@ -237,7 +237,7 @@ def test_the_operators_pass_pytorchs_checks():
 def test_derivatives_of_the_operators_are_those_of_their_parts():
     given = [torch.rand(s) - 0.5 for s in ((2, 4, 6, 6), (6, 4, 3, 3), (6,), (2, 6, 4, 4))]
     ours, doubles = ([t.detach().to(dtype).requires_grad_() for t in given] for dtype in (torch.float, torch.double))
-    torch.ops.maxdnn.conv2d_epilogue(*ours, True, [1, 1], [0, 0], [1, 1], 1).square().sum().backward()
+    torch.ops.maxdnn.conv2d_epilogue(*ours, "relu", [1, 1], [0, 0], [1, 1], 1).square().sum().backward()
     F.relu(F.conv2d(*doubles[:3]) + doubles[3]).square().sum().backward()
     for one, other in zip(ours, doubles, strict=True):
         close(one.grad, other.grad, 1e-5)
