@@ -235,14 +235,14 @@ def may_meet(machine: KnownBits, places: Sequence[Bits], others: Sequence[Bits],
     if _apart(places, others, size) or _apart(others, places, size):
         return False
     keep = ~_WORD(size - 1) & _mask(32)
-    lanes = np.arange(machine.count)
-    for first in range(0, machine.count, 32):
-        warp = slice(first, min(first + 32, machine.count))
-        apart = lanes[warp, None] != lanes[None, warp] if machine.block else True
+    lanes, full = np.arange(machine.count), machine.count // 32 * 32
+    for warps in (lanes[:full].reshape(-1, 32), lanes[None, full:]):
+        one, other = warps[:, :, None], warps[:, None, :]
+        apart = one != other if machine.block else True
         for a in places:
             for b in others:
-                known = ~(a.unknown[warp, None] | b.unknown[None, warp]) & keep
-                same = (a.value[warp, None] ^ b.value[None, warp]) & known == 0
+                known = ~(a.unknown[one] | b.unknown[other]) & keep
+                same = (a.value[one] ^ b.value[other]) & known == 0
                 if (same & apart).any():
                     return True
     return False

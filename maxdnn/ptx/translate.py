@@ -9,6 +9,7 @@ texel (4 bytes each)."""
 
 import math
 import re
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -33,9 +34,12 @@ _LARGE_BLOCK, _SM_REGISTERS = 256, 65536
 GLOBAL_ARRAYS = {".nv.global.init": "maxdnn_global_init", ".nv.global": "maxdnn_global"}
 
 
-def translated(data: bytes, target: str) -> bytes:
-    """`translate` for the bytes of a cubin, kept on disk."""
-    return cached(data + target.encode(), ".ptx", lambda: translate(read(data), target).encode())
+def translated(data: bytes, target: str, only: str | None = None) -> bytes:
+    """`translate` for the bytes of a cubin, or for one of its kernels, kept on disk."""
+    def make() -> bytes:
+        cubin = read(data)
+        return translate(cubin if only is None else replace(cubin, kernels={only: cubin.kernel(only)}), target).encode()
+    return cached(b"".join((data, target.encode(), (only or "").encode())), ".ptx", make)
 
 
 def translate(cubin: Cubin, target: str = "sm_52") -> str:

@@ -77,6 +77,8 @@ class Engine:
         self._load = functools.partial(_Told, verbosity) if verbosity else _Loaded
         known = able(device, HasChip)
         memory = (known and known.chip.memory) or MEMORY
+        # Texture references belong to a module of Maxwell's machine code; a translated kernel takes them as parameters.
+        self.binds_textures = known is None or known.chip.runs_maxwell
         self._plans: Table[Plan, _Loaded] = Table(PLAN_SHARE * memory)
         self._streams: Table[Any, StreamWorkspace] = Table(WORKSPACE_SHARE * memory, STREAMS)
         self._leaving = Leaving()
@@ -197,7 +199,7 @@ class Engine:
 
 
 class _Modules:
-    """Modules of kernels that hold nothing of a plan: neither tables nor textures. By source."""
+    """Modules of kernels that hold nothing of a plan: neither tables nor textures that are bound to them. By source."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -335,7 +337,7 @@ class _Loaded:
             launch.check()
         for launch in self._plan.launches:
             spec = launch.spec
-            if not spec.constants and not spec.textures:
+            if not spec.constants and not (spec.textures and self._engine.binds_textures):
                 functions.append(self._shared.function(spec))
                 continue
             key = spec.source, spec.name, *sorted(launch.tables.items())

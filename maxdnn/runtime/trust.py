@@ -65,8 +65,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Trying:
-    """What the process of a trial runs: machine code of this source, as it was given, and of no other; of none while
-    `on` is false."""
+    """What the process of a trial runs: machine code of this source, as it was given, and of no other that has a
+    translation; of none while `on` is false."""
 
     source: str
     code: bytes
@@ -99,7 +99,7 @@ def load(device: Device, source: str, arch: str | None = None) -> Module:
     if known is None or not own:
         return device.load(image(source, arch or device.arch))
     found = standing(known.chip, source)
-    if found.on:
+    if found.on or (arch is not None and trying is not None and trying.on):
         return device.load(image(source, own))
     translating = able(device, Translating)
     if arch is not None or translating is None:

@@ -64,7 +64,7 @@ def test_calls_like_earlier_ones_are_checked_like_new_ones():
     """They go past PyTorch's dispatcher where nothing of it is needed, and only there."""
     x, w, b = (torch.rand(s, device=CUDA) - 0.5 for s in ((2, 8, 9, 9), (6, 8, 3, 3), (6,)))
     how = 1, 1, 1, 1
-    asked = *how, "auto", select.MAX_ERROR
+    asked = *how, "auto", select.MAX_ERROR, "auto"
     assert ops.eager(x, w, b, *asked) is None, "not made before"
     first = mt.conv2d(x, w, b, *how)
     assert torch.equal(ops.eager(x, w, b, *asked), first)

@@ -10,7 +10,7 @@ import pytest
 
 import maxdnn
 from maxdnn.build.cubins import cubin
-from maxdnn.errors import DeviceError, LaunchError
+from maxdnn.errors import CubinError, DeviceError, LaunchError
 from maxdnn.runtime.devices import driver as libcuda
 from maxdnn.runtime.devices import find
 from tests import fake_cuda
@@ -45,6 +45,36 @@ def test_cubins_run_as_they_are_on_maxwell_and_pascal_and_as_ptx_elsewhere(fake)
         assert image == cubin("maxwell/conv_fprop_64x64", "sm_52")
     else:
         assert b".target sm_90" in image and b".entry sconv_fprop_K64_N64" in image
+
+
+def test_a_translation_is_made_of_the_kernels_that_are_asked_for(fake):
+    driver, gpu, _ = fake
+    image = cubin("maxwell/fft_taps", "sm_52")
+    module = gpu.device(0).load(image)
+    for name in ("sfft_taps_16x16", "sfft_taps_24x24", "sfft_taps_16x16"):
+        assert module.function(name).kernel.name == name
+    images = [entry[1] for entry in verbs(driver, "load")]
+    if gpu.device(0).native:
+        assert images == [image]
+    else:
+        assert [text.count(b".entry") for text in images] == [1, 1]
+        assert b".entry sfft_taps_16x16(" in images[0] and b".entry sfft_taps_24x24(" in images[1]
+        assert 0 < module.nbytes < 4 * len(image)
+        with pytest.raises(DeviceError, match="no symbol 'tab' in this module; it has: none"):
+            module.set_constant("tab", b"")
+    with pytest.raises(CubinError, match=r"no kernel 'other' in this cubin; it has: sfft_taps"):
+        module.function("other")
+
+
+@pytest.mark.parametrize("capability, loads", [((7, 5), 1), ((5, 2), 4)], ids=["translated", "native"])
+def test_plans_share_a_translation_where_textures_are_parameters(monkeypatch, capability, loads):
+    driver = fake_cuda.Driver(capability)
+    fake_cuda.install(monkeypatch, driver)
+    for rows in (64, 128, 192):
+        a, b = fake_cuda.Array((rows, 64)), fake_cuda.Array((64, 64))
+        maxdnn.matmul(a, b, out=fake_cuda.Array((rows, 64)))
+    assert len(verbs(driver, "launch")) == (3 if loads == 1 else 6), "products; natively in parts that are summed"
+    assert len(verbs(driver, "load")) == loads
 
 
 def test_the_estimate_takes_what_streams_reach_of_the_rate_of_dram(fake):

@@ -50,6 +50,11 @@ def test_kernels_as_they_are_pass(source, few_runs):
     assert trust.trying is None
 
 
+def test_sources_that_have_no_translation_run_beside_the_one_that_is_tried(few_runs):
+    """Products on tensor cores want their operands split by another source."""
+    assert trial.outcome(card("sm_90"), "sm90/split", built("sm90/split", "sm_90"))[0] == PASSED
+
+
 @pytest.mark.parametrize("source", ["maxwell/sum", *(pytest.param(s, marks=pytest.mark.exhaustive) for s in (
     "maxwell/transpose", "maxwell/fill", "maxwell/product_64x64", "maxwell/winograd_maps"))])
 def test_kernels_of_maxwell_are_tried_alike(source, few_runs):

@@ -20,7 +20,7 @@ from ..driver import OUT_OF_MEMORY, DriverError
 from ..protocol import Texture
 from . import primary
 from .context import HALF_LANES, SCHEDULED, GpuContext, driver, driver_call, stream_handle, undone
-from .modules import GpuModule, PreparedLaunch
+from .modules import GpuKernels, GpuModule, PreparedLaunch, load
 
 STREAMS = 0.7
 """Of the nominal rate of DRAM, what streams of reads and writes reach where code is translated: transforms and sums of
@@ -167,12 +167,12 @@ class GpuDevice(GpuContext):
             raise LaunchError(f"{what} must be C-contiguous and at most {buffer.nbytes} bytes "
                               f"(got {array.nbytes} bytes, strides {array.strides})")
 
-    def load(self, cubin: bytes) -> GpuModule:
-        return GpuModule(self, cubin)
+    def load(self, cubin: bytes) -> GpuModule | GpuKernels:
+        return load(self, cubin)
 
-    def load_translated(self, cubin: bytes) -> GpuModule:
+    def load_translated(self, cubin: bytes) -> GpuModule | GpuKernels:
         """A cubin for Maxwell, translated where its machine code would run, too."""
-        return GpuModule(self, cubin, translate=True)
+        return load(self, cubin, translate=True)
 
     def texture_object(self, texture: Texture) -> int:
         """A handle for bindless fetches in translated kernels; valid while this device lives. Natively texture objects

@@ -3,7 +3,8 @@
 import ctypes
 import struct
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,28 +104,69 @@ def _runs(arch: str, capability: tuple[int, int]) -> bool:
 
 
 @remembered(MODULES)
-def _translated(data: bytes, target: str) -> bytes:
+def _translated(data: bytes, target: str, only: str | None) -> bytes:
     from ....ptx.translate import translated
-    return translated(data, target) + b"\0"
+    return translated(data, target, only) + b"\0"
 
 
 _read = remembered(MODULES)(read)
 
 
-class GpuModule:
-    """A loaded cubin, native or translated."""
+def load(device: GpuContext, data: bytes, translate: bool = False) -> "GpuModule | GpuKernels":
+    """A cubin, as machine code if the GPU runs it and `translate` does not forbid that."""
+    cubin: Cubin = _read(data)
+    apart = len(cubin.kernels) > 1 and not (cubin.constants or cubin.globals)
+    if apart and cubin.arch in NATIVE.values() and (translate or not device.native):
+        return GpuKernels(device, cubin, data)
+    return GpuModule(device, data, translate)
 
-    def __init__(self, device: GpuContext, data: bytes, translate: bool = False) -> None:
+
+class GpuKernels:
+    """A translation of kernels that share no variable: each is translated and compiled, which takes the driver up to
+    seconds, when it is first asked for."""
+
+    def __init__(self, device: GpuContext, cubin: Cubin, data: bytes) -> None:
+        self.device, self.cubin, self._data = device, cubin, data
+        self._modules: dict[str, GpuModule] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(module.nbytes for module in self._modules.values())
+
+    def function(self, name: str) -> GpuFunction:
+        self.cubin.kernel(name)  # or the error that names those there are
+        if name not in self._modules:
+            self._modules[name] = GpuModule(self.device, self._data, True, name)
+        return self._modules[name].function(name)
+
+    def get_global(self, name: str) -> tuple[int, int]:
+        raise no_symbol(name, ())
+
+    def set_constant(self, name: str, data: bytes | np.ndarray, offset: int = 0, stream: Any = None) -> None:
+        raise no_symbol(name, ())
+
+
+def no_symbol(name: str, known: Iterable[str]) -> DeviceError:
+    return DeviceError(f"no symbol {name!r} in this module; it has: {', '.join(known) or 'none'}")
+
+
+class GpuModule:
+    """A loaded cubin, native or translated; of a translation maybe one kernel alone."""
+
+    def __init__(self, device: GpuContext, data: bytes, translate: bool = False, only: str | None = None) -> None:
         self.device = device
         self.cubin: Cubin = _read(data)
+        if only is not None:
+            self.cubin = replace(self.cubin, kernels={only: self.cubin.kernel(only)})
         self.native = device.native and not translate
         if self.cubin.arch not in NATIVE.values():  # never translated
             if not _runs(self.cubin.arch, device.capability):
                 raise DeviceError(f"this cubin is machine code of {self.cubin.arch}, which {device.name} does not run")
             self.native = True
-        image = data if self.native else self._translate(data)
+        image: bytes = data if self.native else _translated(data, device.ptx_target, only)
         # Its code grows in a translation, whose instructions are twice as long; the banks are there beside the file.
-        self.nbytes = len(data) * (1 if self.native else 4) + len(self.cubin.constant_bank)
+        size = len(data) if only is None else len(self.cubin.kernel(only).code)
+        self.nbytes = size * (1 if self.native else 4) + len(self.cubin.constant_bank)
         self._in_use = False
         with device.active(), driver().relaxed(), driver_call(f"loading a {self.cubin.arch} module on {device.name}"):
             self.handle = driver().load(image)
@@ -133,10 +175,6 @@ class GpuModule:
         self._textures: dict[str, Texture] = {}
         self.uses_objects = not self.native and b"maxdnn_textures" in image
         self._objects_sent = 0
-
-    def _translate(self, data: bytes) -> bytes:
-        image: bytes = _translated(data, self.device.ptx_target)
-        return image
 
     def _translated_places(self) -> dict[str, tuple[int, int]]:
         """Address and size of every symbol: a translated module keeps those of a section in one array. Its bank of
@@ -162,7 +200,7 @@ class GpuModule:
 
     def _symbol(self, name: str, known: Mapping[str, Any]) -> tuple[int, int]:
         if name not in known:
-            raise DeviceError(f"no symbol {name!r} in this module; it has: {', '.join(known) or 'none'}")
+            raise no_symbol(name, known)
         if name in self._places:
             return self._places[name]
         with self.device.active(), driver_call(f"finding symbol {name}"):
