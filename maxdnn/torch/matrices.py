@@ -130,9 +130,9 @@ def _laid(matrices: Tensor) -> tuple[Tensor, bool]:
     return matrices.contiguous(), False
 
 
-def _run(added: Tensor | None, a: Tensor, turned_a: bool, b: Tensor, turned_b: bool, arithmetic: str, beta: float,
+def _run(added: Tensor | None, a: Tensor, transpose_a: bool, b: Tensor, transpose_b: bool, arithmetic: str, beta: float,
          alpha: float) -> Tensor:
-    how = turned_a, turned_b
+    how = transpose_a, transpose_b
     if added is None and alpha == 1:
         seen = ops.plain((a, b)) is True  # past PyTorch's dispatcher
         found: Tensor = (products._product if seen else products.product)(a, b, *how, arithmetic)

@@ -130,33 +130,33 @@ def _(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "aut
 
 def _keep_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
-    ctx.turned, ctx.more = inputs[2:4], inputs[4:]
+    ctx.transposes, ctx.more = inputs[2:4], inputs[4:]
 
 
 def _of_product(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
-    found = _of_matrices(a, b, ctx.turned, gradients, ctx.needs_input_grad, ctx.more)
+    found = _of_matrices(a, b, ctx.transposes, gradients, ctx.needs_input_grad, ctx.more)
     return (*found, None, None, *[None] * len(ctx.more))
 
 
-def _of_matrices(a: Tensor, b: Tensor, turned: Any, gradients: Tensor, wanted: Any,
+def _of_matrices(a: Tensor, b: Tensor, transposes: Any, gradients: Tensor, wanted: Any,
                  more: tuple[Any, ...]) -> tuple[Tensor | None, Tensor | None]:
     """Products of as many multiplications as the one that they are derivatives of."""
-    turned_a, turned_b = turned
-    of_a = (gradients, b, False, not turned_b) if not turned_a else (b, gradients, turned_b, True)
-    of_b = (a, gradients, not turned_a, False) if not turned_b else (gradients, a, True, turned_a)
+    transpose_a, transpose_b = transposes
+    of_a = (gradients, b, False, not transpose_b) if not transpose_a else (b, gradients, transpose_b, True)
+    of_b = (a, gradients, not transpose_a, False) if not transpose_b else (gradients, a, True, transpose_a)
     return product(*of_a, *more) if wanted[0] else None, product(*of_b, *more) if wanted[1] else None
 
 
 def _keep_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[1], inputs[2])
-    ctx.shape, ctx.turned, (ctx.beta, ctx.alpha) = inputs[0].shape, inputs[3:5], (*inputs[5:7], 1.0, 1.0)[:2]
+    ctx.shape, ctx.transposes, (ctx.beta, ctx.alpha) = inputs[0].shape, inputs[3:5], (*inputs[5:7], 1.0, 1.0)[:2]
     ctx.count, ctx.more = len(inputs), inputs[7:]
 
 
 def _of_sum(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
-    (a, b), turned, wanted = ctx.saved_tensors, ctx.turned, ctx.needs_input_grad
-    of_a, of_b = _of_matrices(a, b, turned, ctx.alpha * gradients, wanted[1:3], ctx.more)
+    (a, b), transposes, wanted = ctx.saved_tensors, ctx.transposes, ctx.needs_input_grad
+    of_a, of_b = _of_matrices(a, b, transposes, ctx.alpha * gradients, wanted[1:3], ctx.more)
     return ((ctx.beta * gradients).sum_to_size(ctx.shape) if wanted[0] else None, of_a, of_b,
             *[None] * (ctx.count - 3))
 

@@ -41,7 +41,7 @@ def _plan(problem: Problem, side: int) -> Plan:
     layer = fft.Layer(draft, side)
     s, of_image = layer.s, layer.rows * layer.columns
     c = s.C // s.groups
-    images, gradients = readable(draft, "images", s.C, s.H, s.W), wgrad.readable_gradients(draft, layer)
+    images, gradients = readable(draft, "images", s.C, s.H, s.W), readable(draft, "gradients", s.K, s.P, s.Q)
     every = 4 * layer.slots * c * len(layer.cut) * s.K
     count = images_at_once(problem, layer, sum(draft.regions.values()) + 2 * FLOAT_BYTES * every, len(layer.cut))
     firsts = range(0, s.N, count)

@@ -8,7 +8,7 @@ from functools import partial
 from ...errors import ShapeError
 from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
-from ...problem.problem import Alignment, Problem
+from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
 from ..common.epilogue import PARTIAL, epilogue
@@ -64,7 +64,7 @@ def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
     draft = Draft(problem)
     layer = fft.Layer(draft, side)
     s, of_image = layer.s, layer.rows * layer.columns
-    images, gradients = readable(draft, "images", s.C, s.H, s.W), readable_gradients(draft, layer)
+    images, gradients = (readable(draft, "images", s.C, s.H, s.W), readable(draft, "gradients", s.K, s.P, s.Q))
     every = 2 * layer.planes * layer.depth * s.K
     other = sum(draft.regions.values()) + 2 * FLOAT_BYTES * every
     count = min(images_at_once(problem, layer, other, len(layer.cut)),
@@ -87,16 +87,6 @@ def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
         draft.notes.append(tensor_cores.NOTE)
     spec = by if isinstance(by, ProductKernel) else tensor_cores.PRODUCT
     return draft.plan("fft filters", spec, documented(layer, s.N * of_image))
-
-
-def readable_gradients(draft: Draft, layer: fft.Layer) -> str:
-    """Where they are read as a texture: a copy if they begin where none may."""
-    s = layer.s
-    if draft.problem.operand("gradients").alignment == Alignment.TEXTURE:
-        return "gradients"
-    size = (s.K, s.P, s.Q, s.N)
-    return draft.padded("gradients_copy", "gradients", size, size[1:], (0, 0),
-                        "gradients are copied: they begin where no texture may")
 
 
 def documented(layer: fft.Layer, tiles: int) -> float:

@@ -9,7 +9,7 @@ from functools import partial
 from ...errors import ShapeError
 from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
-from ...problem.problem import Alignment, Problem
+from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
 from ..common.epilogue import PARTIAL, epilogue
@@ -62,11 +62,8 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: ProductKerne
     draft = Draft(problem)
     layer = winograd.Layer(draft, points)
     s, planes, tiles_of_image = layer.s, layer.planes, layer.rows * layer.columns
-    images, gradients = winograd.readable(draft, "images", s.C, s.H, s.W), "gradients"
-    if problem.operand(gradients).alignment < Alignment.TEXTURE:
-        size = (s.K, s.P, s.Q, s.N)
-        gradients = draft.padded("gradients_copy", gradients, size, size[1:], (0, 0),
-                                 "gradients are copied: they begin where no texture may")
+    images = winograd.readable(draft, "images", s.C, s.H, s.W)
+    gradients = winograd.readable(draft, "gradients", s.K, s.P, s.Q)
     every = planes * s.C * s.K
     other = sum(draft.regions.values()) + FLOAT_BYTES * every * (splits + 1)
     count = min(winograd.images_at_once(problem, layer, other),
