@@ -85,5 +85,4 @@ def _taps(layer: fft.Layer, number: int, taps: tuple[int, int, int, int]) -> Lau
     return wgrad.transform_back(layer, taps, part("sums", number * c * row), places, (c, lies["C"]), (s.K, lies["K"]))
 
 
-FAMILY = Family("fft group filters", (SUMS,), reference_sums, ("filters",), unsupported_reason, candidates, "fft",
-                timed=False)
+FAMILY = Family("fft group filters", (SUMS,), reference_sums, ("filters",), unsupported_reason, candidates, "fft")

@@ -113,5 +113,4 @@ def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: fft.Cut, imag
                   ("out",), {"tex_I": images}, flops=problem.shape.flops)
 
 
-FAMILY = Family("fft groups", GROUPS, reference_groups, ("forward", "data"), unsupported_reason, candidates, "fft",
-                timed=False)
+FAMILY = Family("fft groups", GROUPS, reference_groups, ("forward", "data"), unsupported_reason, candidates, "fft")

@@ -155,4 +155,4 @@ def transform_back(layer: fft.Layer, taps: tuple[int, int, int, int], sums: str 
                          f"sums are transformed back to {rows} x {columns} taps", "out")
 
 
-FAMILY = Family("fft filters", (), reference, ("filters",), unsupported_reason, candidates, "fft", timed=False)
+FAMILY = Family("fft filters", (), reference, ("filters",), unsupported_reason, candidates, "fft")
