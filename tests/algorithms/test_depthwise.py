@@ -27,6 +27,8 @@ def draw(rng, spec):
     """A layer that a kernel serves, of any size but large."""
     c, m = rng.choice([1, 1, 1, 2, rng.randint(1, depthwise.MOST_CHANNELS)]), rng.choice([1, 1, 2, rng.randint(1, 5)])
     groups = rng.choice([2, 3, rng.randint(2, 40)])
+    if rng.random() < 0.25:  # a single group, with few on either side
+        groups, (c, m) = 1, rng.sample([rng.randint(1, depthwise.MOST_ON_A_SIDE), rng.randint(1, 40)], 2)
     r, s = spec.filter or (rng.randint(1, 7), rng.randint(1, 7))
     s += r == s and not spec.filter  # square ones have kernels of their own
     dilation = rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3])
@@ -206,8 +208,9 @@ def test_depthwise_layers_are_one_launch_without_workspace(layout, c, k, groups,
 
 
 def test_what_other_families_are_better_at_is_refused():
-    for groups, c, why in ((1, 3, "a single group"), (2, 64, "groups of more than 8 channels")):
-        problem = forward(ConvShape(1, c, 8, 8, 64, 3, 3, groups=groups))
+    for groups, c, r, why in ((1, 17, 3, "more than 16 channels and filters"), (2, 64, 3, "groups of more than 8 channels"),
+                              (1, 1, 12, "sums of more than 8192 products")):
+        problem = forward(ConvShape(1, c, 12, 12, 64, r, r, groups=groups))
         assert depthwise.unsupported_reason(problem) == why
         with pytest.raises(ShapeError, match="kernel must be one of"):
             choose(problem, preset(), "sdepthwise_any")

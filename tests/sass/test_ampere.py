@@ -38,6 +38,7 @@ EXHAUSTIVE = pytest.mark.exhaustive
 
 def _is_right(kind, arch, seeds, monkeypatch):
     device = seen_as(arch)
+    device.kept.clear()  # plans of earlier tests, whose modules would be used again
     taken = []
     load = device.load
     monkeypatch.setattr(find, "host", lambda: device)

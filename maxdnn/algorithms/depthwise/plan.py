@@ -1,6 +1,7 @@
 """Convolution in groups of few channels, depthwise above all: nothing of a map serves several filters, so memory is the
 limit. A thread computes some outputs of one filter and has every row of the map fetched once; all
-groups, images and filters are one launch, in either layout, where the arrays lie."""
+groups, images and filters are one launch, in either layout, where the arrays lie. Also of a single group with few
+channels or few filters, which fill a part of a product's tile."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,6 +23,12 @@ from .reference import reference
 MOST_CHANNELS = 8
 """Of a group: with more of them a tile of a product does less."""
 
+MOST_ON_A_SIDE = 16
+"""Channels or filters of a single group."""
+
+MOST_TERMS = 8192
+"""Of a sum in one register: longer ones of numbers of one sign pass the documented error."""
+
 MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits and a sign
 _TRANSLATED = 1.7  # instructions of a translation for sm_90 (ptxas 12.9) for an issue slot: 1.5 to 1.8
 _LATENCY = 2500  # clocks of a CTA alone that are no issue slot: divisions, filter, rows, stores; assumed
@@ -38,8 +45,20 @@ def few(problem: Problem) -> str | None:
     return None
 
 
+def few_on_a_side(problem: Problem) -> str | None:
+    """The same, but that of a single group either side may be the one with few."""
+    s: ConvShape = problem.shape
+    if s.groups > 1:
+        return few(problem)
+    if min(s.C, s.K) > MOST_ON_A_SIDE:
+        return f"more than {MOST_ON_A_SIDE} channels and filters"
+    if max(s.C, s.K) * s.R * s.S > MOST_TERMS:
+        return f"sums of more than {MOST_TERMS} products"
+    return None
+
+
 def unsupported_reason(problem: Problem) -> str | None:
-    return few(problem) or strided_reason(problem)
+    return few_on_a_side(problem) or strided_reason(problem)
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:

@@ -18,7 +18,7 @@ from ..common.workspace import Draft
 from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, strided_reason
 from .maxwell import IMAGES_FIRST, ROWS, THREADS, WGRAD_KERNELS, GroupFiltersKernel
-from .plan import MAX_ELEMENTS, costs, few, map_values, unsigned
+from .plan import MAX_ELEMENTS, costs, few_on_a_side, map_values, unsigned
 from .reference import reference_wgrad
 
 _LATENCY = 3000  # clocks of a CTA alone that are no issue slot: divisions, sums over the CTA; assumed
@@ -26,7 +26,7 @@ _ROUND = 1200  # and in a round: two waits for DRAM, one behind the other; assum
 
 
 def unsupported_reason(problem: Problem) -> str | None:
-    return few(problem) or strided_reason(problem)
+    return few_on_a_side(problem) or strided_reason(problem)
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:

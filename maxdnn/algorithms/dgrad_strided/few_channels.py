@@ -17,6 +17,7 @@ from ..common.epilogue import epilogue
 from ..common.fastdiv import MOST_SHORT, divisor, short_magic
 from ..common.limits import MAX_GRID_YZ, within
 from ..implicit_gemm import maxwell as implicit_gemm
+from ..implicit_gemm import tensor_cores
 from ..spec import Candidates, Family, strided_reason
 from . import maxwell as dgrad_strided
 from . import sm90 as dgrad_strided_sm90
@@ -52,7 +53,10 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             serving = {} if phases_reason(inner) else dict(dgrad_strided.candidates(inner, chip))
             if not dgrad_strided_sm90.unsupported_reason(inner):
                 serving |= dgrad_strided_sm90.candidates(inner, chip)
-            serving = serving or dict(implicit_gemm.candidates(_inner(problem, block, "forward"), chip))
+            forward = _inner(problem, block, "forward")
+            serving = serving or dict(implicit_gemm.candidates(forward, chip))
+            if tensor_cores.unsupported_reason(forward) is None:
+                serving |= tensor_cores.candidates(forward, chip)
             for name, make_inner in serving.items():
                 if "_split" not in name or (name.startswith("sm90_") and name.endswith("_split2")):
                     found[f"blocks_{block[0]}x{block[1]}_{name}"] = partial(_plan, problem, block, make_inner)
