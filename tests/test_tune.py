@@ -22,7 +22,7 @@ from maxdnn.runtime import cache
 from tests.card import Card
 
 SHAPE = ConvShape(2, 8, 5, 5, 8, 3, 3, 1, 1)
-PIXELS, DIRECT = "sconv_pixels_K64_J64", "sconv_fprop_K64_N64"
+TAKEN, DIRECT = "sdepthwise_3x3_s1", "sconv_fprop_K64_N64"  # the first by estimate
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def slow_but(name):
 def test_a_gpu_is_measured_and_what_it_takes_is_chosen_from_then_on():
     card = Card(slow_but(DIRECT))
     before = maxdnn.plan(SHAPE, device=card)
-    assert before.spec.name == PIXELS and "chosen by estimate for stand-in" in before.explain()
+    assert before.spec.name == TAKEN and "chosen by estimate for stand-in" in before.explain()
     told = []
     (found,) = tune(SHAPE, device=card, seconds=600, progress=lambda done, of: told.append(done / of))
     assert found.new and found.remembered and not found.record.simulated and not found.record.left_out
@@ -96,19 +96,19 @@ def test_a_gpu_is_measured_and_what_it_takes_is_chosen_from_then_on():
 
 def test_other_drivers_and_simulated_chips_have_measurements_of_their_own():
     tune(SHAPE, device=Card(slow_but(DIRECT)), seconds=600)
-    assert maxdnn.plan(SHAPE, device=Card(driver="sm_52, driver 2")).spec.name == PIXELS
-    assert maxdnn.plan(SHAPE).spec.name == PIXELS
+    assert maxdnn.plan(SHAPE, device=Card(driver="sm_52, driver 2")).spec.name == TAKEN
+    assert maxdnn.plan(SHAPE).spec.name == TAKEN
 
 
 def test_names_the_environment_and_arguments_come_first(monkeypatch):
     card = Card()
     records.remember(record(forward(SHAPE), {DIRECT: 1e-6}, card.chip))
     assert maxdnn.plan(SHAPE, device=card).spec.name == DIRECT
-    split = maxdnn.plan(SHAPE, device=card, kernel=f"{PIXELS}_split2")
-    assert split.spec.name == PIXELS and split.chosen == "by its name"
-    assert maxdnn.plan(SHAPE, device=card, tuned=False).spec.name == PIXELS
+    split = maxdnn.plan(SHAPE, device=card, kernel=f"{TAKEN}_split2")
+    assert split.spec.name == TAKEN and split.chosen == "by its name"
+    assert maxdnn.plan(SHAPE, device=card, tuned=False).spec.name == TAKEN
     monkeypatch.setenv("MAXDNN_TUNED", "0")
-    assert maxdnn.plan(SHAPE, device=card).spec.name == PIXELS
+    assert maxdnn.plan(SHAPE, device=card).spec.name == TAKEN
     monkeypatch.setenv("MAXDNN_TUNED", "no")
     with pytest.raises(MaxdnnError, match=r"MAXDNN_TUNED must be 0 .* or 1 \(got 'no'\)"):
         maxdnn.plan(SHAPE)
@@ -215,7 +215,7 @@ def test_candidates_that_are_gone_are_passed_over():
     assert choose(problem, preset()).spec.name == DIRECT
     records.remember(record(problem, {"sconv_of_last_year": 1e-6}))
     made = choose(problem, preset())
-    assert made.spec.name == PIXELS and made.chosen.startswith("by estimate")
+    assert made.spec.name == TAKEN and made.chosen.startswith("by estimate")
 
 
 def test_every_damage_costs_a_measurement_and_never_a_result(place):
@@ -226,11 +226,11 @@ def test_every_damage_costs_a_measurement_and_never_a_result(place):
     for at in range(0, len(whole), 7):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1:])
         records._recalled.table.clear()
-        assert choose(problem, preset()).spec.name == PIXELS, at
+        assert choose(problem, preset()).spec.name == TAKEN, at
     for data in (b"", whole[:100], whole + b" "):
         path.write_bytes(data)
         records._recalled.table.clear()
-        assert choose(problem, preset()).spec.name == PIXELS
+        assert choose(problem, preset()).spec.name == TAKEN
         assert list(records.records()) == []
 
 
@@ -246,7 +246,7 @@ def test_a_sound_entry_with_another_content_is_ignored(content):
     problem = forward(SHAPE)
     one = record(problem, {DIRECT: 1e-6})
     cache.store(records._key_of(one), ".tuned", content.encode())
-    assert choose(problem, preset()).spec.name == PIXELS
+    assert choose(problem, preset()).spec.name == TAKEN
     assert list(records.records()) == []
 
 
@@ -301,7 +301,7 @@ def test_without_a_folder_measuring_works_and_says_that_it_is_not_remembered(mon
     card = Card(slow_but(DIRECT))
     (found,) = tune(SHAPE, device=card, seconds=600)
     assert not found.remembered and found.plan.spec.name == DIRECT and "not remembered" in str(found)
-    assert maxdnn.plan(SHAPE, device=card).spec.name == PIXELS and list(records.records()) == []
+    assert maxdnn.plan(SHAPE, device=card).spec.name == TAKEN and list(records.records()) == []
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

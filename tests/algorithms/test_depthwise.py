@@ -17,6 +17,7 @@ from maxdnn.planning.select import choose, plan
 from maxdnn.problem.problem import data, filters, forward
 from tests import test_backward
 from tests.algorithms.test_families import LAYOUTS, check, judge, options
+from tests.algorithms.test_tensor_cores import against_float64
 from tests.contract import run_plan
 
 PROBLEMS = int(os.environ.get("MAXDNN_PROBLEMS", "60")) // len(depthwise.KERNELS)
@@ -53,6 +54,25 @@ def test_random_problems(spec):
     for number in range(PROBLEMS):
         rng = random.Random(f"{spec.name} {number}")
         check(draw(rng, spec), layout_for(rng, spec), rng, kernel=spec.name, **options(rng))
+
+
+@pytest.mark.sampled(4, 8)
+@pytest.mark.parametrize("number", range(24))
+def test_sums_over_channels_in_parts(number):
+    """Of a single group, forward and gradients of images, to float64."""
+    rng = random.Random(number)
+    spec = rng.choice(depthwise.KERNELS)
+    while True:
+        drawn, layout = draw(rng, spec), layout_for(rng, spec)
+        many, few = rng.choice([8, 16, 24, 32]), rng.randint(1, 16)
+        kind = rng.choice([forward, data]) if drawn.stride == (1, 1) else forward
+        c, k = (many, few) if kind is forward else (few, many)
+        problem = kind(dataclasses.replace(drawn, C=c, K=k, groups=1), layout=layout, reads_out=rng.random() < 0.5)
+        names = [name for name in depthwise.candidates(problem, preset()) if "split" in name]
+        if names and not depthwise.unsupported_reason(problem):
+            break
+    made, *_ = against_float64(problem, names, rng, number)
+    assert "the parts are added in a fixed order" in made.explain()
 
 
 @KERNELS
@@ -208,7 +228,8 @@ def test_depthwise_layers_are_one_launch_without_workspace(layout, c, k, groups,
 
 
 def test_what_other_families_are_better_at_is_refused():
-    for groups, c, r, why in ((1, 17, 3, "more than 16 channels and filters"), (2, 64, 3, "groups of more than 8 channels"),
+    for groups, c, r, why in ((1, 17, 3, "more than 16 channels and filters"),
+                              (2, 64, 3, "groups of more than 8 channels"),
                               (1, 1, 12, "sums of more than 8192 products")):
         problem = forward(ConvShape(1, c, 12, 12, 64, r, r, groups=groups))
         assert depthwise.unsupported_reason(problem) == why

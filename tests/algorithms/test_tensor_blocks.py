@@ -25,8 +25,8 @@ def some_problem(number: int) -> tuple[Problem, random.Random]:
         padding = rng.choice([(0, 0), (r // 2, s // 2), (r - 1, 0)])
         h, w = (max(2, taps - 2 * pad) + rng.choice([0, 1, 5, 14, 23])
                 for taps, pad in zip((r, s), padding, strict=True))
-        shape = ConvShape(rng.choice([1, 2, 3, 17]), rng.randint(1, 5), h, w, rng.choice([32, 33, 64, 96]), r, s, stride,
-                          padding)
+        n, c, k = rng.choice([1, 2, 3, 17]), rng.randint(1, 5), rng.choice([32, 33, 64, 96])
+        shape = ConvShape(n, c, h, w, k, r, s, stride, padding)
         problem = data(shape, layout=rng.choice(["CHWN", "NCHW"]), reads_out=rng.random() < 0.4,
                        unaligned=rng.choice([(), ("filters", "gradients"), ("out",)]))
         if shape.flops < 2e7 and few_channels.unsupported_reason(problem) is None:

@@ -4,6 +4,7 @@ groups, images and filters are one launch, in either layout, where the arrays li
 channels or few filters, which fill a part of a product's tile."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from ...planning.cost import Chip, Cost, Work
@@ -12,10 +13,12 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import PARTIAL, Epilogue, epilogue
 from ..common.fastdiv import divisor
 from ..common.limits import within
+from ..common.schedule import split_name
 from ..common.workspace import Draft, part
+from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, strided_reason
 from .maxwell import IMAGES_FIRST, KERNELS, THREADS, GroupKernel
 from .reference import reference
@@ -26,12 +29,18 @@ MOST_CHANNELS = 8
 MOST_ON_A_SIDE = 16
 """Channels or filters of a single group."""
 
+FEWEST_OF_A_PART = 4
+"""Channels of such a group, where sums over them are split."""
+
 MOST_TERMS = 8192
 """Of a sum in one register: longer ones of numbers of one sign pass the documented error."""
 
 MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits and a sign
-_TRANSLATED = 1.7  # instructions of a translation for sm_90 (ptxas 12.9) for an issue slot: 1.5 to 1.8
+# Of an issue slot in a translation, by rows of the filters that a kernel is for, as timed on an H200: 3x3 and 5x5 with
+# 1 to 64 channels, 7x7 and 13x13 with one.
+_TRANSLATED = {3: 1.2, 5: 1.2, 7: 1.65, None: 1.1}
 _LATENCY = 2500  # clocks of a CTA alone that are no issue slot: divisions, filter, rows, stores; assumed
+_CHANNEL = 640  # and for each channel behind the first: a wait for its filter and rows; as timed, with 16 to 64 of them
 
 
 def few(problem: Problem) -> str | None:
@@ -62,23 +71,46 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    """The unrolled kernels that serve all of it, else the one with loops, which is slower everywhere."""
-    found = [spec for spec in KERNELS
-             if all(spec.serves(x, problem.layout == "CHWN") for x in correlations(problem))]
-    return {spec.name: partial(_plan, problem, spec) for spec in found if spec.filter or len(found) == 1}
+    """The unrolled kernels that serve all of it, else the one with loops, which is slower everywhere. Sums over the
+    channels of a single group also in parts: a thread waits for each channel."""
+    every = correlations(problem)
+    found = [spec for spec in KERNELS if all(spec.serves(x, problem.layout == "CHWN") for x in every)]
+    c = every[0].C if problem.shape.groups == len(every) == 1 else 0
+    splits = [1] + [parts for parts in (2, 4, 8, 16) if c and c % parts == 0 and c // parts >= FEWEST_OF_A_PART]
+    return {split_name(spec.name, parts): partial(_plan, problem, spec, parts)
+            for spec in found if spec.filter or len(found) == 1 for parts in splits}
 
 
-def _plan(problem: Problem, spec: GroupKernel) -> Plan:
+def _plan(problem: Problem, spec: GroupKernel, parts: int) -> Plan:
     draft, phases, done = Draft(problem), correlations(problem), 0
+    if parts > 1:
+        _split(draft, spec, phases[0], parts)
+        return draft.plan("depthwise", spec)
     shares = [x.P * x.Q * (x.patch + 1) for x in phases]
     for i, x in enumerate(phases):
         flops = problem.shape.flops * sum(shares[:i + 1]) // sum(shares) - done
-        draft.launches.append(_launch(problem, spec, x, flops))
+        draft.launches.append(_launch(problem, spec, x, flops, epilogue(problem), "out", _filter_steps(problem, x)))
         done += flops
     return draft.plan("depthwise", spec)
 
 
-def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> Launch:
+def _split(draft: Draft, spec: GroupKernel, x: Correlation, parts: int) -> None:
+    """As so many groups, each with some of the channels and a map of partial sums for every filter."""
+    problem, steps = draft.problem, _filter_steps(draft.problem, x)
+    of_channel, of_filter = (steps[name] for name in ("filter_channel", "filter_k"))
+    assert isinstance(of_channel, int) and isinstance(of_filter, int)
+    steps["filter_group"] = x.C // parts * of_channel - x.K * of_filter
+    groups = replace(x, K=parts * x.K, groups=parts)
+    region = draft.region("groups", parts * x.N * x.K * x.P * x.Q)
+    draft.launches.append(_launch(problem, spec, groups, problem.shape.flops, PARTIAL, region, steps))
+    length, images = (x.P * x.Q, x.N) if problem.layout == "NCHW" else (x.P * x.Q * x.N, 1)
+    draft.launches.append(reduce(region, "out", parts, x.K * length, (length, x.K, images), x.K, epilogue(problem),
+                                 parts_k=parts * x.K))
+    draft.notes.append(f"the sums over {x.C} channels are split {parts} ways; the parts are added in a fixed order")
+
+
+def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int, ending: Epilogue, into: str,
+            filter_steps: Mapping[str, Value]) -> Launch:
     chwn, c = problem.layout == "CHWN", x.C // x.groups
     maps, out = x.images(problem.layout), x.results(problem.layout)
     rows, columns, images = (-(-size // tile) for size, tile in zip((x.P, x.Q, x.N), spec.tile, strict=True))
@@ -87,10 +119,10 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
     _check_limits(problem, spec, x)
     ctas = -(-count // THREADS)
     values: dict[str, Value] = {
-        **epilogue(problem).values(IMAGES_FIRST * chwn), "out": part("out", x.start * out["W"]),
+        **ending.values(IMAGES_FIRST * chwn), "out": part(into, x.start * out["W"]),
         "images": maps_of(problem), "filters": "filters", "count": count, "channels": c if x.patch else 0,
         "p": x.P, "q": x.Q, "n": x.N, **map_values(x, maps), "second": images, "map_second": images * maps["N"],
-        "out_second": images * out["N"], **_filter_steps(problem, x), "out_image": out["N"], "out_k": out["C"],
+        "out_second": images * out["N"], **filter_steps, "out_image": out["N"], "out_k": out["C"],
         "out_row": x.steps[0] * out["H"], "out_column": x.steps[1] * out["W"]}
     if spec.filter is None:
         values |= {"r": x.R, "s": x.S}
@@ -99,7 +131,7 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int) -> 
     doing = "{} x {} outputs of {} images a thread, all groups at once".format(*spec.tile)
     if x.every != (1, 1):
         doing += ", of every {}th row and {}th column".format(*x.every)
-    return Launch(spec, (ctas, 1, 1), unsigned(values), _work(problem, spec, x, ctas), doing, ("out",), flops=flops)
+    return Launch(spec, (ctas, 1, 1), unsigned(values), _work(problem, spec, x, ctas), doing, (into,), flops=flops)
 
 
 def unsigned(values: Mapping[str, Value]) -> dict[str, Value]:
@@ -142,16 +174,11 @@ def _filter_steps(problem: Problem, x: Correlation) -> dict[str, Value]:
 def _work(problem: Problem, spec: GroupKernel, x: Correlation, blocks: int) -> Work:
     """Four warps a block, each all slots; maps, filters and outputs once."""
     c, (tap, row, channel, rest) = x.C // x.groups, spec.slots
-    slots = ((tap * x.S + row) * x.R + channel) * c + rest
+    each = (tap * x.S + row) * x.R + channel
     once = x.C * x.H * x.W * x.N + x.K * x.patch + x.K * x.P * x.Q * x.N * (1 + problem.reads_out)
-    warps = THREADS // 32
-    return Work(blocks, FLOAT_BYTES * once, *costs(warps * slots, slots + _LATENCY))
-
-
-def costs(slots: float, critical_path: float) -> tuple[Cost, Cost]:
-    """Of machine code, and of its translation."""
-    code = Cost(slots, critical_path)
-    return code, code.translated(_TRANSLATED * slots)
+    code = Cost(THREADS // 32 * (c * each + rest), each + rest + _LATENCY, longest=(c - 1) * (each + _CHANNEL))
+    times = _TRANSLATED[spec.filter and spec.filter[0]]
+    return Work(blocks, FLOAT_BYTES * once, code, code.translated(times * code.slots))
 
 
 FAMILY = Family("depthwise", KERNELS, reference, ("forward", "data"), unsupported_reason, candidates,

@@ -38,7 +38,7 @@ from .reference import reference
 
 _FEW_TAPS = 9  # for which other families need as few multiplications
 _LATENCY = 6000  # clocks of a CTA alone that are no issue slot: loads, stores, barriers; assumed
-_TRANSLATED = {"maps": 2.0, "filters": 3.8, "out": 2.2, "taps": 2.2}
+_TRANSLATED = {"maps": 2.0, "filters": 3.8, "out": 2.2, "taps": 3.7}
 """Slots of a translation, with those that waits of phases leave empty, to a block's own: timed on an H200."""
 _HALVES = 2.0  # the same of filters that store half of their numbers; assumed
 

@@ -1,15 +1,12 @@
 """Filters as operands of products on tensor cores (sass/sm90/fft_split.sass)."""
 
 from ...build.interface import KernelSpec
-from ...planning.cost import SCHEDULERS, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Value
 from ..common.workspace import Draft
-from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, TILE, Pieces
+from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, TILE, Pieces, split_work
 
 EIGHT = 8
 """Divides the channels."""
-
-_PIECE_CLOCKS, _PIECE_LATENCY = 1500, 7000  # as of other operands that are split (gemm/tensor_cores.py)
 
 SPLIT = KernelSpec("sm90_fft_split", "sm90/fft_split.sass", """Splits matrices of filters in FP16 parts: see
 fft_split.sass. Grid: x = ceil(2 c / 64), y = ceil(2 k / 128), z = slots.""")
@@ -23,8 +20,7 @@ def split(draft: Draft, k: int, c: int, row: int, slots: int, half: int) -> Piec
     region = draft.region("filter_pieces", nbytes // FLOAT_BYTES)
     values: dict[str, Value] = {"in": "filter_planes", "out": region, "k": k, "c": c, "step": row, "plane": c * row,
                                 "half": half}
-    work = Work(x * y * slots, nbytes + 2 * FLOAT_BYTES * k * c * slots,
-                Cost(SCHEDULERS * _PIECE_CLOCKS, _PIECE_LATENCY))
+    work = split_work(x * y * slots, nbytes + 2 * FLOAT_BYTES * k * c * slots)
     draft.launches.append(Launch(SPLIT, (x, y, slots), values, work, "matrices of filters are split in FP16 parts",
                                  (region,)))
     return Pieces(region, x * y, nbytes)

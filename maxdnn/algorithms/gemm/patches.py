@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...build.interface import KernelSpec
-from ...planning.cost import SCHEDULERS, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape
@@ -16,16 +15,16 @@ from ..common.fastdiv import digits, divisor, quotient
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
 from ..common.workspace import Draft
 from ..spec import Memory, seen, signed
-from .tensor_cores import CHUNK, PIECE_BYTES, TILE, Pieces, piece
+from .tensor_cores import CHUNK, PIECE_BYTES, TILE, Pieces, piece, split_work
 
 _MOST = 2**31 - 1
 _MOST_SIDE = 2**29
 """Rows or columns of a map with what taps reach: those that are nowhere are 2^30 or 2^31 further."""
 
 # Clocks of a piece: issue slots of a scheduler, 1300 (of windows 1500), counted in the source, and what an SM that is
-# not full leaves; the latency is that of tensor_cores.py. On an H200 the gradients of filters of fifteen layers took
-# 0.83 to 1.1 times what this promises; windows, with strides of 2 and 4, 2080 clocks.
-_PIECE_CLOCKS, _WINDOW_CLOCKS, _PIECE_LATENCY = 1700, 2080, 7000
+# not full leaves. On an H200 the gradients of filters of fifteen layers took 0.83 to 1.1 times what this promises;
+# windows, with strides of 2 and 4, 2080 clocks.
+_PIECE_CLOCKS, _WINDOW_CLOCKS = 1700, 2080
 
 DOC = """Splits patches of maps in FP16 parts, as an operand of a product: see split_patches.sass. Grid:
 x = ceil(k / 64), y = ceil(rows / 128), z = matrices."""
@@ -63,8 +62,8 @@ def split_patches(draft: Draft, spec: PatchKernel, role: str, s: ConvShape) -> P
         "in": role, "out": region, "rows": rows, "k": k, "batch": batch, **divisor("rs", s.R * s.S, s.patch),
         **divisor("s", s.S, s.R * s.S), **_walk(draft.problem, s, lies, pixels)}
     count = chunks * tiles * matrices
-    work = Work(count, PIECE_BYTES * count + FLOAT_BYTES * s.N * s.C * s.H * s.W,
-                Cost(SCHEDULERS * (_WINDOW_CLOCKS if spec.windows else _PIECE_CLOCKS), _PIECE_LATENCY))
+    work = split_work(count, PIECE_BYTES * count + FLOAT_BYTES * s.N * s.C * s.H * s.W,
+                      _WINDOW_CLOCKS if spec.windows else _PIECE_CLOCKS)
     doing = f"{role} are split in FP16 parts" + f", one for each of {s.R} x {s.S} taps" * (s.R * s.S > 1)
     draft.launches.append(Launch(spec, (chunks, tiles, matrices), values, work, doing, (region,)))
     return Pieces(region, chunks * tiles if matrices > 1 else 0, PIECE_BYTES * count)

@@ -31,9 +31,9 @@ PIECE_BYTES = 34816
 _LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
 _GROUP_LOG = 3  # most rows of tiles of a group
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
-# on the SM; and what of a launch does not overlap.
+# on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
-_PIECE_CLOCKS, _PIECE_LATENCY = 1500, 7000
+_PIECE_CLOCKS, _PIECE_LATENCY, _PIECE_STREAMS = 1500, 7000, 0.8
 
 SPLIT_DOC = """Splits one operand of a product in FP16 parts: see split.sass. Grid: x = ceil(k / 64),
 y = ceil(rows / 128), z = matrices."""
@@ -101,10 +101,15 @@ def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count:
                                  ("matrices", count, MAX_GRID_YZ, "blocks along z of the grid")))
     values = {"in": source.place, "out": region, "rows": rows, "k": k, "step": source.row, "batch": source.batch}
     nbytes = (PIECE_BYTES * x * y + FLOAT_BYTES * rows * k) * count
-    work = Work(x * y * count, nbytes, Cost(SCHEDULERS * _PIECE_CLOCKS, _PIECE_LATENCY))
+    work = split_work(x * y * count, nbytes)
     draft.launches.append(Launch(ROWS if innermost else COLUMNS, (x, y, count), values, work,
                                  f"{begin(source.place)[0]} are split in FP16 parts", (region,)))
     return Pieces(region, x * y if count > 1 else 0, PIECE_BYTES * x * y * count)
+
+
+def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Work:
+    """Of a launch that makes so many pieces, each in so many clocks."""
+    return Work(pieces, _PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, _PIECE_LATENCY))
 
 
 def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *, vectors: bool,

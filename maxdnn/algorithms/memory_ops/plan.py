@@ -40,13 +40,13 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
 
 
 def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, int, int], k: int,
-           ending: Epilogue, out_row: int | None = None) -> Launch:
-    """out = the sum of `count` arrays of `size` elements, with the epilogue `ending`. rows:
-    (length, filters, images); `k` rows of an image. `out_row`: elements of `out` from one row to the next, if they do
-    not follow each other."""
+           ending: Epilogue, out_row: int | None = None, parts_k: int | None = None) -> Launch:
+    """out = the sum of `count` arrays, `size` elements from one to the next, with the epilogue `ending`. rows:
+    (length, filters, images); `k` rows of an image, of `parts` `parts_k` if that differs. `out_row`: elements of `out`
+    from one row to the next, if they do not follow each other."""
     length, filters, images = rows
-    values = {"out": out, "parts": parts, "length": length, "out_row": out_row or length, "k": k, "splits": count,
-              "step": size, **ending.values()}
+    values = {"out": out, "parts": parts, "length": length, "out_row": out_row or length, "k": k,
+              "parts_k": parts_k or k, "splits": count, "step": size, **ending.values()}
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
     cost = Cost(4 * (_REDUCE_SLOTS + _PART_SLOTS * count), _REDUCE_LATENCY + _PART_LATENCY * count)

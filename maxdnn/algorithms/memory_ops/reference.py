@@ -45,8 +45,8 @@ def _reduce(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> Non
     parts = seen(memory, launch.values["parts"])
     blocks, filters, images = launch.grid
     assert blocks == -(-v["length"] // 128)
-    rows = np.arange(images)[:, None, None] * v["k"] + np.arange(filters)[:, None]
-    where = rows * v["length"] + np.arange(v["length"])
+    parts_rows, rows = (np.arange(images)[:, None, None] * v[k] + np.arange(filters)[:, None] for k in ("parts_k", "k"))
+    where = parts_rows * v["length"] + np.arange(v["length"])
     sums = sum(parts[where + z * v["step"]].astype(float) for z in range(v["splits"]))
     where = rows * v["out_row"] + np.arange(v["length"])
     finish(launch, memory, scalars, where, sums, np.arange(filters)[:, None])
