@@ -63,7 +63,7 @@ def test_the_whole_run_checks_outputs_and_reports_two_policies(bench: Any, tmp_p
     assert bench.main(["--layers", "alexnet-conv1", "--output", str(tmp_path)]) == 0
     row, = json.loads((tmp_path / "alexnet_overfeat.json").read_text())["layers"]
     assert row["check"]["ok"] and row["check"]["error"] < 2e-6
-    assert row["ours_kernel"] == "sconv_fprop_K64_N64" and 0 < row["ours_ce"] < 100
+    assert row["ours_kernel"] == "sdepthwise_3x3_s1" and 0 < row["ours_ce"] < 100
     assert list(row["ce_by_policy"]) == ["greedy-then-oldest", "greedy-then-round-robin"]
     assert "conv_fprop's kernel" in (tmp_path / "alexnet_overfeat.txt").read_text()
 

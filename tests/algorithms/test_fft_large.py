@@ -195,8 +195,7 @@ def test_shared_memory_has_no_conflicts(kernel):
             assert shared_passes(lanes, 16 if vector(inst) else 4) <= (4 if vector(inst) else 1), inst.text()
 
 
-def test_they_are_taken_where_the_model_says_so_and_a_card_has_confirmed_it():
-    """On Maxwell by estimate, on an H200 by name."""
+def test_they_are_taken_where_they_are_estimated_to_be_faster():
     for taps in (13, 31):
         shape = ConvShape(8, 32, 32, 32, 32, taps, taps, 1, taps // 2, 1, 32)
         for kind in (forward, data, filters):
@@ -204,8 +203,7 @@ def test_they_are_taken_where_the_model_says_so_and_a_card_has_confirmed_it():
             made = choose(problem, preset())
             assert made.algorithm == "fft" and made.error <= 1e-6, problem.describe()
             assert choose(problem, preset(), algorithm="direct").clocks(preset()) > taps / 13 * made.clocks(preset())
-            assert choose(problem, H200).algorithm == "direct"
-            assert choose(problem, H200, algorithm="fft").family.startswith("fft group")
+            assert choose(problem, H200).family.startswith("fft group")
     shape = ConvShape(32, 96, 56, 56, 96, 7, 7, 1, 3, 1, 96)
     assert choose(forward(shape, layout="NCHW"), preset()).algorithm == "direct"
     dense = choose(forward(ConvShape(8, 32, 40, 40, 32, 21, 21, 1, 10)), preset())

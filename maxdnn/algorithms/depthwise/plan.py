@@ -40,7 +40,9 @@ MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits an
 # 1 to 64 channels, 7x7 and 13x13 with one.
 _TRANSLATED = {3: 1.2, 5: 1.2, 7: 1.65, None: 1.1}
 _LATENCY = 2500  # clocks of a CTA alone that are no issue slot: divisions, filter, rows, stores; assumed
-_CHANNEL = 640  # and for each channel behind the first: a wait for its filter and rows; as timed, with 16 to 64 of them
+# And for each channel behind the first: a wait for its filter and rows; where a loop fetches taps, for each of them. As
+# timed on an H200, of 4 to 64 channels.
+_CHANNEL, _TAP = 640, 200
 
 
 def few(problem: Problem) -> str | None:
@@ -176,7 +178,8 @@ def _work(problem: Problem, spec: GroupKernel, x: Correlation, blocks: int) -> W
     c, (tap, row, channel, rest) = x.C // x.groups, spec.slots
     each = (tap * x.S + row) * x.R + channel
     once = x.C * x.H * x.W * x.N + x.K * x.patch + x.K * x.P * x.Q * x.N * (1 + problem.reads_out)
-    code = Cost(THREADS // 32 * (c * each + rest), each + rest + _LATENCY, longest=(c - 1) * (each + _CHANNEL))
+    waits = _CHANNEL if spec.filter else _TAP * x.R * x.S
+    code = Cost(THREADS // 32 * (c * each + rest), each + rest + _LATENCY, longest=(c - 1) * (each + waits))
     times = _TRANSLATED[spec.filter and spec.filter[0]]
     return Work(blocks, FLOAT_BYTES * once, code, code.translated(times * code.slots))
 

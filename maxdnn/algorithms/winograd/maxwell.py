@@ -83,4 +83,4 @@ def _fused(layout: str, slots: tuple[int, int], translated: int) -> FusedKernel:
 x = ceil(tiles / {TILES}) * ceil(k / {FILTERS}).""", layout, slots, translated)
 
 
-FUSED = _fused("CHWN", (295, 554), 760), _fused("NCHW", (295, 530), 760)
+FUSED = _fused("CHWN", (295, 554), 740), _fused("NCHW", (295, 530), 740)
