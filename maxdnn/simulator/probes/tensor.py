@@ -140,9 +140,9 @@ def barriers() -> Iterator[Probe]:
 
     yield Probe("mbarrier that has been passed", passed, (4, 12), (1, 4), setup=_BEGIN, shared=SHARED)
     yield Probe("mbarrier, an arrival and its phase", turns, (4, 12), (1, 4), setup=_BEGIN, shared=SHARED)
-    for code in ("FENCE.VIEW.ASYNC.S", "MEMBAR.ALL.CTA"):
-        def fences(count: int, code: str = code) -> list[str]:
-            return [line(code, wait=1, write=1, stall=6) for _ in range(count)] + [line("NOP", wait=1, stall=6)]
+    for code, told in (("FENCE.VIEW.ASYNC.S", "write"), ("MEMBAR.ALL.CTA", "read")):
+        def fences(count: int, code: str = code, told: str = told) -> list[str]:
+            return [line(code, wait=1, stall=6, **{told: 1}) for _ in range(count)] + [line("NOP", wait=1, stall=6)]
         yield Probe(f"fence {code}", fences, (4, 12), (1, 4), shared=1024)
 
 
