@@ -41,6 +41,7 @@ def probes() -> tuple[Probe, ...]:
         tensor.barriers,
         tensor.copies,
         tensor.thread_copies,
+        tensor.products_amid,
     )
     return tuple(probe for part in parts for probe in part())
 

@@ -86,6 +86,43 @@ def products_beside() -> Iterator[Probe]:
         yield Probe(f"tensor beside {kind} of another warp", apart, (16, 256), (8,), setup=_SETUP, shared=SHARED)
 
 
+_AMID = {  # what is issued while tensor cores work, and how far apart
+    "nothing": ("NOP", 1),
+    "of no register": ("IMAD.MOV.U32 R{d}, RZ, RZ, RZ", 2),
+    "FFMA": ("FFMA R{d}, R10, 1.5, R11", 1),
+    "FFMA 2 apart": ("FFMA R{d}, R10, 1.5, R11", 2),
+    "FFMA 3 apart": ("FFMA R{d}, R10, 1.5, R11", 3),
+    "FFMA 4 apart": ("FFMA R{d}, R10, 1.5, R11", 4),
+    "FFMA of three": ("FFMA R{d}, R10, R11, R{d}", 1),
+    "FFMA of three 2 apart": ("FFMA R{d}, R10, R11, R{d}", 2),
+    "FMUL of one": ("FMUL R{d}, R10, 1.5", 1),
+    "FMUL of one 2 apart": ("FMUL R{d}, R10, 1.5", 2),
+    "IADD3": ("IADD3 R{d}, R10, R11, RZ", 2),
+    "IADD3 of one": ("IADD3 R{d}, R10, 0x1, RZ", 2),
+    "IADD3 4 apart": ("IADD3 R{d}, R10, R11, RZ", 4),
+    "UIADD3": ("UIADD3 UR{u}, UR8, UR9, URZ", 2),
+}
+
+
+def products_amid() -> Iterator[Probe]:
+    """Six products, all of which the queue takes, and instructions of the same warps behind them, or of another
+    warpgroup from the moment the products have been issued."""
+    for name, (text, stall) in _AMID.items():
+        def others(count: int, text: str = text, stall: int = stall) -> list[str]:
+            return [line(text.format(d=14 + n % 40, u=20), stall=stall) for n in range(count)]
+
+        def same(count: int, others: Callable[[int], list[str]] = others) -> list[str]:
+            return [*_products(6, 128)[:-1], *others(count), _WAIT]
+
+        def apart(count: int, others: Callable[[int], list[str]] = others) -> list[str]:
+            return [line("ISETP.GE.U32.AND P3, PT, R7, 0x80, PT", stall=13), "--:-:-:Y:5  @P3 BRA OTHERS;",
+                    *_products(6, 128), "--:-:-:Y:5      BRA BOTH;", "OTHERS:", *[line("NOP", stall=15)] * 5,
+                    *others(count), "BOTH:"]
+
+        yield Probe(f"tensor amid {name} of the warp", same, (8, 64, 192), (4,), setup=_SETUP, shared=SHARED)
+        yield Probe(f"tensor amid {name} of another warp", apart, (8, 64, 192), (8,), setup=_SETUP, shared=SHARED)
+
+
 def _others(kind: str, count: int) -> list[str]:
     """Instructions of a kind that do not depend on each other."""
     text, last = [], count - 1
