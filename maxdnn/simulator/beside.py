@@ -6,9 +6,11 @@ are booked, because a product's operands are read later than it is issued. What 
 "rate L2, an SM" loads 114 bytes a cycle, each of which is written and read.
 
 A product (HGMMA) of a warp is a quarter of its warpgroup's: 16 rows, on the tensor core of the warp's scheduler, which
-takes them in the order of their issue, one after another, and has one that waits, whoever's. One that follows on the
-sums of the last need not wait for them. Operands in shared memory are read while the product before is computed; a
-warpgroup reads B once, so that a warp is charged for a quarter.
+takes them in the order of their issue, one after another. Some wait, whoever's, before the next one must wait to be
+issued. One that follows on the sums of the last need not wait for them. A of shared memory is read before a product
+begins, from when the one before has begun; B while it is computed. A warpgroup reads B once, so that a warp is charged
+for a quarter, and each tensor core reads a quarter of the bytes of a cycle. Products come first: loads wait for their
+operands, not the other way round.
 
 An mbarrier's phase ends when its last arrival and its last byte have come. All that comes is known at issue, so the
 cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
@@ -20,6 +22,7 @@ from .machine import LINE, SECTOR, SHARED_BANKS
 from .memory import moved, variant
 
 WIDTH = 4 * SHARED_BANKS  # bytes of shared memory a cycle
+SCHEDULERS = 4
 
 
 @compiled
@@ -34,12 +37,34 @@ def shared_bytes(X, sm, nbytes, start):
 
 
 @compiled
+def operand(X, w, s, nbytes, start):
+    """Read a quarter of an operand of a product from `start` on: the cycle it has been read."""
+    if nbytes == 0:
+        return start
+    start = max(start, X[s + S_TENSORREAD])
+    book(X, B_PORTS + X[P_SMS] + X[w + W_SM], nbytes * TICK // WIDTH, start)
+    X[s + S_TENSORREAD] = start + (SCHEDULERS * nbytes + WIDTH - 1) // WIDTH
+    return X[s + S_TENSORREAD]
+
+
+@compiled
+def into_tensor_queue(X, s, begin):
+    """A product that begins at `begin` waits in the scheduler's queue until then. The next one is issued when there is
+    room."""
+    head = X[s + S_TENSORHEAD]
+    X[s + S_TENSORRING + head] = begin
+    X[s + S_TENSORHEAD] = head = (head + 1) % X[P_TENSORQUEUE]
+    X[s + S_UNIT0 + U_TENSOR] = X[s + S_TENSORRING + head]
+
+
+@compiled
 def product(X, w, i, s, now):
     """Issue a product of a warp: the cycle its sums are there."""
-    read = shared_bytes(X, X[w + W_SM], X[i + I_SERVICE], now)
+    read = operand(X, w, s, X[i + I_X1], max(now + X[P_TENSORSTART], X[s + S_TENSORBEGUN]))
     begin = max(X[s + S_TENSOREND], read)
-    X[s + S_UNIT0 + U_TENSOR] = begin
-    X[s + S_TENSOREND] = begin + X[i + I_INTERVAL]
+    read = operand(X, w, s, X[i + I_SERVICE] - X[i + I_X1], begin)
+    X[s + S_TENSORBEGUN], X[s + S_TENSOREND] = begin, max(begin + X[i + I_INTERVAL], read)
+    into_tensor_queue(X, s, begin)
     done = X[s + S_TENSOREND] + X[P_TENSORLAT]
     X[C_SHARED_BUSY] += X[i + I_SERVICE] // WIDTH
     X[C_TENSOR_BUSY] += X[i + I_INTERVAL]
@@ -113,7 +138,7 @@ def on_mbarrier(X, w, i, start):
             X[at + MB_PARITY], X[at + MB_BYTES], X[at + MB_ENDED], X[at + MB_LATEST] = 0, 0, 0, 0
             X[at + MB_EXPECTED] = X[at + MB_MISSING] = arrivals
         elif how == M_ARRIVE:
-            if comes(X, w, at, arrivals, nbytes, start + X[P_MBARLAT]):
+            if comes(X, w, at, arrivals, nbytes, start):
                 ended = at
         elif how == M_WAIT:
             X[w + W_MBARRIER], X[w + W_TRIED] = at, X[i + I_WB] + 1

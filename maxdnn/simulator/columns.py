@@ -23,7 +23,7 @@ NEVER = 1 << 62
  P_LINELAT, P_WRITE_TICKS, P_SRINTERVAL, T_L0, P_CODEAHEAD, P_L2_WRITE_TICKS) = range(96, 113)
 # Of kernels on tensor cores, or with mbarriers or copies (beside.py): whether it is one, its figures and tables.
 (P_BESIDE, P_TENSORLAT, P_MBARLAT, P_BULKLAT, P_MBARRIERS, T_MBARRIER, P_BULK_TICKS,
- C_ENDED, T_AHEAD) = range(113, 122)
+ C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE) = range(113, 124)
 HEAD = 128
 
 # One row per instruction.
@@ -68,10 +68,12 @@ S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
 # sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last
 # has been read; when it may hand on the next access of shared and of global memory; when XU ends its last; the
-# last line of code that came, and when; when the tensor core ends its last product.
+# last line of code that came, and when; when the tensor core ends its last product, when it began it, when its last
+# operand has been read; of the last products when they began, a ring, and the oldest.
 S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
-(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND) = range(
-    S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 8)
+(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND, S_TENSORBEGUN, S_TENSORREAD,
+ S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 12)
+TENSOR_PLACES = 8
 S_SIZE = 96
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,

@@ -249,6 +249,28 @@ def rates() -> Iterator[Probe]:
                     )
 
 
+def shared_rates() -> Iterator[Probe]:
+    """Bytes a clock where so many blocks with numbers side by side read the same lines at a time: whether requests
+    for a line are brought together on their way to L2."""
+    blocks, threads, nbytes = 132, 1024, 24 << 20
+    for together in (1, 2, 4, 16, 256):
+
+        across = -(-blocks // together) * threads * 16
+
+        def body(count: int, together: int = together, across: int = across) -> list[str]:
+            text = _reading(".128", across, False, ".STRONG.GPU")(count)
+            at = (threads * together).bit_length() - 1
+            return [
+                line(f"SHF.R.U32.HI R10, RZ, {at:#x}, R9", stall=6),
+                line(f"LEA R12, R10, R7, {threads.bit_length() - 1:#x}", stall=6),
+                line("IMAD.WIDE.U32 R10, R12, 0x10, R4", stall=6),
+                *text[1:],
+            ]
+
+        yield Probe(f"rate L2, all SMs, {together} at the same lines", body, (8,), (threads // 32,), blocks=blocks,
+                    n=min(16, nbytes // (8 * across)), big=nbytes)
+
+
 def code() -> Iterator[Probe]:
     """Straight code of growing length, again and again: where the levels of the instruction cache end."""
     for length in (128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384):

@@ -42,6 +42,8 @@ def probes() -> tuple[Probe, ...]:
         tensor.copies,
         tensor.thread_copies,
         tensor.products_amid,
+        tensor.shared_copies,
+        memory.shared_rates,
     )
     return tuple(probe for part in parts for probe in part())
 

@@ -183,25 +183,38 @@ def barriers() -> Iterator[Probe]:
         yield Probe(f"fence {code}", fences, (4, 12), (1, 4), shared=1024)
 
 
+_COPY = [
+    *_BEGIN,
+    line("R2UR UR24, R4", stall=13), line("R2UR UR25, R5", stall=13),
+    line(f"UMOV UR27, {BARS:#x}", stall=6),
+]
+
+
+def _copying(count: int, nbytes: int, at_once: int) -> list[str]:
+    text = [line(f"UMOV UR28, {nbytes // 16:#x}", stall=6),
+            line(f"IMAD.MOV.U32 R15, RZ, RZ, {nbytes * at_once:#x}", stall=6)]
+    for n in range(count):
+        text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13+URZ], R15;")
+        for k in range(at_once):
+            text += [line(f"UMOV UR26, {0x400 + k * nbytes:#x}", wait=4, stall=13),
+                     line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2)]
+        text += [*_waiting(f"HERE{n}"), _turned()]
+    return text
+
+
+def shared_copies() -> Iterator[Probe]:
+    """Bulk copies of all SMs at once, of so many with numbers side by side from the same place."""
+    for together in (1, 2, 4, 16, 256):
+        place = [line(f"SHF.R.U32.HI R10, RZ, {together.bit_length() + 4:#x}, R9", stall=6),
+                 line("IMAD.WIDE.U32 R4, R10, 0x8000, R4", stall=6)]
+        yield Probe(f"bulk 16384 bytes, 2 at a time, all SMs, {together} at the same place",
+                    lambda count: _copying(count, 16384, 2), (8, 24), (1,), setup=[*place, *_COPY], shared=SHARED,
+                    big=8 << 20, blocks=132)
+
+
 def copies() -> Iterator[Probe]:
     """Bulk copies of some sizes, one after another and several at a time; copies of threads."""
-    setup = [
-        *_BEGIN,
-        line("R2UR UR24, R4", stall=13), line("R2UR UR25, R5", stall=13),
-        line(f"UMOV UR27, {BARS:#x}", stall=6),
-    ]
-
-    def body(count: int, nbytes: int, at_once: int) -> list[str]:
-        text = [line(f"UMOV UR28, {nbytes // 16:#x}", stall=6),
-                line(f"IMAD.MOV.U32 R15, RZ, RZ, {nbytes * at_once:#x}", stall=6)]
-        for n in range(count):
-            text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13+URZ], R15;")
-            for k in range(at_once):
-                text += [line(f"UMOV UR26, {0x400 + k * nbytes:#x}", wait=4, stall=13),
-                         line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2)]
-            text += [*_waiting(f"HERE{n}"), _turned()]
-        return text
-
+    setup, body = _COPY, _copying
     for nbytes in (16, 128, 1024, 4096, 8192, 16384, 32768):
         for at_once in (1, 2, 4):
             if nbytes * at_once <= SHARED - 0x400:
