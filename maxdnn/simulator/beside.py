@@ -64,6 +64,7 @@ def product(X, w, i, s, now):
     begin = max(X[s + S_TENSOREND], read)
     read = operand(X, w, s, X[i + I_SERVICE] - X[i + I_X1], begin)
     X[s + S_TENSORBEGUN], X[s + S_TENSOREND] = begin, max(begin + X[i + I_INTERVAL], read)
+    X[s + S_TENSORLAST] = w
     into_tensor_queue(X, s, begin)
     done = X[s + S_TENSOREND] + X[P_TENSORLAT]
     X[C_SHARED_BUSY] += X[i + I_SERVICE] // WIDTH

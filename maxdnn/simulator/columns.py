@@ -69,10 +69,10 @@ S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
 # sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last
 # has been read; when it may hand on the next access of shared and of global memory; when XU ends its last; the
 # last line of code that came, and when; when the tensor core ends its last product, when it began it, when its last
-# operand has been read; of the last products when they began, a ring, and the oldest.
+# operand has been read, whose was the last; of the last products when they began, a ring, and the oldest.
 S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
 (S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND, S_TENSORBEGUN, S_TENSORREAD,
- S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 12)
+ S_TENSORLAST, S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 13)
 TENSOR_PLACES = 8
 S_SIZE = 96
 

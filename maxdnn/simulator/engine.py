@@ -365,6 +365,13 @@ def turn(w, best, current):
 
 
 @compiled
+def had_its_turn(X, w, s):
+    """Whether a warp is about to issue a product and has issued the last one of its scheduler: those of other warps
+    that wait for a place in the queue come first (probe "tensor turns of two warpgroups")."""
+    return X[X[w + W_PC] + I_KIND] == K_PRODUCT and X[s + S_TENSORLAST] == w
+
+
+@compiled
 def choose(X, s, now):
     """The warp to issue from, or -1; then S_NEXT is the cycle to try again and S_BLAMED the warp that will be first.
 
@@ -372,7 +379,7 @@ def choose(X, s, now):
     it can, then the oldest; 1: the current warp while it can, then the next in turn; 2: always the next in turn."""
     current, policy = X[s + S_CURRENT], X[P_POLICY]
     if policy != 2 and current >= 0 and X[s + S_YIELDED] == 0 and X[current + W_ALIVE] \
-            and ready_or_when(X, current, s, now) <= now:
+            and ready_or_when(X, current, s, now) <= now and not had_its_turn(X, current, s):
         return current
     best, last, considered, next_try, blamed = -1, -1, 0, NEVER, -1
     at = X[s + S_ORDER] - 1

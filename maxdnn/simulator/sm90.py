@@ -137,6 +137,8 @@ def memory_sm90(X, w, i, s, now):
             X[w + W_COPIES] = max(X[w + W_COPIES], done)
     leave_queue(X, s, max(out, start - X[P_MIOLAG]))
     X[w + W_REC] += 1
+    if X[i + I_STORE]:  # its registers are its own until the pipe takes it: probes "queue STS n" of 4 and 8 warps
+        out = start
     return done, out + X[i + I_DN]
 
 

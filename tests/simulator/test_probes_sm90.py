@@ -44,6 +44,29 @@ ASKED = {
     "shared STS.128 all the same": (1, 4, 0.01),
     "LDG a sector each": (1, 4, 0.3),
     "barrier of 8 warps": (8, 8, 0.01),
+    "tensor 64x8x16": (4, 8, 1.8),
+    "tensor 64x8x16, A in registers": (4, 8, 0.1),
+    "tensor 64x16x16, A in registers": (4, 8, 0.1),
+    "tensor 64x32x16, A in registers": (4, 8, 0.1),
+    "tensor 64x64x16": (4, 8, 2.0),
+    "tensor 64x64x16, A in registers": (4, 8, 0.01),
+    "tensor 64x96x16": (4, 8, 0.1),
+    "tensor 64x128x16": (4, 8, 0.01),
+    "tensor 64x192x16": (4, 8, 0.01),
+    "tensor 64x128x8 TF32": (4, 8, 0.01),
+    "tensor 64x64x16, each waited for": (4, 8, 2.0),
+    "tensor 64x128x16, each waited for": (4, 8, 2.0),
+    "tensor turns of two warpgroups": (8, 8, 5),
+    "tensor queue 1": (4, 8, 3),
+    "tensor queue 4": (4, 8, 3),
+    "tensor queue 6": (4, 8, 7),
+    "tensor queue 8": (4, 8, 3),
+    "tensor beside LDS of the warp": (4, 4, 0.1),
+    "tensor beside LDS.128 of the warp": (4, 4, 0.1),
+    "tensor beside STS.128 of the warp": (4, 4, 0.2),
+    "mbarrier that has been passed": (1, 4, 0.3),
+    "mbarrier, an arrival and its phase": (1, 1, 2.0),
+    "fence FENCE.VIEW.ASYNC.S": (1, 4, 0.01),
 }
 
 
@@ -53,7 +76,8 @@ def _stand(name: str) -> tuple[int, run.Stand]:
 
 
 def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
-    """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip."""
+    """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip; of a probe
+    of one length the clocks."""
     probe, clocks = run.probes()[number], []
     for length in probe.lengths:
         function = stand.module.function(f"probe_{number}_{length}")
@@ -73,6 +97,8 @@ def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
         issues = {stamp: result.events[result.events[:, 3] == stamp] for stamp in (stamps[0], stamps[-1])}
         first = min(max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
         clocks.append(max(issues[stamps[-1]][:, 0]) - first)
+    if len(clocks) == 1:
+        return float(clocks[0])
     return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
 
 
