@@ -76,6 +76,13 @@ def product(X, w, i, s, now):
 
 
 @compiled
+def had_its_turn(X, w, s):
+    """Whether a warp is about to issue a product and has issued the last one of its scheduler: those of other warps
+    that wait for a place in the queue come first (probe "tensor turns of two warpgroups")."""
+    return X[X[w + W_PC] + I_KIND] == K_PRODUCT and X[s + S_TENSORLAST] == w
+
+
+@compiled
 def products_left(X, w, open_):
     """The cycle when at most so many groups of a warp's products are left."""
     group = X[w + W_GROUPS] - open_ - 1

@@ -5,7 +5,7 @@ A warp knows at the moment it issues when it may issue again as far as its own c
 what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
 Rows are named by where they start in the image X: w a warp, s a scheduler, i an instruction."""
 
-from .beside import product, products_left, tell
+from .beside import had_its_turn, product, products_left, tell
 from .caches import constant_line, instruction_line
 from .columns import *
 from .jit import compiled
@@ -362,13 +362,6 @@ def turn(w, best, current):
     if (w <= current) != (best <= current):
         return best <= current
     return w < best
-
-
-@compiled
-def had_its_turn(X, w, s):
-    """Whether a warp is about to issue a product and has issued the last one of its scheduler: those of other warps
-    that wait for a place in the queue come first (probe "tensor turns of two warpgroups")."""
-    return X[X[w + W_PC] + I_KIND] == K_PRODUCT and X[s + S_TENSORLAST] == w
 
 
 @compiled
