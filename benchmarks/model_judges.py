@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import math
+import os
 import pickle
 import statistics
 import subprocess
@@ -26,6 +27,8 @@ from typing import Any
 
 from suite import shapes
 
+import maxdnn
+from maxdnn.errors import MaxdnnError
 from maxdnn.planning.cost import Chip
 from maxdnn.planning.plan import Plan
 from maxdnn.planning.select import plans
@@ -147,25 +150,21 @@ def run_plans(judges: Sequence[Judge], times: int) -> None:
     engine = Engine(device)
     for judge in judges:
         problem = judge.problem
-        print(
-            json.dumps(
-                {
-                    "judge": judge.name,
-                    "candidate": judge.candidate,
-                    "group": judge.group,
-                    "launches": [
-                        [n, judge.plan.launches[n].spec.name, list(judge.plan.launches[n].grid), turn]
-                        for turn in range(1 - times, 1)
-                        for n in sm90_launches(judge.plan)
-                    ],
-                }
-            ),
-            flush=True,
-        )
-        given = {o.role: view(o.role, Filled(device, o.shape), rank=None) for o in problem.operands}
-        for _ in range(times):
-            engine.run(judge.plan, given, dict.fromkeys(problem.scalars, np.float32(1)), None)
-        device.synchronize()
+        try:
+            given = {o.role: view(o.role, Filled(device, o.shape), rank=None) for o in problem.operands}
+            for _ in range(times):
+                engine.run(judge.plan, given, dict.fromkeys(problem.scalars, np.float32(1)), None)
+            device.synchronize()
+        except MaxdnnError as e:  # nothing was launched: the next one may do
+            print(f"{judge.name}, {judge.candidate}: {e}", file=sys.stderr, flush=True)
+            continue
+        launches = [
+            [n, judge.plan.launches[n].spec.name, list(judge.plan.launches[n].grid), turn]
+            for turn in range(1 - times, 1)
+            for n in sm90_launches(judge.plan)
+        ]
+        told = {"judge": judge.name, "candidate": judge.candidate, "group": judge.group, "launches": launches}
+        print(json.dumps(told), flush=True)
 
 
 class Filled:
@@ -222,7 +221,10 @@ def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str], wa
         f"{part.start}:{part.step}",
         *(["--warm"] if warm else []),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    paths = os.pathsep.join([str(Path(maxdnn.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths})
+    if done.stderr.strip():
+        print(done.stderr[-3000:])
     told = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
     lines = [text for text in log.read_text().splitlines() if text.startswith('"')]
     table = [row for row in csv.DictReader(io.StringIO("\n".join(lines))) if row["ID"]]

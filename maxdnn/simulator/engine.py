@@ -46,6 +46,8 @@ def side_hazard(X, w, i, s, now):
     unit = X[i + I_UNIT]
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE
+    if X[P_SM90] and unit == U_HEAVY and X[i + I_INTERVAL] == 2:  # has every other cycle: "outer product beside IMAD.MOV"
+        return now + (now - X[s + S_UNIT0 + unit] & 1), R_PIPE
     if X[i + I_MEM]:
         if X[P_SM90]:
             return room_sm90(X, s), R_QUEUE
@@ -71,7 +73,7 @@ def hazard(X, w, s, now):
         if X[P_SM90]:
             if free < X[w + W_READS]:
                 free = X[w + W_READS]
-            if free <= now and X[i + I_UNIT] <= 0:
+            if free <= now and X[s + S_UNIT0 + U_FMA] > now:
                 free, reason = X[s + S_UNIT0 + U_FMA], R_PIPE
     if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM] or X[i + I_KIND] == K_PRODUCT):
         free, reason = side_hazard(X, w, i, s, now)
