@@ -15,7 +15,7 @@ operands, not the other way round.
 An mbarrier's phase ends when its last arrival and its last byte have come. All that comes is known at issue, so the
 cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
 
-from .caches import book, l2_read, l2_soon, popcount4
+from .caches import asked_ticks, begin_round, book, end_round, l2_read, l2_soon, popcount4
 from .columns import *
 from .jit import compiled
 from .machine import LINE, SECTOR, SHARED_BANKS
@@ -63,6 +63,8 @@ def product(X, w, i, s, now):
     read = operand(X, w, s, X[i + I_X1], max(now + X[P_TENSORSTART], X[s + S_TENSORBEGUN]))
     begin = max(X[s + S_TENSOREND], read)
     read = operand(X, w, s, X[i + I_SERVICE] - X[i + I_X1], begin)
+    if X[s + S_TENSOREND] <= now:
+        X[s + S_TENSORFROM] = begin
     X[s + S_TENSORBEGUN], X[s + S_TENSOREND] = begin, max(begin + X[i + I_INTERVAL], read)
     X[s + S_TENSORLAST] = w
     into_tensor_queue(X, s, begin)
@@ -73,6 +75,19 @@ def product(X, w, i, s, now):
         X[w + W_GROUPRING + X[w + W_GROUPS] % GROUPS] = done
         X[w + W_GROUPS] += 1
     return done
+
+
+@compiled
+def amid_products(X, s, now):
+    """The cycle from `now` on when a scheduler may issue arithmetic. While its tensor core works five of sixteen cycles
+    are left, two of them side by side: the probes "tensor amid ..." find 4 cycles an instruction with a stall of 2, 3
+    or 4, and 3.25 with a stall of 1; what is no arithmetic is not held up."""
+    while X[s + S_TENSORFROM] <= now < X[s + S_TENSOREND]:
+        place = now - X[s + S_TENSORFROM] & 15
+        if place == 13 or place & 3 == 0:
+            break
+        now += 1
+    return now
 
 
 @compiled
@@ -188,6 +203,7 @@ def others_bulk(X, w, index, mask, begin, first, last):
                 l2_soon(X, X[end])
             end += 1
     for at in range(X[T_AHEAD], end):
+        X[C_ROUND] += asked_ticks(X, X[at], mask)
         l2_read(X, X[at], mask, begin)
 
 
@@ -197,12 +213,12 @@ def bulk_line(X, w, line, index, mask, start):
     n = popcount4(mask)
     begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1
-    ticks = n * X[P_L2_TICKS]
-    begin = book(X, B_L2, asking * ticks, begin)
     turn = X[C_ROTATE] % asking
+    begin = begin_round(X, line, mask, begin)
     others_bulk(X, w, index, mask, begin, 1, 1 + turn)
-    done = l2_read(X, line, mask, begin + turn * ticks // TICK)
+    done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
     others_bulk(X, w, index, mask, begin, 1 + turn, asking)
+    end_round(X, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 

@@ -23,7 +23,7 @@ NEVER = 1 << 62
  P_LINELAT, P_WRITE_TICKS, P_SRINTERVAL, T_L0, P_CODEAHEAD, P_L2_WRITE_TICKS) = range(96, 113)
 # Of kernels on tensor cores, or with mbarriers or copies (beside.py): whether it is one, its figures and tables.
 (P_BESIDE, P_TENSORLAT, P_MBARLAT, P_BULKLAT, P_MBARRIERS, T_MBARRIER, P_BULK_TICKS,
- C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE) = range(113, 124)
+ C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
 HEAD = 128
 
 # One row per instruction.
@@ -69,10 +69,11 @@ S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
 # sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last
 # has been read; when it may hand on the next access of shared and of global memory; when XU ends its last; the
 # last line of code that came, and when; when the tensor core ends its last product, when it began it, when its last
-# operand has been read, whose was the last; of the last products when they began, a ring, and the oldest.
+# operand has been read, whose was the last, since when it has not rested; of the last products when they began, a ring,
+# and the oldest.
 S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
 (S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND, S_TENSORBEGUN, S_TENSORREAD,
- S_TENSORLAST, S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 13)
+ S_TENSORLAST, S_TENSORFROM, S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 14)
 TENSOR_PLACES = 8
 S_SIZE = 96
 
@@ -91,6 +92,9 @@ SECTORED, WHOLE = 7, 3
 B_L2, B_DRAM, B_PORTS = 0, 1, 2
 BUCKET, BUCKETS = 16, 4096
 BOOK_SIZE = 2 + 2 * BUCKETS
+
+# Lines that SMs in step ask for at a time, by their number's last bits: line, the round, what the next one costs L2.
+ASKED, ASKED_SIZE = 512, 3
 
 # One row per block slot: live warps, then for each named barrier the warps that arrived and those it waits for (0: all
 # live ones). I_SERVICE of BAR: barrier + BARRIERS x warps it waits for; I_STORE: BAR.ARV, which does not wait itself.

@@ -5,7 +5,7 @@ A warp knows at the moment it issues when it may issue again as far as its own c
 what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
 Rows are named by where they start in the image X: w a warp, s a scheduler, i an instruction."""
 
-from .beside import had_its_turn, product, products_left, tell
+from .beside import amid_products, had_its_turn, product, products_left, tell
 from .caches import constant_line, instruction_line
 from .columns import *
 from .jit import compiled
@@ -75,6 +75,8 @@ def hazard(X, w, s, now):
                 free = X[w + W_READS]
             if free <= now and X[s + S_UNIT0 + U_FMA] > now:
                 free, reason = X[s + S_UNIT0 + U_FMA], R_PIPE
+            if free <= now and X[P_BESIDE]:
+                free, reason = amid_products(X, s, now), R_PIPE
     if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM] or X[i + I_KIND] == K_PRODUCT):
         free, reason = side_hazard(X, w, i, s, now)
     if free > now:
@@ -340,7 +342,7 @@ def issue(X, w, s, now):
     """Issue from a warp at `now`: the cycle the scheduler may issue again."""
     i = X[w + W_PC]
     count = min(X[i + I_BURST], X[w + W_LEFT])
-    if count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO]:
+    if count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO] and not X[P_BESIDE]:
         return burst(X, w, i, s, now, count)
     X[C_ISSUED] += 1
     execute(X, w, i, s, now)
