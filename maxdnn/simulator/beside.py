@@ -234,13 +234,15 @@ def bulk_copy(X, w, i, start):
     first = X[record + 1]
     nbytes = X[first + 1]
     source = X[first + LINE_SIZE] * LINE + X[first + LINE_SIZE + 1] + moved(X, chosen, shift) * LINE
-    last, line, ticks = start, source // LINE, (start + X[P_BULKLAT]) * TICK
+    engine = X[T_SM] + X[w + W_SM] * M_SIZE + M_BULK  # one for the SM, which takes copies one after another
+    last, line, ticks = start, source // LINE, max((start + X[P_BULKLAT]) * TICK, X[engine])
     while line * LINE < source + nbytes:
         mask = bulk_mask(line, source, source + nbytes)
         there = bulk_line(X, w, line, line - source // LINE, mask, ticks // TICK)
         last = max(last, there)
         ticks += X[P_BULK_TICKS]
         line += 1
+    X[engine] = ticks
     X[C_ROTATE] += 1
     at = barrier_row(X, w, X[first])
     X[w + W_REC] += 1

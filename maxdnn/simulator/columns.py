@@ -107,7 +107,7 @@ B_SIZE = B_BARRIER0 + BARRIERS * BARRIER_SIZE
 # The line of an operation on one: its number, and arrivals (or the parity asked for) + ARRIVING x (bytes + MOST_BYTES).
 MB_PARITY, MB_EXPECTED, MB_MISSING, MB_BYTES, MB_ENDED, MB_LATEST, MB_SIZE = range(7)
 ARRIVING, MOST_BYTES = 1 << 20, 1 << 40
-M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_SIZE = range(6)
+M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_BULK, M_SIZE = range(7)
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.

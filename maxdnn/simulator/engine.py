@@ -46,7 +46,7 @@ def side_hazard(X, w, i, s, now):
     unit = X[i + I_UNIT]
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE
-    if X[P_SM90] and unit == U_HEAVY and X[i + I_INTERVAL] == 2:  # has every other cycle: "outer product beside IMAD.MOV"
+    if X[P_SM90] and unit == U_HEAVY and X[i + I_INTERVAL] == 2:  # every other cycle: "... beside IMAD.MOV ..."
         return now + (now - X[s + S_UNIT0 + unit] & 1), R_PIPE
     if X[i + I_MEM]:
         if X[P_SM90]:

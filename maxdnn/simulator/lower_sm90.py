@@ -64,8 +64,8 @@ def _kind(inst: Instruction) -> int:
         return c.K_PRODUCTS
     if inst.cls.name == "shfl":
         return c.K_SHUFFLE
-    if inst.waits:
-        return _WAITS[inst.waits]
+    if inst.waits:  # a fence of a block's own waits for no store: probe "fence MEMBAR.ALL.CTA"
+        return c.K_FLOW if "CTA" in words(inst) else _WAITS[inst.waits]
     if inst.flow is not None and inst.flow.does in _FLOWS:
         return _FLOWS[inst.flow.does]
     if inst.cls.name in ("branch", "nop"):

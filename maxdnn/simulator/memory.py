@@ -2,7 +2,19 @@
 """Memory instructions at issue: when their result is there and when their operands have been read. Every shared
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
-from .caches import asked_ticks, begin_round, book, constant_line, end_round, l1_lookup, l2_atomic, l2_read, l2_soon, l2_write, popcount4
+from .caches import (
+    asked_ticks,
+    begin_round,
+    book,
+    constant_line,
+    end_round,
+    l1_lookup,
+    l2_atomic,
+    l2_read,
+    l2_soon,
+    l2_write,
+    popcount4,
+)
 from .columns import *
 from .jit import compiled
 
