@@ -80,7 +80,7 @@ def others(X, w, i, index, mask, begin, first, last):
         elif store:
             l2_write(X, X[at], X[at + 1], begin)
         else:
-            if X[P_SM90]:
+            if X[P_BESIDE]:
                 X[C_ROUND] += asked_ticks(X, X[at], X[at + 1] & mask)
             l2_read(X, X[at], X[at + 1] & mask, begin)
 
@@ -93,7 +93,7 @@ def through_l2(X, w, i, index, line, mask, start):
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1
-    if X[P_SM90] and not X[i + I_STORE] and not X[i + I_ATOMIC]:
+    if X[P_BESIDE] and not X[i + I_STORE] and not X[i + I_ATOMIC]:  # blocks that follow each other drift apart
         begin = begin_round(X, line, mask, begin)
         others(X, w, i, index, mask, begin, 1, 1 + turn)
         done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
