@@ -66,9 +66,8 @@ STALLS = (
     "drain",
 )
 STALL_METRICS = {f"stall {name}": f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
-OUTSIDE = 7000
-"""Clocks of a launch in which no SM is active, by Nsight Compute: launches of two blocks that SMs are active in for 140
-to 580 clocks take 7,500 to 8,100."""
+OUTSIDE = 3164
+"""Clocks of a launch in which the SM that is active longest is not, by Nsight Compute: the median of 146 launches."""
 LEAST = 19_800  # clocks: ten microseconds
 MOST, MOST_TENSOR, CHUNK = 40, 20, 30  # of a group; plans profiled at a time
 

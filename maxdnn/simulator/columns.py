@@ -11,7 +11,7 @@ NEVER = 1 << 62
  P_CWAYS, P_C15LAT, P_C15SETS, P_C15WAYS, P_ISETS, P_IWAYS, P_BARLAT, P_LAUNCH, P_RELEASE, P_TRACE_FROM, P_TRACE_TO,
  P_PREFETCH, P_PORT_TICKS, P_L2_TICKS, P_DRAM_TICKS, P_ORDER_LENGTH, P_GROUPS, P_EVENTS_MAX,
  T_CODE, T_WARP, T_SCHED, T_ORDER, T_BLOCK, T_SM, T_RUN, T_PATHPTR, T_PATH, T_CLASS, T_RECPTR, T_RECORD, T_LINE,
- T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, T_BOOK) = range(63)
+ T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, T_BOOK, C_STORED) = range(64)
 
 (C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
@@ -98,10 +98,11 @@ ASKED, ASKED_SIZE = 512, 3
 
 # One row per block slot: live warps, then for each named barrier the warps that arrived and those it waits for (0: all
 # live ones). I_SERVICE of BAR: barrier + BARRIERS x warps it waits for; I_STORE: BAR.ARV, which does not wait itself.
-# One row per SM, one per traced issue.
+# Of sm_90 when the stores of its warps that have ended are through. One row per SM, one per traced issue.
 B_LIVE, B_BARRIER0, BARRIERS = 0, 1, 16
 B_ARRIVED, B_WANTED, BARRIER_SIZE = 0, 1, 2
-B_SIZE = B_BARRIER0 + BARRIERS * BARRIER_SIZE
+B_STORED = B_BARRIER0 + BARRIERS * BARRIER_SIZE
+B_SIZE = B_STORED + 1
 # One row per block slot and mbarrier: the phase's parity, the arrivals of a phase, those that are missing, bytes that
 # are, when the last phase ended, when what has come of this one comes last.
 # The line of an operation on one: its number, and arrivals (or the parity asked for) + ARRIVING x (bytes + MOST_BYTES).

@@ -99,10 +99,13 @@ def finish_warp(X, w, now):
     sm, slot = X[w + W_SM], X[w + W_SLOT]
     at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
     X[at + B_LIVE] -= 1
+    if X[P_SM90]:  # a block ends when its stores are in L2: probes "blocks ..."
+        X[at + B_STORED] = max(X[at + B_STORED], X[w + W_STORES])
     if X[at + B_LIVE] == 0:
         X[C_DONE] += 1
-        launch_block(X, sm, slot, now)
+        X[C_STORED] = max(X[C_STORED], X[at + B_STORED])
+        launch_block(X, sm, slot, max(now, X[at + B_STORED]))
         return
-    for barrier in range(at + B_BARRIER0, at + B_SIZE, BARRIER_SIZE):
+    for barrier in range(at + B_BARRIER0, at + B_STORED, BARRIER_SIZE):
         if X[barrier + B_ARRIVED] and complete(X, at, barrier):
             release_barrier(X, sm, slot, barrier, now)

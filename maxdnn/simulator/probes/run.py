@@ -44,6 +44,7 @@ def probes() -> tuple[Probe, ...]:
         tensor.products_amid,
         tensor.shared_copies,
         memory.shared_rates,
+        memory.sector_stores,
     )
     return tuple(probe for part in parts for probe in part())
 
