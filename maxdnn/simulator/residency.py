@@ -65,6 +65,10 @@ def launch_block(X, sm, slot, now):
     block = X[C_NEXT_BLOCK]
     if block >= X[P_BLOCKS]:
         return
+    if X[P_SM90]:  # an SM gets its blocks one after another: probes "blocks as many as fit, ..."
+        last = X[T_SM] + sm * M_SIZE + M_LAUNCH
+        now = max(now, X[last])
+        X[last] = now + X[P_BLOCKPER]
     X[C_NEXT_BLOCK] += X[P_MIRROR] + 1
     X[C_LAUNCHED] += 1
     at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
