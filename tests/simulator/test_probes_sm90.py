@@ -146,6 +146,22 @@ def test_sms_that_read_the_same_lines_share_what_they_cost_of_l2() -> None:
     assert model[4] / model[1] == pytest.approx(card[4] / card[1], abs=0.07)
 
 
+def test_a_block_follows_another_as_on_the_card() -> None:
+    """On SM 0 of the card a block of "blocks four at a time, 1 warps" begins 318 to 437 clocks, 329 in the median,
+    behind the last clock of one that has ended."""
+    number, stand = _stand("blocks four at a time, 1 warps")
+    probe, function = run.probes()[number], stand.module.function(f"probe_{number}_64")
+    out = stand.device.alloc(1 << 23)
+    result = timing.launch(function, (probe.blocks, 1, 1), (32, 1, 1), [out, stand.words, 1, 0], machine="h200",
+                           options=timing.Options(trace=(0, 100000)))
+    events, stamps = result.events, [i for i, x in enumerate(function.kernel.instructions) if x.opcode == "CS2R"]
+    begins = np.sort(events[events[:, 3] == stamps[0]][:, 0])
+    ends = np.sort(events[events[:, 3] == stamps[-1]][:, 0])
+    gaps = begins[4:] - ends[:-4]
+    assert gaps.min() == pytest.approx(318, abs=6)
+    assert np.median(gaps) == pytest.approx(329, abs=3)
+
+
 def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> None:
     """98.1 percent of the peak, docs/hopper.md."""
     assemble(ROOT / "tests" / "gpu" / "bare_sm90.sass", tmp_path / "bare.cubin", include=[ROOT / "sass" / "sm90"],
