@@ -309,7 +309,8 @@ def table(out: Path) -> str:
             pairs["model"].append((row["model"]["clocks"], measured(row)))
             if "estimate" in row:
                 pairs["estimate"].append((row["estimate"], measured(row)))
-            slots.append(abs(row["model"]["l1_hit"] - row["measured"]["l1_hit"]))
+            if row["model"]["l1_hit"] is not None:  # None: a kernel that goes past L1
+                slots.append(abs(row["model"]["l1_hit"] - row["measured"]["l1_hit"]))
     lines = ["| kernels | launches | mean error | largest | mean with sign |", "|---|---|---|---|---|"]
     groups["all"] = [error for every in groups.values() for error in every]
     for group, every in groups.items():

@@ -134,6 +134,7 @@ def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
         assert slope(name, warps, stand, number) == pytest.approx(ANSWERS[name][str(warps)], abs=apart)
 
 
+@pytest.mark.long
 def test_sms_that_read_the_same_lines_share_what_they_cost_of_l2() -> None:
     """Bulk copies of all SMs: what two and four at a place take of the time that each by itself takes."""
     name = "bulk 16384 bytes, 2 at a time, all SMs, {} at the same place"
@@ -146,6 +147,7 @@ def test_sms_that_read_the_same_lines_share_what_they_cost_of_l2() -> None:
     assert model[4] / model[1] == pytest.approx(card[4] / card[1], abs=0.07)
 
 
+@pytest.mark.long
 def test_a_block_follows_another_as_on_the_card() -> None:
     """On SM 0 of the card a block of "blocks four at a time, 1 warps" begins 318 to 437 clocks, 329 in the median,
     behind the last clock of one that has ended."""
