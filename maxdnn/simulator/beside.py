@@ -6,20 +6,23 @@ are booked, because a product's operands are read later than it is issued. What 
 "rate L2, an SM" loads 114 bytes a cycle, each of which is written and read.
 
 A product (HGMMA) of a warp is a quarter of its warpgroup's: 16 rows, on the tensor core of the warp's scheduler, which
-takes them in the order of their issue, one after another, and has one that waits, whoever's. One that follows on the
-sums of the last need not wait for them. Operands in shared memory are read while the product before is computed; a
-warpgroup reads B once, so that a warp is charged for a quarter.
+takes them in the order of their issue, one after another. Some wait, whoever's, before the next one must wait to be
+issued. One that follows on the sums of the last need not wait for them. A of shared memory is read before a product
+begins, from when the one before has begun; B while it is computed. A warpgroup reads B once, so that a warp is charged
+for a quarter, and each tensor core reads a quarter of the bytes of a cycle. Products come first: loads wait for their
+operands, not the other way round.
 
 An mbarrier's phase ends when its last arrival and its last byte have come. All that comes is known at issue, so the
 cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
 
-from .caches import book, l2_read, l2_soon, popcount4
+from .caches import asked_ticks, begin_round, book, end_round, l2_read, l2_soon, popcount4
 from .columns import *
 from .jit import compiled
 from .machine import LINE, SECTOR, SHARED_BANKS
 from .memory import moved, variant
 
 WIDTH = 4 * SHARED_BANKS  # bytes of shared memory a cycle
+SCHEDULERS = 4
 
 
 @compiled
@@ -34,12 +37,37 @@ def shared_bytes(X, sm, nbytes, start):
 
 
 @compiled
+def operand(X, w, s, nbytes, start):
+    """Read a quarter of an operand of a product from `start` on: the cycle it has been read."""
+    if nbytes == 0:
+        return start
+    start = max(start, X[s + S_TENSORREAD])
+    book(X, B_PORTS + X[P_SMS] + X[w + W_SM], nbytes * TICK // WIDTH, start)
+    X[s + S_TENSORREAD] = start + (SCHEDULERS * nbytes + WIDTH - 1) // WIDTH
+    return X[s + S_TENSORREAD]
+
+
+@compiled
+def into_tensor_queue(X, s, begin):
+    """A product that begins at `begin` waits in the scheduler's queue until then. The next one is issued when there is
+    room."""
+    head = X[s + S_TENSORHEAD]
+    X[s + S_TENSORRING + head] = begin
+    X[s + S_TENSORHEAD] = head = (head + 1) % X[P_TENSORQUEUE]
+    X[s + S_UNIT0 + U_TENSOR] = X[s + S_TENSORRING + head]
+
+
+@compiled
 def product(X, w, i, s, now):
     """Issue a product of a warp: the cycle its sums are there."""
-    read = shared_bytes(X, X[w + W_SM], X[i + I_SERVICE], now)
+    read = operand(X, w, s, X[i + I_X1], max(now + X[P_TENSORSTART], X[s + S_TENSORBEGUN]))
     begin = max(X[s + S_TENSOREND], read)
-    X[s + S_UNIT0 + U_TENSOR] = begin
-    X[s + S_TENSOREND] = begin + X[i + I_INTERVAL]
+    read = operand(X, w, s, X[i + I_SERVICE] - X[i + I_X1], begin)
+    if X[s + S_TENSOREND] <= now:
+        X[s + S_TENSORFROM] = begin
+    X[s + S_TENSORBEGUN], X[s + S_TENSOREND] = begin, max(begin + X[i + I_INTERVAL], read)
+    X[s + S_TENSORLAST] = w
+    into_tensor_queue(X, s, begin)
     done = X[s + S_TENSOREND] + X[P_TENSORLAT]
     X[C_SHARED_BUSY] += X[i + I_SERVICE] // WIDTH
     X[C_TENSOR_BUSY] += X[i + I_INTERVAL]
@@ -47,6 +75,26 @@ def product(X, w, i, s, now):
         X[w + W_GROUPRING + X[w + W_GROUPS] % GROUPS] = done
         X[w + W_GROUPS] += 1
     return done
+
+
+@compiled
+def amid_products(X, s, now):
+    """The cycle from `now` on when a scheduler may issue arithmetic. While its tensor core works five of sixteen cycles
+    are left, two of them side by side: the probes "tensor amid ..." find 4 cycles an instruction with a stall of 2, 3
+    or 4, and 3.25 with a stall of 1; what is no arithmetic is not held up."""
+    while X[s + S_TENSORFROM] <= now < X[s + S_TENSOREND]:
+        place = now - X[s + S_TENSORFROM] & 15
+        if place == 13 or place & 3 == 0:
+            break
+        now += 1
+    return now
+
+
+@compiled
+def had_its_turn(X, w, s):
+    """Whether a warp is about to issue a product and has issued the last one of its scheduler: those of other warps
+    that wait for a place in the queue come first (probe "tensor turns of two warpgroups")."""
+    return X[X[w + W_PC] + I_KIND] == K_PRODUCT and X[s + S_TENSORLAST] == w
 
 
 @compiled
@@ -113,7 +161,7 @@ def on_mbarrier(X, w, i, start):
             X[at + MB_PARITY], X[at + MB_BYTES], X[at + MB_ENDED], X[at + MB_LATEST] = 0, 0, 0, 0
             X[at + MB_EXPECTED] = X[at + MB_MISSING] = arrivals
         elif how == M_ARRIVE:
-            if comes(X, w, at, arrivals, nbytes, start + X[P_MBARLAT]):
+            if comes(X, w, at, arrivals, nbytes, start):
                 ended = at
         elif how == M_WAIT:
             X[w + W_MBARRIER], X[w + W_TRIED] = at, X[i + I_WB] + 1
@@ -155,6 +203,7 @@ def others_bulk(X, w, index, mask, begin, first, last):
                 l2_soon(X, X[end])
             end += 1
     for at in range(X[T_AHEAD], end):
+        X[C_ROUND] += asked_ticks(X, X[at], mask)
         l2_read(X, X[at], mask, begin)
 
 
@@ -164,12 +213,12 @@ def bulk_line(X, w, line, index, mask, start):
     n = popcount4(mask)
     begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1
-    ticks = n * X[P_L2_TICKS]
-    begin = book(X, B_L2, asking * ticks, begin)
     turn = X[C_ROTATE] % asking
+    begin = begin_round(X, line, mask, begin)
     others_bulk(X, w, index, mask, begin, 1, 1 + turn)
-    done = l2_read(X, line, mask, begin + turn * ticks // TICK)
+    done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
     others_bulk(X, w, index, mask, begin, 1 + turn, asking)
+    end_round(X, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 
@@ -185,13 +234,15 @@ def bulk_copy(X, w, i, start):
     first = X[record + 1]
     nbytes = X[first + 1]
     source = X[first + LINE_SIZE] * LINE + X[first + LINE_SIZE + 1] + moved(X, chosen, shift) * LINE
-    last, line, ticks = start, source // LINE, (start + X[P_BULKLAT]) * TICK
+    engine = X[T_SM] + X[w + W_SM] * M_SIZE + M_BULK  # one for the SM, which takes copies one after another
+    last, line, ticks = start, source // LINE, max((start + X[P_BULKLAT]) * TICK, X[engine])
     while line * LINE < source + nbytes:
         mask = bulk_mask(line, source, source + nbytes)
         there = bulk_line(X, w, line, line - source // LINE, mask, ticks // TICK)
         last = max(last, there)
         ticks += X[P_BULK_TICKS]
         line += 1
+    X[engine] = ticks
     X[C_ROTATE] += 1
     at = barrier_row(X, w, X[first])
     X[w + W_REC] += 1

@@ -11,7 +11,7 @@ NEVER = 1 << 62
  P_CWAYS, P_C15LAT, P_C15SETS, P_C15WAYS, P_ISETS, P_IWAYS, P_BARLAT, P_LAUNCH, P_RELEASE, P_TRACE_FROM, P_TRACE_TO,
  P_PREFETCH, P_PORT_TICKS, P_L2_TICKS, P_DRAM_TICKS, P_ORDER_LENGTH, P_GROUPS, P_EVENTS_MAX,
  T_CODE, T_WARP, T_SCHED, T_ORDER, T_BLOCK, T_SM, T_RUN, T_PATHPTR, T_PATH, T_CLASS, T_RECPTR, T_RECORD, T_LINE,
- T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, T_BOOK) = range(63)
+ T_SHIFT, T_L1, T_L2, T_CONST, T_CONST15, T_ICACHE, T_STALL, T_EVENT, T_END, T_BOOK, C_STORED) = range(64)
 
 (C_NOW, C_NEXT_BLOCK, C_DONE, C_ROTATE, C_TRACED, C_L1_SECTORS, C_L1_HITS, C_L2_SECTORS, C_L2_HITS, C_DRAM_READ,
  C_DRAM_WRITE, C_C_LOOKUPS, C_C_HITS, C_C15_LOOKUPS, C_C15_HITS, C_I_LOOKUPS, C_I_HITS, C_ISSUED, C_DUAL,
@@ -23,8 +23,9 @@ NEVER = 1 << 62
  P_LINELAT, P_WRITE_TICKS, P_SRINTERVAL, T_L0, P_CODEAHEAD, P_L2_WRITE_TICKS) = range(96, 113)
 # Of kernels on tensor cores, or with mbarriers or copies (beside.py): whether it is one, its figures and tables.
 (P_BESIDE, P_TENSORLAT, P_MBARLAT, P_BULKLAT, P_MBARRIERS, T_MBARRIER, P_BULK_TICKS,
- C_ENDED, T_AHEAD) = range(113, 122)
-HEAD = 128
+ C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
+P_BLOCKPER = 128
+HEAD = 130
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -68,10 +69,13 @@ S_UNIT0 = S_REUSE + 6
 S_DUE, S_COMING, S_COMING0 = range(S_UNIT0 + UNITS, S_UNIT0 + UNITS + 3)
 # sm_90: what waits for a place in the SM's memory pipes: when each entry of a ring leaves, the oldest, when the last
 # has been read; when it may hand on the next access of shared and of global memory; when XU ends its last; the
-# last line of code that came, and when; when the tensor core ends its last product.
+# last line of code that came, and when; when the tensor core ends its last product, when it began it, when its last
+# operand has been read, whose was the last, since when it has not rested; of the last products when they began, a ring,
+# and the oldest.
 S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
-(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND) = range(
-    S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 8)
+(S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND, S_TENSORBEGUN, S_TENSORREAD,
+ S_TENSORLAST, S_TENSORFROM, S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 14)
+TENSOR_PLACES = 8
 S_SIZE = 96
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
@@ -90,18 +94,22 @@ B_L2, B_DRAM, B_PORTS = 0, 1, 2
 BUCKET, BUCKETS = 16, 4096
 BOOK_SIZE = 2 + 2 * BUCKETS
 
+# Lines that SMs in step ask for at a time, by their number's last bits: line, the round, what the next one costs L2.
+ASKED, ASKED_SIZE = 512, 3
+
 # One row per block slot: live warps, then for each named barrier the warps that arrived and those it waits for (0: all
 # live ones). I_SERVICE of BAR: barrier + BARRIERS x warps it waits for; I_STORE: BAR.ARV, which does not wait itself.
-# One row per SM, one per traced issue.
+# Of sm_90 when the stores of its warps that have ended are through. One row per SM, one per traced issue.
 B_LIVE, B_BARRIER0, BARRIERS = 0, 1, 16
 B_ARRIVED, B_WANTED, BARRIER_SIZE = 0, 1, 2
-B_SIZE = B_BARRIER0 + BARRIERS * BARRIER_SIZE
+B_STORED = B_BARRIER0 + BARRIERS * BARRIER_SIZE
+B_SIZE = B_STORED + 1
 # One row per block slot and mbarrier: the phase's parity, the arrivals of a phase, those that are missing, bytes that
 # are, when the last phase ended, when what has come of this one comes last.
 # The line of an operation on one: its number, and arrivals (or the parity asked for) + ARRIVING x (bytes + MOST_BYTES).
 MB_PARITY, MB_EXPECTED, MB_MISSING, MB_BYTES, MB_ENDED, MB_LATEST, MB_SIZE = range(7)
 ARRIVING, MOST_BYTES = 1 << 20, 1 << 40
-M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_SIZE = range(6)
+M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_BULK, M_LAUNCH, M_SIZE = range(8)
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.

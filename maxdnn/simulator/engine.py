@@ -5,7 +5,7 @@ A warp knows at the moment it issues when it may issue again as far as its own c
 what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
 Rows are named by where they start in the image X: w a warp, s a scheduler, i an instruction."""
 
-from .beside import product, products_left, tell
+from .beside import amid_products, had_its_turn, product, products_left, tell
 from .caches import constant_line, instruction_line
 from .columns import *
 from .jit import compiled
@@ -46,6 +46,8 @@ def side_hazard(X, w, i, s, now):
     unit = X[i + I_UNIT]
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE
+    if X[P_SM90] and unit == U_HEAVY and X[i + I_INTERVAL] == 2:  # every other cycle: "... beside IMAD.MOV ..."
+        return now + (now - X[s + S_UNIT0 + unit] & 1), R_PIPE
     if X[i + I_MEM]:
         if X[P_SM90]:
             return room_sm90(X, s), R_QUEUE
@@ -71,8 +73,10 @@ def hazard(X, w, s, now):
         if X[P_SM90]:
             if free < X[w + W_READS]:
                 free = X[w + W_READS]
-            if free <= now and X[i + I_UNIT] <= 0:
+            if free <= now and X[s + S_UNIT0 + U_FMA] > now:
                 free, reason = X[s + S_UNIT0 + U_FMA], R_PIPE
+            if free <= now and X[P_BESIDE]:
+                free, reason = amid_products(X, s, now), R_PIPE
     if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM] or X[i + I_KIND] == K_PRODUCT):
         free, reason = side_hazard(X, w, i, s, now)
     if free > now:
@@ -338,7 +342,7 @@ def issue(X, w, s, now):
     """Issue from a warp at `now`: the cycle the scheduler may issue again."""
     i = X[w + W_PC]
     count = min(X[i + I_BURST], X[w + W_LEFT])
-    if count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO]:
+    if count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO] and not X[P_BESIDE]:
         return burst(X, w, i, s, now, count)
     X[C_ISSUED] += 1
     execute(X, w, i, s, now)
@@ -372,7 +376,7 @@ def choose(X, s, now):
     it can, then the oldest; 1: the current warp while it can, then the next in turn; 2: always the next in turn."""
     current, policy = X[s + S_CURRENT], X[P_POLICY]
     if policy != 2 and current >= 0 and X[s + S_YIELDED] == 0 and X[current + W_ALIVE] \
-            and ready_or_when(X, current, s, now) <= now:
+            and ready_or_when(X, current, s, now) <= now and not had_its_turn(X, current, s):
         return current
     best, last, considered, next_try, blamed = -1, -1, 0, NEVER, -1
     at = X[s + S_ORDER] - 1

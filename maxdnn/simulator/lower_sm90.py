@@ -64,8 +64,8 @@ def _kind(inst: Instruction) -> int:
         return c.K_PRODUCTS
     if inst.cls.name == "shfl":
         return c.K_SHUFFLE
-    if inst.waits:
-        return _WAITS[inst.waits]
+    if inst.waits:  # a fence of a block's own waits for no store: probe "fence MEMBAR.ALL.CTA"
+        return c.K_FLOW if "CTA" in words(inst) else _WAITS[inst.waits]
     if inst.flow is not None and inst.flow.does in _FLOWS:
         return _FLOWS[inst.flow.does]
     if inst.cls.name in ("branch", "nop"):
@@ -142,8 +142,8 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
 
 
 def _beside(inst: Instruction, row: np.ndarray, machine: Machine) -> None:
-    """Cells of what works beside warps. Of a product: the cycles of a tensor core, the bytes of its operands that a
-    warp's quarter asks of shared memory, whether it closes a group."""
+    """Cells of what works beside warps. Of a product: the cycles of a tensor core, the bytes of A and of both operands
+    that a warp's quarter asks of shared memory, whether it closes a group."""
     kind = row[c.I_KIND]
     row[c.I_STORE] = row[c.I_ATOMIC] = 0
     if row[c.I_MEM]:  # two cycles for each register, as all memory instructions take
@@ -155,8 +155,9 @@ def _beside(inst: Instruction, row: np.ndarray, machine: Machine) -> None:
     elif kind == c.K_PRODUCT:
         row[c.I_X0] = 0
         columns, from_memory = inst["d"].regs * 2, inst.operand("b") is None
-        row[c.I_INTERVAL] = columns // machine["tensor_columns"]
-        row[c.I_SERVICE] = _OPERAND_BYTES * (columns + (64 if from_memory else 0)) // 4
+        row[c.I_INTERVAL] = max(columns // machine["tensor_columns"], machine["tensor_least"])
+        row[c.I_X1] = _OPERAND_BYTES * (64 if from_memory else 0) // 4
+        row[c.I_SERVICE] = row[c.I_X1] + _OPERAND_BYTES * columns // 4
         row[c.I_DN] = inst["gsb"].label != ""
     elif kind == c.K_PRODUCTS:
         row[c.I_SERVICE] = inst["n"].value

@@ -2,7 +2,19 @@
 """Memory instructions at issue: when their result is there and when their operands have been read. Every shared
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
-from .caches import book, constant_line, l1_lookup, l2_atomic, l2_read, l2_soon, l2_write, popcount4
+from .caches import (
+    asked_ticks,
+    begin_round,
+    book,
+    constant_line,
+    end_round,
+    l1_lookup,
+    l2_atomic,
+    l2_read,
+    l2_soon,
+    l2_write,
+    popcount4,
+)
 from .columns import *
 from .jit import compiled
 
@@ -68,6 +80,8 @@ def others(X, w, i, index, mask, begin, first, last):
         elif store:
             l2_write(X, X[at], X[at + 1], begin)
         else:
+            if X[P_BESIDE]:
+                X[C_ROUND] += asked_ticks(X, X[at], X[at + 1] & mask)
             l2_read(X, X[at], X[at + 1] & mask, begin)
 
 
@@ -77,10 +91,17 @@ def through_l2(X, w, i, index, line, mask, start):
     n = popcount4(mask)
     begin = book(X, B_PORTS + X[w + W_SM], n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS]), start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
-    ticks = n * (X[P_L2_WRITE_TICKS] if X[i + I_STORE] else X[P_L2_TICKS])
-    begin = book(X, B_L2, asking * ticks, begin)
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1
+    if X[P_BESIDE] and not X[i + I_STORE] and not X[i + I_ATOMIC]:  # blocks that follow each other drift apart
+        begin = begin_round(X, line, mask, begin)
+        others(X, w, i, index, mask, begin, 1, 1 + turn)
+        done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
+        others(X, w, i, index, mask, begin, 1 + turn, asking)
+        end_round(X, begin)
+        return done + (n - 1) * X[P_PORT_TICKS] // TICK
+    ticks = n * (X[P_L2_WRITE_TICKS] if X[i + I_STORE] else X[P_L2_TICKS])
+    begin = book(X, B_L2, asking * ticks, begin)
     others(X, w, i, index, mask, begin, 1, 1 + turn)
     mine = begin + turn * ticks // TICK
     if X[i + I_ATOMIC]:

@@ -65,6 +65,10 @@ def launch_block(X, sm, slot, now):
     block = X[C_NEXT_BLOCK]
     if block >= X[P_BLOCKS]:
         return
+    if X[P_SM90]:  # an SM gets its blocks one after another: probes "blocks as many as fit, ..."
+        last = X[T_SM] + sm * M_SIZE + M_LAUNCH
+        now = max(now, X[last])
+        X[last] = now + X[P_BLOCKPER]
     X[C_NEXT_BLOCK] += X[P_MIRROR] + 1
     X[C_LAUNCHED] += 1
     at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
@@ -99,10 +103,13 @@ def finish_warp(X, w, now):
     sm, slot = X[w + W_SM], X[w + W_SLOT]
     at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
     X[at + B_LIVE] -= 1
+    if X[P_SM90]:  # a block ends when its stores are in L2: probes "blocks ..."
+        X[at + B_STORED] = max(X[at + B_STORED], X[w + W_STORES])
     if X[at + B_LIVE] == 0:
         X[C_DONE] += 1
-        launch_block(X, sm, slot, now)
+        X[C_STORED] = max(X[C_STORED], X[at + B_STORED])
+        launch_block(X, sm, slot, max(now, X[at + B_STORED]))
         return
-    for barrier in range(at + B_BARRIER0, at + B_SIZE, BARRIER_SIZE):
+    for barrier in range(at + B_BARRIER0, at + B_STORED, BARRIER_SIZE):
         if X[barrier + B_ARRIVED] and complete(X, at, barrier):
             release_barrier(X, sm, slot, barrier, now)

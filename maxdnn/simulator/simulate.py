@@ -143,7 +143,7 @@ def _result(image: Image, workload: Outline, fit: Occupancy, options: Options, r
     for s in image.table(c.T_SCHED, image.shape.sms * 4, c.S_SIZE):
         if s[c.S_SINCE] >= 0:
             stalls[-1, c.R_NONE] += X[c.C_NOW] - s[c.S_SINCE]
-    return Result(image.machine, workload, fit, options, int(X[c.C_NOW]), image.shape.sms,
+    return Result(image.machine, workload, fit, options, int(max(X[c.C_NOW], X[c.C_STORED])), image.shape.sms,
                   image.code[:, c.I_ISSUED].copy(), image.code[:, c.I_DUAL].copy(), stalls, X[:c.HEAD].copy(),
                   image.table(c.T_EVENT, int(X[c.C_TRACED]), c.EVENT_SIZE).copy(),
                   tuple(recorder.windows) if recorder else tuple(filter(None, [options.trace])),

@@ -122,8 +122,9 @@ def memory_sm90(X, w, i, s, now):
     shift = X[w + W_SHIFT]
     chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
     record = variant(X, chosen, shift)
-    cycles = max(X[record], X[i + I_LATEBY])
+    cycles, others = max(X[record], X[i + I_LATEBY]), False
     if kind == K_SHARED:
+        others = X[X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED] > max(out, X[s + S_PORT0])  # they keep the pipe
         X[C_SHARED_BUSY] += cycles
         start = through_pipe(X, w, s, S_PORT0, cycles, out)
         done = start + X[i + I_RESULT] + 2 * (cycles - 1)
@@ -137,6 +138,8 @@ def memory_sm90(X, w, i, s, now):
             X[w + W_COPIES] = max(X[w + W_COPIES], done)
     leave_queue(X, s, max(out, start - X[P_MIOLAG]))
     X[w + W_REC] += 1
+    if kind == K_SHARED and X[i + I_STORE] and (X[P_BESIDE] or others):
+        out = start  # its registers are read by then: probes "queue STS n", "shared STS.128 ..." of 4 and 8 warps
     return done, out + X[i + I_DN]
 
 

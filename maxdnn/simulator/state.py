@@ -71,6 +71,7 @@ class Image:
         if beside:
             head[c.P_BESIDE] = 1
             self._add(head, c.T_MBARRIER, np.zeros((shape.sms * shape.resident * work.barriers, c.MB_SIZE), np.int64))
+        self._add(head, c.T_ASKED, np.zeros((c.ASKED, c.ASKED_SIZE), np.int64))
         self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.LINE_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
@@ -127,6 +128,8 @@ class Image:
             c.P_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_write_bytes"] or m["l2_port_bytes"])),
             c.P_L2_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_store_bytes"] or m["l2_bytes"])),
             c.P_TENSORLAT: m["tensor_latency"], c.P_MBARLAT: m["mbarrier_latency"], c.P_BULKLAT: m["bulk_latency"],
+            c.P_L2PARTS: m["l2_parts"], c.P_BLOCKPER: m["block_interval"],
+            c.P_TENSORSTART: m["tensor_start"], c.P_TENSORQUEUE: m["tensor_queue"],
             c.P_BULK_TICKS: round(m["bulk_line_cycles"] * c.TICK), c.P_MBARRIERS: work.barriers,
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():

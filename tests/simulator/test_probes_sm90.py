@@ -44,6 +44,47 @@ ASKED = {
     "shared STS.128 all the same": (1, 4, 0.01),
     "LDG a sector each": (1, 4, 0.3),
     "barrier of 8 warps": (8, 8, 0.01),
+    "tensor 64x8x16": (4, 8, 1.8),
+    "tensor 64x8x16, A in registers": (4, 8, 0.1),
+    "tensor 64x16x16, A in registers": (4, 8, 0.1),
+    "tensor 64x32x16, A in registers": (4, 8, 0.1),
+    "tensor 64x64x16": (4, 8, 2.0),
+    "tensor 64x64x16, A in registers": (4, 8, 0.01),
+    "tensor 64x96x16": (4, 8, 0.1),
+    "tensor 64x128x16": (4, 8, 0.01),
+    "tensor 64x192x16": (4, 8, 0.01),
+    "tensor 64x128x8 TF32": (4, 8, 0.01),
+    "tensor 64x64x16, each waited for": (4, 8, 2.0),
+    "tensor 64x128x16, each waited for": (4, 8, 2.0),
+    "tensor turns of two warpgroups": (8, 8, 5),
+    "tensor queue 1": (4, 8, 3),
+    "tensor queue 4": (4, 8, 3),
+    "tensor queue 6": (4, 8, 7),
+    "tensor queue 8": (4, 8, 3),
+    "tensor beside LDS of the warp": (4, 4, 0.1),
+    "tensor beside LDS.128 of the warp": (4, 4, 0.1),
+    "tensor beside STS.128 of the warp": (4, 4, 0.2),
+    "mbarrier that has been passed": (1, 4, 0.43),
+    "mbarrier, an arrival and its phase": (1, 1, 2.0),
+    "fence FENCE.VIEW.ASYNC.S": (1, 4, 0.01),
+    "tensor beside IADD3 of the warp": (4, 4, 0.01),
+    "tensor beside IADD3 of another warp": (8, 8, 0.03),
+    "tensor amid nothing of another warp": (8, 8, 0.02),
+    "tensor amid FFMA of the warp": (4, 4, 0.03),
+    "tensor amid FFMA 2 apart of another warp": (8, 8, 0.02),
+    "tensor amid FFMA 3 apart of the warp": (4, 4, 0.03),
+    "tensor amid FFMA 4 apart of another warp": (8, 8, 0.03),
+    "tensor amid IADD3 of the warp": (4, 4, 0.02),
+    "tensor amid UIADD3 of another warp": (8, 8, 0.02),
+    "bulk 16 bytes, 1 at a time": (1, 1, 1.0),
+    "bulk 4096 bytes, 4 at a time": (1, 1, 2.0),
+    "bulk 16384 bytes, 1 at a time": (1, 1, 5.0),
+    "bulk 16384 bytes, 2 at a time": (1, 1, 3.0),
+    "bulk 32768 bytes, 1 at a time": (1, 1, 1.0),
+    "LDGSTS.128, each waited for": (1, 8, 4.0),
+    "mix 1xIADD3 1xIMAD.WIDE": (1, 8, 0.01),
+    "mix 3xIADD3 1xSTS": (4, 8, 0.05),
+    "outer product beside IMAD.MOV after 8": (1, 8, 0.02),
 }
 
 
@@ -52,20 +93,22 @@ def _stand(name: str) -> tuple[int, run.Stand]:
     return number, run.Stand(VirtualGpu(), run.cubin([run.probes()[number]]))
 
 
-def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
-    """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip."""
+def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1) -> float:
+    """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip; of a probe
+    of one length the clocks."""
     probe, clocks = run.probes()[number], []
     for length in probe.lengths:
         function = stand.module.function(f"probe_{number}_{length}")
         stand.device.upload(stand.words, np.array(probe.words, np.uint32))
+        data = stand.device.alloc(probe.big) if blocks > 1 else stand.words
         out = stand.device.alloc(1 << 20)
         result = timing.launch(
             function,
-            (1, 1, 1),
+            (blocks, 1, 1),
             (32 * warps, 1, 1),
-            [out, stand.words, 1, 0],
+            [out, data, 1, 0],
             machine="h200",
-            options=timing.Options(trace=(0, 60000)),
+            options=timing.Options(trace=(0, 200000)),
             full=True,
         )
         code = function.kernel.instructions
@@ -73,6 +116,8 @@ def slope(name: str, warps: int, stand: run.Stand, number: int) -> float:
         issues = {stamp: result.events[result.events[:, 3] == stamp] for stamp in (stamps[0], stamps[-1])}
         first = min(max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
         clocks.append(max(issues[stamps[-1]][:, 0]) - first)
+    if len(clocks) == 1:
+        return float(clocks[0])
     return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
 
 
@@ -87,6 +132,36 @@ def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
     number, stand = _stand(name)
     for warps in {few, many}:
         assert slope(name, warps, stand, number) == pytest.approx(ANSWERS[name][str(warps)], abs=apart)
+
+
+@pytest.mark.long
+def test_sms_that_read_the_same_lines_share_what_they_cost_of_l2() -> None:
+    """Bulk copies of all SMs: what two and four at a place take of the time that each by itself takes."""
+    name = "bulk 16384 bytes, 2 at a time, all SMs, {} at the same place"
+    model, card = {}, {}
+    for together in (1, 2, 4):
+        number, stand = _stand(name.format(together))
+        model[together] = slope(name.format(together), 1, stand, number, blocks=132)
+        card[together] = ANSWERS[name.format(together)]["1"]
+    assert model[2] / model[1] == pytest.approx(card[2] / card[1], abs=0.02)
+    assert model[4] / model[1] == pytest.approx(card[4] / card[1], abs=0.07)
+
+
+@pytest.mark.long
+def test_a_block_follows_another_as_on_the_card() -> None:
+    """On SM 0 of the card a block of "blocks four at a time, 1 warps" begins 318 to 437 clocks, 329 in the median,
+    behind the last clock of one that has ended."""
+    number, stand = _stand("blocks four at a time, 1 warps")
+    probe, function = run.probes()[number], stand.module.function(f"probe_{number}_64")
+    out = stand.device.alloc(1 << 23)
+    result = timing.launch(function, (probe.blocks, 1, 1), (32, 1, 1), [out, stand.words, 1, 0], machine="h200",
+                           options=timing.Options(trace=(0, 100000)))
+    events, stamps = result.events, [i for i, x in enumerate(function.kernel.instructions) if x.opcode == "CS2R"]
+    begins = np.sort(events[events[:, 3] == stamps[0]][:, 0])
+    ends = np.sort(events[events[:, 3] == stamps[-1]][:, 0])
+    gaps = begins[4:] - ends[:-4]
+    assert gaps.min() == pytest.approx(318, abs=6)
+    assert np.median(gaps) == pytest.approx(329, abs=3)
 
 
 def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> None:

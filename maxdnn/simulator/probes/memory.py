@@ -249,6 +249,52 @@ def rates() -> Iterator[Probe]:
                     )
 
 
+def shared_rates() -> Iterator[Probe]:
+    """Bytes a clock where so many blocks with numbers side by side read the same lines at a time: whether requests
+    for a line are brought together on their way to L2."""
+    blocks, threads, nbytes = 132, 1024, 24 << 20
+    for together in (1, 2, 4, 16, 256):
+
+        across = -(-blocks // together) * threads * 16
+
+        def body(count: int, together: int = together, across: int = across) -> list[str]:
+            text = _reading(".128", across, False, ".STRONG.GPU")(count)
+            at = (threads * together).bit_length() - 1
+            return [
+                line(f"SHF.R.U32.HI R10, RZ, {at:#x}, R9", stall=6),
+                line(f"LEA R12, R10, R7, {threads.bit_length() - 1:#x}", stall=6),
+                line("IMAD.WIDE.U32 R10, R12, 0x10, R4", stall=6),
+                *text[1:],
+            ]
+
+        yield Probe(f"rate L2, all SMs, {together} at the same lines", body, (8,), (threads // 32,), blocks=blocks,
+                    n=min(16, nbytes // (8 * across)), big=nbytes)
+
+
+def sector_stores() -> Iterator[Probe]:
+    """Stores as those of a tile of a product: four lanes to a sector, each sector in a line of its own; `lines`: or as
+    many sectors of a line by the warps that follow each other."""
+    for blocks in (1, 132):
+        for name, shift in (("a sector of a line", 7), ("all sectors of a line", 5)):
+            across = blocks * 256 // 4 << shift
+
+            def body(count: int, shift: int = shift, across: int = across) -> list[str]:
+                return [
+                    line("SHF.R.U32.HI R12, RZ, 0x2, R9", stall=6),
+                    line("LOP3.LUT R13, R9, 0x3, RZ, 0xc0, !PT", stall=6),
+                    line(f"IMAD.SHL.U32 R12, R12, {1 << shift:#x}, RZ", stall=6),
+                    line("LEA R12, R13, R12, 0x3", stall=6),
+                    line("IADD3 R10, P2, R12, R4, RZ", stall=6),
+                    line("IADD3.X R11, R5, RZ, RZ, P2, !PT", stall=6),
+                    *(
+                        line(f"STG.E.64 desc[UR4][R10.64+{n % 8 * across:#x}], R48", read=1, stall=2)
+                        for n in range(count)
+                    ),
+                ]
+
+            yield Probe(f"rate L2, {blocks} SMs, stores, {name}", body, (16, 64), (8,), blocks=blocks, big=24 << 20)
+
+
 def code() -> Iterator[Probe]:
     """Straight code of growing length, again and again: where the levels of the instruction cache end."""
     for length in (128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384):

@@ -41,6 +41,10 @@ def probes() -> tuple[Probe, ...]:
         tensor.barriers,
         tensor.copies,
         tensor.thread_copies,
+        tensor.products_amid,
+        tensor.shared_copies,
+        memory.shared_rates,
+        memory.sector_stores,
     )
     return tuple(probe for part in parts for probe in part())
 

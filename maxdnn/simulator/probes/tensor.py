@@ -86,6 +86,43 @@ def products_beside() -> Iterator[Probe]:
         yield Probe(f"tensor beside {kind} of another warp", apart, (16, 256), (8,), setup=_SETUP, shared=SHARED)
 
 
+_AMID = {  # what is issued while tensor cores work, and how far apart
+    "nothing": ("NOP", 1),
+    "of no register": ("IMAD.MOV.U32 R{d}, RZ, RZ, RZ", 2),
+    "FFMA": ("FFMA R{d}, R10, 1.5, R11", 1),
+    "FFMA 2 apart": ("FFMA R{d}, R10, 1.5, R11", 2),
+    "FFMA 3 apart": ("FFMA R{d}, R10, 1.5, R11", 3),
+    "FFMA 4 apart": ("FFMA R{d}, R10, 1.5, R11", 4),
+    "FFMA of three": ("FFMA R{d}, R10, R11, R{d}", 1),
+    "FFMA of three 2 apart": ("FFMA R{d}, R10, R11, R{d}", 2),
+    "FMUL of one": ("FMUL R{d}, R10, 1.5", 1),
+    "FMUL of one 2 apart": ("FMUL R{d}, R10, 1.5", 2),
+    "IADD3": ("IADD3 R{d}, R10, R11, RZ", 2),
+    "IADD3 of one": ("IADD3 R{d}, R10, 0x1, RZ", 2),
+    "IADD3 4 apart": ("IADD3 R{d}, R10, R11, RZ", 4),
+    "UIADD3": ("UIADD3 UR{u}, UR8, UR9, URZ", 2),
+}
+
+
+def products_amid() -> Iterator[Probe]:
+    """Six products, all of which the queue takes, and instructions of the same warps behind them, or of another
+    warpgroup from the moment the products have been issued."""
+    for name, (text, stall) in _AMID.items():
+        def others(count: int, text: str = text, stall: int = stall) -> list[str]:
+            return [line(text.format(d=14 + n % 40, u=20), stall=stall) for n in range(count)]
+
+        def same(count: int, others: Callable[[int], list[str]] = others) -> list[str]:
+            return [*_products(6, 128)[:-1], *others(count), _WAIT]
+
+        def apart(count: int, others: Callable[[int], list[str]] = others) -> list[str]:
+            return [line("ISETP.GE.U32.AND P3, PT, R7, 0x80, PT", stall=13), "--:-:-:Y:5  @P3 BRA OTHERS;",
+                    *_products(6, 128), "--:-:-:Y:5      BRA BOTH;", "OTHERS:", *[line("NOP", stall=15)] * 5,
+                    *others(count), "BOTH:"]
+
+        yield Probe(f"tensor amid {name} of the warp", same, (8, 64, 192), (4,), setup=_SETUP, shared=SHARED)
+        yield Probe(f"tensor amid {name} of another warp", apart, (8, 64, 192), (8,), setup=_SETUP, shared=SHARED)
+
+
 def _others(kind: str, count: int) -> list[str]:
     """Instructions of a kind that do not depend on each other."""
     text, last = [], count - 1
@@ -140,31 +177,44 @@ def barriers() -> Iterator[Probe]:
 
     yield Probe("mbarrier that has been passed", passed, (4, 12), (1, 4), setup=_BEGIN, shared=SHARED)
     yield Probe("mbarrier, an arrival and its phase", turns, (4, 12), (1, 4), setup=_BEGIN, shared=SHARED)
-    for code in ("FENCE.VIEW.ASYNC.S", "MEMBAR.ALL.CTA"):
-        def fences(count: int, code: str = code) -> list[str]:
-            return [line(code, wait=1, write=1, stall=6) for _ in range(count)] + [line("NOP", wait=1, stall=6)]
+    for code, told in (("FENCE.VIEW.ASYNC.S", "write"), ("MEMBAR.ALL.CTA", "read")):
+        def fences(count: int, code: str = code, told: str = told) -> list[str]:
+            return [line(code, wait=1, stall=6, **{told: 1}) for _ in range(count)] + [line("NOP", wait=1, stall=6)]
         yield Probe(f"fence {code}", fences, (4, 12), (1, 4), shared=1024)
+
+
+_COPY = [
+    *_BEGIN,
+    line("R2UR UR24, R4", stall=13), line("R2UR UR25, R5", stall=13),
+    line(f"UMOV UR27, {BARS:#x}", stall=6),
+]
+
+
+def _copying(count: int, nbytes: int, at_once: int) -> list[str]:
+    text = [line(f"UMOV UR28, {nbytes // 16:#x}", stall=6),
+            line(f"IMAD.MOV.U32 R15, RZ, RZ, {nbytes * at_once:#x}", stall=6)]
+    for n in range(count):
+        text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13+URZ], R15;")
+        for k in range(at_once):
+            text += [line(f"UMOV UR26, {0x400 + k * nbytes:#x}", wait=4, stall=13),
+                     line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2)]
+        text += [*_waiting(f"HERE{n}"), _turned()]
+    return text
+
+
+def shared_copies() -> Iterator[Probe]:
+    """Bulk copies of all SMs at once, of so many with numbers side by side from the same place."""
+    for together in (1, 2, 4, 16, 256):
+        place = [line(f"SHF.R.U32.HI R10, RZ, {together.bit_length() + 4:#x}, R9", stall=6),
+                 line("IMAD.WIDE.U32 R4, R10, 0x8000, R4", stall=6)]
+        yield Probe(f"bulk 16384 bytes, 2 at a time, all SMs, {together} at the same place",
+                    lambda count: _copying(count, 16384, 2), (8, 24), (1,), setup=[*place, *_COPY], shared=SHARED,
+                    big=8 << 20, blocks=132)
 
 
 def copies() -> Iterator[Probe]:
     """Bulk copies of some sizes, one after another and several at a time; copies of threads."""
-    setup = [
-        *_BEGIN,
-        line("R2UR UR24, R4", stall=13), line("R2UR UR25, R5", stall=13),
-        line(f"UMOV UR27, {BARS:#x}", stall=6),
-    ]
-
-    def body(count: int, nbytes: int, at_once: int) -> list[str]:
-        text = [line(f"UMOV UR28, {nbytes // 16:#x}", stall=6),
-                line(f"IMAD.MOV.U32 R15, RZ, RZ, {nbytes * at_once:#x}", stall=6)]
-        for n in range(count):
-            text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13+URZ], R15;")
-            for k in range(at_once):
-                text += [line(f"UMOV UR26, {0x400 + k * nbytes:#x}", wait=4, stall=13),
-                         line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2)]
-            text += [*_waiting(f"HERE{n}"), _turned()]
-        return text
-
+    setup, body = _COPY, _copying
     for nbytes in (16, 128, 1024, 4096, 8192, 16384, 32768):
         for at_once in (1, 2, 4):
             if nbytes * at_once <= SHARED - 0x400:
