@@ -19,7 +19,7 @@ from .caches import asked_ticks, begin_round, book, end_round, l2_read, l2_soon,
 from .columns import *
 from .jit import compiled
 from .machine import LINE, SECTOR, SHARED_BANKS
-from .memory import moved, variant
+from .memory import moved, record_of, variant
 
 WIDTH = 4 * SHARED_BANKS  # bytes of shared memory a cycle
 SCHEDULERS = 4
@@ -190,15 +190,9 @@ def others_bulk(X, w, index, mask, begin, first, last):
     """The SMs `first`..`last`-1 ahead of this one, in step with it, read the lines of their own blocks' copies."""
     end = X[T_AHEAD]
     for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
-        stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
-        ordinal = X[stream] + X[w + W_REC]
-        if ordinal >= X[stream + 1]:
-            continue
-        shift = X[T_SHIFT] + block * X[P_GROUPS]
-        chosen = X[T_RECORD] + ordinal * RECORD_SIZE
-        record = variant(X, chosen, shift)
-        if X[record + 2] == 2:
-            X[end] = X[X[record + 1] + LINE_SIZE] + moved(X, chosen, shift) + index
+        record, further = record_of(X, w, block)
+        if record >= 0 and X[record + 2] == 2:
+            X[end] = X[X[record + 1] + LINE_SIZE] + further + index
             if end == X[T_AHEAD] or X[end] != X[end - 1]:
                 l2_soon(X, X[end])
             end += 1

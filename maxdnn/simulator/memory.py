@@ -54,23 +54,29 @@ def load_constant(X, sm, record, shift, now):
 
 
 @compiled
+def record_of(X, w, block):
+    """What a warp of another block does where this one is: its record, below 0 if it has ended, and how many lines
+    further it is."""
+    stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
+    ordinal = X[stream] + X[w + W_REC]
+    if ordinal >= X[stream + 1]:
+        return -1, 0
+    shift, chosen = X[T_SHIFT] + block * X[P_GROUPS], X[T_RECORD] + ordinal * RECORD_SIZE
+    return variant(X, chosen, shift), moved(X, chosen, shift)
+
+
+@compiled
 def others(X, w, i, index, mask, begin, first, last):
     """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses. What
     they touch is looked up first, then touched in order: L2's image, far larger than the caches of this processor,
     comes in time so."""
     store, end = X[i + I_STORE], X[T_AHEAD]
     for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
-        stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
-        ordinal = X[stream] + X[w + W_REC]
-        if ordinal >= X[stream + 1]:
-            continue
-        shift = X[T_SHIFT] + block * X[P_GROUPS]
-        chosen = X[T_RECORD] + ordinal * RECORD_SIZE
-        record = variant(X, chosen, shift)
-        if index >= X[record + 2]:
+        record, further = record_of(X, w, block)
+        if record < 0 or index >= X[record + 2]:
             continue
         at = X[record + 1] + index * LINE_SIZE
-        X[end], X[end + 1] = X[at] + moved(X, chosen, shift), X[at + 1]
+        X[end], X[end + 1] = X[at] + further, X[at + 1]
         if end == X[T_AHEAD] or X[end] != X[end - LINE_SIZE]:
             l2_soon(X, X[end])
         end += LINE_SIZE
