@@ -64,7 +64,7 @@ def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
     draft = Draft(problem)
     layer = fft.Layer(draft, side)
     s, of_image = layer.s, layer.rows * layer.columns
-    images, gradients = (readable(draft, "images", s.C, s.H, s.W), readable(draft, "gradients", s.K, s.P, s.Q))
+    images, gradients = readable(draft, "images", s.C, s.H, s.W), readable(draft, "gradients", s.K, s.P, s.Q)
     every = 2 * layer.planes * layer.depth * s.K
     other = sum(draft.regions.values()) + 2 * FLOAT_BYTES * every
     count = min(images_at_once(problem, layer, other, len(layer.cut)),
