@@ -13,6 +13,7 @@ from maxdnn.planning.select import choose
 from maxdnn.problem.problem import Problem, data
 
 from .test_tensor_cores import against_float64
+from .test_tensor_phases import gradient_of
 
 H200 = preset("h200")
 
@@ -27,8 +28,7 @@ def some_problem(number: int) -> tuple[Problem, random.Random]:
                 for taps, pad in zip((r, s), padding, strict=True))
         n, c, k = rng.choice([1, 2, 3, 17]), rng.randint(1, 5), rng.choice([32, 33, 64, 96])
         shape = ConvShape(n, c, h, w, k, r, s, stride, padding)
-        problem = data(shape, layout=rng.choice(["CHWN", "NCHW"]), reads_out=rng.random() < 0.4,
-                       unaligned=rng.choice([(), ("filters", "gradients"), ("out",)]))
+        problem = gradient_of(shape, rng)
         if shape.flops < 2e7 and few_channels.unsupported_reason(problem) is None:
             return problem, rng
 

@@ -20,6 +20,12 @@ from .test_tensor_cores import against_float64
 FAMILY, NAME = tensor_cores.FAMILY, tensor_cores.NAME
 
 
+def gradient_of(shape: ConvShape, rng: random.Random) -> Problem:
+    """That of its images, in either layout, with or without beta, some operands at any address."""
+    return data(shape, layout=rng.choice(["CHWN", "NCHW"]), reads_out=rng.random() < 0.4,
+                unaligned=rng.choice([(), ("filters", "gradients"), ("out",)]))
+
+
 def some_problem(number: int) -> tuple[Problem, random.Random]:
     """Of all that is served: more often than not tiles, chunks, strides and groups divide nothing."""
     rng = random.Random(20261400 + number)
@@ -33,8 +39,7 @@ def some_problem(number: int) -> tuple[Problem, random.Random]:
         h, w = (max(2, (taps - 1) * apart + 1 - 2 * pad) + rng.choice([0, 1, 2, 3, 6, 11])
                 for taps, apart, pad in zip((r, s), dilation, padding, strict=True))
         shape = ConvShape(rng.choice([1, 2, 3, 5, 9, 33]), c, h, w, k, r, s, stride, padding, dilation, groups)
-        problem = data(shape, layout=rng.choice(["CHWN", "NCHW"]), reads_out=rng.random() < 0.4,
-                       unaligned=rng.choice([(), ("filters", "gradients"), ("out",)]))
+        problem = gradient_of(shape, rng)
         if shape.flops < 4e7 and tensor_cores.unsupported_reason(problem) is None:
             return problem, rng
 

@@ -78,7 +78,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     every = correlations(problem)
     found = [spec for spec in KERNELS if all(spec.serves(x, problem.layout == "CHWN") for x in every)]
     c = every[0].C if problem.shape.groups == len(every) == 1 else 0
-    splits = [1] + [parts for parts in (2, 4, 8, 16) if c and c % parts == 0 and c // parts >= FEWEST_OF_A_PART]
+    splits = [1] + [parts for parts in (2, 4, 8, 16) if c % parts == 0 and c // parts >= FEWEST_OF_A_PART]
     return {split_name(spec.name, parts): partial(_plan, problem, spec, parts)
             for spec in found if spec.filter or len(found) == 1 for parts in splits}
 

@@ -4,7 +4,6 @@ import ctypes
 import struct
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,13 +150,11 @@ def no_symbol(name: str, known: Iterable[str]) -> DeviceError:
 
 
 class GpuModule:
-    """A loaded cubin, native or translated; of a translation maybe one kernel alone."""
+    """A loaded cubin, native or translated. `only`: the kernel that alone is translated."""
 
     def __init__(self, device: GpuContext, data: bytes, translate: bool = False, only: str | None = None) -> None:
         self.device = device
         self.cubin: Cubin = _read(data)
-        if only is not None:
-            self.cubin = replace(self.cubin, kernels={only: self.cubin.kernel(only)})
         self.native = device.native and not translate
         if self.cubin.arch not in NATIVE.values():  # never translated
             if not _runs(self.cubin.arch, device.capability):
