@@ -65,10 +65,10 @@ class Exchange:
                  start: Position) -> None:
         self._stretches = stretches
         self._following = {p: paths.following(s) for p, s in stretches.items()}
-        code = [i for s in stretches.values() for i in s.body]
-        shared = [i for i in code if "s" in _space(i)]
+        self._spaces = {i.address: _space(i) for s in stretches.values() for i in s.body}
+        shared = {spaces for spaces in self._spaces.values() if "s" in spaces}
         self._clashes: set[Pair] | None = None
-        if shared and all(_space(i) == "s" for i in shared):
+        if shared == {"s"}:
             with contextlib.suppress(_TooMuch):
                 self._clashes = _Times(kernel, stretches, self._following).clashes(start)
         self._syncs: dict[Position, set[int]] = defaultdict(set)
@@ -87,18 +87,19 @@ class Exchange:
         kinds = {_kind(a), _kind(b)}
         if kinds in ({"load"}, {"atomic"}):
             return False
-        spaces = set(_space(a)) & set(_space(b))
+        spaces = {*self._spaces[a.address]} & {*self._spaces[b.address]}
         if spaces == {"s"} and self._clashes is not None:
             return frozenset((a.address, b.address)) in self._clashes
         return "s" in spaces or ("g" in spaces and kinds != {"store"})
 
     def _key(self, inst: Instruction) -> Key:
         """What accesses that clash with the same others have in common."""
-        return inst.address if _space(inst) == "s" and self._clashes is not None else (_space(inst), _kind(inst))
+        spaces = self._spaces[inst.address]
+        return inst.address if spaces == "s" and self._clashes is not None else (spaces, _kind(inst))
 
     def _place(self) -> None:
         """Synchronize the warp where an access clashes with one since it last was, until none is missing."""
-        accesses = {self._key(i): i for s in self._stretches.values() for i in s.body if _space(i)}
+        accesses = {self._key(i): i for s in self._stretches.values() for i in s.body if self._spaces[i.address]}
         clashing = {y: {x for x, other in accesses.items() if self.clash(other, inst)}
                     for y, inst in accesses.items()}
         missing = bool(accesses)
@@ -110,7 +111,7 @@ class Exchange:
                 for inst in stretch.body:
                     if inst.address in syncs or whole_block(inst):
                         now = set()
-                    if not _space(inst):
+                    if not self._spaces[inst.address]:
                         continue
                     if now & clashing[self._key(inst)]:
                         syncs.add(inst.address)
@@ -127,7 +128,7 @@ class Exchange:
             for inst in self._stretches[position].body:
                 if inst.address in self._syncs[position] or whole_block(inst):
                     now = set()
-                if _space(inst):
+                if self._spaces[inst.address]:
                     now.add(self._key(inst))
             for after in self._following[position]:
                 if not now <= into[after]:

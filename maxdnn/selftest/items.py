@@ -61,9 +61,9 @@ def differences(found: np.ndarray, wanted: np.ndarray) -> dict[str, Any]:
     """Where the bits of two arrays of 32-bit values differ: how many, and the first few as (index, found, wanted);
     empty if nowhere."""
     a, b = (np.ascontiguousarray(x).view(np.uint32) for x in (found, wanted))
-    where = np.argwhere(a != b)
-    if not len(where):
+    if np.array_equal(a, b):
         return {}
+    where = np.argwhere(a != b)
     first = [{"index": at.tolist(), "found": f"{a[tuple(at)]:08x}", "wanted": f"{b[tuple(at)]:08x}"}
              for at in where[:SHOWN]]
     return {"elements": int(a.size), "different": len(where), "first": first}

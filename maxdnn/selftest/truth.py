@@ -37,7 +37,7 @@ def _forward(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:
     images, filters = _inner(problem, given["images"]), _filters(problem, given["filters"])
     out = np.zeros((s.K, s.P, s.Q, s.N))
     for r, c, here, there, k, q in _taps(s):
-        out[k][:, q[0], q[1]] += np.einsum("ck,chwn->khwn", filters[:, r, c, k], images[there][:, here[0], here[1]])
+        out[k][:, q[0], q[1]] += np.tensordot(filters[:, r, c, k], images[there][:, here[0], here[1]], (0, 0))
     return _outer(problem, out)
 
 
@@ -46,7 +46,7 @@ def _data(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:
     gradients, filters = _inner(problem, given["gradients"]), _filters(problem, given["filters"])
     out = np.zeros((s.C, s.H, s.W, s.N))
     for r, c, here, there, k, q in _taps(s):
-        out[there][:, here[0], here[1]] += np.einsum("ck,khwn->chwn", filters[:, r, c, k], gradients[k][:, q[0], q[1]])
+        out[there][:, here[0], here[1]] += np.tensordot(filters[:, r, c, k], gradients[k][:, q[0], q[1]], (1, 0))
     return _outer(problem, out)
 
 
@@ -55,7 +55,8 @@ def _of_filters(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray
     images, gradients = _inner(problem, given["images"]), _inner(problem, given["gradients"])
     out = np.zeros((s.C // s.groups, s.R, s.S, s.K))
     for r, c, here, there, k, q in _taps(s):
-        out[:, r, c, k] += np.einsum("chwn,khwn->ck", images[there][:, here[0], here[1]], gradients[k][:, q[0], q[1]])
+        met = images[there][:, here[0], here[1]], gradients[k][:, q[0], q[1]]
+        out[:, r, c, k] += np.tensordot(*met, ((1, 2, 3), (1, 2, 3)))
     return np.ascontiguousarray(out.transpose(3, 0, 1, 2)) if problem.layout == "NCHW" else out
 
 
