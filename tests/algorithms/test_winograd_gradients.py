@@ -105,19 +105,21 @@ def test_the_documented_error_holds_for_many_tiles_and_few():
     for shape in (ConvShape(8, 12, 16, 16, 12, 3, 3, 1, 1), ConvShape(8, 12, 14, 14, 12, 5, 5, 1, 2),
                   ConvShape(1, 2, 4, 4, 3, 3, 3)):
         for layout in LAYOUTS:
-            (names,) = [x for x in winograd(shape, layout, "filters").values() if "_64" in x[0] and "sm90" not in x[0]]
-            made = plan(shape, layout=layout, kind="filters", kernel=names[0])
-            arrays = {role: np.random.default_rng(5).uniform(-1, 1, size).astype(np.float32)
-                      for role, size in made.array_shapes().items()}
-            judge(made, arrays, call(made, arrays))
+            for kernel in ("64", "tensor_sm90"):
+                made = plan(shape, layout=layout, kind="filters", kernel=f"winograd_{shape.R}x{shape.R}_4x4_{kernel}")
+                for least in (-1, 0):
+                    arrays = {role: np.random.default_rng(5).uniform(least, 1, size).astype(np.float32)
+                              for role, size in made.array_shapes().items()}
+                    judge(made, arrays, call(made, arrays))
 
 
 @pytest.mark.parametrize("shape", [ConvShape(32, 3, 13, 5, 33, 5, 5, 1, (4, 0)), ConvShape(128, 3, 3, 3, 8, 3, 3),
                                    ConvShape(64, 3, 4, 9, 9, 5, 5, 1, (1, 1))], ids=str)
 def test_the_documented_error_holds_for_tiles_that_are_hardly_filled(shape):
     """And a sum of few tiles is not made exact by cutting it into parts."""
-    for most in (None, 1 << 18):
-        made = plan(shape, kind="filters", kernel=f"winograd_{shape.R}x{shape.R}_4x4_64", max_workspace_bytes=most)
+    for kernel, most in (("64", None), ("64", 1 << 18), ("tensor_sm90", None)):
+        made = plan(shape, kind="filters", kernel=f"winograd_{shape.R}x{shape.R}_4x4_{kernel}",
+                    max_workspace_bytes=most)
         for seed in range(3):
             arrays = arrays_of(made, seed)
             want, size = gradient(shape, "filters", arrays["images"], None, arrays["gradients"])

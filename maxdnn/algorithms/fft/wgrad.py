@@ -109,9 +109,7 @@ def _run(layer: fft.Layer, by: ProductKernel | Chip, images: str, gradients: str
     if isinstance(by, ProductKernel):
         draft.add(multiply(by, shape, a, b, into, vectors=vectors))
         return
-    pieces = [tensor_cores.split(draft, region, source, rows, tiles, slots, True)
-              for region, source, rows in (("a_pieces", a, m), ("b_pieces", b, n))]
-    draft.launches.append(tensor_cores.multiply(by, shape, pieces[0], pieces[1], into, vectors=vectors))
+    tensor_cores.multiply_planes(draft, by, shape, a, b, into, vectors=vectors)
 
 
 def transform_both(layer: fft.Layer, images: str, gradients: str, first: int, count: int,

@@ -130,6 +130,15 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *
     return Launch(PRODUCT, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
 
 
+def multiply_planes(draft: Draft, chip: Chip, s: ProductShape, a: Matrices, b: Matrices, out: Matrices, *,
+                    vectors: bool, splits: int = 1) -> None:
+    """The launches of out = a b for float32 operands that both have values of k innermost: two that split them, one
+    that multiplies."""
+    first, second = (split(draft, f"{operand}_pieces", source, rows, s.K, s.batch, True)
+                     for operand, source, rows in (("a", a, s.M), ("b", b, s.N)))
+    draft.launches.append(multiply(chip, s, first, second, out, vectors=vectors, splits=splits))
+
+
 def tiles_of(shape: object, sizes: tuple[int, int, int], matrices: int, splits: int, chip: Chip) -> dict[str, int]:
     """Parameters: the sizes M, N and chunks of a product, its tiles, and the order in which CTAs take them."""
     m, n, chunks = sizes

@@ -3,9 +3,12 @@ filters, make of the tiles of maps they lie on. Maps are transformed as for the 
 products of each plane sum over all tiles of all images, and one more transform makes taps of them. Split and cut into
 runs of images, whose parts are added in a fixed order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar, Protocol
 
+from ...build.interface import KernelSpec
 from ...errors import ShapeError
 from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
@@ -15,13 +18,16 @@ from ..common import layout
 from ..common.epilogue import PARTIAL, epilogue
 from ..common.fastdiv import divisor
 from ..common.limits import TEXEL_FLOATS
-from ..common.schedule import SPLITS
+from ..common.schedule import SPLITS, split_name
 from ..common.workspace import Draft, part
+from ..gemm import tensor_cores
 from ..gemm.maxwell import GROUP, KERNELS, ProductKernel
 from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
 from ..memory_ops.plan import reduce_many
 from ..spec import Candidates, Family, strided_reason
+from ..wgrad.plan import filling_splits
+from ..wgrad.tensor_cores import LONGEST
 from . import plan as winograd
 from .maxwell import OF_GRADIENTS
 from .reference import reference
@@ -46,19 +52,94 @@ def unsupported_reason(problem: Problem) -> str | None:
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
+    by_ffma = [FloatSums(spec) for spec in (*KERNELS, *NATIVE) if spec.layout == "nt"]
     for points, backward in _WAYS:
         if points.taps == s.R:
-            r = backward.taps
-            groups = -(-s.N * -(-s.P // r) * -(-s.Q // r) // GROUP)
-            for spec in (*KERNELS, *NATIVE):
-                for splits in SPLITS if spec.layout == "nt" else ():
-                    if splits <= max(1, groups // 8):
-                        name = winograd.name(backward, spec.label + f"_split{splits}" * (splits > 1))
-                        found[name] = partial(_plan, problem, points, backward, spec, splits)
+            tiles = s.N * -(-s.P // backward.taps) * -(-s.Q // backward.taps)
+            ways: list[Products] = [*by_ffma, TensorSums(chip, backward.inputs**2)]
+            for products in ways:
+                for splits in products.choices(s, tiles):
+                    found[split_name(winograd.name(backward, products.label), splits)] = partial(
+                        _plan, problem, points, backward, products, splits)
     return found
 
 
-def _plan(problem: Problem, points: Points, backward: Points, spec: ProductKernel, splits: int) -> Plan:
+class Products(Protocol):
+    """Kernels that multiply planes of maps by planes of gradients. `label`: in names of candidates."""
+
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+    @property
+    def spec(self) -> KernelSpec: ...
+
+    @property
+    def label(self) -> str: ...
+
+    def choices(self, s: ConvShape, tiles: int) -> Iterable[int]:
+        """Ways to split sums over so many tiles."""
+
+    def parts(self, tiles: int, splits: int) -> int:
+        """Into how many parts, none of them empty, at most `splits` cut such sums."""
+
+    def together(self, tiles: int) -> int:
+        """How many of the tiles of a part are summed at once."""
+
+    def add(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
+        """The launches of out = a b for operands with values of k innermost."""
+
+
+@dataclass(frozen=True)
+class FloatSums:
+    """Products by FFMA."""
+
+    spec: ProductKernel
+    notes: ClassVar[Sequence[str]] = ()
+
+    @property
+    def label(self) -> str:
+        return self.spec.label
+
+    def choices(self, s: ConvShape, tiles: int) -> Iterable[int]:
+        return (n for n in SPLITS if n <= max(1, -(-tiles // GROUP) // 8))
+
+    def parts(self, tiles: int, splits: int) -> int:
+        return -(-tiles // (GROUP * self.spec.slices * self.spec.share(tiles, splits)))
+
+    def together(self, tiles: int) -> int:
+        return tiles
+
+    def add(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
+        draft.add(multiply(self.spec, shape, a, b, out, vectors=shape.N % TEXEL_FLOATS == 0, splits=splits))
+
+
+@dataclass(frozen=True)
+class TensorSums:
+    """Products on the tensor cores of a chip, from planes that are split in FP16 parts."""
+
+    chip: Chip
+    planes: int
+    label: ClassVar[str] = "tensor_sm90"
+    spec: ClassVar = tensor_cores.PRODUCT
+    notes: ClassVar[Sequence[str]] = (tensor_cores.NOTE,)
+
+    def choices(self, s: ConvShape, tiles: int) -> Iterable[int]:
+        results = -(-s.C // tensor_cores.TILE) * -(-s.K // tensor_cores.TILE) * self.planes
+        return filling_splits(-(-tiles // tensor_cores.CHUNK), tensor_cores.CHUNK, results, self.chip.sms, LONGEST)
+
+    def parts(self, tiles: int, splits: int) -> int:
+        chunks = -(-tiles // tensor_cores.CHUNK)
+        return -(-chunks // -(-chunks // splits))
+
+    def together(self, tiles: int) -> int:
+        return min(tiles, tensor_cores.CHUNK)
+
+    def add(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
+        tensor_cores.multiply_planes(draft, self.chip, shape, a, b, out, vectors=shape.N % TEXEL_FLOATS == 0,
+                                     splits=splits)
+
+
+def _plan(problem: Problem, points: Points, backward: Points, products: Products, splits: int) -> Plan:
     draft = Draft(problem)
     layer = winograd.Layer(draft, points)
     s, planes, tiles_of_image = layer.s, layer.planes, layer.rows * layer.columns
@@ -72,11 +153,11 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: ProductKerne
         raise ShapeError(f"planes of the gradients of an image must have at most {TEXEL_FLOATS * MAX_TEXELS} "
                          f"elements, the reach of a texture (got {problem.shape})")
     runs = [(first, min(count, s.N - first)) for first in range(0, s.N, count)]
-    shares = [_splits(number * tiles_of_image, splits, spec) for _, number in runs]
+    shares = [products.parts(number * tiles_of_image, splits) for _, number in runs]
     parts, done = sum(shares), 0
     sums = draft.region("parts" if parts > 1 else "sums", parts * every)
     for run, share in zip(runs, shares, strict=True):
-        _run(layer, backward, spec, images, gradients, run, share, part(sums, done * every))
+        _run(layer, backward, products, images, gradients, run, share, part(sums, done * every))
         done += share
     if parts > 1:
         draft.add(reduce_many("parts", draft.region("sums", every), parts, every, PARTIAL, draft.region))
@@ -89,16 +170,12 @@ def _plan(problem: Problem, points: Points, backward: Points, spec: ProductKerne
     edges = s.P / (s.P - s.pad_h) * s.Q / (s.Q - s.pad_w)  # terms of a tap in the middle for each of one at a corner
     # Tiles that are less than half full of gradients round what is large for what few taps have of it.
     room = layer.rows * r / s.P * layer.columns * r / s.Q
-    error = backward.expected_error(tiles, 0, r, r, -(-tiles // parts)) * edges * max(1, room / 2)
-    return draft.plan("winograd", spec, error)
+    error = backward.expected_error(tiles, 0, r, r, products.together(-(-tiles // parts))) * edges * max(1, room / 2)
+    draft.notes += products.notes
+    return draft.plan("winograd", products.spec, error)
 
 
-def _splits(tiles: int, splits: int, spec: ProductKernel) -> int:
-    """At most so many, none of them empty."""
-    return -(-tiles // (GROUP * spec.slices * spec.share(tiles, splits)))
-
-
-def _run(layer: winograd.Layer, backward: Points, spec: ProductKernel, images: str, gradients: str,
+def _run(layer: winograd.Layer, backward: Points, products: Products, images: str, gradients: str,
          run: tuple[int, int], splits: int, out: str | Part) -> None:
     """The launches for some images: (first, number)."""
     (first, count), s, chwn, planes, draft = run, layer.s, layer.chwn, layer.planes, layer.draft
@@ -114,8 +191,7 @@ def _run(layer: winograd.Layer, backward: Points, spec: ProductKernel, images: s
     a, b = (Matrices(place, row, size * row, planes * size * row)
             for place, size in ((maps, s.C), (filters, s.K))[::1 if chwn else -1])
     m, n = (s.C, s.K) if chwn else (s.K, s.C)
-    draft.add(multiply(spec, ProductShape(m, n, tiles, planes), a, b, Matrices(out, n, m * n), vectors=n % 4 == 0,
-                       splits=splits))
+    products.add(draft, ProductShape(m, n, tiles, planes), a, b, Matrices(out, n, m * n), splits)
 
 
 def _taps(layer: winograd.Layer, backward: Points) -> Launch:
