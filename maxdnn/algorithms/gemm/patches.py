@@ -29,7 +29,7 @@ _PIECE_CLOCKS, _WINDOW_CLOCKS = 1700, 2080
 DOC = """Splits patches of maps in FP16 parts, as an operand of a product: see split_patches.sass. Grid:
 x = ceil(k / 64), y = ceil(rows / 128), z = matrices."""
 
-_PIXEL = np.arange(CHUNK) // 2 + CHUNK // 2 * (np.arange(CHUNK) % 2)
+PIXEL = np.arange(CHUNK) // 2 + CHUNK // 2 * (np.arange(CHUNK) % 2)
 """Of value k of a piece whose k is pixels: which of its 64."""
 
 
@@ -122,4 +122,4 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         pieces = into[begin:begin + PIECE_BYTES * chunks * tiles].reshape(tiles, chunks, PIECE_BYTES)
         for tile, chunk in np.ndindex(tiles, chunks):
             some = values[TILE * tile:TILE * (tile + 1), CHUNK * chunk:CHUNK * (chunk + 1)]
-            pieces[tile, chunk] = piece(some if spec.windows else some[:, _PIXEL], pieces[tile, chunk])
+            pieces[tile, chunk] = piece(some if spec.windows else some[:, PIXEL], pieces[tile, chunk])

@@ -27,7 +27,7 @@ from ..gemm.maxwell import GROUP, KERNELS, ProductKernel
 from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
 from ..spec import Candidates, Family, strided_reason
-from . import maxwell
+from . import maxwell, sm90
 from .maxwell import LAYER, TransformKernel
 from .reference import reference
 from .toomcook import TABLE, Points, groups
@@ -100,13 +100,15 @@ def _plan(problem: Problem, points: Points, products: "FloatProducts | TensorPro
 
 
 def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:
-    """Where an operand is read as a texture: a copy if it begins where none may."""
-    problem = draft.problem
+    """Where an operand is read as a texture: a copy, made once, if it begins where none may."""
+    problem, copy = draft.problem, f"{role}_copy"
     n = problem.shape.N
     if problem.operand(role).alignment == Alignment.TEXTURE:
         return role
+    if copy in draft.regions:
+        return copy
     size = (c, h, w, n) if problem.layout == "CHWN" else (n * c, 1, h, w)
-    return draft.padded(f"{role}_copy", role, size, size[1:], (0, 0),
+    return draft.padded(copy, role, size, size[1:], (0, 0),
                         f"{role} are copied: they begin where no texture may")
 
 
@@ -329,5 +331,5 @@ def _check_limits(layer: Layer) -> None:
     ))
 
 
-FAMILY = Family("winograd", maxwell.KERNELS, reference, ("forward", "data"), unsupported_reason, candidates,
-                "winograd", tuple(ACTIVATION_FLAGS))
+FAMILY = Family("winograd", (*maxwell.KERNELS, *sm90.KERNELS), reference, ("forward", "data"), unsupported_reason,
+                candidates, "winograd", tuple(ACTIVATION_FLAGS))

@@ -6,14 +6,20 @@ import numpy as np
 
 from ...planning.plan import Launch
 from ..common.epilogue import finish
+from ..gemm.patches import PIXEL
+from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, TILE, piece
 from ..spec import Memory, seen, signed
 from .maxwell import POINTS, TILES, FusedKernel, TransformKernel
+from .sm90 import SplitTransform
 from .toomcook import Points, matrices
 
 
 def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> None:
     """What the transforms promise."""
     spec, v = launch.spec, launch.numbers
+    if isinstance(spec, SplitTransform):
+        _pieces(launch, spec, v, memory)
+        return
     assert isinstance(spec, TransformKernel)
     {"maps": _maps, "gradients": _maps,
      "filters": _filters, "out": _out}[spec.step](launch, spec, v, memory, scalars)
@@ -42,17 +48,21 @@ def _planes(v: Mapping[str, int], outer: int, inner: int) -> np.ndarray:
 def tiles_of(launch: Launch, memory: Memory, layout: str, step: int, side: int, channels: int) -> np.ndarray:
     """Tiles of side x side of a launch's maps, so many rows and columns apart, zero where no map is: channels x tiles
     x side x side."""
+    texels = seen(memory, launch.textures["tex_I"])
+    return squares(launch, texels[launch.numbers["map_start"]:], layout, step, side, channels)
+
+
+def squares(launch: Launch, maps: np.ndarray, layout: str, step: int, side: int, channels: int) -> np.ndarray:
+    """The same of maps from the first image on."""
     v = launch.numbers
     image, row, column = _digits(v, layout)
     padding = signed(launch, "pad_h", "pad_w")
     y = (row * step - padding["pad_h"])[:, None] + np.arange(side)
     x = (column * step - padding["pad_w"])[:, None] + np.arange(side)
     inside = ((y >= 0) & (y < v["h"]))[:, :, None] & ((x >= 0) & (x < v["w"]))[:, None, :]
-    texels = seen(memory, launch.textures["tex_I"])
-    at = v["map_start"] + (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v[
-        "map_col"]
+    at = (image * v["map_image"])[:, None, None] + y[:, :, None] * v["map_row"] + x[:, None, :] * v.get("map_col", 1)
     at = np.where(inside, at, 0) + (np.arange(channels) * v["map_channel"])[:, None, None, None]
-    return np.where(inside, texels[at], 0).astype(float)
+    return np.where(inside, maps[at], 0).astype(float)
 
 
 def _maps(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:
@@ -65,6 +75,23 @@ def _maps(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: M
     found, out = twice(by, tiles), seen(memory, launch.values["planes"])
     for t in range(a * a):
         out[t * v["plane"] + _planes(v, launch.grid[1], v["tiles"])] = found[..., t // a, t % a]
+
+
+def _pieces(launch: Launch, spec: SplitTransform, v: Mapping[str, int], memory: Memory) -> None:
+    x, y, _ = launch.grid
+    assert (x, y) == (-(-v["tiles"] // CHUNK), -(-v["rows"] // TILE))
+    by, a = matrices(spec.points), spec.points.inputs
+    found = twice(by.G if spec.gradients else by.B,
+                  squares(launch, seen(memory, launch.values["in"]), "NCHW", 4, spec.side, v["rows"]))
+    into = seen(memory, launch.values["out"]).view(np.uint8)
+    for t in range(a * a):
+        values = np.zeros((TILE * y, CHUNK * x), np.float32)
+        values[:v["rows"], :v["tiles"]] = found[..., t // a, t % a]
+        begin = PIECE_BYTES * x * y * t
+        pieces = into[begin:begin + PIECE_BYTES * x * y].reshape(y, x, PIECE_BYTES)
+        for tile, chunk in np.ndindex(y, x):
+            some = values[TILE * tile:TILE * (tile + 1), CHUNK * chunk:CHUNK * (chunk + 1)]
+            pieces[tile, chunk] = piece(some[:, PIXEL], pieces[tile, chunk])
 
 
 def _filters(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:

@@ -6,12 +6,12 @@ runs of images, whose parts are added in a fixed order."""
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
 from ...planning.cost import Chip
-from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
+from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
@@ -29,6 +29,7 @@ from ..spec import Candidates, Family, strided_reason
 from ..wgrad.plan import filling_splits
 from ..wgrad.tensor_cores import LONGEST
 from . import plan as winograd
+from . import sm90
 from .maxwell import OF_GRADIENTS
 from .reference import reference
 from .toomcook import GRADIENTS, TABLE, Points
@@ -57,6 +58,8 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
         if points.taps == s.R:
             tiles = s.N * -(-s.P // backward.taps) * -(-s.Q // backward.taps)
             ways: list[Products] = [*by_ffma, TensorSums(chip, backward.inputs**2)]
+            if problem.layout == "NCHW" and backward is sm90.OF_GRADIENTS.points:
+                ways.append(PieceSums(chip, backward.inputs**2))
             for products in ways:
                 for splits in products.choices(s, tiles):
                     found[split_name(winograd.name(backward, products.label), splits)] = partial(
@@ -85,8 +88,19 @@ class Products(Protocol):
     def together(self, tiles: int) -> int:
         """How many of the tiles of a part are summed at once."""
 
-    def add(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
-        """The launches of out = a b for operands with values of k innermost."""
+    def most_images(self, layer: winograd.Layer, other: int) -> int:
+        """How many images a run may have beside the regions that there are and so many other bytes of workspace. Raises
+        ShapeError if none."""
+
+    def run(self, layer: winograd.Layer, backward: Points, some: "Run", splits: int, out: str | Part) -> None:
+        """The launches for some images."""
+
+
+class Run(NamedTuple):
+    """Some images: the first and how many."""
+
+    first: int
+    images: int
 
 
 @dataclass(frozen=True)
@@ -109,8 +123,13 @@ class FloatSums:
     def together(self, tiles: int) -> int:
         return tiles
 
-    def add(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
-        draft.add(multiply(self.spec, shape, a, b, out, vectors=shape.N % TEXEL_FLOATS == 0, splits=splits))
+    def most_images(self, layer: winograd.Layer, other: int) -> int:
+        return _images_of_planes(layer, other)
+
+    def run(self, layer: winograd.Layer, backward: Points, some: Run, splits: int, out: str | Part) -> None:
+        shape, a, b = _planes(layer, backward, some)
+        layer.draft.add(multiply(self.spec, shape, a, b, Matrices(out, shape.N, shape.M * shape.N),
+                                 vectors=shape.N % TEXEL_FLOATS == 0, splits=splits))
 
 
 @dataclass(frozen=True)
@@ -134,30 +153,59 @@ class TensorSums:
     def together(self, tiles: int) -> int:
         return min(tiles, tensor_cores.CHUNK)
 
-    def add(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
-        tensor_cores.multiply_planes(draft, self.chip, shape, a, b, out, vectors=shape.N % TEXEL_FLOATS == 0,
-                                     splits=splits)
+    def most_images(self, layer: winograd.Layer, other: int) -> int:
+        return _images_of_planes(layer, other)
+
+    def run(self, layer: winograd.Layer, backward: Points, some: Run, splits: int, out: str | Part) -> None:
+        shape, a, b = _planes(layer, backward, some)
+        tensor_cores.multiply_planes(layer.draft, self.chip, shape, a, b, Matrices(out, shape.N, shape.M * shape.N),
+                                     vectors=shape.N % TEXEL_FLOATS == 0, splits=splits)
+
+
+@dataclass(frozen=True)
+class PieceSums(TensorSums):
+    """The same, where the transforms write the parts themselves."""
+
+    label: ClassVar[str] = "tensor_pieces_sm90"
+
+    def most_images(self, layer: winograd.Layer, other: int) -> int:
+        s, most = layer.s, layer.problem.most_workspace
+        if most is None:
+            return s.N
+        rows = sum(sm90.pieces_of(sm90.MAPS.points, 1, channels) for channels in (s.C, s.K))
+        other += sum(layer.draft.regions.values()) + 3 * REGION_ALIGNMENT
+        chunks = (most - other) // (tensor_cores.PIECE_BYTES * rows)
+        count = chunks * tensor_cores.CHUNK // (layer.rows * layer.columns)
+        if count < 1:
+            chunks = -(-layer.rows * layer.columns // tensor_cores.CHUNK)
+            least = other + chunks * tensor_cores.PIECE_BYTES * rows
+            raise ShapeError(f"max_workspace_bytes must be at least {least} for a run of one image (got {most} for "
+                             f"{s})")
+        return count
+
+    def run(self, layer: winograd.Layer, backward: Points, some: Run, splits: int, out: str | Part) -> None:
+        s, draft, tile = layer.s, layer.draft, layer.tile(some.images)
+        maps = sm90.split(draft, sm90.MAPS, part("images", some.first * s.C * s.H * s.W), "map_pieces",
+                          (s.C, s.H, s.W), (s.pad_h, s.pad_w), some.images, tile)
+        gradients = sm90.split(draft, sm90.OF_GRADIENTS, part("gradients", some.first * s.K * s.P * s.Q),
+                               "gradient_pieces", (s.K, s.P, s.Q), (0, 0), some.images, tile)
+        shape = ProductShape(s.K, s.C, tile["tiles"], layer.planes)
+        draft.launches.append(tensor_cores.multiply(self.chip, shape, gradients, maps, Matrices(out, s.C, s.K * s.C),
+                                                    vectors=s.C % TEXEL_FLOATS == 0, splits=splits))
 
 
 def _plan(problem: Problem, points: Points, backward: Points, products: Products, splits: int) -> Plan:
     draft = Draft(problem)
     layer = winograd.Layer(draft, points)
     s, planes, tiles_of_image = layer.s, layer.planes, layer.rows * layer.columns
-    images = winograd.readable(draft, "images", s.C, s.H, s.W)
-    gradients = winograd.readable(draft, "gradients", s.K, s.P, s.Q)
     every = planes * s.C * s.K
-    other = sum(draft.regions.values()) + FLOAT_BYTES * every * (splits + 1)
-    count = min(winograd.images_at_once(problem, layer, other),
-                (TEXEL_FLOATS * MAX_TEXELS // (planes * s.K) - TEXEL_FLOATS) // tiles_of_image)
-    if count < 1:
-        raise ShapeError(f"planes of the gradients of an image must have at most {TEXEL_FLOATS * MAX_TEXELS} "
-                         f"elements, the reach of a texture (got {problem.shape})")
-    runs = [(first, min(count, s.N - first)) for first in range(0, s.N, count)]
-    shares = [products.parts(number * tiles_of_image, splits) for _, number in runs]
+    count = products.most_images(layer, FLOAT_BYTES * every * (splits + 1))
+    runs = [Run(first, min(count, s.N - first)) for first in range(0, s.N, count)]
+    shares = [products.parts(run.images * tiles_of_image, splits) for run in runs]
     parts, done = sum(shares), 0
     sums = draft.region("parts" if parts > 1 else "sums", parts * every)
     for run, share in zip(runs, shares, strict=True):
-        _run(layer, backward, products, images, gradients, run, share, part(sums, done * every))
+        products.run(layer, backward, run, share, part(sums, done * every))
         done += share
     if parts > 1:
         draft.add(reduce_many("parts", draft.region("sums", every), parts, every, PARTIAL, draft.region))
@@ -175,23 +223,42 @@ def _plan(problem: Problem, points: Points, backward: Points, products: Products
     return draft.plan("winograd", products.spec, error)
 
 
-def _run(layer: winograd.Layer, backward: Points, products: Products, images: str, gradients: str,
-         run: tuple[int, int], splits: int, out: str | Part) -> None:
-    """The launches for some images: (first, number)."""
-    (first, count), s, chwn, planes, draft = run, layer.s, layer.chwn, layer.planes, layer.draft
-    tile = layer.tile(count)
+def _images_of_planes(layer: winograd.Layer, other: int) -> int:
+    """How many images a run may have whose planes are written as textures."""
+    s, of_image = layer.s, layer.rows * layer.columns
+    _textures(layer)
+    count = min(winograd.images_at_once(layer.problem, layer, other + sum(layer.draft.regions.values())),
+                (TEXEL_FLOATS * MAX_TEXELS // (layer.planes * s.K) - TEXEL_FLOATS) // of_image)
+    if count < 1:
+        raise ShapeError(f"planes of the gradients of an image must have at most {TEXEL_FLOATS * MAX_TEXELS} "
+                         f"elements, the reach of a texture (got {layer.problem.shape})")
+    return count
+
+
+def _textures(layer: winograd.Layer) -> tuple[str, str]:
+    """Images and gradients, or copies that textures can begin at."""
+    s = layer.s
+    return (winograd.readable(layer.draft, "images", s.C, s.H, s.W),
+            winograd.readable(layer.draft, "gradients", s.K, s.P, s.Q))
+
+
+def _planes(layer: winograd.Layer, backward: Points, some: Run) -> tuple[ProductShape, Matrices, Matrices]:
+    """Adds the launches that transform maps and gradients of some images; the product that is left to do, its operands
+    with values of k, the tiles, innermost."""
+    s, chwn, planes, draft, tile = layer.s, layer.chwn, layer.planes, layer.draft, layer.tile(some.images)
+    images, gradients = _textures(layer)
     tiles, row = tile["tiles"], tile["row"]
     maps = draft.region("map_planes", planes * s.C * row)
     filters = draft.region("gradient_planes", planes * s.K * row)
-    layer.transform_maps(images, first, count, tile)
+    layer.transform_maps(images, some.first, some.images, tile)
     r = backward.taps
     layer.transform_textures(
-        OF_GRADIENTS[backward, "gradients", layer.problem.layout], gradients, filters, (s.K, s.P, s.Q), (0, 0), first,
-        count, tile, f"tiles of {r} x {r} gradients are transformed to {planes} planes")
+        OF_GRADIENTS[backward, "gradients", layer.problem.layout], gradients, filters, (s.K, s.P, s.Q), (0, 0),
+        some.first, some.images, tile, f"tiles of {r} x {r} gradients are transformed to {planes} planes")
     a, b = (Matrices(place, row, size * row, planes * size * row)
             for place, size in ((maps, s.C), (filters, s.K))[::1 if chwn else -1])
     m, n = (s.C, s.K) if chwn else (s.K, s.C)
-    products.add(draft, ProductShape(m, n, tiles, planes), a, b, Matrices(out, n, m * n), splits)
+    return ProductShape(m, n, tiles, planes), a, b
 
 
 def _taps(layer: winograd.Layer, backward: Points) -> Launch:

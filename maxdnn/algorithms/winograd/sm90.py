@@ -1,0 +1,69 @@
+"""Transforms of Winograd convolution that write operands of products on tensor cores (sass/sm90/winograd_split.inc)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...build.interface import KernelSpec
+from ...planning.cost import SCHEDULERS, Cost, Work
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Value
+from ..common.limits import MAX_GRID_YZ, within
+from ..common.workspace import Draft
+from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, PIECE_STREAMS, TILE, Pieces
+from .toomcook import GRADIENTS, TABLE, Points
+
+_CHANNELS = 8  # of a warp, one after the other
+_WARPS = 16
+
+
+@dataclass(frozen=True)
+class SplitTransform(KernelSpec):
+    """Of maps in N,C,H,W, by the points of the layer, or of gradients, by those of its gradients of filters. `slots`:
+    issue slots of a warp for a channel, counted in the source."""
+
+    points: Points
+    gradients: bool
+    slots: int
+
+    @property
+    def side(self) -> int:
+        """Of the squares that are transformed."""
+        return self.points.taps if self.gradients else self.points.inputs
+
+
+def _kernel(points: Points, gradients: bool, slots: int) -> SplitTransform:
+    m, r = points.outputs, points.taps
+    return SplitTransform(
+        f"sm90_winograd_split_{'gradients' if gradients else 'maps'}_{m}x{m}_{r}x{r}", "sm90/winograd_split.sass",
+        "Transforms maps for Winograd's algorithm to FP16 parts: see winograd_split.inc. Grid: x = ceil(tiles / 64), "
+        "y = ceil(channels / 128).", points, gradients, slots)
+
+
+(_BACKWARD,) = (points for points in GRADIENTS if points.outputs == 3)
+(_FORWARD,) = (points for points in TABLE if (points.taps, points.outputs) == (3, 4))
+KERNELS = MAPS, OF_GRADIENTS = _kernel(_FORWARD, False, 1415), _kernel(_BACKWARD, True, 1311)
+
+
+def pieces_of(points: Points, tiles: int, channels: int) -> int:
+    """Of all planes."""
+    return points.inputs**2 * -(-tiles // CHUNK) * -(-channels // TILE)
+
+
+def split(draft: Draft, spec: SplitTransform, source: str | Part, region: str, size: tuple[int, int, int],
+          padding: tuple[int, int], images: int, tile: Mapping[str, int]) -> Pieces:
+    """Adds the launch that transforms so many images of `size`: C, H, W. `tile`: the parameters that say where tiles
+    lie."""
+    (c, h, w), tiles = size, tile["tiles"]
+    x, y = -(-tiles // CHUNK), -(-c // TILE)
+    count = pieces_of(spec.points, tiles, c)
+    within(draft.problem.shape, (("tiles", y, MAX_GRID_YZ, "blocks along y of the grid"),
+                                 ("a plane in pieces", PIECE_BYTES * x * y, 2**32 - 1, "bytes")))
+    values: dict[str, Value] = {
+        "in": source, "out": draft.region(region, PIECE_BYTES // FLOAT_BYTES * count), "rows": c,
+        **{name: number for name, number in tile.items() if name != "row"}, "map_image": c * h * w,
+        "map_channel": h * w, "map_row": w, "h": h, "w": w, "pad_h": padding[0] % 2**32, "pad_w": padding[1] % 2**32}
+    clocks = _CHANNELS * _WARPS * spec.slots / SCHEDULERS
+    nbytes = PIECE_BYTES * count + FLOAT_BYTES * images * c * h * w
+    work = Work(x * y, PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=_WARPS)
+    doing = f"tiles of {spec.side} x {spec.side} are transformed to planes of FP16 parts"
+    draft.launches.append(Launch(spec, (x, y, 1), values, work, doing, (region,)))
+    return Pieces(region, x * y, PIECE_BYTES * count)
