@@ -108,6 +108,29 @@ def test_plans_do_what_their_kernels_promise(side, layout):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("side", SIDES)
+def test_plans_with_maps_twice_do_what_their_kernels_promise(side, layout):
+    """Of few tiles; forward and gradients, between guards from a poisoned workspace."""
+    rng = np.random.default_rng(side)
+    for c, products in ((5, "64"), (8, "64_sm90"), (5, "tensor_sm90"), (40, "tensor_sm90")):
+        kernel = f"fft_{side}x{side}_maps_twice_{products}"
+        shape = ConvShape(2, c, side + 3, side - 3, 19, 4, 6, 1, (1, 2))
+        made = plan(shape, layout=layout, kernel=kernel, bias=True, activation="relu", adds_out=True)
+        assert "planes have the numbers of maps twice" in made.explain()
+        arrays = {role: rng.uniform(-1, 1, size).astype(np.float32) for role, size in made.array_shapes().items()}
+        judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
+        problem = data(replace(shape, C=19, K=c), layout=layout, reads_out=True)
+        operands = Operands(problem, np.random.default_rng(9))
+        gradient = choose(problem, preset(), kernel)
+        want, size = told(problem, operands.before, -2.0, 0.5)
+        promised = run_plan(gradient, operands.before, alpha=-2.0, beta=0.5)["out"]
+        found = run(gradient, operands, {"alpha": np.float32(-2), "beta": np.float32(0.5)})
+        assert operands.intact()
+        assert all((abs(one - want) <= gradient.error * size).all() for one in (promised, found)), gradient.name
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("side", SIDES)
 def test_plans_of_gradients_of_filters_do_what_their_kernels_promise(side, layout):
     problem = filters(ConvShape(21, 2, 2 * side - 7, side, 5, 4, 6, 1, (1, 2)), layout=layout, reads_out=True)
     operands = Operands(problem, np.random.default_rng(8))
@@ -203,6 +226,10 @@ def test_it_is_taken_where_simulation_and_measurement_say_that_it_is_faster():
                 direct = choose(problem, chip, algorithm="direct")
                 assert direct.clocks(chip) > 1.5 * made.clocks(chip)
     assert choose(forward(replace(CONV2, N=1), layout="NCHW"), H200).algorithm != "fft"
+    for channels in (48, 64):  # few tiles: a product of 64 columns is full where maps come twice
+        made = choose(data(ConvShape(32, channels, 28, 28, channels, 5, 5, 1, 2), layout="NCHW"), H200)
+        assert made.name.startswith("fft_32x32_maps_twice_")
+    assert not any("maps_twice" in name for name in fft.candidates(forward(replace(CONV2, K=16), layout="NCHW"), H200))
     text = plan(CONV2).explain()
     assert "algorithm fft, error at most 2.4e-07 of the sum of |terms|" in text
     assert "FFT of 32 x 32 inputs for 784 results each: 8.90 times fewer multiplications" in text

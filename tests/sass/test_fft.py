@@ -35,6 +35,17 @@ def test_a_block_takes_the_issue_slots_that_plans_are_ranked_by(spec, warps):
     assert sum(issue_slots(path(built(spec), one)) for one in warps) == spec.slots
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("maps", [spec for spec in KERNELS if spec.step == "maps"], ids=lambda spec: spec.name)
+def test_a_block_that_stores_numbers_twice_takes_the_issue_slots_that_plans_are_ranked_by(maps):
+    made = plan(ConvShape(32, 8, maps.side, maps.side, 128, 5, 5), layout=maps.layout,
+                kernel=f"fft_{maps.side}x{maps.side}_maps_twice_64")
+    warps = trace_block(made, maps, lambda launch: (launch.grid[0] // 2, 3, 0), race=True).warps
+    assert sum(issue_slots(path(built(maps), one)) for one in warps) == maps.twice > maps.slots
+    stores = [lanes for inst, lanes in accesses(built(maps), warps[0]) if inst.opcode == "STG"]
+    assert len(stores) == 4 * maps.side
+
+
 @pytest.mark.sampled(3)
 def test_the_arithmetic_is_that_of_two_transforms_of_complex_numbers(spec, warps):
     """And what takes the spectra of two real rows (or columns) apart, or joins them; then the epilogue."""

@@ -57,17 +57,12 @@ def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
     images = readable(draft, maps_of(problem), x.C, x.H, x.W)
     _transform_filters(draft, x, cut)
     draft.launches.append(_launch(draft, spec, x, cut, images))
-    saved = x.P * x.Q * x.R * x.S / (_tiles(x, cut)[0] * _tiles(x, cut)[1] * 2 * spec.side**2 * len(cut))
+    saved = x.P * x.Q * x.R * x.S / (cut.tiles(x)[0] * cut.tiles(x)[1] * 2 * spec.side**2 * len(cut))
     draft.notes.append(f"FFT of {spec.side} x {spec.side} inputs for {cut.step[0] * cut.step[1]} results each, "
                        f"{saved:.2f} times fewer multiplications than a direct convolution but for the transforms")
     draft.notes += cut.said
     terms = c * fft.taps_at_a_corner(x)
     return draft.plan("fft groups", spec, fft.documented(c * len(cut), cut.part[0] * cut.part[1], terms))
-
-
-def _tiles(x: Correlation, cut: fft.Cut) -> tuple[int, int]:
-    """Rows and columns of tiles of an image."""
-    return -(-x.P // cut.step[0]), -(-x.Q // cut.step[1])
 
 
 def _transform_filters(draft: Draft, x: Correlation, cut: fft.Cut) -> None:
@@ -91,7 +86,7 @@ def _transform_filters(draft: Draft, x: Correlation, cut: fft.Cut) -> None:
 
 
 def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: fft.Cut, images: str) -> Launch:
-    problem, c, (rows, columns) = draft.problem, x.C // x.groups, _tiles(x, cut)
+    problem, c, (rows, columns) = draft.problem, x.C // x.groups, cut.tiles(x)
     tile, terms = fft.tiles_of(problem.layout == "CHWN", x.N, rows, columns, cut.step), c * len(cut)
     maps, out = x.images(problem.layout), x.results(problem.layout)
     values: dict[str, Value] = {

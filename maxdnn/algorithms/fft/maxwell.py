@@ -16,12 +16,13 @@ UNITS = 8
 @dataclass(frozen=True)
 class TransformKernel(KernelSpec):
     """`side`: of a tile. `step`: "maps", "filters", "out" or "taps" (gradients of filters). `layout`: of the maps or
-    results. `slots`: issue slots of a block."""
+    results. `slots`: issue slots of a block. `twice`: of one that stores numbers of maps twice."""
 
     side: int
     step: str
     layout: str
     slots: int
+    twice: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,22 @@ def twiddles(side: int) -> Mapping[str, float]:
     return {name: float(np.float32(value)) for name, value in exact.items()}
 
 
-def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
+def _kernel(side: int, step: str, layout: str, slots: int, twice: int = 0) -> TransformKernel:
     name = f"sfft_{step}_{side}x{side}" + f"_{layout}" * bool(layout)
     return TransformKernel(name, f"maxwell/fft_{step}.sass", f"Transform of a convolution by FFT: see fft_{step}.inc.",
-                           side, step, layout, slots)
+                           side, step, layout, slots, twice)
 
 
-_SLOTS = {  # issue slots of a block: maps and results by layout, filters, taps
-    16: ((1542, 1960), (1748, 2004), 1558, 2106),
-    24: ((3753, 4596), (4206, 4686), 3828, 5007),
-    32: ((6540, 7952), (7336, 8104), 6708, 8764),
+_SLOTS = {  # issue slots of a block: maps, maps twice and results by layout; filters, taps
+    16: ((1548, 1966), (1790, 2208), (1760, 2016), 1558, 2106),
+    24: ((3762, 4605), (4293, 5136), (4224, 4704), 3828, 5007),
+    32: ((6552, 7964), (7484, 8896), (7360, 8128), 6708, 8764),
 }
 KERNELS = tuple(
-    _kernel(side, step, layout, slots)
-    for side, (maps, out, filters, taps) in _SLOTS.items()
-    for step, layout, slots in (*zip(("maps",) * 2, LAYOUTS, maps, strict=True),
-                                *zip(("out",) * 2, LAYOUTS, out, strict=True), ("filters", "", filters),
-                                ("taps", "", taps)))
+    one for side, (maps, twice, out, filters, taps) in _SLOTS.items()
+    for one in (*(_kernel(side, "maps", *of) for of in zip(LAYOUTS, maps, twice, strict=True)),
+                *(_kernel(side, "out", *of) for of in zip(LAYOUTS, out, strict=True)),
+                _kernel(side, "filters", "", filters), _kernel(side, "taps", "", taps)))
 SIDES = tuple(_SLOTS)
 
 
