@@ -18,6 +18,7 @@ from ..depthwise.plan import MOST_CHANNELS, few
 from ..spec import Candidates, Family, strided_reason
 from ..winograd.plan import map_values, readable
 from . import plan as fft
+from .cut import Cut
 from .maxwell import GROUPS, UNITS, GroupsKernel, twiddles
 from .reference import reference_groups
 
@@ -47,7 +48,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
     draft, (x,) = Draft(problem), correlations(problem)
-    cut, c = fft.Cut(spec.side, (x.R, x.S)), x.C // x.groups
+    cut, c = Cut.best(spec.side, x), x.C // x.groups
     within(problem.shape, (
         ("images N x C x H x W", x.N * x.C * x.H * x.W, MAX_TEXELS,
          "elements, the reach of a texture of single floats"),
@@ -65,7 +66,7 @@ def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
     return draft.plan("fft groups", spec, fft.documented(c * len(cut), cut.part[0] * cut.part[1], terms))
 
 
-def _transform_filters(draft: Draft, x: Correlation, cut: fft.Cut) -> None:
+def _transform_filters(draft: Draft, x: Correlation, cut: Cut) -> None:
     """To region `spectra`: of each of x's filters, channel of its group and part."""
     problem, size, c = draft.problem, cut.side**2, x.C // x.groups
     s, lies = problem.shape, layout.filters(problem)
@@ -85,7 +86,7 @@ def _transform_filters(draft: Draft, x: Correlation, cut: fft.Cut) -> None:
                 ("spectra", at + number * size), "filters are transformed"))
 
 
-def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: fft.Cut, images: str) -> Launch:
+def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: Cut, images: str) -> Launch:
     problem, c, (rows, columns) = draft.problem, x.C // x.groups, cut.tiles(x)
     tile, terms = fft.tiles_of(problem.layout == "CHWN", x.N, rows, columns, cut.step), c * len(cut)
     maps, out = x.images(problem.layout), x.results(problem.layout)

@@ -15,8 +15,9 @@ UNITS = 8
 
 @dataclass(frozen=True)
 class TransformKernel(KernelSpec):
-    """`side`: of a tile. `step`: "maps", "filters", "out" or "taps" (gradients of filters). `layout`: of the maps or
-    results. `slots`: issue slots of a block. `twice`: of one that stores numbers of maps twice."""
+    """`side`: of a tile. `step`: "maps", "filters", "large" (filters of more rows or columns than half of it), "out" or
+    "taps" (gradients of filters). `layout`: of the maps or results. `slots`: issue slots of a block. `twice`: of one
+    that stores numbers of maps twice."""
 
     side: int
     step: str
@@ -44,7 +45,8 @@ def twiddles(side: int) -> Mapping[str, float]:
 
 def _kernel(side: int, step: str, layout: str, slots: int, twice: int = 0) -> TransformKernel:
     name = f"sfft_{step}_{side}x{side}" + f"_{layout}" * bool(layout)
-    return TransformKernel(name, f"maxwell/fft_{step}.sass", f"Transform of a convolution by FFT: see fft_{step}.inc.",
+    about = "filters" if step == "large" else step
+    return TransformKernel(name, f"maxwell/fft_{step}.sass", f"Transform of a convolution by FFT: see fft_{about}.inc.",
                            side, step, layout, slots, twice)
 
 
@@ -57,7 +59,8 @@ KERNELS = tuple(
     one for side, (maps, twice, out, filters, taps) in _SLOTS.items()
     for one in (*(_kernel(side, "maps", *of) for of in zip(LAYOUTS, maps, twice, strict=True)),
                 *(_kernel(side, "out", *of) for of in zip(LAYOUTS, out, strict=True)),
-                _kernel(side, "filters", "", filters), _kernel(side, "taps", "", taps)))
+                _kernel(side, "filters", "", filters), _kernel(side, "taps", "", taps))
+) + (_kernel(32, "large", "", 8052),)
 SIDES = tuple(_SLOTS)
 
 

@@ -11,8 +11,8 @@ A tile that holds a NaN, an infinity or sums beyond float32 is lost as a whole, 
 is."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -35,12 +35,13 @@ from ..gemm.sm90 import NATIVE
 from ..spec import Candidates, Family, strided_reason
 from ..winograd.plan import images_at_once, map_values, readable
 from . import sm90
+from .cut import Cut
 from .maxwell import KERNELS, SIDES, UNITS, TransformKernel, kernel, twiddles
 from .reference import reference
 
 _FEW_TAPS = 9  # for which other families need as few multiplications
 _LATENCY = 6000  # clocks of a CTA alone that are no issue slot: loads, stores, barriers; assumed
-_TRANSLATED = {"maps": 2.0, "filters": 3.8, "out": 2.2, "taps": 3.7}
+_TRANSLATED = {"maps": 2.0, "filters": 3.8, "large": 3.8, "out": 2.2, "taps": 3.7}
 """Slots of a translation, with those that waits of phases leave empty, to a block's own: timed on an H200."""
 _HALVES = 2.0
 """The same of filters that store half of their numbers; assumed. Maps that are stored twice take as much longer."""
@@ -72,48 +73,6 @@ def not_of_taps(s: ConvShape) -> str | None:
 def most_taps(side: int) -> int:
     """Rows or columns of filters that tiles of a side serve: the largest in two parts each way."""
     return side if side == max(SIDES) else side // 2
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A filter in `parts` down and across of `part` rows and columns of taps each, the last maybe fewer, and rows and
-    columns of results of a tile. A part is a filter of its own, whose maps lie so many rows and columns further."""
-
-    side: int
-    taps: tuple[int, int]
-
-    @property
-    def parts(self) -> tuple[int, int]:
-        return -(-self.taps[0] // (self.side // 2)), -(-self.taps[1] // (self.side // 2))
-
-    @property
-    def part(self) -> tuple[int, int]:
-        return -(-self.taps[0] // self.parts[0]), -(-self.taps[1] // self.parts[1])
-
-    @property
-    def step(self) -> tuple[int, int]:
-        return self.side + 1 - self.part[0], self.side + 1 - self.part[1]
-
-    def tiles(self, s: Correlation) -> tuple[int, int]:
-        """Rows and columns of tiles of an image."""
-        return -(-s.P // self.step[0]), -(-s.Q // self.step[1])
-
-    def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
-        """First row and column of each part, and how many of both."""
-        for row in range(0, self.taps[0], self.part[0]):
-            for column in range(0, self.taps[1], self.part[1]):
-                yield row, column, min(self.part[0], self.taps[0] - row), min(self.part[1], self.taps[1] - column)
-
-    def __len__(self) -> int:
-        return self.parts[0] * self.parts[1]
-
-    @property
-    def said(self) -> list[str]:
-        """For the notes of a plan."""
-        if len(self) == 1:
-            return []
-        return ["filters of {}x{} come in {} parts of at most {}x{}, as channels of their own".format(
-            *self.taps, len(self), *self.part)]
 
 
 def unsupported_reason(problem: Problem) -> str | None:
@@ -153,7 +112,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     for side in SIDES:
         if max(s.R, s.S) > most_taps(side):
             continue
-        cut = Cut(side, (s.R, s.S))
+        cut = Cut.best(side, s)
         tiles = s.N * cut.tiles(s)[0] * cut.tiles(s)[1]
         every: list[tuple[str, int, int, Callable[[bool], Products]]] = [
             ("tensor_sm90", tensor_cores.TILE, tensor_cores.TILE, partial(TensorProducts, chip))]
@@ -219,7 +178,7 @@ class Layer:
         (s,) = correlations(draft.problem)
         self.draft, self.problem, self.side, self.s = draft, draft.problem, side, s
         self.chwn = self.problem.layout == "CHWN"
-        self.cut = Cut(side, (s.R, s.S))
+        self.cut = Cut.best(side, s)
         self.step, self.depth = self.cut.step, s.C * len(self.cut)
         self.rows, self.columns = self.cut.tiles(s)
         self.planes, self.slots = side**2, side**2 // 2
@@ -392,7 +351,8 @@ def transform_taps(problem: Problem, side: int, taps: tuple[int, int, int, int],
         "start": start + row * step_r + column * step_s, "step_outer": outer[1], "step_inner": inner[1],
         "r": rows, "s": columns, "step_r": step_r % 2**32, "step_s": step_s % 2**32, **twiddles(side)}
     nbytes = FLOAT_BYTES * outer[0] * inner[0] * (rows * columns + (2 if places["from_im"] else 1) * side**2)
-    return transform(kernel(side, "filters"), inner[0], outer[0], values, nbytes, doing, into[0])
+    step = "filters" if max(rows, columns) <= side // 2 else "large"
+    return transform(kernel(side, step), inner[0], outer[0], values, nbytes, doing, into[0])
 
 
 def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str,

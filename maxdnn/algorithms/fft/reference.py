@@ -19,7 +19,8 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         _split(launch, memory)
         return
     assert isinstance(spec, TransformKernel)
-    {"maps": _maps, "filters": _filters, "out": _out, "taps": _taps}[spec.step](launch, spec, memory, scalars)
+    steps = {"maps": _maps, "filters": _filters, "large": _filters, "out": _out, "taps": _taps}
+    steps[spec.step](launch, spec, memory, scalars)
 
 
 def slots_of(tiles: np.ndarray) -> np.ndarray:
