@@ -202,11 +202,12 @@ def test_an_infinity_or_nan_stays_in_its_tile():
 
 @pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_layer_beyond_the_workspace_is_cut_into_runs_of_images(layout):
+@pytest.mark.parametrize("kernel", ["fft_16x16_64", "fft_32x32_maps_twice_64"])
+def test_a_layer_beyond_the_workspace_is_cut_into_runs_of_images(kernel, layout):
     shape = ConvShape(10, 4, 20, 13, 40, 5, 5, 1, 2)
-    whole = plan(shape, layout=layout, kernel="fft_16x16_64")
+    whole = plan(shape, layout=layout, kernel=kernel)
     most = whole.workspace_bytes * 2 // 3
-    cut = plan(shape, layout=layout, kernel="fft_16x16_64", max_workspace_bytes=most)
+    cut = plan(shape, layout=layout, kernel=kernel, max_workspace_bytes=most)
     runs = len(cut.passes)
     assert len(whole.passes) == 1 < runs and cut.workspace_bytes <= most
     assert f"{runs} runs of at most" in cut.explain()

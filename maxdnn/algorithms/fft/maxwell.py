@@ -15,15 +15,14 @@ UNITS = 8
 
 @dataclass(frozen=True)
 class TransformKernel(KernelSpec):
-    """`side`: of a tile. `step`: "maps", "filters", "large" (filters of more rows or columns than half of it), "out" or
-    "taps" (gradients of filters). `layout`: of the maps or results. `slots`: issue slots of a block. `twice`: of one
-    that stores numbers of maps twice."""
+    """`side`: of a tile. `step`: "maps", "twice" (maps whose numbers come twice), "filters", "large" (of more rows or
+    columns than half of a tile), "out" or "taps" (gradients of filters). `layout`: of the maps or results. `slots`:
+    issue slots of a block."""
 
     side: int
     step: str
     layout: str
     slots: int
-    twice: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,21 +42,22 @@ def twiddles(side: int) -> Mapping[str, float]:
     return {name: float(np.float32(value)) for name, value in exact.items()}
 
 
-def _kernel(side: int, step: str, layout: str, slots: int, twice: int = 0) -> TransformKernel:
+def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
     name = f"sfft_{step}_{side}x{side}" + f"_{layout}" * bool(layout)
-    about = "filters" if step == "large" else step
+    about = {"large": "filters", "twice": "maps"}.get(step, step)
     return TransformKernel(name, f"maxwell/fft_{step}.sass", f"Transform of a convolution by FFT: see fft_{about}.inc.",
-                           side, step, layout, slots, twice)
+                           side, step, layout, slots)
 
 
 _SLOTS = {  # issue slots of a block: maps, maps twice and results by layout; filters, taps
-    16: ((1548, 1966), (1790, 2208), (1760, 2016), 1558, 2106),
-    24: ((3762, 4605), (4293, 5136), (4224, 4704), 3828, 5007),
-    32: ((6552, 7964), (7484, 8896), (7360, 8128), 6708, 8764),
+    16: ((1542, 1960), (1786, 2204), (1760, 2016), 1558, 2106),
+    24: ((3753, 4596), (4287, 5130), (4224, 4704), 3828, 5007),
+    32: ((6540, 7952), (7476, 8888), (7360, 8128), 6708, 8764),
 }
 KERNELS = tuple(
     one for side, (maps, twice, out, filters, taps) in _SLOTS.items()
-    for one in (*(_kernel(side, "maps", *of) for of in zip(LAYOUTS, maps, twice, strict=True)),
+    for one in (*(_kernel(side, "maps", *of) for of in zip(LAYOUTS, maps, strict=True)),
+                *(_kernel(side, "twice", *of) for of in zip(LAYOUTS, twice, strict=True)),
                 *(_kernel(side, "out", *of) for of in zip(LAYOUTS, out, strict=True)),
                 _kernel(side, "filters", "", filters), _kernel(side, "taps", "", taps))
 ) + (_kernel(32, "large", "", 8052),)

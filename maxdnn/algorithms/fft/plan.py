@@ -41,10 +41,9 @@ from .reference import reference
 
 _FEW_TAPS = 9  # for which other families need as few multiplications
 _LATENCY = 6000  # clocks of a CTA alone that are no issue slot: loads, stores, barriers; assumed
-_TRANSLATED = {"maps": 2.0, "filters": 3.8, "large": 3.8, "out": 2.2, "taps": 3.7}
+_TRANSLATED = {"maps": 2.0, "twice": 3.3, "filters": 3.8, "large": 3.8, "out": 2.2, "taps": 3.7}
 """Slots of a translation, with those that waits of phases leave empty, to a block's own: timed on an H200."""
-_HALVES = 2.0
-"""The same of filters that store half of their numbers; assumed. Maps that are stored twice take as much longer."""
+_HALVES = 2.0  # the same of filters that store half of their numbers; assumed, as of "large" and "twice"
 
 
 def not_of_tiles(s: ConvShape) -> str | None:
@@ -258,11 +257,11 @@ class Layer:
         (c, h, w), (region, start, plane) = size, planes
         lies = layout.maps(self.problem.layout, self.s.N, c, h, w)
         values: dict[str, Value] = {
-            "second": 0, **tile, "planes": part(region, start), "plane": plane,
-            **map_values(lies, padding, first * lies["N"]), "limit_h": limit[0], "limit_w": limit[1]}
+            **tile, "planes": part(region, start), "plane": plane, **map_values(lies, padding, first * lies["N"]),
+            "limit_h": limit[0], "limit_w": limit[1]}
         nbytes = FLOAT_BYTES * c * (count * h * w + self.planes * tile["row"])
-        self.draft.launches.append(transform(kernel(self.side, "maps", self.problem.layout), tile["tiles"], c, values,
-                                             nbytes, doing, region, {"tex_I": source}))
+        spec = kernel(self.side, "twice" if "second" in tile else "maps", self.problem.layout)
+        self.draft.launches.append(transform(spec, tile["tiles"], c, values, nbytes, doing, region, {"tex_I": source}))
 
     def tile(self, count: int) -> dict[str, Any]:
         """The parameters that say where the tiles of so many images lie in planes, and what transforms multiply by."""
@@ -359,11 +358,9 @@ def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value]
                writes: str, textures: Mapping[str, str] | None = None) -> Launch:
     """A launch of a transform for x inner and y outer indices."""
     grid = -(-x // UNITS), y, 1
-    slots = spec.twice if values.get("second") else spec.slots
-    code = Cost(slots, slots / SCHEDULERS + _LATENCY)
+    code = Cost(spec.slots, spec.slots / SCHEDULERS + _LATENCY)
     times = _HALVES if values.get("from_im") == 0 else _TRANSLATED[spec.step]
-    further = (_TRANSLATED["filters"] - _HALVES) * spec.slots if values.get("second") else 0
-    work = Work(grid[0] * y, nbytes, code, replace(code, slots=times * spec.slots + further))
+    work = Work(grid[0] * y, nbytes, code, replace(code, slots=times * spec.slots))
     return Launch(spec, grid, values, work, doing, (writes,), textures or {})
 
 

@@ -19,7 +19,7 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         _split(launch, memory)
         return
     assert isinstance(spec, TransformKernel)
-    steps = {"maps": _maps, "filters": _filters, "large": _filters, "out": _out, "taps": _taps}
+    steps = {"maps": _maps, "twice": _maps, "filters": _filters, "large": _filters, "out": _out, "taps": _taps}
     steps[spec.step](launch, spec, memory, scalars)
 
 
@@ -72,14 +72,14 @@ def _maps(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> N
         found = 2 * slots_of(tiles).reshape(v["tiles"], -1, 2)
         re, im = found[..., 0], found[..., 1]
         planes = [re, im]
-        if v["second"]:
+        if spec.step == "twice":
             of_im, of_re, two = im.copy(), -re, [0, spec.side // 2]
             of_im[:, two], of_re[:, two] = 0, im[:, two]
             planes = [re, of_im, of_im, of_re]
         where = np.arange(spec.side**2 // 2) * 2 * v["plane"] + c * v["row"] + np.arange(v["tiles"])[:, None]
         for number, values in enumerate(planes):
             plane, second = divmod(number, len(planes) // 2)
-            out[where + plane * v["plane"] + second * v["second"]] = values
+            out[where + plane * v["plane"] + (second and v["second"])] = values
 
 
 def _tiles(launch: Launch, spec: TransformKernel | GroupsKernel, texels: np.ndarray, start: int,
