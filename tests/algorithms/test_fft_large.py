@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from maxdnn import ConvShape, ShapeError, conv_bprop_data, conv_bprop_filters, conv_fprop
-from maxdnn.algorithms.fft import group_filters, groups
+from maxdnn.algorithms.common.correlation import correlations
+from maxdnn.algorithms.fft import group_filters, groups, wgrad
 from maxdnn.algorithms.fft import plan as fft
+from maxdnn.algorithms.fft.cut import Cut
 from maxdnn.algorithms.fft.maxwell import GROUPS, SIDES, SUMS
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose, plan
@@ -57,8 +59,8 @@ def names(problem):
     if problem.shape.groups > 1:
         family = group_filters if problem.kind == "filters" else groups
         return list(family.candidates(problem, preset()))
-    by = "fft_filters" if problem.kind == "filters" else "fft"
-    return [f"{by}_32x32_64", f"{by}_32x32_tensor_sm90"]
+    family = wgrad if problem.kind == "filters" else fft
+    return [name for name in family.candidates(problem, preset()) if name.endswith(("_64", "tensor_sm90"))]
 
 
 def judge(made, problem, seed):
@@ -103,13 +105,29 @@ def test_depthwise_31x31(kind, layout):
 
 
 def test_a_filter_is_cut_into_parts_that_cover_it_once():
-    for side, r, s in ((32, 17, 31), (32, 32, 1), (32, 16, 33 // 2), (16, 5, 8)):
-        cut, seen = fft.Cut(side, (r, s)), np.zeros((r, s), int)
+    for side, r, s, parts in ((32, 17, 31, (2, 2)), (32, 17, 31, (1, 2)), (32, 32, 1, (2, 1)), (32, 21, 21, (1, 1)),
+                              (32, 16, 33 // 2, (1, 1)), (16, 5, 8, (1, 1))):
+        cut, seen = Cut(side, (r, s), parts), np.zeros((r, s), int)
         for row, column, rows, columns in cut:
-            assert max(rows, columns) <= side // 2 and rows <= cut.part[0] and columns <= cut.part[1]
+            assert rows <= cut.part[0] and columns <= cut.part[1]
             seen[row:row + rows, column:column + columns] += 1
         assert (seen == 1).all() and len(list(cut)) == len(cut)
         assert all(step + part == side + 1 for step, part in zip(cut.step, cut.part, strict=True))
+
+
+@pytest.mark.parametrize("taps, size, parts", [
+    ((21, 21), 48, (1, 1)),  # 16 tiles of 12 x 12 results, or 9 of 22 x 22 with four parts
+    ((31, 31), 64, (2, 2)),  # of 2 x 2, or of 17 x 17
+    ((21, 31), 48, (1, 2)), ((17, 17), 16, (1, 1)), ((17, 5), 24, (2, 1)), ((13, 13), 28, (1, 1))])
+def test_a_filter_is_cut_where_that_saves_work(taps, size, parts):
+    shape = ConvShape(32, 32, size, size, 32, *taps, 1, (taps[0] // 2, taps[1] // 2))
+    (s,) = correlations(forward(shape))
+    cut = Cut.best(32, s)
+    assert cut.parts == parts
+    said = choose(forward(shape), preset(), "fft_32x32_64").explain()
+    whole = f"filters of {taps[0]}x{taps[1]} come whole"
+    assert (whole in said) == (len(cut) == 1 and max(taps) > 16)
+    assert (f"come in {len(cut)} parts" in said) == (len(cut) > 1)
 
 
 @pytest.mark.sampled(0, 1)

@@ -23,10 +23,15 @@ def spec(request):
 def warps(spec):
     """The traces of one block in the middle of a layer, where every tile and filter lies inside; no two of its threads
     race for shared memory."""
-    size = 4 * (spec.side - 4) + 4
+    taps = 21 if spec.step == "large" else 5
+    size = 4 * (spec.side + 1 - taps) + taps - 1
     kind, by = ("filters", "fft_filters") if spec.step == "taps" else ("forward", "fft")
-    made = plan(ConvShape(32, 8, size, size, 128, 5, 5), layout=spec.layout or "CHWN", kind=kind,
-                kernel=f"{by}_{spec.side}x{spec.side}_64")
+    if spec.step == "twice":  # of few tiles
+        by, size = f"{by}_{spec.side}x{spec.side}_maps_twice", spec.side
+    else:
+        by = f"{by}_{spec.side}x{spec.side}"
+    made = plan(ConvShape(32, 8, size, size, 128, taps, taps), layout=spec.layout or "CHWN", kind=kind,
+                kernel=f"{by}_64")
     return trace_block(made, spec, lambda launch: (launch.grid[0] // 2, 3, 0), race=True).warps
 
 
@@ -40,18 +45,19 @@ def test_the_arithmetic_is_that_of_two_transforms_of_complex_numbers(spec, warps
     """And what takes the spectra of two real rows (or columns) apart, or joins them; then the epilogue."""
     kinds = Counter(inst.opcode for inst in path(built(spec), warps[0]))
     pairs = spec.side // 2 - 1
-    joints = {"maps": 8 * pairs + 4, "filters": 6 * pairs + 4 + spec.side,
-              "out": 8 * pairs + 2 * spec.side, "taps": 8 * pairs + 4 * spec.side}[spec.step]
+    joints = {"maps": 8 * pairs + 4, "twice": 8 * pairs + 4 + spec.side, "filters": 6 * pairs + 4 + spec.side,
+              "large": 8 * pairs + 4 + spec.side, "out": 8 * pairs + 2 * spec.side,
+              "taps": 8 * pairs + 4 * spec.side}[spec.step]
     assert kinds["FADD"] + kinds["FFMA"] == 2 * TRANSFORM[spec.side] + joints
 
 
 @pytest.mark.sampled(3)
 def test_shared_memory_has_few_conflicts_and_sectors_are_full(spec, warps):
     """Neighbours store neighbours: at least eight floats side by side, a sector of DRAM."""
-    seen = accesses(built(spec), warps[0])
+    seen, stored = accesses(built(spec), warps[0]), spec.step in ("maps", "twice", "filters", "large")
     most = 1 if spec.side == 32 else 2
     assert all(shared_passes(lanes, 4) <= most for inst, lanes in seen if inst.opcode in ("LDS", "STS"))
     for inst, lanes in seen:
-        if inst.opcode == "STG" and None not in lanes and (spec.step in ("maps", "filters") or spec.layout == "CHWN"):
+        if inst.opcode == "STG" and None not in lanes and (stored or spec.layout == "CHWN"):
             assert Counter(address // (4 * UNITS) for address in lanes).most_common() == [
                 (sector, UNITS) for sector in dict.fromkeys(address // (4 * UNITS) for address in lanes)]

@@ -18,6 +18,7 @@ from ..depthwise.plan import MOST_CHANNELS, few
 from ..spec import Candidates, Family, strided_reason
 from ..winograd.plan import map_values, readable
 from . import plan as fft
+from .cut import Cut
 from .maxwell import GROUPS, UNITS, GroupsKernel, twiddles
 from .reference import reference_groups
 
@@ -47,7 +48,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
     draft, (x,) = Draft(problem), correlations(problem)
-    cut, c = fft.Cut(spec.side, (x.R, x.S)), x.C // x.groups
+    cut, c = Cut.best(spec.side, x), x.C // x.groups
     within(problem.shape, (
         ("images N x C x H x W", x.N * x.C * x.H * x.W, MAX_TEXELS,
          "elements, the reach of a texture of single floats"),
@@ -57,7 +58,7 @@ def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
     images = readable(draft, maps_of(problem), x.C, x.H, x.W)
     _transform_filters(draft, x, cut)
     draft.launches.append(_launch(draft, spec, x, cut, images))
-    saved = x.P * x.Q * x.R * x.S / (_tiles(x, cut)[0] * _tiles(x, cut)[1] * 2 * spec.side**2 * len(cut))
+    saved = x.P * x.Q * x.R * x.S / (cut.tiles(x)[0] * cut.tiles(x)[1] * 2 * spec.side**2 * len(cut))
     draft.notes.append(f"FFT of {spec.side} x {spec.side} inputs for {cut.step[0] * cut.step[1]} results each, "
                        f"{saved:.2f} times fewer multiplications than a direct convolution but for the transforms")
     draft.notes += cut.said
@@ -65,12 +66,7 @@ def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
     return draft.plan("fft groups", spec, fft.documented(c * len(cut), cut.part[0] * cut.part[1], terms))
 
 
-def _tiles(x: Correlation, cut: fft.Cut) -> tuple[int, int]:
-    """Rows and columns of tiles of an image."""
-    return -(-x.P // cut.step[0]), -(-x.Q // cut.step[1])
-
-
-def _transform_filters(draft: Draft, x: Correlation, cut: fft.Cut) -> None:
+def _transform_filters(draft: Draft, x: Correlation, cut: Cut) -> None:
     """To region `spectra`: of each of x's filters, channel of its group and part."""
     problem, size, c = draft.problem, cut.side**2, x.C // x.groups
     s, lies = problem.shape, layout.filters(problem)
@@ -90,8 +86,8 @@ def _transform_filters(draft: Draft, x: Correlation, cut: fft.Cut) -> None:
                 ("spectra", at + number * size), "filters are transformed"))
 
 
-def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: fft.Cut, images: str) -> Launch:
-    problem, c, (rows, columns) = draft.problem, x.C // x.groups, _tiles(x, cut)
+def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: Cut, images: str) -> Launch:
+    problem, c, (rows, columns) = draft.problem, x.C // x.groups, cut.tiles(x)
     tile, terms = fft.tiles_of(problem.layout == "CHWN", x.N, rows, columns, cut.step), c * len(cut)
     maps, out = x.images(problem.layout), x.results(problem.layout)
     values: dict[str, Value] = {

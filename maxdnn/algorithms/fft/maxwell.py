@@ -15,8 +15,9 @@ UNITS = 8
 
 @dataclass(frozen=True)
 class TransformKernel(KernelSpec):
-    """`side`: of a tile. `step`: "maps", "filters", "out" or "taps" (gradients of filters). `layout`: of the maps or
-    results. `slots`: issue slots of a block."""
+    """`side`: of a tile. `step`: "maps", "twice" (maps whose numbers come twice), "filters", "large" (of more rows or
+    columns than half of a tile), "out" or "taps" (gradients of filters). `layout`: of the maps or results. `slots`:
+    issue slots of a block."""
 
     side: int
     step: str
@@ -43,21 +44,23 @@ def twiddles(side: int) -> Mapping[str, float]:
 
 def _kernel(side: int, step: str, layout: str, slots: int) -> TransformKernel:
     name = f"sfft_{step}_{side}x{side}" + f"_{layout}" * bool(layout)
-    return TransformKernel(name, f"maxwell/fft_{step}.sass", f"Transform of a convolution by FFT: see fft_{step}.inc.",
+    about = {"large": "filters", "twice": "maps"}.get(step, step)
+    return TransformKernel(name, f"maxwell/fft_{step}.sass", f"Transform of a convolution by FFT: see fft_{about}.inc.",
                            side, step, layout, slots)
 
 
-_SLOTS = {  # issue slots of a block: maps and results by layout, filters, taps
-    16: ((1542, 1960), (1748, 2004), 1558, 2106),
-    24: ((3753, 4596), (4206, 4686), 3828, 5007),
-    32: ((6540, 7952), (7336, 8104), 6708, 8764),
+_SLOTS = {  # issue slots of a block: maps, maps twice and results by layout; filters, taps
+    16: ((1542, 1960), (1786, 2204), (1760, 2016), 1558, 2106),
+    24: ((3753, 4596), (4287, 5130), (4224, 4704), 3828, 5007),
+    32: ((6540, 7952), (7476, 8888), (7360, 8128), 6708, 8764),
 }
 KERNELS = tuple(
-    _kernel(side, step, layout, slots)
-    for side, (maps, out, filters, taps) in _SLOTS.items()
-    for step, layout, slots in (*zip(("maps",) * 2, LAYOUTS, maps, strict=True),
-                                *zip(("out",) * 2, LAYOUTS, out, strict=True), ("filters", "", filters),
-                                ("taps", "", taps)))
+    one for side, (maps, twice, out, filters, taps) in _SLOTS.items()
+    for one in (*(_kernel(side, "maps", *of) for of in zip(LAYOUTS, maps, strict=True)),
+                *(_kernel(side, "twice", *of) for of in zip(LAYOUTS, twice, strict=True)),
+                *(_kernel(side, "out", *of) for of in zip(LAYOUTS, out, strict=True)),
+                _kernel(side, "filters", "", filters), _kernel(side, "taps", "", taps))
+) + (_kernel(32, "large", "", 8052),)
 SIDES = tuple(_SLOTS)
 
 

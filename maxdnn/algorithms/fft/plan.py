@@ -1,7 +1,8 @@
 """Convolution by the fast Fourier transform of tiles, overlap and save: of a transform of `side` x `side` inputs,
 side + 1 - R rows and side + 1 - S columns of results are those of the layer. Real tiles have side * side / 2 complex
-numbers ("slots"). For each slot the sums over channels are a real product of twice as many channels and filters,
-[re im] of maps by [[re, im], [-im, re]] of filters, so that the kernels of matrix products compute them (gemm).
+numbers ("slots"). For each slot the sums over channels are a real product, so that the kernels of matrix products
+compute them (gemm): of [[re, im], [-im, re]] of filters and [re; im] of maps, or of [re, im] of filters and
+[[re, im], [im, -re]] of maps, whose columns are then twice as many and its rows half (Form).
 
 Larger filters are cut into parts, each a filter of its own with maps of its own.
 
@@ -10,8 +11,9 @@ A tile that holds a NaN, an infinity or sums beyond float32 is lost as a whole, 
 is."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -33,14 +35,15 @@ from ..gemm.sm90 import NATIVE
 from ..spec import Candidates, Family, strided_reason
 from ..winograd.plan import images_at_once, map_values, readable
 from . import sm90
+from .cut import Cut
 from .maxwell import KERNELS, SIDES, UNITS, TransformKernel, kernel, twiddles
 from .reference import reference
 
 _FEW_TAPS = 9  # for which other families need as few multiplications
 _LATENCY = 6000  # clocks of a CTA alone that are no issue slot: loads, stores, barriers; assumed
-_TRANSLATED = {"maps": 2.0, "filters": 3.8, "out": 2.2, "taps": 3.7}
+_TRANSLATED = {"maps": 2.0, "twice": 3.3, "filters": 3.8, "large": 3.8, "out": 2.2, "taps": 3.7}
 """Slots of a translation, with those that waits of phases leave empty, to a block's own: timed on an H200."""
-_HALVES = 2.0  # the same of filters that store half of their numbers; assumed
+_HALVES = 2.0  # the same of filters that store half of their numbers; assumed, as of "large" and "twice"
 
 
 def not_of_tiles(s: ConvShape) -> str | None:
@@ -69,44 +72,6 @@ def not_of_taps(s: ConvShape) -> str | None:
 def most_taps(side: int) -> int:
     """Rows or columns of filters that tiles of a side serve: the largest in two parts each way."""
     return side if side == max(SIDES) else side // 2
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A filter in `parts` down and across of `part` rows and columns of taps each, the last maybe fewer, and rows and
-    columns of results of a tile. A part is a filter of its own, whose maps lie so many rows and columns further."""
-
-    side: int
-    taps: tuple[int, int]
-
-    @property
-    def parts(self) -> tuple[int, int]:
-        return -(-self.taps[0] // (self.side // 2)), -(-self.taps[1] // (self.side // 2))
-
-    @property
-    def part(self) -> tuple[int, int]:
-        return -(-self.taps[0] // self.parts[0]), -(-self.taps[1] // self.parts[1])
-
-    @property
-    def step(self) -> tuple[int, int]:
-        return self.side + 1 - self.part[0], self.side + 1 - self.part[1]
-
-    def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
-        """First row and column of each part, and how many of both."""
-        for row in range(0, self.taps[0], self.part[0]):
-            for column in range(0, self.taps[1], self.part[1]):
-                yield row, column, min(self.part[0], self.taps[0] - row), min(self.part[1], self.taps[1] - column)
-
-    def __len__(self) -> int:
-        return self.parts[0] * self.parts[1]
-
-    @property
-    def said(self) -> list[str]:
-        """For the notes of a plan."""
-        if len(self) == 1:
-            return []
-        return ["filters of {}x{} come in {} parts of at most {}x{}, as channels of their own".format(
-            *self.taps, len(self), *self.part)]
 
 
 def unsupported_reason(problem: Problem) -> str | None:
@@ -144,27 +109,41 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     (s,) = correlations(problem)
     found: dict[str, Callable[[], Plan]] = {}
     for side in SIDES:
-        if max(s.R, s.S) <= most_taps(side):
-            found[name(side, "tensor_sm90")] = partial(_plan, problem, side, TensorProducts(chip))
-            for spec in (*PRODUCTS, *NATIVE):
-                if spec.layout == ("tn" if problem.layout == "CHWN" else "nn"):
-                    found[name(side, spec.label)] = partial(_plan, problem, side, FloatProducts(spec))
+        if max(s.R, s.S) > most_taps(side):
+            continue
+        cut = Cut.best(side, s)
+        tiles = s.N * cut.tiles(s)[0] * cut.tiles(s)[1]
+        every: list[tuple[str, int, int, Callable[[bool], Products]]] = [
+            ("tensor_sm90", tensor_cores.TILE, tensor_cores.TILE, partial(TensorProducts, chip))]
+        every += [(spec.label, spec.rows, spec.tile, partial(FloatProducts, spec)) for spec in (*PRODUCTS, *NATIVE)
+                  if spec.layout == ("tn" if problem.layout == "CHWN" else "nn")]
+        for products, rows, columns, make in every:
+            found[name(side, products)] = partial(_plan, problem, side, make(False))
+            if _twice_pays(s.K, tiles, rows, columns):
+                found[name(side, products, True)] = partial(_plan, problem, side, make(True))
     return found
 
 
-def name(side: int, products: str) -> str:
+def name(side: int, products: str, twice: bool = False) -> str:
     """Of a candidate."""
-    return f"fft_{side}x{side}_{products}"
+    return f"fft_{side}x{side}_" + "maps_twice_" * twice + products
 
 
-def _plan(problem: Problem, side: int, products: "FloatProducts | TensorProducts") -> Plan:
+def _twice_pays(filters: int, tiles: int, rows: int, columns: int) -> bool:
+    """Whether a product of planes that have maps twice may be faster than of those that have filters twice, by a kernel
+    for so many rows and columns: it has fewer blocks, or as many and fewer numbers."""
+    blocks = -(-2 * filters // rows) * -(-tiles // columns) - -(-filters // rows) * -(-2 * tiles // columns)
+    return blocks > 0 or (blocks == 0 and filters > tiles)
+
+
+def _plan(problem: Problem, side: int, products: "Products") -> Plan:
     draft = Draft(problem)
-    layer = Layer(draft, side, products.halves(problem))
+    layer = Layer(draft, side, products.form(problem))
     s = layer.s
     images = readable(draft, maps_of(problem), s.C, s.H, s.W)
     layer.transform_filters()
     multiply_slots = products.prepare(layer)
-    count = images_at_once(problem, layer, sum(draft.regions.values()), len(layer.cut))
+    count = images_at_once(problem, layer, sum(draft.regions.values()), layer.times * len(layer.cut))
     for first in range(0, s.N, count):
         layer.run(multiply_slots, images, first, min(count, s.N - first))
     results = layer.step[0] * layer.step[1]
@@ -172,30 +151,43 @@ def _plan(problem: Problem, side: int, products: "FloatProducts | TensorProducts
     draft.notes.append(f"FFT of {side} x {side} inputs for {results} results each: {saved:.2f} times fewer "
                        "multiplications than a direct convolution")
     draft.notes += layer.cut.said
+    if layer.times > 1:
+        draft.notes.append("planes have the numbers of maps twice, those of filters once")
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
     draft.notes += products.notes
     return draft.plan("fft", products.spec, layer.error)
 
 
+class Form(Enum):
+    """Of planes: `FILTERS` have the numbers of filters twice, 2 K x 2 C for each slot. `HALVES` have one row of two of
+    such matrices, channels x filters. `MAPS` have the numbers of maps twice, and K x 2 C of filters."""
+
+    FILTERS = 1
+    HALVES = 2
+    MAPS = 3
+
+
 class Layer:
     """What the launches of a layer have in common. `planes`: numbers of a tile's transform. `step`: rows and columns
     of its results. `depth`: channels of all parts of the filters, whose maps lie behind one another in planes.
-    `halves`: of matrices of filters only one row of two is kept, channels x filters."""
+    `times`: columns of a tile in planes."""
 
-    def __init__(self, draft: Draft, side: int, halves: bool = False) -> None:
+    def __init__(self, draft: Draft, side: int, form: Form = Form.FILTERS) -> None:
         (s,) = correlations(draft.problem)
         self.draft, self.problem, self.side, self.s = draft, draft.problem, side, s
         self.chwn = self.problem.layout == "CHWN"
-        self.cut = Cut(side, (s.R, s.S))
+        self.cut = Cut.best(side, s)
         self.step, self.depth = self.cut.step, s.C * len(self.cut)
-        self.rows, self.columns = -(-s.P // self.step[0]), -(-s.Q // self.step[1])
+        self.rows, self.columns = self.cut.tiles(s)
         self.planes, self.slots = side**2, side**2 // 2
-        self.halves, self.rows_of_channels = halves, halves or self.chwn
-        of_group = self.depth // s.groups
-        outer, inner = (of_group, s.K) if self.rows_of_channels else (s.K, of_group)
-        self.filter_row = round_up(inner if halves else 2 * inner, TEXEL_FLOATS)
-        self.filter_plane = 2 * outer * self.filter_row
+        self.form, self.times = form, 2 if form is Form.MAPS else 1
+        self.rows_of_channels = form is Form.HALVES or self.chwn
+        of_group = 2 * self.depth // s.groups
+        filters = s.K if form is not Form.FILTERS else 2 * s.K
+        outer, inner = (of_group, filters) if self.rows_of_channels else (filters, of_group)
+        self.filter_row = round_up(inner, TEXEL_FLOATS)
+        self.filter_plane = outer * self.filter_row
         _check_limits(self)
 
     @property
@@ -216,7 +208,7 @@ class Layer:
         if not self.rows_of_channels:
             channels, filters = self.depth, s.K * self.filter_row
         places = {"column": 1, "row": self.filter_row, "plane": self.filter_plane, "to_im": channels,
-                  "from_im": 0 if self.halves else filters}
+                  "from_im": filters if self.form is Form.FILTERS else 0}
         lies = layout.filters(self.problem)
         outer, inner = [(s.C, lies["C"]), (s.K, lies["K"])][::1 if self.rows_of_channels else -1]
         if self.problem.kind == "data":  # channels and filters exchanged
@@ -232,13 +224,15 @@ class Layer:
         s, region = self.s, self.draft.region
         tile = self.tile(count)
         tiles, row = tile["tiles"], tile["row"]
-        map_plane, out_plane = self.depth * row, s.K * row
-        maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
+        wide, out_plane = self.times * row, s.K * row
+        maps = region("map_planes", self.planes * self.depth * wide)
+        sums = region("out_planes", self.planes * out_plane)
         self.transform_maps(images, first, count, tile)
-        multiply_slots(ProductShape(2 * s.K, row, 2 * self.depth, self.slots), Matrices(maps, row, 2 * map_plane),
-                       Matrices(sums, row, 2 * out_plane))
+        multiply_slots(ProductShape(2 * s.K // self.times, wide, 2 * self.depth, self.slots),
+                       Matrices(maps, wide, 2 * self.depth * wide), Matrices(sums, wide, 2 * out_plane))
         out = s.results(self.problem.layout)
-        values = tile | {"planes": sums, "plane": out_plane, "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
+        values = tile | {"planes": sums, "row": wide, "plane": out_plane, "to_im": out_plane if wide == row else row,
+                         "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
                          **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True)),
                          **epilogue(self.problem).values()}
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
@@ -248,11 +242,12 @@ class Layer:
 
     def transform_maps(self, images: str, first: int, count: int, tile: Mapping[str, int]) -> None:
         """Of some images, to region `map_planes`, once for each part of the filters."""
-        s, plane = self.s, self.depth * tile["row"]
+        s, wide = self.s, self.times * tile["row"]
+        twice = {"row": wide, "second": tile["row"]} if self.times > 1 else {}
         for number, (row, column, _, _) in enumerate(self.cut):
-            self.transform_tiles(images, ("map_planes", number * s.C * tile["row"], plane), (s.C, s.H, s.W),
-                                 (s.pad_h - row, s.pad_w - column), (self.side, self.side), first, count, tile,
-                                 f"tiles of {self.side} x {self.side} of the maps are transformed")
+            self.transform_tiles(images, ("map_planes", number * s.C * wide, self.depth * wide), (s.C, s.H, s.W),
+                                 (s.pad_h - row, s.pad_w - column), (self.side, self.side), first, count,
+                                 {**tile, **twice}, f"tiles of {self.side} x {self.side} of the maps are transformed")
 
     def transform_tiles(self, source: str, planes: tuple[str, int, int], size: tuple[int, int, int],
                         padding: tuple[int, int], limit: tuple[int, int], first: int, count: int,
@@ -265,8 +260,8 @@ class Layer:
             **tile, "planes": part(region, start), "plane": plane, **map_values(lies, padding, first * lies["N"]),
             "limit_h": limit[0], "limit_w": limit[1]}
         nbytes = FLOAT_BYTES * c * (count * h * w + self.planes * tile["row"])
-        self.draft.launches.append(transform(kernel(self.side, "maps", self.problem.layout), tile["tiles"], c, values,
-                                             nbytes, doing, region, {"tex_I": source}))
+        spec = kernel(self.side, "twice" if "second" in tile else "maps", self.problem.layout)
+        self.draft.launches.append(transform(spec, tile["tiles"], c, values, nbytes, doing, region, {"tex_I": source}))
 
     def tile(self, count: int) -> dict[str, Any]:
         """The parameters that say where the tiles of so many images lie in planes, and what transforms multiply by."""
@@ -286,12 +281,12 @@ class FloatProducts:
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, spec: ProductKernel) -> None:
-        self.spec = spec
+    def __init__(self, spec: ProductKernel, twice: bool = False) -> None:
+        self.spec, self.twice = spec, twice
 
-    def halves(self, problem: Problem) -> bool:
-        """Whether it takes matrices of filters of which one row of two is kept."""
-        return False
+    def form(self, problem: Problem) -> Form:
+        """Of the planes that it takes."""
+        return Form.MAPS if self.twice else Form.FILTERS
 
     def prepare(self, layer: Layer) -> MultiplySlots:
         return lambda shape, maps, out: layer.draft.add(
@@ -304,25 +299,31 @@ class TensorProducts:
     spec = tensor_cores.PRODUCT
     notes = (tensor_cores.NOTE,)
 
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
+    def __init__(self, chip: Chip, twice: bool = False) -> None:
+        self.chip, self.twice = chip, twice
 
-    def halves(self, problem: Problem) -> bool:
-        return correlations(problem)[0].C % sm90.EIGHT == 0
+    def form(self, problem: Problem) -> Form:
+        if self.twice:
+            return Form.MAPS
+        return Form.HALVES if correlations(problem)[0].C % sm90.EIGHT == 0 else Form.FILTERS
 
     def prepare(self, layer: Layer) -> MultiplySlots:
         s, draft = layer.s, layer.draft
-        if layer.halves:
+        if layer.form is Form.HALVES:
             filters = sm90.split(draft, s.K, layer.depth, layer.filter_row, layer.slots, layer.side // 2)
         else:
-            filters = tensor_cores.split(draft, "filter_pieces", layer.filter_planes, 2 * s.K, 2 * layer.depth,
-                                         layer.slots, not layer.rows_of_channels)
+            filters = tensor_cores.split(draft, "filter_pieces", layer.filter_planes, 2 * s.K // layer.times,
+                                         2 * layer.depth, layer.slots, not layer.rows_of_channels)
 
         def multiply_slots(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
             pieces = tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, layer.slots, False)
             draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, pieces, out, vectors=True))
 
         return multiply_slots
+
+
+Products = FloatProducts | TensorProducts
+"""Of slots."""
 
 
 def tiles_of(chwn: bool, images: int, rows: int, columns: int, step: tuple[int, int]) -> dict[str, Value]:
@@ -349,7 +350,8 @@ def transform_taps(problem: Problem, side: int, taps: tuple[int, int, int, int],
         "start": start + row * step_r + column * step_s, "step_outer": outer[1], "step_inner": inner[1],
         "r": rows, "s": columns, "step_r": step_r % 2**32, "step_s": step_s % 2**32, **twiddles(side)}
     nbytes = FLOAT_BYTES * outer[0] * inner[0] * (rows * columns + (2 if places["from_im"] else 1) * side**2)
-    return transform(kernel(side, "filters"), inner[0], outer[0], values, nbytes, doing, into[0])
+    step = "filters" if max(rows, columns) <= side // 2 else "large"
+    return transform(kernel(side, step), inner[0], outer[0], values, nbytes, doing, into[0])
 
 
 def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str,

@@ -19,7 +19,8 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
         _split(launch, memory)
         return
     assert isinstance(spec, TransformKernel)
-    {"maps": _maps, "filters": _filters, "out": _out, "taps": _taps}[spec.step](launch, spec, memory, scalars)
+    steps = {"maps": _maps, "twice": _maps, "filters": _filters, "large": _filters, "out": _out, "taps": _taps}
+    steps[spec.step](launch, spec, memory, scalars)
 
 
 def slots_of(tiles: np.ndarray) -> np.ndarray:
@@ -68,9 +69,17 @@ def _maps(launch: Launch, spec: TransformKernel, memory: Memory, _: object) -> N
     texels, out = seen(memory, launch.textures["tex_I"]), seen(memory, launch.values["planes"])
     for c in range(channels):
         tiles = _tiles(launch, spec, texels, v["map_start"] + c * v["map_channel"], (0, 0))
-        found = 2 * slots_of(tiles).reshape(v["tiles"], -1)
-        for t in range(spec.side**2):
-            out[t * v["plane"] + c * v["row"] + np.arange(v["tiles"])] = found[:, t]
+        found = 2 * slots_of(tiles).reshape(v["tiles"], -1, 2)
+        re, im = found[..., 0], found[..., 1]
+        planes = [re, im]
+        if spec.step == "twice":
+            of_im, of_re, two = im.copy(), -re, [0, spec.side // 2]
+            of_im[:, two], of_re[:, two] = 0, im[:, two]
+            planes = [re, of_im, of_im, of_re]
+        where = np.arange(spec.side**2 // 2) * 2 * v["plane"] + c * v["row"] + np.arange(v["tiles"])[:, None]
+        for number, values in enumerate(planes):
+            plane, second = divmod(number, len(planes) // 2)
+            out[where + plane * v["plane"] + (second and v["second"])] = values
 
 
 def _tiles(launch: Launch, spec: TransformKernel | GroupsKernel, texels: np.ndarray, start: int,
@@ -158,7 +167,8 @@ def _out(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping
     planes = seen(memory, launch.values["planes"])
     t = np.arange(spec.side**2)
     for k in range(filters):
-        slots = planes[t * v["plane"] + k * v["row"] + np.arange(v["tiles"])[:, None]].astype(float)
+        at = t // 2 * 2 * v["plane"] + t % 2 * v["to_im"] + k * v["row"] + np.arange(v["tiles"])[:, None]
+        slots = planes[at].astype(float)
         _results(launch, spec, memory, scalars, k, tiles_of(slots.reshape(v["tiles"], -1, 2)) * spec.side**2)
 
 
