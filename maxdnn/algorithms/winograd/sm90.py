@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from ...build.interface import KernelSpec
 from ...planning.cost import SCHEDULERS, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Part, Value
-from ..common.limits import MAX_GRID_YZ, within
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Value, begin
+from ...problem.problem import Alignment
+from ..common.limits import MAX_GRID_YZ, TEXEL_FLOATS, within
 from ..common.workspace import Draft
 from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, PIECE_STREAMS, TILE, Pieces
 from .toomcook import GRADIENTS, TABLE, Points
@@ -53,6 +54,8 @@ def split(draft: Draft, spec: SplitTransform, source: str | Part, region: str, s
     """Adds the launch that transforms so many images of `size`: C, H, W. `tile`: the parameters that say where tiles
     lie."""
     (c, h, w), tiles = size, tile["tiles"]
+    assert padding[1] == (not spec.gradients)
+    wide = w % TEXEL_FLOATS == 0 and draft.problem.operand(begin(source)[0]).alignment >= Alignment.VECTOR
     x, y = -(-tiles // CHUNK), -(-c // TILE)
     count = pieces_of(spec.points, tiles, c)
     within(draft.problem.shape, (("tiles", y, MAX_GRID_YZ, "blocks along y of the grid"),
@@ -60,7 +63,7 @@ def split(draft: Draft, spec: SplitTransform, source: str | Part, region: str, s
     values: dict[str, Value] = {
         "in": source, "out": draft.region(region, PIECE_BYTES // FLOAT_BYTES * count), "rows": c,
         **{name: number for name, number in tile.items() if name != "row"}, "map_image": c * h * w,
-        "map_channel": h * w, "map_row": w, "h": h, "w": w, "pad_h": padding[0] % 2**32, "pad_w": padding[1] % 2**32}
+        "map_channel": h * w, "map_row": w, "h": h, "w": w, "pad_h": padding[0], "pad_w": padding[1], "wide": int(wide)}
     clocks = _CHANNELS * _WARPS * spec.slots / SCHEDULERS
     nbytes = PIECE_BYTES * count + FLOAT_BYTES * images * c * h * w
     work = Work(x * y, PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=_WARPS)

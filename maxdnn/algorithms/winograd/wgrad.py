@@ -58,7 +58,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
         if points.taps == s.R:
             tiles = s.N * -(-s.P // backward.taps) * -(-s.Q // backward.taps)
             ways: list[Products] = [*by_ffma, TensorSums(chip, backward.inputs**2)]
-            if problem.layout == "NCHW" and backward is sm90.OF_GRADIENTS.points:
+            if problem.layout == "NCHW" and s.pad_w == 1 and backward is sm90.OF_GRADIENTS.points:
                 ways.append(PieceSums(chip, backward.inputs**2))
             for products in ways:
                 for splits in products.choices(s, tiles):
