@@ -52,6 +52,10 @@ def layers() -> dict[str, tuple[ConvShape, str, str | None]]:
             "tensor cores": (ConvShape(2, 40, 6, 5, 70, 3, 3, 1, 1), "NCHW", "sm90_tensor_pixels_128x128"),
             "tensor cores, parts": (ConvShape(3, 40, 5, 5, 9, 3, 3, 1, 1), "CHWN", "sm90_tensor_pixels_128x128_split2"),
             "few channels": (ConvShape(1, 5, 6, 9, 33, 3, 3, 1, 1), "NCHW", "sm90_tensor_windows_128x128"),
+            "pixels": (ConvShape(3, 9, 7, 6, 150, 3, 2, 1, 1), "NCHW", "sm90_pixels_K128_J128_elements"),
+            "pixels, 96 filters": (ConvShape(3, 16, 9, 8, 95, 3, 3, 2, 1), "CHWN", "sm90_pixels_K96_J128"),
+            "pixels, parts": (ConvShape(1, 32, 5, 7, 45, 3, 3, 1, 1), "NCHW", "sm90_pixels_K64_J128_split2"),
+            "pixels of matrices": (ConvShape(2, 16, 9, 5, 70, 1, 1, 1, 0), "NCHW", "sm90_pixels_K64_J128_kc"),
             "Winograd": (ConvShape(2, 9, 9, 7, 6, 3, 3, 1, 1), "NCHW", "winograd_4x4_3x3_64"),
             "Winograd of large filters": (ConvShape(3, 8, 9, 8, 5, 5, 5, 1, 2), "CHWN", "winograd_3x3_5x5_64"),
             "groups of several channels": (ConvShape(2, 8, 9, 7, 8, 3, 3, 1, 1, 1, 2), "NCHW", "sdepthwise_3x3_s1_row")}
