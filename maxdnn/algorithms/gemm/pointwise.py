@@ -75,7 +75,8 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     if splits > 1:
         place = draft.region("parts", splits * size)
         draft.notes.append(why_split(shape.K, splits))
-    launches = multiply(spec, shape, filters, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=True,
+    vectors = splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR
+    launches = multiply(spec, shape, filters, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=vectors,
                         ending=PARTIAL if splits > 1 else ending)
     # The scaling by alpha counts as one more product, as in every convolution.
     draft.add(replace(x, flops=x.flops + x.flops // shape.K) for x in launches)
