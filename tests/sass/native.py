@@ -16,6 +16,8 @@ from maxdnn.problem.operands import view
 from maxdnn.runtime import engine
 from tests.contract import run_plan
 
+from .machine_code import main_loop
+
 H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
 ANOTHER = Chip("another", 108, 1000.0, runs_maxwell=False, arch="sm_52")
 GUARD = np.float32(-7.25)
@@ -64,9 +66,6 @@ def check_code(source, kernels) -> None:
     assert all(report.clean for report in check_cubin(image))
     for kernel in cubin.read(image).kernels.values():
         spec = next(spec for spec in kernels if spec.name == kernel.name)
-        code = kernel.instructions
-        end = max(i for i, inst in enumerate(code) if inst.opcode == "BRA" and inst["target"].value < inst.address)
-        start = next(i for i, inst in enumerate(code) if inst.address == code[end]["target"].value)
-        loop = code[start:end + 1]
+        loop = main_loop(kernel)
         assert len(loop) == spec.slots[0], spec.name
         assert sum(inst.opcode == "FFMA" for inst in loop) == (768 if spec.tile[1] == 96 else 1024)

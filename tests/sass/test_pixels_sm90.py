@@ -12,6 +12,7 @@ from maxdnn.algorithms.implicit_gemm import sm90 as implicit_gemm_sm90
 from maxdnn.algorithms.implicit_gemm.sm90 import KERNELS, OF_MATRICES
 from maxdnn.planning.cost import Chip, Cost, Work, preset
 from maxdnn.planning.select import choose
+from maxdnn.problem.activations import ACTIVATIONS
 from maxdnn.problem.operands import view
 from maxdnn.problem.problem import data, forward
 from maxdnn.runtime import engine
@@ -39,7 +40,7 @@ def served(rng: np.random.Generator, elements: bool, unaligned: tuple[str, ...] 
     """A problem that the family serves by channels or by elements, and how it ends."""
     while True:
         kind = data if rng.integers(0, 4) == 0 else forward
-        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
+        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice(ACTIVATIONS)}
         problem = kind(random_layer(rng, elements), layout=str(rng.choice(["NCHW", "NCHW", "CHWN"])),
                        reads_out=bool(rng.integers(0, 3) == 0), unaligned=unaligned, **ending)
         s = problem.shape
@@ -53,7 +54,7 @@ def served_of_one_tap(rng: np.random.Generator):
     while True:
         s = random_layer(rng, elements=False)
         shape = ConvShape(s.N, s.C, s.H, s.W, s.K, 1, 1, s.stride, int(rng.integers(0, 2)), 1, s.groups)
-        problem = forward(shape, layout="NCHW", bias=bool(rng.integers(0, 2)), activation=rng.choice([None, "relu"]),
+        problem = forward(shape, layout="NCHW", bias=bool(rng.integers(0, 2)), activation=rng.choice(ACTIVATIONS),
                           reads_out=bool(rng.integers(0, 3) == 0), unaligned=("out", "images"))
         if implicit_gemm_sm90.unsupported_reason(problem) is None:
             return problem

@@ -11,6 +11,7 @@ from maxdnn.algorithms.gemm import pointwise
 from maxdnn.algorithms.gemm.sm90 import NATIVE
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose
+from maxdnn.problem.activations import ACTIVATIONS
 from maxdnn.problem.problem import data, forward
 from maxdnn.runtime.devices import find
 
@@ -24,7 +25,7 @@ def random_problem(rng: np.random.Generator, layout: str):
     """Rows of both matrices begin with texels, whichever way round."""
     while True:
         kind = data if rng.integers(0, 3) == 0 else forward
-        ending = {} if kind is data else {"bias": bool(rng.integers(0, 4)), "activation": rng.choice([None, "relu"])}
+        ending = {} if kind is data else {"bias": bool(rng.integers(0, 4)), "activation": rng.choice(ACTIVATIONS)}
         n, h, w = (int(rng.integers(1, most)) for most in (4, 9, 13))
         c, k = (int(rng.integers(1, most)) for most in (70, 160))
         problem = kind(ConvShape(n, c, h, w, k, 1, 1), layout=str(rng.choice(["NCHW", "CHWN"])),
@@ -44,13 +45,13 @@ def test_random_layers_and_gradients_are_right_and_write_nothing_else(seed: int)
     assert plan.archs == ("sm_90",) and spec.name in plan.explain()
     out, told = run(plan, problem, rng, find.host())
     assert np.allclose(out, told, rtol=0, atol=3e-6 * max(problem.shape.C, problem.shape.K) ** 0.5), problem
-    assert not problem.activation or (out >= 0).all()
+    assert problem.activation not in ("relu", "relu6") or (out >= 0).all()
 
 
 @pytest.mark.parametrize("images", [1, 8])
 def test_machine_code_is_taken_where_it_runs_with_any_last_step(images: int) -> None:
     for shape in (ConvShape(images, 64, 56, 56, 64, 1, 1), ConvShape(images, 128, 28, 28, 512, 1, 1)):
-        for ending in ({}, {"bias": True, "activation": "relu"}):
+        for ending in ({}, {"bias": True, "activation": "relu"}, {"bias": True, "activation": "silu"}):
             plan = choose(forward(shape, layout="NCHW", **ending), H200, arithmetic="ffma")
             assert plan.family == "pointwise" and plan.spec in NATIVE and len(plan.launches) == 1
         assert choose(data(shape, layout="NCHW"), H200, arithmetic="ffma").spec in NATIVE

@@ -14,6 +14,7 @@ from maxdnn.checker import check_hazards
 from maxdnn.layers import LAYERS
 from maxdnn.planning.cost import preset
 from maxdnn.planning.select import choose
+from maxdnn.problem.activations import ACTIVATIONS
 from maxdnn.problem.problem import data, forward
 from maxdnn.runtime.devices import find
 
@@ -40,7 +41,7 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
     while True:
         shape = random_layer(rng, groups)
         kind = data if rng.integers(0, 4) == 0 else forward
-        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice([None, "relu"])}
+        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice(ACTIVATIONS)}
         problem = kind(shape, layout=rng.choice(["CHWN", "CHWN", "NCHW"]), reads_out=bool(rng.integers(0, 3) == 0),
                        unaligned=unaligned, **ending)
         if interior_sm90.unsupported_reason(problem) is None:

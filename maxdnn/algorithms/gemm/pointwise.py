@@ -1,6 +1,6 @@
 """Filters of one tap are matrices: without padding, stride and groups a convolution by them, and its gradient with
 respect to the images, are matrix products of arrays as they lie, by the kernels of matrix products. Those of sm_90 add
-the bias and cut what is negative themselves."""
+the bias and apply the activation themselves."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +12,11 @@ from ...planning.plan import MAX_TEXELS, Plan
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common.correlation import maps_of
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, epilogue
 from ..common.limits import MAX_GRID_YZ, TEXEL_FLOATS
 from ..common.schedule import split_name, why_split
 from ..common.workspace import Draft
+from ..memory_ops.activation import finished
 from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, strided_reason
 from .maxwell import KERNELS, ProductKernel
@@ -47,6 +48,9 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             for splits in spec.splits(shape.K):
                 if splits > 1 or plain or spec.arch:  # else only the sum of parts can do more than alpha and beta
                     found[split_name(spec.name, splits)] = partial(_plan, problem, spec, splits)
+                elif problem.activation != "relu" and "bias" not in problem.roles:
+                    bare = partial(_plan, replace(problem, activation=None), spec, splits)
+                    found[split_name(spec.name, splits)] = partial(finished, bare, problem)
     return found
 
 
@@ -71,7 +75,8 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     if splits > 1:
         place = draft.region("parts", splits * size)
         draft.notes.append(why_split(shape.K, splits))
-    launches = multiply(spec, shape, filters, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=True,
+    vectors = splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR
+    launches = multiply(spec, shape, filters, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=vectors,
                         ending=PARTIAL if splits > 1 else ending)
     # The scaling by alpha counts as one more product, as in every convolution.
     draft.add(replace(x, flops=x.flops + x.flops // shape.K) for x in launches)
@@ -80,4 +85,5 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     return draft.plan("pointwise", spec)
 
 
-FAMILY = Family("pointwise", (), reference, ("forward", "data"), unsupported_reason, candidates)
+FAMILY = Family("pointwise", (), reference, ("forward", "data"), unsupported_reason, candidates,
+                activations=tuple(ACTIVATION_FLAGS))

@@ -11,7 +11,7 @@ from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, epilogue
 from ..common.fastdiv import MOST_REACH, divisor, short_magic, tap_tests
 from ..common.layout import Layout, operand
 from ..common.limits import CONSTANT_BYTES, MAX_ELEMENTS, MAX_GRID_YZ, REACH, TEXEL_BYTES, TEXEL_FLOATS, within
@@ -214,4 +214,5 @@ def _check_limits(problem: Problem, s: Correlation, tail: Tail) -> None:
     ))
 
 
-FAMILY = Family("pixels_sm90", KERNELS, reference_sm90, ("forward", "data"), unsupported_reason, candidates)
+FAMILY = Family("pixels_sm90", KERNELS, reference_sm90, ("forward", "data"), unsupported_reason, candidates,
+                activations=tuple(ACTIVATION_FLAGS))

@@ -12,7 +12,7 @@ from ...planning.cost import Chip, Cost, Work, neighbours
 from ...planning.plan import FLOAT_BYTES, Launch, Plan
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import VECTORS, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, VECTORS, epilogue
 from ..common.limits import (
     CONSTANT_BYTES,
     MAX_ELEMENTS,
@@ -215,4 +215,5 @@ def _check_limits(s: Correlation, spec: NativeKernel) -> None:
     ))
 
 
-FAMILY = Family("taps_sm90", KERNELS, reference_sm90, ("forward", "data"), unsupported_reason, candidates)
+FAMILY = Family("taps_sm90", KERNELS, reference_sm90, ("forward", "data"), unsupported_reason, candidates,
+                activations=tuple(ACTIVATION_FLAGS))

@@ -1,4 +1,5 @@
-"""Plans of families whose kernels do not know an activation: a launch more applies it to the output where it lies."""
+"""Plans of families whose kernels do not know an activation: the sum of their parts applies it, else a launch behind
+them, to the output where it lies."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +11,10 @@ from ...errors import ShapeError
 from ...planning.cost import Chip
 from ...planning.plan import Plan
 from ...problem.problem import Problem
+from ..common.epilogue import ACTIVATION_FLAGS
 from ..common.limits import MAX_ELEMENTS
 from ..spec import Candidates, Family
+from .maxwell import REDUCE
 from .plan import activate
 
 
@@ -20,15 +23,20 @@ def candidates(family: Family, problem: Problem, chip: Chip) -> Candidates:
     if problem.activation in (None, *family.activations):
         return family.candidates(problem, chip)
     plain = family.candidates(replace(problem, activation=None), chip)
-    return {name: partial(_finished, make, problem) for name, make in plain.items()}
+    return {name: partial(finished, make, problem) for name, make in plain.items()}
 
 
-def _finished(make: Callable[[], Plan], problem: Problem) -> Plan:
+def finished(make: Callable[[], Plan], problem: Problem) -> Plan:
+    """The plan that is made for the problem without its activation, and that."""
+    assert problem.activation is not None
     out, plan = problem.operand("out"), make()
+    *others, last = plan.launches
+    if last.spec is REDUCE and not any("out" in launch.writes for launch in others):
+        values = {**last.values, "flags": last.numbers["flags"] | ACTIVATION_FLAGS[problem.activation]}
+        return replace(plan, problem=problem, launches=(*others, replace(last, values=values)))
     count = int(np.prod(out.shape))
     if out.strides or count > MAX_ELEMENTS:
         raise ShapeError(f"activation {problem.activation!r} is applied behind this kernel, to an out that is "
                          f"C-contiguous and has at most {MAX_ELEMENTS} elements (got {out.shape}, "
                          f"strides {out.strides})")
-    assert problem.activation is not None
     return replace(plan, problem=problem, launches=(*plan.launches, activate("out", count, problem.activation)))
