@@ -54,7 +54,9 @@ _JOB = "job.pickle"
 _STAYS = ("BRA", "EXIT")  # whose stall is theirs, not a distance
 _BEFORE = {**dict.fromkeys(("sm90_split_rows", "sm90_split_columns"), "sm90_tensor_product_128x128"),
            "sm90_split_patches": "sm90_tensor_filters_128x128", "sm90_split_windows": "sm90_tensor_windows_128x128",
-           "sm90_interleave": "sm90_tensor_phases_128x128", "sm90_fft_split": "fft_16x16_tensor_sm90"}
+           "sm90_interleave": "sm90_tensor_phases_128x128", "sm90_fft_split": "fft_16x16_tensor_sm90",
+           **dict.fromkeys(("sm90_winograd_split_maps_4x4_3x3", "sm90_winograd_split_gradients_3x3_4x4"),
+                           "winograd_3x3_4x4_tensor_pieces_sm90")}
 """Kernels that no candidate is called by, and one whose plans launch them."""
 
 SHAPES = (  # large ones first

@@ -33,7 +33,7 @@ _GROUP_LOG = 3  # most rows of tiles of a group
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
 # on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
-_PIECE_CLOCKS, _PIECE_LATENCY, PIECE_STREAMS = 1500, 7000, 0.8
+_PIECE_CLOCKS, _PIECE_LATENCY, _PIECE_STREAMS = 1500, 7000, 0.8
 
 SPLIT_DOC = """Splits one operand of a product in FP16 parts: see split.sass. Grid: x = ceil(k / 64),
 y = ceil(rows / 128), z = matrices."""
@@ -109,7 +109,7 @@ def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count:
 
 def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Work:
     """Of a launch that makes so many pieces, each in so many clocks."""
-    return Work(pieces, PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, _PIECE_LATENCY))
+    return Work(pieces, _PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, _PIECE_LATENCY))
 
 
 def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *, vectors: bool,
