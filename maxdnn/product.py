@@ -22,7 +22,6 @@ from .runtime.devices.protocol import Device
 from .runtime.frontend import Call
 from .runtime.remember import HOST_BYTES, Table, remembered
 
-VECTOR_BYTES = 16
 _PLACES = 512  # bytes: of them every alignment that a device may ask for is a part
 
 
@@ -82,9 +81,8 @@ def matmul(a: ArrayT, b: Array, *, transpose_a: bool = False, transpose_b: bool 
     for first in places:
         part = {name: _piece(array, at, shape)
                 for (name, array), at, shape in zip(call.given.items(), first, alike, strict=True)}
-        odd = unaligned(part, call.device) + ["out"] * bool(part["out"].address % VECTOR_BYTES)
-        plan = _chosen(*alike[:2], turned_a, turned_b, tuple(odd), reads_out, chip_of(call.device), arithmetic,
-                       records.enabled())
+        plan = _chosen(*alike[:2], turned_a, turned_b, tuple(unaligned(part, call.device)), reads_out,
+                       chip_of(call.device), arithmetic, records.enabled())
         call.run(plan, part)
     if tensors is not None and len(places) == 1 and (turned_a, turned_b) == (transpose_a, transpose_b):
         _seen.remember(tensors, plan, plan.host_bytes)

@@ -16,6 +16,7 @@ from .devices import find
 from .devices.protocol import Device, able
 
 LARGEST = 3.4e38  # below the largest float32
+VECTOR_BYTES = 16  # of what kernels store at once, where the result's place allows
 
 
 def number(name: str, value: Any) -> np.float32:
@@ -94,12 +95,13 @@ def check_out(out: ArrayView, wanted: tuple[int, ...], given: Mapping[str, Array
 
 
 def unaligned(given: Mapping[str, ArrayView], device: Device) -> list[str]:
-    """The arrays that begin where no texture may. Host arrays keep that on the way to a device in whose memory they are
-    used in place; copies are aligned."""
+    """The operands that begin where no texture may, and a result where no vector may be stored. Host arrays keep that
+    on the way to a device in whose memory they are used in place; copies are aligned."""
     on = engine.of(device)
     if next(iter(given.values())).on_host and on.in_place is None:
         return []
-    return [name for name, array in given.items() if name != "out" and array.address % on.alignment]
+    return [name for name, array in given.items()
+            if array.address % (VECTOR_BYTES if name == "out" else on.alignment)]
 
 
 def check_device(device: object) -> None:

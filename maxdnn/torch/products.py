@@ -16,8 +16,9 @@ from ..planning import records
 from ..planning.plan import Plan
 from ..planning.select import ARITHMETICS, MAX_ERROR, check_wanted, chip_of, choose
 from ..problem.problem import product as problem
-from ..product import VECTOR_BYTES, matmul
+from ..product import matmul
 from ..runtime import engine
+from ..runtime.arguments import VECTOR_BYTES
 from ..runtime.remember import HOST_BYTES, Table
 from . import ops, running
 from .functional import stock_alone

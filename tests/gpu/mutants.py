@@ -109,7 +109,8 @@ def _first(kernels: Sequence[Key], wanted: Iterable[Problem], last: bool = False
     found: dict[Key, Plan] = {}
     names = {name: (source, name) for source, name in kernels}
     for problem, family in itertools.product(wanted, registry.FAMILIES):
-        open_ = {k.name for k in family.kernels if names.get(k.name, ("",)) not in [*found, ("",)]}
+        missing = {name for name, key in names.items() if key not in found}
+        open_ = missing & {*_BEFORE, *(k.name for k in family.kernels)}
         if not open_ or problem.kind not in family.kinds or family.unsupported_reason(problem) is not None:
             continue
         candidates = family.candidates(problem, H200).items()

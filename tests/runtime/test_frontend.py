@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import maxdnn
+from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import DeviceError, ShapeError
 from maxdnn.runtime import engine, frontend, shortage
 from tests.card import Card, spare_assembling
@@ -82,3 +83,23 @@ def test_arrays_at_odd_addresses_get_the_plan_that_names_them_so():
     found = frontend.chosen(problem, given, card).problem
     assert (found == problem.with_unaligned(["images"])) == odd and (found == problem) != odd
     assert problem.with_unaligned([]) is problem and problem.with_unaligned(["bias"]) is problem
+
+
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+def test_a_result_may_begin_at_any_float(layout):
+    """Kernels that store vectors elsewhere do not there: the virtual GPU faults at a vector that is out of line."""
+    device, rng = VirtualGpu(), np.random.default_rng(3)
+    maps = (64, 4, 4, 64)  # in either layout: 64 images, channels and filters
+    if layout == "NCHW":
+        maps = (64, 64, 4, 4)
+    images, gradients = (rng.uniform(-1, 1, maps).astype(np.float32) for _ in range(2))
+    filters = rng.uniform(-1, 1, (64, 1, 1, 64) if layout == "CHWN" else (64, 64, 1, 1)).astype(np.float32)
+    for call in (lambda **o: maxdnn.conv_fprop(images, filters, layout=layout, device=device, **o),
+                 lambda **o: maxdnn.conv_bprop_data(gradients, filters, (4, 4), layout=layout, device=device, **o),
+                 lambda **o: maxdnn.conv_bprop_filters(images, gradients, (1, 1), layout=layout, device=device, **o)):
+        wanted = call()
+        room = np.zeros(wanted.size + 8, np.float32)
+        for first in range(4):
+            out = room[first:first + wanted.size].reshape(wanted.shape)
+            call(out=out)
+            assert np.allclose(out, wanted, atol=1e-4)
