@@ -15,7 +15,7 @@ quick: $(VENV)/.with-plot  ## the same from the timing model alone
 
 # All four always run and each can fail the target; the tests come last, so that their summary ends the output. Kernels
 # and the timing model are made first, because else both workers would make what both need.
-test: $(VENV)/.with-test  ## linter, type checker, and of each property's tests at least a sample: about twelve minutes
+test: $(VENV)/.with-test  ## linter, type checker, and of each property's tests at least a sample: about seven minutes
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/mypy & mypy=$$!; \
 	$(BIN)/python -c 'import maxdnn.simulator.compiled' & model=$$!; \
 	$(BIN)/python -c 'from maxdnn.build.cubins import build_all; build_all()' || status=1; \
