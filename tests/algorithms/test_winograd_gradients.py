@@ -66,11 +66,13 @@ def test_plans_do_what_their_kernels_promise(shape, layout, kind):
             judge(made, arrays, run_plan(made, arrays, alpha=-2.0, beta=0.5)["out"], -2.0, 0.5)
 
 
-@BOTH
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_small_workspace_cuts_a_layer_into_runs_of_images(layout, kind):
-    shape = ConvShape(20, 8, 9, 9, 12, 3, 3, 1, 1)
-    name = "winograd_4x4_3x3_64" if kind == "data" else "winograd_3x3_4x4_64_split2"
+@pytest.mark.parametrize(("kind", "layout", "kernel"), [
+    *((kind, layout, kernel) for layout in LAYOUTS for kind, kernel in (
+        ("data", "64"), ("data", "tensor_sm90"), ("filters", "64_split2"), ("filters", "tensor_sm90"))),
+    ("filters", "NCHW", "tensor_pieces_sm90_split2")])
+def test_a_small_workspace_cuts_a_layer_into_runs_of_images(layout, kind, kernel):
+    shape = ConvShape(64 if kernel.startswith("tensor") else 20, 8, 9, 9, 12, 3, 3, 1, 1)
+    name = f"winograd_{'4x4_3x3' if kind == 'data' else '3x3_4x4'}_{kernel}"
     whole = plan(shape, layout=layout, kind=kind, kernel=name)
     few = plan(shape, layout=layout, kind=kind, kernel=name, max_workspace_bytes=whole.workspace_bytes // 2)
     assert few.workspace_bytes <= whole.workspace_bytes // 2 and len(few.launches) > len(whole.launches)
@@ -117,9 +119,12 @@ def test_the_documented_error_holds_for_many_tiles_and_few():
                                    ConvShape(64, 3, 4, 9, 9, 5, 5, 1, (1, 1))], ids=str)
 def test_the_documented_error_holds_for_tiles_that_are_hardly_filled(shape):
     """And a sum of few tiles is not made exact by cutting it into parts."""
-    for kernel, most in (("64", None), ("64", 1 << 18), ("tensor_sm90", None)):
-        made = plan(shape, kind="filters", kernel=f"winograd_{shape.R}x{shape.R}_4x4_{kernel}",
-                    max_workspace_bytes=most)
+    name = f"winograd_{shape.R}x{shape.R}_4x4_64"
+    whole = plan(shape, kind="filters", kernel=name)
+    cut = plan(shape, kind="filters", kernel=name, max_workspace_bytes=3 * whole.workspace_bytes // 4)
+    assert len(cut.launches) > len(whole.launches)
+    tensor = plan(shape, kind="filters", kernel=name.replace("_64", "_tensor_sm90"))
+    for made in (whole, cut, tensor):
         for seed in range(3):
             arrays = arrays_of(made, seed)
             want, size = gradient(shape, "filters", arrays["images"], None, arrays["gradients"])

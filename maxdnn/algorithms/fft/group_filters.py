@@ -14,7 +14,7 @@ from ..common.workspace import Draft, part
 from ..depthwise.plan import few
 from ..memory_ops.plan import reduce_many
 from ..spec import Candidates, Family, strided_reason
-from ..winograd.plan import images_at_once, readable
+from ..winograd.plan import fitted, images_at_once, readable
 from . import plan as fft
 from . import wgrad
 from .maxwell import SIDES, SUMS, WARPS
@@ -32,7 +32,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     s: ConvShape = problem.shape
-    return {f"fft_group_filters_{side}x{side}": partial(_plan, problem, side) for side in SIDES
+    return {f"fft_group_filters_{side}x{side}": partial(fitted, _plan, problem, side) for side in SIDES
             if max(s.R, s.S) <= fft.most_taps(side)}
 
 

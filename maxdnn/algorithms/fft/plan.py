@@ -33,7 +33,7 @@ from ..gemm.maxwell import ProductKernel
 from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
 from ..spec import Candidates, Family, strided_reason
-from ..winograd.plan import images_at_once, map_values, readable
+from ..winograd.plan import fitted, images_at_once, map_values, readable
 from . import sm90
 from .cut import Cut
 from .maxwell import KERNELS, SIDES, UNITS, TransformKernel, kernel, twiddles
@@ -119,9 +119,9 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
         every += [(spec.label, spec.rows, spec.tile, partial(FloatProducts, spec)) for spec in (*PRODUCTS, *NATIVE)
                   if spec.layout == ("tn" if problem.layout == "CHWN" else "nn")]
         for products, rows, columns, make in every:
-            found[name(side, products)] = partial(_plan, problem, side, make(False))
+            found[name(side, products)] = partial(fitted, _plan, problem, side, make(False))
             if _twice_pays(s.K, tiles, rows, columns):
-                found[name(side, products, True)] = partial(_plan, problem, side, make(True))
+                found[name(side, products, True)] = partial(fitted, _plan, problem, side, make(True))
     return found
 
 

@@ -22,7 +22,7 @@ from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
 from ..memory_ops.plan import reduce_many
 from ..spec import Candidates, Family, strided_reason
-from ..winograd.plan import images_at_once, readable
+from ..winograd.plan import fitted, images_at_once, readable
 from . import plan as fft
 from .maxwell import SIDES, UNITS, kernel, twiddles
 from .reference import reference
@@ -48,10 +48,10 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     found: dict[str, Callable[[], Plan]] = {}
     for side in SIDES:
         if max(s.R, s.S) <= fft.most_taps(side):
-            found[name(side, "tensor_sm90")] = partial(_plan, problem, side, chip)
+            found[name(side, "tensor_sm90")] = partial(fitted, _plan, problem, side, chip)
             for spec in (*PRODUCTS, *NATIVE):
                 if spec.layout == "nt":
-                    found[name(side, spec.label)] = partial(_plan, problem, side, spec)
+                    found[name(side, spec.label)] = partial(fitted, _plan, problem, side, spec)
     return found
 
 

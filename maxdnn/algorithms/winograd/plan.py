@@ -7,7 +7,7 @@ A tile that holds a NaN, an infinity or sums beyond float32 may be lost as a who
 it is."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -65,9 +65,9 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
-    found = {name(p, "tensor_sm90"): partial(_plan, problem, p, TensorProducts(chip)) for p in serving}
+    found = {name(p, "tensor_sm90"): partial(fitted, _plan, problem, p, TensorProducts(chip)) for p in serving}
     return found | {name(p, spec.label + f"_parts{-(-c // some)}" * (some < most)):
-            partial(_plan, problem, p, FloatProducts(spec, some))
+            partial(fitted, _plan, problem, p, FloatProducts(spec, some))
             for p in serving for spec in (*KERNELS, *NATIVE)
             if spec.layout == layout and not (spec.arch and spec.slices < 2 and p.needs_slices(c))
             for most in (p.together(c, spec.slices if spec.arch else 0),)
@@ -141,6 +141,24 @@ def images_at_once(problem: Problem, layer: Tiled, other: int, parts: int = 1) -
         raise ShapeError(f"runs of images must be at most {_MOST_RUNS} (got {runs} of {most} images, what {bytes_left} "
                          f"bytes of workspace have room for, for {s})")
     return -(-s.N // runs)
+
+
+def fitted(make: Callable[..., Plan], problem: Problem, *args: Any) -> Plan:
+    """A plan of runs of images that the workspace has room for. What `make` does not know when it cuts them, pieces and
+    parts of sums, may take more; then it is told of less room. Raises ShapeError where none is left."""
+    plan, most = make(problem, *args), problem.most_workspace
+    if most is None:
+        return plan
+    room, least = most, plan.workspace_bytes
+    while plan.workspace_bytes > most:
+        least = min(least, plan.workspace_bytes)
+        room = room * most // plan.workspace_bytes
+        try:
+            plan = make(replace(problem, most_workspace=room), *args)
+        except ShapeError:
+            raise ShapeError(f"max_workspace_bytes must be at least {least} for these runs of images (got {most} for "
+                             f"{problem.shape})") from None
+    return replace(plan, problem=problem)
 
 
 class Layer:

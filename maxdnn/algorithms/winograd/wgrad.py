@@ -63,7 +63,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
             for products in ways:
                 for splits in products.choices(s, tiles):
                     found[split_name(winograd.name(backward, products.label), splits)] = partial(
-                        _plan, problem, points, backward, products, splits)
+                        winograd.fitted, _plan, problem, points, backward, products, splits)
     return found
 
 
