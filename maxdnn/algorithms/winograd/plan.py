@@ -147,9 +147,12 @@ def fitted(make: Callable[..., Plan], problem: Problem, *args: Any) -> Plan:
     """A plan of runs of images that the workspace has room for. What `make` does not know when it cuts them, pieces and
     parts of sums, may take more; then it is told of less room. Raises ShapeError where none is left."""
     plan, most = make(problem, *args), problem.most_workspace
-    if most is None:
+    if most is None or plan.workspace_bytes <= most:
         return plan
-    room, least = most, plan.workspace_bytes
+    whole = make(replace(problem, most_workspace=None), *args)  # runs have parts of sums, which it has not
+    room, least = most, min(plan.workspace_bytes, whole.workspace_bytes)
+    if whole.workspace_bytes <= most:
+        plan = whole
     while plan.workspace_bytes > most:
         least = min(least, plan.workspace_bytes)
         room = room * most // plan.workspace_bytes
