@@ -220,14 +220,11 @@ def test_the_loop_spends_its_slots_on_ffma(spec: ProductKernel) -> None:
 
 @pytest.mark.long
 def test_the_cubin_says_where_a_warp_meets() -> None:
-    """Where it reads what its lanes stored, compiled code has a NOP, of which tools that look for races are told. They
-    are told of those in front of an activation's MUFU, too, where nobody meets."""
-    meets, in_activations = 0x28, 3
+    """Where it reads what its lanes stored, compiled code has a NOP, of which tools that look for races are told."""
+    meets = 0x28
     for source in SOURCES:
         for kernel in cubin.read(built(source, "sm_90")).kernels.values():
             nops = [inst.address for inst in kernel.instructions if inst.opcode == "NOP" and inst.control.stall]
             told = [list(struct.unpack(f"<{len(value) // 4}I", value))
                     for code, value in kernel.attributes if code == meets]
-            assert told == [nops]
-            assert len(nops) >= in_activations
-            assert (len(nops) > in_activations) == bool(re.search("x[24]_", kernel.name))
+            assert told == ([nops] if nops else []) and bool(nops) == bool(re.search("x[24]_", kernel.name))

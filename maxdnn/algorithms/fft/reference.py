@@ -7,7 +7,7 @@ import numpy as np
 from ...planning.plan import Launch
 from ..common.epilogue import finish
 from ..common.fastdiv import digits
-from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, TILE, piece
+from ..gemm.tensor_cores import CHUNK, TILE, write_pieces
 from ..spec import Memory, seen, signed
 from .maxwell import SUMS, UNITS, WARPS, GroupsKernel, TransformKernel
 from .sm90 import SPLIT
@@ -149,16 +149,12 @@ def _split(launch: Launch, memory: Memory) -> None:
     k, c = v["k"], v["c"]
     assert (x, y) == (-(-2 * c // CHUNK), -(-2 * k // TILE))
     source, out = seen(memory, launch.values["in"]), seen(memory, launch.values["out"]).view(np.uint8)
-    pieces = out[:PIECE_BYTES * x * y * slots].reshape(slots, y, x, PIECE_BYTES)
     for slot in range(slots):
         at = 2 * slot * v["plane"] + np.arange(c) * v["step"] + np.arange(k)[:, None]
         re, im = source[at], source[at + v["plane"]]
         none = np.zeros_like(re)
-        whole = np.zeros((TILE * y, CHUNK * x), np.float32)
-        whole[:2 * k, :2 * c] = np.block([[re, none], [none, im]] if slot in (0, v["half"]) else [[re, im], [-im, re]])
-        for row, chunk in np.ndindex(y, x):
-            pieces[slot, row, chunk] = piece(whole[TILE * row:TILE * (row + 1), CHUNK * chunk:CHUNK * (chunk + 1)],
-                                             pieces[slot, row, chunk])
+        write_pieces(out, (x, y), slot,
+                     np.block([[re, none], [none, im]] if slot in (0, v["half"]) else [[re, im], [-im, re]]))
 
 
 def _out(launch: Launch, spec: TransformKernel, memory: Memory, scalars: Mapping[str, float]) -> None:

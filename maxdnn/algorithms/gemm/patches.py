@@ -15,7 +15,7 @@ from ..common.fastdiv import digits, divisor, quotient
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
 from ..common.workspace import Draft
 from ..spec import Memory, seen, signed
-from .tensor_cores import CHUNK, PIECE_BYTES, TILE, Pieces, piece, split_work
+from .tensor_cores import CHUNK, PIECE_BYTES, TILE, Pieces, split_work, write_pieces
 
 _MOST = 2**31 - 1
 _MOST_SIDE = 2**29
@@ -116,10 +116,5 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
     at = (i0 * v["i0_step"] + i1 * v["i1_step"] + i2 * v["i2_step"] + c * v["c_step"] + r * v["r_step"]
           + s * v["s_step"] - v["before"])
     for matrix in range(matrices):
-        values = np.zeros((TILE * tiles, CHUNK * chunks), np.float32)
-        values[:v["rows"], :v["k"]] = np.where(inside, source[np.where(inside, at + matrix * v["batch"], 0)], 0)
-        begin = PIECE_BYTES * chunks * tiles * matrix
-        pieces = into[begin:begin + PIECE_BYTES * chunks * tiles].reshape(tiles, chunks, PIECE_BYTES)
-        for tile, chunk in np.ndindex(tiles, chunks):
-            some = values[TILE * tile:TILE * (tile + 1), CHUNK * chunk:CHUNK * (chunk + 1)]
-            pieces[tile, chunk] = piece(some if spec.windows else some[:, PIXEL], pieces[tile, chunk])
+        values = np.where(inside, source[np.where(inside, at + matrix * v["batch"], 0)], 0)
+        write_pieces(into, (chunks, tiles), matrix, values, slice(None) if spec.windows else PIXEL)

@@ -169,17 +169,24 @@ def _split_reference(launch: Launch, memory: Memory, scalars: Mapping[str, float
     r, k = np.arange(v["rows"])[:, None], np.arange(v["k"])
     for matrix in range(z):
         at = matrix * v["batch"] + (r * v["step"] + k if launch.spec is ROWS else k * v["step"] + r)
-        padded = np.zeros((TILE * y, CHUNK * x), np.float32)
-        padded[:v["rows"], :v["k"]] = source[at]
-        begin = PIECE_BYTES * x * y * matrix
-        pieces = into[begin:begin + PIECE_BYTES * x * y].reshape(y, x, PIECE_BYTES)
-        for row in range(y):
-            for chunk in range(x):
-                pieces[row, chunk] = piece(padded[TILE * row:TILE * (row + 1), CHUNK * chunk:CHUNK * (chunk + 1)],
-                                           pieces[row, chunk])
+        write_pieces(into, (x, y), matrix, source[at])
 
 
-def piece(values: np.ndarray, before: np.ndarray) -> np.ndarray:
+def write_pieces(into: np.ndarray, grid: tuple[int, int], matrix: int, values: np.ndarray,
+                 order: slice | np.ndarray = slice(None)) -> None:
+    """The pieces of one of the matrices that lie in bytes `into`, each of grid[0] x grid[1] pieces. `order`: which of a
+    piece's 64 values of k come one after the other."""
+    x, y = grid
+    padded = np.zeros((TILE * y, CHUNK * x), np.float32)
+    padded[:values.shape[0], :values.shape[1]] = values
+    begin = PIECE_BYTES * x * y * matrix
+    pieces = into[begin:begin + PIECE_BYTES * x * y].reshape(y, x, PIECE_BYTES)
+    for row, chunk in np.ndindex(y, x):
+        some = padded[TILE * row:TILE * (row + 1), CHUNK * chunk:CHUNK * (chunk + 1)]
+        pieces[row, chunk] = _piece(some[:, order], pieces[row, chunk])
+
+
+def _piece(values: np.ndarray, before: np.ndarray) -> np.ndarray:
     """128 x 64 float32 numbers, split: the bytes of a piece; those behind its range are as they were `before`."""
     most = np.abs(values).view(np.uint32).max(axis=1)
     exponent = np.where(most == 0, 0, 141 - (most >> 23).astype(int))  # the scale is 2 to the power of it

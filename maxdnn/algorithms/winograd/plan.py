@@ -100,15 +100,12 @@ def _plan(problem: Problem, points: Points, products: "FloatProducts | TensorPro
 
 
 def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:
-    """Where an operand is read as a texture: a copy, made once, if it begins where none may."""
-    problem, copy = draft.problem, f"{role}_copy"
-    n = problem.shape.N
+    """Where an operand is read as a texture: a copy if it begins where none may."""
+    problem, n = draft.problem, draft.problem.shape.N
     if problem.operand(role).alignment == Alignment.TEXTURE:
         return role
-    if copy in draft.regions:
-        return copy
     size = (c, h, w, n) if problem.layout == "CHWN" else (n * c, 1, h, w)
-    return draft.padded(copy, role, size, size[1:], (0, 0),
+    return draft.padded(f"{role}_copy", role, size, size[1:], (0, 0),
                         f"{role} are copied: they begin where no texture may")
 
 

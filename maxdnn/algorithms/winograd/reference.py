@@ -7,7 +7,7 @@ import numpy as np
 from ...planning.plan import Launch
 from ..common.epilogue import finish
 from ..gemm.patches import PIXEL
-from ..gemm.tensor_cores import CHUNK, PIECE_BYTES, TILE, piece
+from ..gemm.tensor_cores import CHUNK, TILE, write_pieces
 from ..spec import Memory, seen, signed
 from .maxwell import POINTS, TILES, FusedKernel, TransformKernel
 from .sm90 import SplitTransform
@@ -85,13 +85,7 @@ def _pieces(launch: Launch, spec: SplitTransform, v: Mapping[str, int], memory: 
                   squares(launch, seen(memory, launch.values["in"]), "NCHW", 4, spec.side, v["rows"]))
     into = seen(memory, launch.values["out"]).view(np.uint8)
     for t in range(a * a):
-        values = np.zeros((TILE * y, CHUNK * x), np.float32)
-        values[:v["rows"], :v["tiles"]] = found[..., t // a, t % a]
-        begin = PIECE_BYTES * x * y * t
-        pieces = into[begin:begin + PIECE_BYTES * x * y].reshape(y, x, PIECE_BYTES)
-        for tile, chunk in np.ndindex(y, x):
-            some = values[TILE * tile:TILE * (tile + 1), CHUNK * chunk:CHUNK * (chunk + 1)]
-            pieces[tile, chunk] = piece(some[:, PIXEL], pieces[tile, chunk])
+        write_pieces(into, (x, y), t, found[..., t // a, t % a], PIXEL)
 
 
 def _filters(launch: Launch, spec: TransformKernel, v: Mapping[str, int], memory: Memory, _: object) -> None:

@@ -3,10 +3,10 @@ filters, make of the tiles of maps they lie on. Maps are transformed as for the 
 products of each plane sum over all tiles of all images, and one more transform makes taps of them. Split and cut into
 runs of images, whose parts are added in a fixed order."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...build.interface import KernelSpec
 from ...errors import ShapeError
@@ -57,7 +57,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     for points, backward in _WAYS:
         if points.taps == s.R:
             tiles = s.N * -(-s.P // backward.taps) * -(-s.Q // backward.taps)
-            ways: list[Products] = [*by_ffma, TensorSums(chip, backward.inputs**2)]
+            ways: list[Sums] = [*by_ffma, TensorSums(chip, backward.inputs**2)]
             if problem.layout == "NCHW" and s.pad_w == 1 and backward is sm90.OF_GRADIENTS.points:
                 ways.append(PieceSums(chip, backward.inputs**2))
             for products in ways:
@@ -67,35 +67,6 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     return found
 
 
-class Products(Protocol):
-    """Kernels that multiply planes of maps by planes of gradients. `label`: in names of candidates."""
-
-    @property
-    def notes(self) -> Sequence[str]: ...
-
-    @property
-    def spec(self) -> KernelSpec: ...
-
-    @property
-    def label(self) -> str: ...
-
-    def choices(self, s: ConvShape, tiles: int) -> Iterable[int]:
-        """Ways to split sums over so many tiles."""
-
-    def parts(self, tiles: int, splits: int) -> int:
-        """Into how many parts, none of them empty, at most `splits` cut such sums."""
-
-    def together(self, tiles: int) -> int:
-        """How many of the tiles of a part are summed at once."""
-
-    def most_images(self, layer: winograd.Layer, other: int) -> int:
-        """How many images a run may have beside the regions that there are and so many other bytes of workspace. Raises
-        ShapeError if none."""
-
-    def run(self, layer: winograd.Layer, backward: Points, some: "Run", splits: int, out: str | Part) -> None:
-        """The launches for some images."""
-
-
 class Run(NamedTuple):
     """Some images: the first and how many."""
 
@@ -103,16 +74,61 @@ class Run(NamedTuple):
     images: int
 
 
-@dataclass(frozen=True)
-class FloatSums:
+class Sums(ABC):
+    """Kernels that multiply planes of maps by planes of gradients, both transformed to float32 numbers. `label`: in
+    names of candidates."""
+
+    label: str
+    spec: KernelSpec
+    notes: Sequence[str] = ()
+
+    @abstractmethod
+    def choices(self, s: ConvShape, tiles: int) -> Iterable[int]:
+        """Ways to split sums over so many tiles."""
+
+    @abstractmethod
+    def parts(self, tiles: int, splits: int) -> int:
+        """Into how many parts, none of them empty, at most `splits` cut such sums."""
+
+    @abstractmethod
+    def together(self, tiles: int) -> int:
+        """How many of the tiles of a part are summed at once."""
+
+    @abstractmethod
+    def multiply(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
+        """The launches of out = a b, values of k innermost."""
+
+    def sources(self, layer: winograd.Layer) -> tuple[str, str]:
+        """Where images and gradients are read."""
+        s = layer.s
+        return (winograd.readable(layer.draft, "images", s.C, s.H, s.W),
+                winograd.readable(layer.draft, "gradients", s.K, s.P, s.Q))
+
+    def most_images(self, layer: winograd.Layer, other: int) -> int:
+        """How many images a run may have beside the regions that there are and so many other bytes of workspace. Raises
+        ShapeError if none."""
+        s, of_image = layer.s, layer.rows * layer.columns
+        count = min(winograd.images_at_once(layer.problem, layer, other + sum(layer.draft.regions.values())),
+                    (TEXEL_FLOATS * MAX_TEXELS // (layer.planes * s.K) - TEXEL_FLOATS) // of_image)
+        if count < 1:
+            raise ShapeError(f"planes of the gradients of an image must have at most {TEXEL_FLOATS * MAX_TEXELS} "
+                             f"elements, the reach of a texture (got {layer.problem.shape})")
+        return count
+
+    def run(self, layer: winograd.Layer, backward: Points, sources: tuple[str, str], some: Run, splits: int,
+            out: str | Part) -> None:
+        """The launches for some images."""
+        shape, a, b = _planes(layer, backward, sources, some)
+        self.multiply(layer.draft, shape, a, b, Matrices(out, shape.N, shape.M * shape.N), splits)
+
+
+class FloatSums(Sums):
     """Products by FFMA."""
 
     spec: ProductKernel
-    notes: ClassVar[Sequence[str]] = ()
 
-    @property
-    def label(self) -> str:
-        return self.spec.label
+    def __init__(self, spec: ProductKernel) -> None:
+        self.spec, self.label = spec, spec.label
 
     def choices(self, s: ConvShape, tiles: int) -> Iterable[int]:
         return (n for n in SPLITS if n <= max(1, -(-tiles // GROUP) // 8))
@@ -123,24 +139,19 @@ class FloatSums:
     def together(self, tiles: int) -> int:
         return tiles
 
-    def most_images(self, layer: winograd.Layer, other: int) -> int:
-        return _images_of_planes(layer, other)
-
-    def run(self, layer: winograd.Layer, backward: Points, some: Run, splits: int, out: str | Part) -> None:
-        shape, a, b = _planes(layer, backward, some)
-        layer.draft.add(multiply(self.spec, shape, a, b, Matrices(out, shape.N, shape.M * shape.N),
-                                 vectors=shape.N % TEXEL_FLOATS == 0, splits=splits))
+    def multiply(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
+        draft.add(multiply(self.spec, shape, a, b, out, vectors=shape.N % TEXEL_FLOATS == 0, splits=splits))
 
 
-@dataclass(frozen=True)
-class TensorSums:
+class TensorSums(Sums):
     """Products on the tensor cores of a chip, from planes that are split in FP16 parts."""
 
-    chip: Chip
-    planes: int
-    label: ClassVar[str] = "tensor_sm90"
-    spec: ClassVar = tensor_cores.PRODUCT
-    notes: ClassVar[Sequence[str]] = (tensor_cores.NOTE,)
+    spec = tensor_cores.PRODUCT
+    label = "tensor_sm90"
+    notes = (tensor_cores.NOTE,)
+
+    def __init__(self, chip: Chip, planes: int) -> None:
+        self.chip, self.planes = chip, planes
 
     def choices(self, s: ConvShape, tiles: int) -> Iterable[int]:
         results = -(-s.C // tensor_cores.TILE) * -(-s.K // tensor_cores.TILE) * self.planes
@@ -153,20 +164,18 @@ class TensorSums:
     def together(self, tiles: int) -> int:
         return min(tiles, tensor_cores.CHUNK)
 
-    def most_images(self, layer: winograd.Layer, other: int) -> int:
-        return _images_of_planes(layer, other)
-
-    def run(self, layer: winograd.Layer, backward: Points, some: Run, splits: int, out: str | Part) -> None:
-        shape, a, b = _planes(layer, backward, some)
-        tensor_cores.multiply_planes(layer.draft, self.chip, shape, a, b, Matrices(out, shape.N, shape.M * shape.N),
-                                     vectors=shape.N % TEXEL_FLOATS == 0, splits=splits)
+    def multiply(self, draft: Draft, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, splits: int) -> None:
+        tensor_cores.multiply_planes(draft, self.chip, shape, a, b, out, vectors=shape.N % TEXEL_FLOATS == 0,
+                                     splits=splits)
 
 
-@dataclass(frozen=True)
 class PieceSums(TensorSums):
-    """The same, where the transforms write the parts themselves."""
+    """The same, where the transforms write the parts themselves and read images and gradients wherever they begin."""
 
-    label: ClassVar[str] = "tensor_pieces_sm90"
+    label = "tensor_pieces_sm90"
+
+    def sources(self, layer: winograd.Layer) -> tuple[str, str]:
+        return "images", "gradients"
 
     def most_images(self, layer: winograd.Layer, other: int) -> int:
         s, most = layer.s, layer.problem.most_workspace
@@ -183,29 +192,33 @@ class PieceSums(TensorSums):
                              f"{s})")
         return count
 
-    def run(self, layer: winograd.Layer, backward: Points, some: Run, splits: int, out: str | Part) -> None:
+    def run(self, layer: winograd.Layer, backward: Points, sources: tuple[str, str], some: Run, splits: int,
+            out: str | Part) -> None:
+        images, gradients = sources
         s, draft, tile = layer.s, layer.draft, layer.tile(some.images)
-        maps = sm90.split(draft, sm90.MAPS, part("images", some.first * s.C * s.H * s.W), "map_pieces",
+        of_maps = sm90.split(draft, sm90.MAPS, part(images, some.first * s.C * s.H * s.W), "map_pieces",
                           (s.C, s.H, s.W), (s.pad_h, s.pad_w), some.images, tile)
-        gradients = sm90.split(draft, sm90.OF_GRADIENTS, part("gradients", some.first * s.K * s.P * s.Q),
+        of_gradients = sm90.split(draft, sm90.OF_GRADIENTS, part(gradients, some.first * s.K * s.P * s.Q),
                                "gradient_pieces", (s.K, s.P, s.Q), (0, 0), some.images, tile)
         shape = ProductShape(s.K, s.C, tile["tiles"], layer.planes)
-        draft.launches.append(tensor_cores.multiply(self.chip, shape, gradients, maps, Matrices(out, s.C, s.K * s.C),
-                                                    vectors=s.C % TEXEL_FLOATS == 0, splits=splits))
+        draft.launches.append(tensor_cores.multiply(
+            self.chip, shape, of_gradients, of_maps, Matrices(out, s.C, s.K * s.C),
+            vectors=s.C % TEXEL_FLOATS == 0, splits=splits))
 
 
-def _plan(problem: Problem, points: Points, backward: Points, products: Products, splits: int) -> Plan:
+def _plan(problem: Problem, points: Points, backward: Points, products: Sums, splits: int) -> Plan:
     draft = Draft(problem)
     layer = winograd.Layer(draft, points)
     s, planes, tiles_of_image = layer.s, layer.planes, layer.rows * layer.columns
     every = planes * s.C * s.K
+    sources = products.sources(layer)
     count = products.most_images(layer, FLOAT_BYTES * every * (splits + 1))
     runs = [Run(first, min(count, s.N - first)) for first in range(0, s.N, count)]
     shares = [products.parts(run.images * tiles_of_image, splits) for run in runs]
     parts, done = sum(shares), 0
     sums = draft.region("parts" if parts > 1 else "sums", parts * every)
     for run, share in zip(runs, shares, strict=True):
-        products.run(layer, backward, run, share, part(sums, done * every))
+        products.run(layer, backward, sources, run, share, part(sums, done * every))
         done += share
     if parts > 1:
         draft.add(reduce_many("parts", draft.region("sums", every), parts, every, PARTIAL, draft.region))
@@ -223,30 +236,12 @@ def _plan(problem: Problem, points: Points, backward: Points, products: Products
     return draft.plan("winograd", products.spec, error)
 
 
-def _images_of_planes(layer: winograd.Layer, other: int) -> int:
-    """How many images a run may have whose planes are written as textures."""
-    s, of_image = layer.s, layer.rows * layer.columns
-    _textures(layer)
-    count = min(winograd.images_at_once(layer.problem, layer, other + sum(layer.draft.regions.values())),
-                (TEXEL_FLOATS * MAX_TEXELS // (layer.planes * s.K) - TEXEL_FLOATS) // of_image)
-    if count < 1:
-        raise ShapeError(f"planes of the gradients of an image must have at most {TEXEL_FLOATS * MAX_TEXELS} "
-                         f"elements, the reach of a texture (got {layer.problem.shape})")
-    return count
-
-
-def _textures(layer: winograd.Layer) -> tuple[str, str]:
-    """Images and gradients, or copies that textures can begin at."""
-    s = layer.s
-    return (winograd.readable(layer.draft, "images", s.C, s.H, s.W),
-            winograd.readable(layer.draft, "gradients", s.K, s.P, s.Q))
-
-
-def _planes(layer: winograd.Layer, backward: Points, some: Run) -> tuple[ProductShape, Matrices, Matrices]:
+def _planes(layer: winograd.Layer, backward: Points, sources: tuple[str, str],
+            some: Run) -> tuple[ProductShape, Matrices, Matrices]:
     """Adds the launches that transform maps and gradients of some images; the product that is left to do, its operands
     with values of k, the tiles, innermost."""
     s, chwn, planes, draft, tile = layer.s, layer.chwn, layer.planes, layer.draft, layer.tile(some.images)
-    images, gradients = _textures(layer)
+    images, gradients = sources
     tiles, row = tile["tiles"], tile["row"]
     maps = draft.region("map_planes", planes * s.C * row)
     filters = draft.region("gradient_planes", planes * s.K * row)
