@@ -11,6 +11,7 @@ import pytest
 
 import maxdnn
 from maxdnn import ConvShape, ShapeError
+from maxdnn.algorithms.common.schedule import split_name
 from maxdnn.algorithms.gemm import tensor_cores
 from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import EmulationFault
@@ -25,6 +26,7 @@ from tests.sass.native import H200
 from .test_every_candidate import Operands, run, told
 
 NAME = "sm90_tensor_product_128x128"
+BOTH = pytest.mark.parametrize("name", [NAME, "sm90_tensor_float_b_128x128"])
 FLOOR = 2.0**-37
 """What an element of a row and 64 values of k may lose, of the largest: see piece in split.sass."""
 
@@ -39,11 +41,11 @@ def planned(m: int, n: int, k: int, layout: str = "nn", batch: tuple[int, ...] =
     return choose(problem, preset(), name)
 
 
-def multiplied(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def multiplied(a: np.ndarray, b: np.ndarray, name: str = NAME) -> np.ndarray:
     problem = product(a.shape, b.shape)
     operands = Operands(problem, np.random.default_rng(0))
     operands.arrays["a"][...], operands.arrays["b"][...] = a, b
-    found = run(choose(problem, preset(), NAME), operands, {"alpha": np.float32(1)}).copy()
+    found = run(choose(problem, preset(), name), operands, {"alpha": np.float32(1)}).copy()
     for role, array in (("a", a), ("b", b)):
         assert np.array_equal(operands.arrays[role], array, equal_nan=True)
     return found
@@ -91,14 +93,15 @@ def floors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.long
+@BOTH
 @pytest.mark.parametrize("kind", DATA)
-def test_hard_data_within_the_documented_error(kind):
+def test_hard_data_within_the_documented_error(kind, name):
     """Of the sum of |terms|, plus `floors`."""
     rng = np.random.default_rng(len(kind))
     m, n, k = 70, 40, 200
     with np.errstate(over="ignore"):
         a, b = (x.astype(np.float32) for x in DATA[kind](rng, m, n, k))
-    found = multiplied(a, b)
+    found = multiplied(a, b, name)
     wide = a.astype(float), b.astype(float)
     want, terms = wide[0] @ wide[1], abs(wide[0]) @ abs(wide[1])
     within = abs(want) + terms * 1e-6 < np.finfo(np.float32).max  # else infinity is right
@@ -108,24 +111,46 @@ def test_hard_data_within_the_documented_error(kind):
     assert np.isinf(found[~within & (terms > 2 * np.finfo(np.float32).max) & (abs(want) > 2**129)]).all()
 
 
-def test_what_is_not_finite_is_not_finite_in_float32_and_nothing_else():
+@BOTH
+def test_what_is_not_finite_is_not_finite_in_float32_and_nothing_else(name):
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((40, 150)).astype(np.float32), rng.standard_normal((150, 30)).astype(np.float32)
     a[3, 7], a[20, 149], b[100, 9] = np.inf, -np.inf, np.nan
     b[7, 4] = 0  # times infinity
-    found = multiplied(a, b)
+    found = multiplied(a, b, name)
     with np.errstate(invalid="ignore"):
         want = np.isfinite(a @ b)
     assert (np.isfinite(found) == want).all() and (~want).sum() == 2 * 30 + 40 - 2
     a = np.full((2, 3), 2.0**100, np.float32)
-    assert np.isposinf(multiplied(a, a.T.copy())).all()
+    assert np.isposinf(multiplied(a, a.T.copy(), name)).all()
 
 
-def test_twenty_runs_give_the_same_bits():
+@BOTH
+def test_twenty_runs_give_the_same_bits(name):
     rng = np.random.default_rng(4)
     a, b = rng.standard_normal((140, 130)).astype(np.float32), rng.standard_normal((130, 135)).astype(np.float32)
-    first = multiplied(a, b)
-    assert all(np.array_equal(multiplied(a, b), first) for _ in range(19))
+    first = multiplied(a, b, name)
+    assert all(np.array_equal(multiplied(a, b, name), first) for _ in range(19))
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_b_that_is_split_on_the_way_gives_the_bits_of_its_pieces(number):
+    """Rows and columns of all magnitudes and some of zeros, last chunks of one to 63 values, split sums."""
+    rng = np.random.default_rng(number)
+    m, n, k = (int(rng.choice(some)) for some in ([1, 64, 130, 300], [1, 5, 127, 260], [1, 63, 64, 65, 200, 511]))
+    batch, splits = (2,) if number % 3 else (), -(-k // 64) if number % 2 else 1
+    sizes = 2.0**rng.integers(-130, 60, (m, 1)), 2.0**rng.integers(-130, 60, n)
+    left, right = ((rng.standard_normal(batch + shape) * size).astype(np.float32)
+                   for shape, size in zip(((m, k), (k, n)), sizes, strict=True))
+    right[..., ::7] = 0
+    problem, found = product(left.shape, right.shape), []
+    for name in (NAME, "sm90_tensor_float_b_128x128"):
+        operands = Operands(problem, rng)
+        operands.arrays["a"][...], operands.arrays["b"][...] = left, right
+        plan = choose(problem, preset(), split_name(name, splits))
+        found.append(run(plan, operands, {"alpha": np.float32(1)}).copy())
+        assert np.array_equal(operands.arrays["a"], left) and np.array_equal(operands.arrays["b"], right)
+    assert np.array_equal(*found) and np.isfinite(found[0]).all()
 
 
 def random_problem(number: int) -> tuple[Problem, random.Random]:
@@ -206,12 +231,16 @@ def same_pieces(device: Any, launch: Launch, memory: dict[str, np.ndarray], refe
     data(ConvShape(32, 256, 14, 14, 256, 3, 3, 1, 1), layout="NCHW")], ids=["product", "forward", "data"])
 def test_ffma_is_asked_for(problem):
     taken, other = (choose(problem, H200, arithmetic=arithmetic) for arithmetic in ("auto", "ffma"))
-    assert tensor_cores.PRODUCT in {launch.spec for launch in taken.launches} and taken.arithmetic != "FFMA"
-    assert tensor_cores.PRODUCT not in {launch.spec for launch in other.launches} and other.arithmetic == "FFMA"
+    assert multiplies_parts(taken) and taken.arithmetic != "FFMA"
+    assert not multiplies_parts(other) and other.arithmetic == "FFMA"
     assert "arithmetic: float32 by FFMA" in other.explain() and "on tensor cores" in taken.explain()
     assert f"{taken.name}: its arithmetic is 3 FP16 products on tensor cores ('ffma' is asked for)" in \
         other.explain(verbose=True)
     assert smaller(other, H200, other.workspace_bytes).arithmetic == "FFMA"
+
+
+def multiplies_parts(plan: Plan) -> bool:
+    return any(isinstance(launch.spec, tensor_cores.TensorKernel) for launch in plan.launches)
 
 
 def test_only_an_arithmetic_that_there_is_can_be_asked_for():
@@ -238,6 +267,12 @@ def test_matrices_of_4_gib_begin_where_they_lie(layout):
     with pytest.raises(EmulationFault, match="LDG"):
         engine.load(gpu, launch.spec).function(launch.spec.name).launch(
             launch.grid, launch.block, values.arguments(places, {}))
+
+
+def test_b_of_4_gib_is_not_split_on_the_way():
+    problem = product((2, 8, 1 << 15), (2, 1 << 15, 1 << 15))
+    with pytest.raises(ShapeError, match="elements from one B to the next must be at most 1073741823"):
+        choose(problem, preset(), "sm90_tensor_float_b_128x128")
 
 
 def test_too_many_tiles_are_refused_by_number():

@@ -141,7 +141,7 @@ def test_what_is_documented_follows_from_the_points_and_what_is_summed_at_once()
 def summed_at_once(made):
     """Channels, by what the launches are told: runs of a loop, or a slice's share of a launch."""
     product = made.passes[0]
-    if product.spec is tensor_cores.PRODUCT:
+    if isinstance(product.spec, tensor_cores.TensorKernel):
         return min(made.shape.C, tensor_cores.CHUNK)
     return 8 * product.numbers["share" if made.archs else "run"]
 

@@ -115,7 +115,8 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
         cut = Cut.best(side, s)
         tiles = s.N * cut.tiles(s)[0] * cut.tiles(s)[1]
         every: list[tuple[str, int, int, Callable[[bool], Products]]] = [
-            ("tensor_sm90", tensor_cores.TILE, tensor_cores.TILE, partial(TensorProducts, chip))]
+            (label, tensor_cores.TILE, tensor_cores.TILE, partial(TensorProducts, chip, spec))
+            for label, spec in tensor_cores.LABELS.items()]
         every += [(spec.label, spec.rows, spec.tile, partial(FloatProducts, spec)) for spec in (*PRODUCTS, *NATIVE)
                   if spec.layout == ("tn" if problem.layout == "CHWN" else "nn")]
         for products, rows, columns, make in every:
@@ -295,13 +296,13 @@ class FloatProducts:
 
 
 class TensorProducts:
-    """On the tensor cores of a chip, from planes split in FP16 parts: those of the filters once, of the maps by run."""
+    """On the tensor cores of a chip, from planes split in FP16 parts: those of the filters once, of the maps by run or
+    by the kernel that multiplies."""
 
-    spec = tensor_cores.PRODUCT
     notes = (tensor_cores.NOTE,)
 
-    def __init__(self, chip: Chip, twice: bool = False) -> None:
-        self.chip, self.twice = chip, twice
+    def __init__(self, chip: Chip, spec: tensor_cores.TensorKernel, twice: bool = False) -> None:
+        self.chip, self.spec, self.twice = chip, spec, twice
 
     def form(self, problem: Problem) -> Form:
         if self.twice:
@@ -317,8 +318,9 @@ class TensorProducts:
                                          2 * layer.depth, layer.slots, not layer.rows_of_channels)
 
         def multiply_slots(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
-            pieces = tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, layer.slots, False)
-            draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, pieces, out, vectors=True))
+            b = (maps if self.spec is tensor_cores.FLOAT_B else
+                 tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, layer.slots, False))
+            draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, b, out, vectors=True))
 
         return multiply_slots
 

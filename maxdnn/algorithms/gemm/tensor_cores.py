@@ -1,8 +1,9 @@
 """Matrix products on the tensor cores of sm_90, as exact as float32.
 
-Both operands are split in two FP16 numbers beforehand, scaled by a power of two for each row (of A; column of B) and
-each 64 values of k; three of the four products of parts are computed, 64 values of k at a time, and these sums are
-added by FFMA (sass/sm90/split.sass, tensor_product.sass)."""
+Both operands are split in two FP16 numbers, scaled by a power of two for each row (of A; column of B) and each 64
+values of k; three of the four products of parts are computed, 64 values of k at a time, and these sums are added by
+FFMA. A is split beforehand (sass/sm90/split.sass); B too (tensor_product.sass), or, if its columns lie side by side,
+by the kernel that multiplies (tensor_float_b.sass)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,15 +31,19 @@ PIECE_BYTES = 34816
 
 _LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
 _GROUP_LOG = 3  # most rows of tiles of a group
+_MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # of B that is split on the way
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
 # on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
+_FLOAT_B_CLOCKS = 3500  # of a chunk where B is split on the way: in plans of 16 layers, beside those with pieces
 _PIECE_CLOCKS, _PIECE_LATENCY, _PIECE_STREAMS = 1500, 7000, 0.8
 
 SPLIT_DOC = """Splits one operand of a product in FP16 parts: see split.sass. Grid: x = ceil(k / 64),
 y = ceil(rows / 128), z = matrices."""
 DOC = """Matrix products of operands that were split: see tensor_product.sass. Grid: x = `ctas`, at most one for each
 multiprocessor."""
+FLOAT_B_DOC = """Matrix products of an operand that was split and one of float32: see tensor_float_b.sass. Grid: x =
+`ctas`, at most one for each multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +73,35 @@ NOTE = "an infinity among the operands gives NaN"
 ROWS = SplitKernel("sm90_split_rows", "sm90/split.sass", SPLIT_DOC, True)
 COLUMNS = SplitKernel("sm90_split_columns", "sm90/split.sass", SPLIT_DOC, False)
 PRODUCT = TensorKernel("sm90_tensor_product_128x128", "sm90/tensor_product.sass", DOC)
+FLOAT_B = TensorKernel("sm90_tensor_float_b_128x128", "sm90/tensor_float_b.sass", FLOAT_B_DOC)
+LABELS = {"tensor_sm90": PRODUCT, "tensor_float_b_sm90": FLOAT_B}  # in names of candidates that multiply planes
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
     chunks = -(-problem.shape.K // CHUNK)
-    return {split_name(PRODUCT.name, splits): partial(_plan, problem, chip, splits) for splits in splits_of(chunks)}
+    specs = (PRODUCT, FLOAT_B) if problem.layout[1] == "n" else (PRODUCT,)
+    return {split_name(spec.name, splits): partial(_plan, problem, chip, spec, splits)
+            for spec in specs for splits in splits_of(chunks)}
 
 
-def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
+def _plan(problem: Problem, chip: Chip, spec: TensorKernel, splits: int) -> Plan:
     draft, s = Draft(problem), stacked(problem)
     within(problem.shape, (("the result", s.batch * s.M * s.N * splits, MAX_ELEMENTS, "elements"),))
-    pieces = []
+    operands: list[Pieces | Matrices] = []
     for role, rows, innermost in (("a", s.M, problem.layout[0] == "n"), ("b", s.N, problem.layout[1] == "t")):
         row, stacked_too = s.K if innermost else rows, len(problem.operand(role).shape) > 2 and s.batch > 1
         where = Matrices(role, row, rows * s.K if stacked_too else 0)
-        pieces.append(split(draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
+        operands.append(where if role == "b" and spec is FLOAT_B else split(
+            draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
+    a, b = operands
+    assert isinstance(a, Pieces)
     into, vectors, ending = destination(draft, splits)
-    draft.launches.append(multiply(chip, s, pieces[0], pieces[1], into, vectors=vectors, ending=ending, splits=splits))
+    draft.launches.append(multiply(chip, s, a, b, into, vectors=vectors, ending=ending, splits=splits))
     if splits > 1:
         add_parts(draft, chip, "out", splits, s.batch * s.M * s.N)
         draft.notes.append(why_split(s.K, splits))
     draft.notes.append(NOTE)
-    return draft.plan("tensor product", PRODUCT)
+    return draft.plan("tensor product", spec)
 
 
 def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool) -> Pieces:
@@ -112,22 +124,30 @@ def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Wor
     return Work(pieces, _PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, _PIECE_LATENCY))
 
 
-def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces, out: Matrices, *, vectors: bool,
+def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: Matrices, *, vectors: bool,
              ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
-    """out = what `ending` makes of the products (those themselves by default). With splits, `out` has so many batches
-    one after the other, for parts of the sums, of `out.elements` each if matrices do not follow each other. `vectors`:
-    as gemm.plan.multiply has it."""
+    """out = what `ending` makes of the products (those themselves by default). B as float32 numbers has its columns
+    side by side, rows `b.row` apart. With splits, `out` has so many batches one after the other, for parts of the sums,
+    of `out.elements` each if matrices do not follow each other. `vectors`: as gemm.plan.multiply has it."""
     order = tiles_of(s, (s.M, s.N, -(-s.K // CHUNK)), s.batch, splits, chip)
     tiles = order["tiles"]
+    if isinstance(b, Pieces):
+        spec, clocks, b_bytes = PRODUCT, _CHUNK_CLOCKS, b.nbytes
+        of_b = {}
+    else:
+        within(s, (("elements from one B to the next", b.batch, _MOST_BATCH, "elements"),
+                   ("elements from one row of B to the next", b.row, _MOST_ROW, "elements")))
+        spec, clocks, b_bytes = FLOAT_B, _FLOAT_B_CLOCKS, FLOAT_BYTES * s.batch * s.K * s.N
+        of_b = {"k": s.K, "b_row": b.row}
     values = {
-        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), **order,
+        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), **order, **of_b,
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
         "out_split": (out.elements or s.batch * out.batch) if splits > 1 else 0}
-    clocks = _CHUNK_CLOCKS * order["share"] + _TILE_CLOCKS
-    nbytes = a.nbytes + b.nbytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
+    clocks = clocks * order["share"] + _TILE_CLOCKS
+    nbytes = a.nbytes + b_bytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
-    return Launch(PRODUCT, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
+    return Launch(spec, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
 
 
 def multiply_planes(draft: Draft, chip: Chip, s: ProductShape, a: Matrices, b: Matrices, out: Matrices, *,
@@ -220,11 +240,21 @@ def _product_reference(launch: Launch, memory: Memory, scalars: Mapping[str, flo
     assert v["tiles_m"] == v["groups"] << v["group_log"] and launch.grid == (v["ctas"], 1, 1)
     m, n = np.arange(v["m"])[:, None], np.arange(v["n"])
     for matrix in range(matrices):
-        a, b = (_restored(memory, launch, role, matrix) for role in "ab")
+        a = _restored(memory, launch, "a", matrix)
+        b = _columns(memory, launch, matrix) if launch.spec is FLOAT_B else _restored(memory, launch, "b", matrix)
         for split in range(v["splits"]):
             k = slice(CHUNK * v["share"] * split, CHUNK * v["share"] * (split + 1))
             where = matrix * v["out_batch"] + split * v["out_split"] + m * v["out_row"] + n
             finish(launch, memory, scalars, where, a[:v["m"], k] @ b[:v["n"], k].T, m)
+
+
+def _columns(memory: Memory, launch: Launch, matrix: int) -> np.ndarray:
+    """Those of B, with zeros to a multiple of a chunk."""
+    v = launch.numbers
+    at = matrix * v["b_batch"] + np.arange(v["n"])[:, None] + np.arange(v["k"]) * v["b_row"]
+    found = np.zeros((v["n"], CHUNK * v["chunks"]))
+    found[:, :v["k"]] = seen(memory, launch.values["b"])[at]
+    return found
 
 
 def _restored(memory: Memory, launch: Launch, role: str, matrix: int) -> np.ndarray:
@@ -245,4 +275,5 @@ def restored(pieces: np.ndarray, number: int) -> np.ndarray:
     return found
 
 
-FAMILY = Family("tensor product", (ROWS, COLUMNS, PRODUCT), reference, ("product",), strided_reason, candidates)
+FAMILY = Family("tensor product", (ROWS, COLUMNS, PRODUCT, FLOAT_B), reference, ("product",), strided_reason,
+                candidates)

@@ -9,7 +9,7 @@ it is."""
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from ...errors import ShapeError
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
@@ -65,7 +65,8 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
     (s,) = correlations(problem)
     layout, c = "tn" if problem.layout == "CHWN" else "nn", s.C
     serving = [p for p in TABLE if p.taps == s.R and p.serves(max(s.pad_h, s.pad_w))]
-    found = {name(p, "tensor_sm90"): partial(fitted, _plan, problem, p, TensorProducts(chip)) for p in serving}
+    found = {name(p, label): partial(fitted, _plan, problem, p, TensorProducts(chip, spec))
+             for p in serving for label, spec in tensor_cores.LABELS.items()}
     return found | {name(p, spec.label + f"_parts{-(-c // some)}" * (some < most)):
             partial(fitted, _plan, problem, p, FloatProducts(spec, some))
             for p in serving for spec in (*KERNELS, *NATIVE)
@@ -296,10 +297,11 @@ class FloatProducts:
 
 @dataclass(frozen=True)
 class TensorProducts:
-    """On the tensor cores of a chip, from planes split in FP16 parts: those of the filters once, of the maps by run."""
+    """On the tensor cores of a chip, from planes split in FP16 parts: those of the filters once, of the maps by run or
+    by the kernel that multiplies."""
 
     chip: Chip
-    spec: ClassVar = tensor_cores.PRODUCT
+    spec: tensor_cores.TensorKernel
 
     def prepare(self, layer: Layer) -> MultiplyPlanes:
         s, draft, planes = layer.s, layer.draft, layer.planes
@@ -307,8 +309,9 @@ class TensorProducts:
                                      not layer.rows_of_channels)
 
         def multiply_planes(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
-            pieces = tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, planes, False)
-            draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, pieces, out, vectors=True))
+            b = (maps if self.spec is tensor_cores.FLOAT_B else
+                 tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, planes, False))
+            draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, b, out, vectors=True))
 
         return multiply_planes
 
