@@ -96,10 +96,11 @@ _SHARES = 16
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("share", range(_SHARES))
-def test_every_wrong_mutant_of_products_on_tensor_cores_is_reported(share: int) -> None:
+@pytest.mark.parametrize("kind", ["product", "float_b"])
+def test_every_wrong_mutant_of_products_on_tensor_cores_is_reported(kind: str, share: int) -> None:
     """On chunks of which some need the careful path. Compiling one for the virtual GPU takes half a minute. Of 102 the
     checker is silent on four: eight registers more or less than there are, which all warps still have."""
-    source, name = "sm90/tensor_product", "sm90_tensor_product_128x128"
+    source, name = f"sm90/tensor_{kind}", f"sm90_tensor_{kind}_128x128"
     image, real = built(source, HOPPER), trust.cubin
     kernel, rng = cubin.read(image).kernel(name), np.random.default_rng(1)
     given = {"a": rng.standard_normal((40, 640)), "b": rng.standard_normal((640, 24)), "out": np.zeros((40, 24))}
