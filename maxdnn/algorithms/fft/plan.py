@@ -316,13 +316,7 @@ class TensorProducts:
         else:
             filters = tensor_cores.split(draft, "filter_pieces", layer.filter_planes, 2 * s.K // layer.times,
                                          2 * layer.depth, layer.slots, not layer.rows_of_channels)
-
-        def multiply_slots(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
-            b = (maps if self.spec is tensor_cores.FLOAT_B else
-                 tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, layer.slots, False))
-            draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, b, out, vectors=True))
-
-        return multiply_slots
+        return partial(tensor_cores.multiply_maps, draft, self.chip, self.spec, filters)
 
 
 Products = FloatProducts | TensorProducts

@@ -150,6 +150,14 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
     return Launch(spec, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
 
 
+def multiply_maps(draft: Draft, chip: Chip, spec: TensorKernel, filters: Pieces, s: ProductShape, maps: Matrices,
+                  out: Matrices) -> None:
+    """The launches of out = filters maps by such a kernel, for planes of maps as float32 numbers: one that splits them,
+    unless the kernel does, and one that multiplies."""
+    b = maps if spec is FLOAT_B else split(draft, "map_pieces", maps, s.N, s.K, s.batch, False)
+    draft.launches.append(multiply(chip, s, filters, b, out, vectors=True))
+
+
 def multiply_planes(draft: Draft, chip: Chip, s: ProductShape, a: Matrices, b: Matrices, out: Matrices, *,
                     vectors: bool, splits: int = 1) -> None:
     """The launches of out = a b for float32 operands that both have values of k innermost: two that split them, one

@@ -307,13 +307,7 @@ class TensorProducts:
         s, draft, planes = layer.s, layer.draft, layer.planes
         filters = tensor_cores.split(draft, "filter_pieces", layer.filter_planes, s.K, s.C, planes,
                                      not layer.rows_of_channels)
-
-        def multiply_planes(shape: ProductShape, maps: Matrices, out: Matrices) -> None:
-            b = (maps if self.spec is tensor_cores.FLOAT_B else
-                 tensor_cores.split(draft, "map_pieces", maps, shape.N, shape.K, planes, False))
-            draft.launches.append(tensor_cores.multiply(self.chip, shape, filters, b, out, vectors=True))
-
-        return multiply_planes
+        return partial(tensor_cores.multiply_maps, draft, self.chip, self.spec, filters)
 
     def together(self, c: int) -> int:
         """How many of the channels are summed at once."""
