@@ -25,6 +25,7 @@ UNITS = frozenset({"HGMMA", "SYNCS", "UBLKCP", "LDGSTS"})
 _BESIDE = UNITS | {"WARPGROUP", "FENCE", "USETMAXREG", "LDGDEPBAR", "DEPBAR"}
 _ROOM = 228 << 10  # bytes of shared memory
 _TRIALS, _LEAST, _LEAST_GUESSED = 12, 3, 6  # launches: at most, at the least, and where some branches are open
+_OFTEN = 3  # launches that come to each use of a unit, as far as there are so many
 _STEPS = 6000  # instructions of a launch
 _NUMBERS = (1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 11)  # parameters
 _FIX_ORDER = "order the two: an mbarrier or a block barrier between them"
@@ -372,18 +373,20 @@ def together_findings(kernel: CubinKernel, graph: Graph, effects: Sequence[Effec
     if block is None or not 0 < math.prod(block) <= MAX_THREADS:
         return [_not_followed(code[units[0]], "the kernel does not say its block size")]
     plan = Plan(kernel, graph, block, _needed(graph, effects))
-    reached: set[int] = set()
+    reached, guessed = dict.fromkeys(units, 0), False
     for seed in range(_TRIALS):
         launch = _Launch(plan, seed)
         stuck = launch.followed()
-        reached |= launch.reached
+        guessed |= launch.guessed
+        for i in launch.reached & reached.keys():
+            reached[i] += 1
         if launch.order.found:
             return [_finding(code, broken, launch) for broken in launch.order.found.values()]
         if stuck:
             return [_not_followed(code[launch.at], stuck)]
-        if seed + 1 >= (_LEAST_GUESSED if launch.guessed else _LEAST) and reached.issuperset(units):
+        if seed + 1 >= (_LEAST_GUESSED if guessed else _LEAST) and min(reached.values()) >= _OFTEN:
             return []
-    return [_not_followed(code[i], "no sampled launch came here") for i in units if i not in reached][:1]
+    return [_not_followed(code[i], "no sampled launch came here") for i in units if not reached[i]][:1]
 
 
 def _not_followed(inst: Instruction, why: str) -> Finding:

@@ -5,11 +5,11 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from maxdnn import cubin
 from maxdnn.checker import check_hazards
-from maxdnn.checker.effects import REGISTERS, UNIFORM, all_effects
+from maxdnn.checker.effects import REGISTERS, UNIFORM, UNIFORM_PREDICATE, all_effects
 from maxdnn.cubin import CubinKernel
 from maxdnn.isa import PT, Instruction, OperandField
 from maxdnn.isa.control import CONTROL_BITS, CONTROL_LSB
@@ -17,6 +17,7 @@ from maxdnn.isa.control import CONTROL_BITS, CONTROL_LSB
 _NOP = 0x7918
 _CONTROL = CONTROL_BITS << CONTROL_LSB
 _GONE = ("SYNCS", "WARPGROUP", "FENCE", "UBLKCP", "USETMAXREG", "BAR", "LDGDEPBAR", "DEPBAR")
+_LASTING = ((1 << UNIFORM_PREDICATE) - 1) >> UNIFORM << UNIFORM  # uniform registers
 _LEVELS = 4  # of instructions that lead to a parity
 
 
@@ -75,6 +76,17 @@ class _Code:
                 return None
         return None
 
+    def leads(self, i: int, to: Collection[int]) -> bool:
+        """Whether what an instruction writes leads to one of some: where it is a register of a thread or a predicate,
+        which serve many ends, one of them has to read it before it is written again."""
+        written = self.effects[i].writes & ~_LASTING
+        for k in range(i + 1, len(self.code) if written else 0):
+            if self.effects[k].reads & written and k in to:
+                return True
+            if self.effects[k].writes & written:
+                return False
+        return not written
+
 
 def mutants(kernel: CubinKernel) -> Iterator[Mutant]:
     """All of a kernel."""
@@ -130,14 +142,14 @@ def _numbers(of: _Code) -> Iterator[Mutant]:
     for name, opcode, text, levels, changes in (
             ("bytes", "SYNCS", "ARRIVE.TRANS64 ", 1, (-16, 16)), ("bytes", "UBLKCP", "", 1, (-1, 1)),
             ("count", "SYNCS", "EXCH", 1, (-2, 2, -0x800, 0x800)), ("parity", "SYNCS", "PHASECHK", _LEVELS, ())):
-        wanted, last = 0, 0
-        for i, inst in enumerate(code):
-            if inst.opcode == opcode and text in inst.text():
-                wanted, last = wanted | _number(inst), i
+        uses = {i for i, inst in enumerate(code) if inst.opcode == opcode and text in inst.text()}
+        wanted, last = 0, max(uses, default=0)
+        for i in uses:
+            wanted |= _number(code[i])
         seen: set[int] = set()
         for _ in range(levels):
             found = {i for i, eff in enumerate(of.effects) if eff.writes & wanted and _moves(code[i])
-                     and (name != "count" or i < last)} - seen
+                     and (name != "count" or i < last) and of.leads(i, uses | seen)} - seen
             seen |= found
             for i in found:
                 wanted |= of.effects[i].reads & ~REGISTERS

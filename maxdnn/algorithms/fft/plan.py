@@ -226,14 +226,14 @@ class Layer:
         s, region = self.s, self.draft.region
         tile = self.tile(count)
         tiles, row = tile["tiles"], tile["row"]
-        wide, out_plane = self.times * row, s.K * row
-        maps = region("map_planes", self.planes * self.depth * wide)
+        out_plane = s.K * row // self.times
+        maps = region("map_planes", self.planes * self.depth * row)
         sums = region("out_planes", self.planes * out_plane)
         self.transform_maps(images, first, count, tile)
-        multiply_slots(ProductShape(2 * s.K // self.times, wide, 2 * self.depth, self.slots),
-                       Matrices(maps, wide, 2 * self.depth * wide), Matrices(sums, wide, 2 * out_plane))
+        multiply_slots(ProductShape(2 * s.K // self.times, self.times * tiles, 2 * self.depth, self.slots),
+                       Matrices(maps, row, 2 * self.depth * row), Matrices(sums, row, 2 * out_plane))
         out = s.results(self.problem.layout)
-        values = tile | {"planes": sums, "row": wide, "plane": out_plane, "to_im": out_plane if wide == row else row,
+        values = tile | {"planes": sums, "plane": out_plane, "to_im": tiles if self.times > 1 else out_plane,
                          "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
                          **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True)),
                          **epilogue(self.problem).values()}
@@ -244,10 +244,10 @@ class Layer:
 
     def transform_maps(self, images: str, first: int, count: int, tile: Mapping[str, int]) -> None:
         """Of some images, to region `map_planes`, once for each part of the filters."""
-        s, wide = self.s, self.times * tile["row"]
-        twice = {"row": wide, "second": tile["row"]} if self.times > 1 else {}
+        s, width = self.s, tile["row"]
+        twice = {"second": tile["tiles"]} if self.times > 1 else {}
         for number, (row, column, _, _) in enumerate(self.cut):
-            self.transform_tiles(images, ("map_planes", number * s.C * wide, self.depth * wide), (s.C, s.H, s.W),
+            self.transform_tiles(images, ("map_planes", number * s.C * width, self.depth * width), (s.C, s.H, s.W),
                                  (s.pad_h - row, s.pad_w - column), (self.side, self.side), first, count,
                                  {**tile, **twice}, f"tiles of {self.side} x {self.side} of the maps are transformed")
 
@@ -261,13 +261,13 @@ class Layer:
         values: dict[str, Value] = {
             **tile, "planes": part(region, start), "plane": plane, **map_values(lies, padding, first * lies["N"]),
             "limit_h": limit[0], "limit_w": limit[1]}
-        nbytes = FLOAT_BYTES * c * (count * h * w + self.planes * tile["row"])
+        nbytes = FLOAT_BYTES * c * (count * h * w + self.planes * tile["tiles"])
         spec = kernel(self.side, "twice" if "second" in tile else "maps", self.problem.layout)
         self.draft.launches.append(transform(spec, tile["tiles"], c, values, nbytes, doing, region, {"tex_I": source}))
 
     def tile(self, count: int) -> dict[str, Any]:
         """The parameters that say where the tiles of so many images lie in planes, and what transforms multiply by."""
-        row = round_up(count * self.rows * self.columns, TEXEL_FLOATS)
+        row = round_up(self.times * count * self.rows * self.columns, TEXEL_FLOATS)
         return {"row": row, **tiles_of(self.chwn, count, self.rows, self.columns, self.step), **twiddles(self.side)}
 
 

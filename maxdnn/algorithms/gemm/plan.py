@@ -157,8 +157,9 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
              ending: Epilogue = PARTIAL, splits: int = 1, tail: RowsTail | None = None, run: int = 0) -> list[Launch]:
     """out = what `ending` makes of op(a) op(b) (the product itself by default). With splits, `out` has so many
     batches, one after the other, for the parts of the sums; with a tail, its parts go to region `parts`, row by row.
-    `vectors`: every row of `out` begins at a multiple of 16 bytes, and 4 divides N. `run`: sums of so many products at
-    a time are added, which makes smaller errors (all at once if 0); for vectors without an ending."""
+    `vectors`: every row of `out` begins at a multiple of 16 bytes and has room for ceil(N/4) vectors of four. `run`:
+    sums of so many products at a time are added, which makes smaller errors (all at once if 0); for vectors without an
+    ending."""
     assert not run or (vectors and ending is PARTIAL and run % GROUP == 0)
     if run and spec.arch:
         return _runs(spec, shape, a, b, out, run)

@@ -221,7 +221,7 @@ class Layer:
         map_plane, out_plane = s.C * row, s.K * row
         maps, sums = region("map_planes", self.planes * map_plane), region("out_planes", self.planes * out_plane)
         self.transform_maps(images, first, count, tile)
-        multiply_planes(ProductShape(s.K, row, s.C, self.planes), Matrices(maps, row, map_plane),
+        multiply_planes(ProductShape(s.K, tiles, s.C, self.planes), Matrices(maps, row, map_plane),
                         Matrices(sums, row, out_plane))
         values = tile | {"planes": sums, "plane": out_plane} | self.output(first)
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
