@@ -361,7 +361,10 @@ def test_a_call_with_tensors_again_takes_the_same_plan_and_refuses_what_it_refus
     ran = []
     monkeypatch.setattr("maxdnn.runtime.devices.find.gpu", lambda ordinal: gpu)
     monkeypatch.setattr(engine, "run", lambda plan, given, scalars, device, stream: ran.append(
-        (plan, {name: x[1:7] for name, x in given.items()}, scalars, device, stream)))
+        (plan, {name: x.address for name, x in given.items()}, scalars, stream)))
+    monkeypatch.setattr(engine.Engine, "run_at", lambda self, *given: ran.append(given))
+    made = [Tensor((64, 64), 1 << 24), Tensor((64, 64), 1 << 25)]
+    monkeypatch.setattr("maxdnn.runtime.devices.find.empty_like", lambda array, shape: made.pop(0))
     _seen.clear()
     a, b, out = (Tensor((64, 64), 1 << 20 | i << 16) for i in range(3))
     for _ in range(2):
@@ -381,6 +384,10 @@ def test_a_call_with_tensors_again_takes_the_same_plan_and_refuses_what_it_refus
     with pytest.raises(ShapeError, match="alpha must be a real number"):
         matmul(a, b, out=out, alpha="2")
     assert len(ran) == 5
+    one, other = (matmul(a, b, stream=7) for _ in range(2))
+    assert (one.address, other.address) == (1 << 24, 1 << 25) and len(_seen) == 5
+    assert ran[5][1] == {"a": a.address, "b": b.address, "out": one.address}
+    assert ran[6] == (ran[5][0], {**ran[5][1], "out": other.address}, *ran[5][2:])
 
 
 def test_it_is_public():

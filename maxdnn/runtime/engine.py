@@ -93,16 +93,24 @@ class Engine:
             workspace: int | None = None) -> None:
         handle = self._stream_handle(stream)
         on_host = next(iter(given.values())).on_host
-        if workspace is not None or not (on_host or plan.workspace):
-            self.loaded(plan).run(self._places(given, stream), workspace or 0, scalars, handle)
+        if workspace is not None:
+            self.loaded(plan).run(self._places(given, stream), workspace, scalars, handle)
         elif not on_host:
-            self._run(plan, self._places(given, stream), scalars, handle)
+            self.run_at(plan, self._places(given, stream), scalars, stream)
         elif self.recorded(stream):
             raise LaunchError("host arrays cannot be used while the stream is captured into a graph: copy them to "
                               "arrays on the device before the capture begins")
         else:
             with _HostArrays(self, plan, given, stream) as places:
                 self._run(plan, places, scalars, handle)
+
+    def run_at(self, plan: Plan, places: dict[str, int], scalars: Mapping[str, Any], stream: Any) -> None:
+        """Run a plan on arrays on the device at these addresses by role, which the stream may use at once."""
+        handle = self._stream_handle(stream)
+        if plan.workspace:
+            self._run(plan, places, scalars, handle)
+        else:
+            self.loaded(plan).run(places, 0, scalars, handle)
 
     def _run(self, plan: Plan, places: dict[str, int], scalars: Mapping[str, Any], handle: int) -> None:
         """In the stream's own workspace."""

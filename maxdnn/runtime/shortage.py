@@ -125,6 +125,15 @@ def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], 
                    lambda: engine.of(device).recorded(stream))
 
 
+def run_at(plan: Plan, places: dict[str, int], scalars: Mapping[str, Any], device: Device, stream: Any) -> None:
+    """The same, for arrays on the device at these addresses by role, which the stream may use at once."""
+    on = engine.of(device)
+    if plan.workspace:
+        of(device).run(plan, lambda one: on.run_at(one, places, scalars, stream), lambda: on.recorded(stream))
+    else:
+        on.run_at(plan, places, scalars, stream)
+
+
 def empty_like(array: ArrayT, shape: tuple[int, ...], device: Device, stream: Any) -> ArrayT:
     """`find.empty_like`, on `device`, after all that is idle was let go if need be and the call on that stream is not
     recorded into a graph."""
