@@ -16,8 +16,15 @@ class OutOfMemoryError(errors.OutOfMemoryError, torch.cuda.OutOfMemoryError):
 def having_room(make: Callable[[], Any], nbytes: int, where: int, device: Any, workspace: bool = False) -> Any:
     """What `make` gets from PyTorch's allocator for the current stream of the GPU with this number; where there is no
     room once more after letting go of what is idle, unless that stream is being captured. Raises OutOfMemoryError."""
+    try:
+        return make()
+    except torch.cuda.OutOfMemoryError as e:
+        failed = [e]
+
     def attempt() -> Any:
         try:
+            if failed:
+                raise failed.pop()
             return make()
         except torch.cuda.OutOfMemoryError as e:
             raise OutOfMemoryError(str(e), nbytes, free_bytes(where, device), workspace) from None

@@ -117,7 +117,7 @@ def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any,
              conf: running.Conf) -> None:
     """Let `eager` serve calls like this one, which has been made, from now on. `conf`: what `how` means."""
     given = [input.shape, weight.shape] if bias is None else [input.shape, weight.shape, bias.shape]
-    where, plan = input.get_device(), running.planned(given, out, conf)
+    where, plan = input.get_device(), running.planned("forward", given, out, conf)
     if plan is not None and where >= 0 and out.numel():
         key = input.shape, weight.shape, bias if bias is None else bias.shape, where, how
         with suppress(TypeError):  # lists are no keys
@@ -174,11 +174,37 @@ def _of_conv2d(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
 def gradients_of(images: Tensor, filters: Tensor, gradients: Tensor, wanted: Sequence[bool],
                  conf: Sequence[Any]) -> tuple[Tensor | None, ...]:
     """Of a convolution with respect to the map, the filters and the bias, those that are wanted."""
-    of_input, of_weight = ((input_gradient, weight_gradient) if not torch.is_grad_enabled()
-                           and unwatched((gradients, images, filters)) else (conv2d_input, conv2d_weight))
+    of_input, of_weight = conv2d_input, conv2d_weight
+    if not torch.is_grad_enabled() and unwatched((gradients, images, filters)):
+        of_input, of_weight = partial(_again, "data", input_gradient), partial(_again, "filters", weight_gradient)
     return (of_input(gradients, filters, images.shape[2:], *conf) if wanted[0] else None,
             of_weight(gradients, images, filters.shape[2:], *conf) if wanted[1] else None,
             gradients.sum((0, 2, 3)) if wanted[2] else None)
+
+
+_BACKWARD = {"data": ("gradients", "filters"), "filters": ("images", "gradients")}
+_gradients: Table[tuple[Any, ...], Ready] = Table(HOST_BYTES)
+records.changed.append(lambda: _gradients.clear())
+
+
+def _again(kind: str, make: Any, gradients: Tensor, other: Tensor, size: Numbers, *conf: Any) -> Tensor:
+    """What `make` gives, one of the two gradients: ready if one like it has been made."""
+    where, given = gradients.get_device(), (gradients, other) if kind == "data" else (other, gradients)
+    plain = (where >= 0 and gradients.dtype is other.dtype is _float32 and gradients.is_contiguous()
+             and other.is_contiguous())
+    key = kind, gradients.shape, other.shape, size, where, conf
+    try:
+        ready = _gradients.get(key)
+    except TypeError:  # lists are no keys
+        plain, ready = False, None
+    found: Tensor | None = ready.run(_BACKWARD[kind], given, {}) if plain and ready else None
+    if found is not None:
+        return found
+    found = make(gradients, other, size, *conf)
+    plan = running.planned(kind, [tensor.shape for tensor in given], found, conf) if plain and ready is None else None
+    if plan is not None and found.numel() and other.numel():
+        _gradients.remember(key, Ready(plan, where), plan.host_bytes)
+    return found
 
 
 class _Taped(torch.autograd.Function):

@@ -137,9 +137,9 @@ def key_of(kind: str, given: Sequence[Any], out: Tensor, conf: Conf, odd: int = 
         () if ending is PLAIN else ending)
 
 
-def planned(given: Sequence[Any], out: Tensor, conf: Conf) -> Plan | None:
-    """The plan of a convolution that has been made."""
-    return _plans.get(key_of("forward", given, out, conf))
+def planned(kind: str, given: Sequence[Any], out: Tensor, conf: Conf) -> Plan | None:
+    """The plan of a convolution or a gradient that has been made, of operands of these shapes."""
+    return _plans.get(key_of(kind, given, out, conf))
 
 
 def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int],

@@ -94,6 +94,27 @@ def test_calls_like_earlier_ones_are_checked_like_new_ones():
     assert any("maxdnn" in event.name for event in seen.events())
 
 
+def test_gradients_like_earlier_ones_are_checked_like_new_ones():
+    x, w = torch.rand(2, 8, 9, 9, device=CUDA) - 0.5, torch.rand(6, 8, 3, 3, device=CUDA) - 0.5
+    weights = torch.rand(2, 6, 9, 9, device=CUDA) - 0.5
+    odd, last = torch.zeros(x.numel() + 1, device=CUDA)[1:].view(x.shape).copy_(x), torch.channels_last
+
+    def gradients(x, w, weights):
+        given = [tensor.detach().requires_grad_() for tensor in (x, w)]
+        mt.conv2d(*given, None, 1, 1).backward(weights)
+        return [tensor.grad for tensor in given]
+    ops._gradients.clear()
+    first = gradients(x, w, weights)
+    assert len(ops._gradients) == 2
+    for again in ((x, w, weights), (x, w, weights.to(memory_format=last)), (x.to(memory_format=last), w, weights),
+                  (odd, w, weights), (x, torch._neg_view(-w), weights)):
+        for found, right in zip(gradients(*again), first, strict=True):
+            torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5)
+    for found, right in zip(gradients(x, w, weights), first, strict=True):
+        assert torch.equal(found, right)
+    assert len(ops._gradients) == 2
+
+
 def test_tensors_on_different_devices_are_refused():
     with pytest.raises(maxdnn.ShapeError, match="filters must be on cuda:0, as the first tensor is"):
         mt.conv2d(torch.rand(1, 2, 4, 4, device=CUDA), torch.rand(3, 2, 2, 2))
