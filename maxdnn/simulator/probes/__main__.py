@@ -19,7 +19,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=120.0, help="stop after so long")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--slopes", type=Path, help="write the clocks of an instruction of each probe of --out there")
+    parser.add_argument("--first", type=Path, help="what first touches cost instead, into a file (first.py)")
     args = parser.parse_args(argv)
+    if args.first:
+        from ...runtime.devices import cuda
+        from . import first
+
+        if not args.cubin.exists():
+            args.cubin.write_bytes(first.cubin())
+        first.run(cuda.device(0), args.cubin.read_bytes(), args.first)
+        return 0
     if not args.cubin.exists():
         args.cubin.write_bytes(run.cubin())
     if args.work is not None:

@@ -295,6 +295,75 @@ def sector_stores() -> Iterator[Probe]:
             yield Probe(f"rate L2, {blocks} SMs, stores, {name}", body, (16, 64), (8,), blocks=blocks, big=24 << 20)
 
 
+def long_rates() -> Iterator[Probe]:
+    """Bytes a clock of L2, from runs of two lengths, so that latencies drop out: loads past L1 of all SMs and of one,
+    of lines of their own and of the same ones."""
+    threads = 512
+    for blocks, own in ((1, True), (33, True), (132, True), (132, False)):
+        across = (blocks if own else 1) * threads * 16
+        place = (
+            line(f"IMAD.WIDE.U32 R10, {'R9' if own else 'R7'}, 0x10, R4", stall=6),
+            line("IADD3 R11, R11, RZ, RZ", stall=6),
+        )
+
+        def body(count: int, across: int = across, place: tuple[str, ...] = place) -> list[str]:
+            return [
+                *place,
+                *(
+                    text
+                    for n in range(count)
+                    for text in (
+                        line(f"LDG.E.128.STRONG.GPU R{16 + 4 * (n % 8)}, desc[UR4][R10.64]", read=1, write=2, stall=2),
+                        line(f"IADD3 R10, P2, R10, {across:#x}, RZ", wait=1, stall=6),
+                        line("IADD3.X R11, R11, RZ, RZ, P2, !PT", stall=6),
+                    )
+                ),
+            ]
+
+        yield Probe(f"long rate L2, {blocks} SMs{'' if own else ', the same lines'}", body, (8, 20), (threads // 32,),
+                    blocks=blocks, big=24 << 20)
+
+
+def copies() -> Iterator[Probe]:
+    """Loads and stores of all SMs that go to DRAM at the same time, so many of each by turns."""
+    threads, mib = 256, 1 << 20
+    across, half = 264 * threads * 16, 512 * mib
+    for loads, stores in ((1, 1), (2, 1), (1, 2), (1, 4)):
+
+        def body(count: int, loads: int = loads, stores: int = stores) -> list[str]:
+            text = [
+                line("IMAD.WIDE.U32 R10, R9, 0x10, R4", stall=6),
+                line(f"IADD3 R14, P2, R10, {half:#x}, RZ", stall=6),
+                line("IADD3.X R15, R11, RZ, RZ, P2, !PT", stall=6),
+                line("ULDC UR8, param_n", stall=6),
+                line("MOV R12, UR8", stall=6),
+                "COPY:",
+            ]
+            for n in range(count):
+                kind = n % (loads + stores) < loads
+                at = "R10" if kind else "R14"
+                text += [
+                    line(f"LDG.E.128 R{16 + 4 * (n % 8)}, desc[UR4][R10.64]", read=1, write=2, stall=2,
+                         wait=2 if n == 0 else 0)
+                    if kind
+                    else line("STG.E.128 desc[UR4][R14.64], R48", read=1, stall=2),
+                    line(f"IADD3 {at}, P2, {at}, {across:#x}, RZ", wait=1, stall=6),
+                    line(f"IADD3.X R{int(at[1:]) + 1}, R{int(at[1:]) + 1}, RZ, RZ, P2, !PT", stall=6),
+                ]
+            return [
+                *text,
+                line("IADD3 R12, R12, -0x1, RZ", stall=6),
+                line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
+                "--:-:-:Y:5  @P2 BRA COPY;",
+            ]
+
+        together = loads + stores
+        count = 12 // together * together
+        rounds = half // across * together // (count * max(loads, stores))
+        yield Probe(f"copies of all SMs, {loads} loads and {stores} stores by turns", body, (count,), (threads // 32,),
+                    blocks=264, n=rounds, big=2 * half)
+
+
 def code() -> Iterator[Probe]:
     """Straight code of growing length, again and again: where the levels of the instruction cache end."""
     for length in (128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384):

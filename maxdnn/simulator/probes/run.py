@@ -45,6 +45,8 @@ def probes() -> tuple[Probe, ...]:
         tensor.shared_copies,
         memory.shared_rates,
         memory.sector_stores,
+        memory.long_rates,
+        memory.copies,
     )
     return tuple(probe for part in parts for probe in part())
 
