@@ -9,25 +9,21 @@ counters as Nsight Compute reads them, none of which any figure of the preset wa
 Caches are empty when a launch begins, on the card (ncu --cache-control all) and in the model."""
 
 import argparse
-import csv
 import dataclasses
-import io
 import itertools
 import json
 import math
-import os
 import pickle
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import judging
 from suite import shapes
 
-import maxdnn
 from maxdnn.errors import MaxdnnError
 from maxdnn.planning.cost import Chip
 from maxdnn.planning.plan import Plan
@@ -36,38 +32,6 @@ from maxdnn.problem.problem import Problem, data, filters, forward, product
 
 H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
 CLOCKS = 18_000, 300_000  # of a plan by the estimate
-METRICS = {
-    "clocks": "sm__cycles_active.max",
-    "least": "sm__cycles_active.min",
-    "active": "sm__cycles_active.avg",
-    "elapsed": "sm__cycles_elapsed.max",
-    "issued": "smsp__inst_issued.sum",
-    "executed": "smsp__inst_executed.sum",
-    "l1_hit": "l1tex__t_sector_hit_rate.pct",
-    "l2_hit": "lts__t_sector_hit_rate.pct",
-    "dram_read": "dram__bytes_read.sum",
-    "dram_write": "dram__bytes_write.sum",
-    "ns": "gpu__time_duration.sum",
-    "registers": "launch__registers_per_thread",
-}
-ONE_PASS = "clocks", "least", "active", "elapsed", "issued"
-STALLS = (
-    "long_scoreboard",
-    "short_scoreboard",
-    "wait",
-    "barrier",
-    "no_instruction",
-    "mio_throttle",
-    "lg_throttle",
-    "math_pipe_throttle",
-    "dispatch_stall",
-    "not_selected",
-    "selected",
-    "branch_resolving",
-    "imc_miss",
-    "drain",
-)
-STALL_METRICS = {f"stall {name}": f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
 OUTSIDE = 3164
 """Clocks of a launch in which the SM that is active longest is not, by Nsight Compute: the median of 146 launches."""
 LEAST = 19_800  # clocks: ten microseconds
@@ -204,52 +168,17 @@ def measure(path: Path, out: Path, seconds: float, stalls: bool, warm: bool) -> 
         if time.perf_counter() - begin > seconds:
             print("no time is left")
             break
-        metrics = METRICS | (STALL_METRICS if stalls else {})
-        if warm:  # those that one pass reads: between two, memory is restored through the caches
-            metrics = {name: METRICS[name] for name in ONE_PASS}
-        rows += _profiled(path, part, out.with_suffix(".csv"), metrics, warm)
+        rows += _profiled(path, part, out.with_suffix(".csv"), judging.chosen_metrics(warm, stalls), warm)
         out.write_text(json.dumps({"rows": rows}, indent=0) + "\n")
         print(f"{len(rows)} launches in {time.perf_counter() - begin:.0f} s", flush=True)
 
 
 def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str], warm: bool) -> list[dict[str, Any]]:
-    command = [
-        "ncu",
-        "--clock-control",
-        "none",
-        "--cache-control",
-        "none" if warm else "all",
-        "--csv",
-        "--page",
-        "raw",
-        "--kernel-name",
-        "regex:^sm90_",
-        "--log-file",
-        str(log),
-        "--metrics",
-        ",".join(metrics.values()),
-        sys.executable,
-        __file__,
-        "run",
-        "--plans",
-        str(path),
-        "--part",
-        f"{part.start}:{part.step}",
-        *(["--warm"] if warm else []),
-    ]
-    paths = os.pathsep.join([str(Path(maxdnn.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths})
-    if done.stderr.strip():
-        print(done.stderr[-3000:])
-    told = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
-    lines = [text for text in log.read_text().splitlines() if text.startswith('"')]
-    table = [row for row in csv.DictReader(io.StringIO("\n".join(lines))) if row["ID"]]
+    script = [__file__, "run", "--plans", str(path), "--part", f"{part.start}:{part.step}"]
+    told, table = judging.profiled(script + ["--warm"] * warm, "sm90_", log, metrics, warm)
     expected = [(judge, launch) for judge in told for launch in judge["launches"]]
-    if done.returncode or len(expected) != len(table):
-        print(
-            f"ncu's exit status {done.returncode}; {len(expected)} launches told, {len(table)} seen\n"
-            + log.read_text()[-1500:]
-        )
+    if len(expected) != len(table):
+        print(f"{len(expected)} launches told, {len(table)} seen")
     rows = []
     for (judge, launch), row in zip(expected, table, strict=False):
         if not row["Kernel Name"].startswith(launch[1]):
@@ -263,7 +192,7 @@ def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str], wa
                 "launch": launch[0],
                 "kernel": launch[1],
                 "grid": launch[2],
-                "measured": {name: _number(row.get(metric)) for name, metric in metrics.items()},
+                "measured": judging.readings(row, metrics),
             }
         )
     return rows
@@ -287,25 +216,13 @@ def predict(path: Path, out: Path, groups: Sequence[str], again: bool) -> None:
         begin = time.perf_counter()
         ((work, function),) = timing.workloads(found[row["judge"], row["candidate"]].plan, [launch], machine)
         result = timing.simulated(work, function, launch.block, machine)
-        row["model"] = _modelled(result) | {"seconds": round(time.perf_counter() - begin, 1)}
+        row["model"] = judging.modelled(result) | {"seconds": round(time.perf_counter() - begin, 1)}
         out.write_text(json.dumps(data, indent=0) + "\n")
         print(
             f"{row['kernel']:32} {row['judge']:45} {measured(row):10,.0f} {result.cycles:10,}  "
             f"{100 * (result.cycles / measured(row) - 1):+.1f} %",
             flush=True,
         )
-
-
-def _modelled(result: Any) -> dict[str, Any]:
-    from maxdnn.simulator import columns, report
-
-    return {
-        "clocks": result.cycles,
-        "issued": int(result.issued.sum()),
-        "slots": report.slots(result),
-        "l1_hit": result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS),
-        "l2_hit": result.ratio(columns.C_L2_HITS, columns.C_L2_SECTORS),
-    }
 
 
 def measured(row: dict[str, Any]) -> float:
@@ -345,13 +262,6 @@ def tau(pairs: Sequence[tuple[float, float]]) -> float:
     signs = [(a[0] > b[0]) - (a[0] < b[0]) for a, b in itertools.combinations(pairs, 2)]
     others = [(a[1] > b[1]) - (a[1] < b[1]) for a, b in itertools.combinations(pairs, 2)]
     return sum(x * y for x, y in zip(signs, others, strict=True)) / len(signs)
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float((text or "").replace(",", ""))
-    except ValueError:
-        return None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
