@@ -115,15 +115,19 @@ def l2_way(X, line, now):
 
 
 @compiled
-def l2_sector(X, cell, begin):
-    """The cycle a sector is in L2, which fetches it from DRAM if it has not got it. `cell`: of its arrival time."""
+def l2_sector(X, fill, sector, begin):
+    """The cycle a sector is in L2, which fetches it from DRAM if it has not got it, and with it those that DRAM gives
+    together. `fill`: the arrival times of its line."""
     X[C_L2_SECTORS] += 1
-    if X[cell] < 0:
-        X[cell] = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
-        X[C_DRAM_READ] += 1
-    else:
+    if X[fill + sector] >= 0:
         X[C_L2_HITS] += 1
-    return X[cell]
+        return X[fill + sector]
+    first = fill + sector - sector % X[P_DRAM_SECTORS]
+    for cell in range(first, first + X[P_DRAM_SECTORS]):
+        if X[cell] < 0:
+            X[cell] = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
+            X[C_DRAM_READ] += 1
+    return X[fill + sector]
 
 
 @compiled
@@ -133,7 +137,7 @@ def l2_read(X, line, mask, begin):
     done = begin + X[P_L2LAT]
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            done = max(done, l2_sector(X, fill + sector, begin))
+            done = max(done, l2_sector(X, fill, sector, begin))
     return done
 
 
@@ -187,7 +191,7 @@ def l2_atomic(X, line, mask, begin):
     done = begin
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            there = l2_sector(X, fill + sector, begin)
+            there = l2_sector(X, fill, sector, begin)
             over = max(begin + X[P_L2LAT], there) + (mask >> TURNS) * X[P_ATOMIC]
             X[fill + sector] = over
             done = max(done, over - X[P_ATOMIC])

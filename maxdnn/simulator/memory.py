@@ -106,7 +106,7 @@ def through_l2(X, w, i, index, line, mask, start):
         others(X, w, i, index, mask, begin, 1 + turn, asking)
         end_round(X, begin)
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
-    ticks = n * (X[P_L2_WRITE_TICKS] if X[i + I_STORE] else X[P_L2_TICKS])
+    ticks = n * X[P_L2_WRITE_TICKS] + X[P_L2_REQUEST_TICKS] if X[i + I_STORE] else n * X[P_L2_TICKS]
     begin = book(X, B_L2, asking * ticks, begin)
     others(X, w, i, index, mask, begin, 1, 1 + turn)
     mine = begin + turn * ticks // TICK
