@@ -155,11 +155,14 @@ def generated() -> str:
     for points in (*TABLE, *GRADIENTS):
         lines.append(f"        '{points.outputs} {points.taps}' => {{")
         for name, matrix in zip(Matrices._fields, matrices(points), strict=True):
-            lines.append(f"            {name} => [")
-            lines += [f"                [{', '.join(repr(float(x)) for x in row)}]," for row in matrix]
-            lines.append("            ],")
+            if points in TABLE or name != "B":
+                lines.append(f"            {name} => [")
+                lines += [f"                [{', '.join(repr(float(x)) for x in row)}]," for row in matrix]
+                lines.append("            ],")
         lines.append("        },")
-    return "\n".join([*lines, "    );", "    return '';", "</CODE>"])
+    lines += ["    );", "    # Gradients of filters exchange outputs and taps; their interpolation points, and so B, are the same."]
+    lines += [f"    $WINOGRAD{{'{p.outputs} {p.taps}'}}{{B}} = $WINOGRAD{{'{p.taps} {p.outputs}'}}{{B}};" for p in GRADIENTS]
+    return "\n".join([*lines, "    return '';", "</CODE>"])
 
 
 if __name__ == "__main__":
