@@ -105,7 +105,7 @@ def _plan(problem: Problem, block: tuple[int, int], make_inner: Callable[[], Pla
     s: ConvShape = problem.shape
     inner = make_inner()
     x: Correlation = inner.shape
-    _check_limits(s, x, block, problem.layout)
+    _check_limits(s, x, problem.layout)
     filters = inner.problem.operand("filters")
     straight = problem.layout == "CHWN" or inner.problem.kind == "data"
     names: dict[str, str | float] = {"images": "gradients", "filters": "block_filters", "out": "blocks", "alpha": 1.0}
@@ -171,7 +171,7 @@ def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
     return Launch(BLOCKS, grid, values, work, "the pixels of blocks go where they belong", ("out",))
 
 
-def _check_limits(s: ConvShape, x: Correlation, block: tuple[int, int], order: str) -> None:
+def _check_limits(s: ConvShape, x: Correlation, order: str) -> None:
     images = s.N if order == "NCHW" else 1
     within(s, (
         ("filters x taps of a window", s.K * x.R * x.S, MOST_SHORT, "for blocks of pixels"),

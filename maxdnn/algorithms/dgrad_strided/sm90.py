@@ -56,7 +56,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 def _plan(problem: Problem, spec: sm90.NativeKernel, parts: int) -> Plan:
     draft, every = Draft(problem), correlations(problem)
     s = every[0]
-    _check_limits(problem, spec, parts)
+    _check_limits(problem, parts)
     filters = phase_filters(draft)
     sums = PhaseSums.of(draft, s, parts)
     reached = sums.reached(every, [bool(x.patch) for x in every])
@@ -148,7 +148,7 @@ def _work(spec: sm90.NativeKernel, every: tuple[Correlation, ...], parts: int, a
     return sm90.waves(spec, runs, once, apart)
 
 
-def _check_limits(problem: Problem, spec: sm90.NativeKernel, parts: int) -> None:
+def _check_limits(problem: Problem, parts: int) -> None:
     every = correlations(problem)
     s, whole = every[0], every[0].outputs
     tiles = sum(-(-x.N * x.P * x.Q // sm90.TILE) for x in every)

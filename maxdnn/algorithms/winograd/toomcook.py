@@ -160,8 +160,10 @@ def generated() -> str:
                 lines += [f"                [{', '.join(repr(float(x)) for x in row)}]," for row in matrix]
                 lines.append("            ],")
         lines.append("        },")
-    lines += ["    );", "    # Gradients of filters exchange outputs and taps; their interpolation points, and so B, are the same."]
-    lines += [f"    $WINOGRAD{{'{p.outputs} {p.taps}'}}{{B}} = $WINOGRAD{{'{p.taps} {p.outputs}'}}{{B}};" for p in GRADIENTS]
+    lines += ["    );", "    # Gradients of filters exchange outputs and taps; their interpolation points, and so B, are "
+              "the same."]
+    lines += [f"    $WINOGRAD{{'{m} {r}'}}{{B}} = $WINOGRAD{{'{r} {m}'}}{{B}};"
+              for m, r in ((p.outputs, p.taps) for p in GRADIENTS)]
     return "\n".join([*lines, "    return '';", "</CODE>"])
 
 
