@@ -160,8 +160,7 @@ def generated() -> str:
                 lines += [f"                [{', '.join(repr(float(x)) for x in row)}]," for row in matrix]
                 lines.append("            ],")
         lines.append("        },")
-    lines += ["    );", "    # Gradients of filters exchange outputs and taps; their interpolation points, and so B, are "
-              "the same."]
+    lines += ["    );", "    # wgrad exchanges outputs and taps. Its interpolation points are the same, and so is B."]
     lines += [f"    $WINOGRAD{{'{m} {r}'}}{{B}} = $WINOGRAD{{'{r} {m}'}}{{B}};"
               for m, r in ((p.outputs, p.taps) for p in GRADIENTS)]
     return "\n".join([*lines, "    return '';", "</CODE>"])
