@@ -46,7 +46,7 @@ class Part:
 
 
 def begin(memory: str | Part) -> tuple[str, int]:
-    """The name of named memory and the byte from which on it is meant."""
+    """The name of named memory, and the byte offset into it."""
     return (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
 
 
@@ -103,7 +103,7 @@ class Launch:
             value = self.values[param.name]
             if isinstance(value, int) and not 0 <= value < 1 << 8 * param.nbytes:
                 raise LaunchError(f"{spec.name}: {param.name} has {param.nbytes} bytes (got {value})")
-            # A pointer may be 0: the kernel is told to leave it alone.
+            # A pointer may be 0: a flag tells the kernel not to use it.
             fits = {"ptr": not isinstance(value, float) and (value == 0 or not isinstance(value, int)),
                     "f32": not isinstance(value, int)}
             if not fits.get(param.type, isinstance(value, int)):
@@ -137,7 +137,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a plan was chosen by: arguments of `planning.select.choose`, `families` being those of the candidates."""
+    """The arguments of `planning.select.choose` that a plan was chosen by.
+
+    `families`: those whose candidates were ranked.
+    """
 
     algorithm: str
     max_error: float

@@ -76,7 +76,7 @@ class Exchange:
 
     @property
     def proved(self) -> bool:
-        """Whether anything is known of the addresses of shared memory."""
+        """Whether the addresses of shared memory were analysed successfully."""
         return self._clashes is not None
 
     def syncs(self, position: Position) -> frozenset[int]:

@@ -1,7 +1,7 @@
-"""Convolution in groups of few channels, depthwise above all: nothing of a map serves several filters, so memory is the
-limit. A thread computes some outputs of one filter and has every row of the map fetched once; all
-groups, images and filters are one launch, in either layout, where the arrays lie. Also of a single group with few
-channels or few filters, which fill a part of a product's tile."""
+"""Grouped convolution with few channels a group, depthwise above all. No map value serves several filters, so memory
+limits the speed. A thread computes several outputs of one filter and fetches every row of the map once. One launch
+serves all groups, images and filters, in either layout, without copies. A single group with few channels or few
+filters, which would fill only part of a product's tile, is served too."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,14 +39,15 @@ MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits an
 # Of an issue slot in a translation, by rows of the filters that a kernel is for, as timed on an H200: 3x3 and 5x5 with
 # 1 to 64 channels, 7x7 and 13x13 with one.
 _TRANSLATED = {3: 1.2, 5: 1.2, 7: 1.65, None: 1.1}
-_LATENCY = 2500  # clocks of a CTA alone that are no issue slot: divisions, filter, rows, stores; assumed
+_LATENCY = 2500  # clocks of a CTA, beside its issue slots, for divisions, the filter, rows and stores; assumed
 # And for each channel behind the first: a wait for its filter and rows; where a loop fetches taps, for each of them. As
 # timed on an H200, of 4 to 64 channels.
 _CHANNEL, _TAP = 640, 200
 
 
 def few(problem: Problem) -> str | None:
-    """For `unsupported_reason`: what families of groups of few channels leave to others."""
+    """Why a layer is left to other families: it has a single group, or too many channels (dgrad: filters) a group.
+    None if it is not."""
     s: ConvShape = problem.shape
     if s.groups == 1:
         return "a single group"

@@ -1,7 +1,7 @@
-"""Gradients of images of few channels, such as first layers have: a block of the image's pixels, with all its channels,
-is what a correlation of the gradients with as many filters makes of one window. The filters hold a tap for every
-gradient of the window, zero where the layer has none; so tiles of 32 filters are filled by 3 channels x 9 pixels, tiles
-of 64 by 3 x 16. The results, block by block, then go where they belong."""
+"""Strided dgrad of few channels, as of first layers. All channels of a small window of the image's pixels are taken
+for the filters of a correlation of the gradients: 3 channels x 9 pixels fill a tile of 32 filters, 3 x 16 one of 64.
+These filters hold a tap for every gradient that the window meets, zero where the layer has none. A last launch moves
+the results, window by window, to their places in the image."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -44,7 +44,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    """Blocks of as many pixels as the channels leave room for."""
+    """One candidate for each size of windows whose pixels and channels fit a tile."""
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     for block in ((s.str_h * i, s.str_w * j) for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)):
@@ -120,7 +120,7 @@ def _plan(problem: Problem, block: tuple[int, int], make_inner: Callable[[], Pla
 
 
 def _renamed(launch: Launch, names: Mapping[str, str | float]) -> Launch:
-    """The launch with other memory and scalars."""
+    """The launch with other names of memory and scalars."""
     def place(was: str | Part) -> str | Part:
         if isinstance(was, Part):
             return Part(str(names.get(was.name, was.name)), was.offset)

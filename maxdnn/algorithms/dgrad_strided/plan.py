@@ -1,4 +1,4 @@
-"""What dgrad of strided layers shares: its filters, and its sums, whole or split."""
+"""What the plans of strided dgrad share: how filters are packed, and where whole and partial sums go."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar

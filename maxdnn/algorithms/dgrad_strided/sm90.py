@@ -1,7 +1,7 @@
-"""Gradients of images with strides in machine code of compute capability 9.0: the counterpart of `classes`. The pixels
-of a phase are those that the same residues of the strides leave; a launch computes all phases, each by its own taps,
-the longest first. Taps beyond the border are a test in the kernel, as in `pixels_sm90`, whose loop this is. For
-N,C,H,W, and C,H,W,N of few images."""
+"""Strided dgrad in machine code of compute capability 9.0. Pixels of a residue phase have the same residues by the
+strides, so the same taps reach them. One launch computes all phases, each by its own taps, the longest first. The main
+loop is that of implicit GEMM (implicit_gemm/sm90.py), and so is the test for taps in the padding. For N,C,H,W, and for
+C,H,W,N with few images."""
 
 from functools import partial
 

@@ -37,7 +37,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def without_terms(s: ConvShape) -> str | None:
-    """What of its padding does."""
+    """Why its padding rules FFT tiles out; None if it does not."""
     if s.pad_h >= min(s.R, s.P) or s.pad_w >= min(s.S, s.Q):
         return f"padding {s.pad_h}x{s.pad_w} of maps of {s.H}x{s.W}, which leaves taps without terms"
     return None
@@ -56,7 +56,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 
 def name(side: int, products: str) -> str:
-    """Of a candidate."""
+    """The name of a candidate."""
     return f"fft_filters_{side}x{side}_{products}"
 
 

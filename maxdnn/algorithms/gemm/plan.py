@@ -1,5 +1,6 @@
-"""Matrix products by tiles: C = alpha * op(A) op(B) + beta * C, batched, each operand as it lies or transposed,
-edges of any size. A sum too long for a grid too small is split, and its parts are added in a fixed order."""
+"""Matrix products by tiles: C = alpha * op(A) op(B) + beta * C, batched, each operand as it lies or transposed, of any
+size. Where the CTAs do not fill the chip, the reduction is split (split-K) and partial sums are added in a fixed
+order."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -23,8 +24,8 @@ from .maxwell import GROUP, KERNELS, TRANSLATED_CTAS, WAVE_ENDS, ProductKernel
 from .reference import reference
 from .sm90 import NATIVE
 
-# Timed on an H200: clocks that a call of two launches takes the host more than one of one (7.8 us); slots of a warp of
-# a translation for each further run, beside the same sums in slices; clocks of a part beside its share of the loop.
+# Timed on an H200: clocks of the host's time for a second launch of a call (7.8 us); issue slots of a warp of a
+# translation for each further run of a sum, compared with slices; clocks of a split beside its share of the loop.
 _SECOND_LAUNCH = 15000
 _TRANSLATED_RUN = {128: 1600, 64: 800}
 _PART_CLOCKS = 3000
@@ -51,8 +52,8 @@ class RowsTail(Tail):
 
 
 def _tail(spec: ProductKernel, s: ProductShape, chip: Chip) -> RowsTail | None:
-    """The parts that end first, for the rows of tiles behind the last whole wave of blocks of one matrix; None if all
-    waves are whole, if there is but one, or if a row is longer than one."""
+    """The split of the last rows of tiles, those behind the last whole wave of CTAs of one matrix. None if all waves
+    are whole, if there is only one, or if a row of tiles is longer than a wave."""
     across, rows = -(-s.N // spec.tile), -(-s.M // spec.rows)
     groups, slots = -(-s.K // GROUP), chip.sms * spec.ctas_per_sm
     tail = -(-(across * rows % slots) // across)
@@ -95,7 +96,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 
 def stacked(problem: Problem) -> ProductShape:
-    """One matrix on top of the other, where one of B serves all."""
+    """The matrices of A below each other as one, where one matrix B serves all of them."""
     s: ProductShape = problem.shape
     if len(problem.operand("b").shape) == 2 and problem.layout[0] == "n":
         return ProductShape(s.M * s.batch, s.N, s.K, 1)
@@ -134,8 +135,8 @@ def destination(draft: Draft, splits: int) -> tuple[Matrices, bool, Epilogue]:
 
 
 def add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int) -> None:
-    """The sum of parts, with what a chip takes until it has begun: they are written by many CTAs at a time, when these
-    end."""
+    """The launch that adds partial sums. Its estimate includes the time until it begins, in which the CTAs that end
+    last still write theirs."""
     adding = reduce("parts", out, parts, size, (size, 1, 1), 1, epilogue(draft.problem))
     begun = replace(adding.work.code, overhead=_SECOND_LAUNCH + draft.regions["parts"] / chip.dram_peak)
     draft.launches.append(replace(adding, work=replace(adding.work, translation=begun)))

@@ -25,13 +25,13 @@ from ..spec import Candidates, Family, Memory, seen, strided_reason
 from .plan import Matrices, add_parts, destination, stacked
 
 TILE = 128  # rows and columns of a CTA
-CHUNK = 64  # values of k whose sums leave the tensor cores
+CHUNK = 64  # values of k that the tensor cores sum before FFMA adds the result
 PIECE_BYTES = 34816
 """Of 128 rows and a chunk: high and low parts, factors, their halves, their range."""
 
 _LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
 _GROUP_LOG = 3  # most rows of tiles of a group
-_MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # of B that is split on the way
+_MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # B is split inside the product kernel
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
 # on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
@@ -120,7 +120,7 @@ def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count:
 
 
 def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Work:
-    """Of a launch that makes so many pieces, each in so many clocks."""
+    """The work of a launch that makes so many pieces, at so many clocks each."""
     return Work(pieces, _PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, _PIECE_LATENCY))
 
 
@@ -215,7 +215,7 @@ def write_pieces(into: np.ndarray, grid: tuple[int, int], matrix: int, values: n
 
 
 def _piece(values: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """128 x 64 float32 numbers, split: the bytes of a piece; those behind its range are as they were `before`."""
+    """128 x 64 float32 numbers, split: the bytes of a piece. Rows beyond its range keep their bytes, `before`."""
     most = np.abs(values).view(np.uint32).max(axis=1)
     exponent = np.where(most == 0, 0, 141 - (most >> 23).astype(int))  # the scale is 2 to the power of it
     first = exponent >> 1
@@ -266,7 +266,7 @@ def _columns(memory: Memory, launch: Launch, matrix: int) -> np.ndarray:
 
 
 def _restored(memory: Memory, launch: Launch, role: str, matrix: int) -> np.ndarray:
-    """What pieces stand for."""
+    """The float32 numbers that pieces represent."""
     v = launch.numbers
     tiles, chunks = v["tiles_m" if role == "a" else "tiles_n"], v["chunks"]
     data, first = seen(memory, launch.values[role]).view(np.uint8), matrix * v[f"{role}_batch"]
@@ -276,7 +276,7 @@ def _restored(memory: Memory, launch: Launch, role: str, matrix: int) -> np.ndar
 
 
 def restored(pieces: np.ndarray, number: int) -> np.ndarray:
-    """What one of the pieces in these bytes stands for, 128 x 64."""
+    """The 128 x 64 float32 numbers that one of the pieces in these bytes represents."""
     one, at = pieces[PIECE_BYTES * number:][:PIECE_BYTES], _places()
     high, low = (one[part:part + _LOW].view(np.float16)[at].astype(float) for part in (0, _LOW))
     found: np.ndarray = one[_FACTORS:_HALVES].view(np.float32)[:, None] * (high + low)

@@ -1,6 +1,6 @@
-"""Convolution over flattened pixels: a tile holds 64 pixels of whatever images and rows, so any number of images fills
-tiles, in either layout, where the maps lie. Padding is a test in the kernel. A reduction too long for a grid too small
-is split, and its parts are added in a fixed order."""
+"""Implicit GEMM on Maxwell. The columns of a tile are output pixels of any images and rows, so any number of images
+fills tiles, in either layout, and the maps are read where they lie. The kernel tests which taps lie in the padding.
+Where the CTAs do not fill the chip, the reduction is split (split-K) and partial sums are added in a fixed order."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Convolution over flattened pixels in machine code of compute capability 9.0: the counterpart of `pixels` for N,C,H,W,
-and for C,H,W,N of few images. A tile holds 128 pixels of whatever images and rows, where the maps lie; padding is a
-test in the kernel. Where tiles do not fill the chip, or its last wave, sums are split, and their parts added in a fixed
-order."""
+"""Implicit GEMM in machine code of compute capability 9.0, for N,C,H,W and for C,H,W,N with few images. The columns of
+a tile are 128 output pixels of any images and rows; the maps are read where they lie, and the kernel tests which taps
+lie in the padding. Where tiles do not fill the chip, or its tail wave, sums are split and partial sums are added in a
+fixed order."""
 
 from functools import partial
 

@@ -1,5 +1,5 @@
-"""Direct convolution for many images that leaves out the zeros of the padding: a block computes one output pixel, so it
-knows which taps lie inside the map and walks over those alone. No padded copy. For C,H,W,N."""
+"""Direct convolution of many images that skips the padding, in C,H,W,N. A CTA computes one output pixel, so all its
+threads have the same taps inside the map, and it walks over those only. No padded copy is made."""
 
 from collections.abc import Iterator
 from functools import partial

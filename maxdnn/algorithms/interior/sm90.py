@@ -1,6 +1,6 @@
-"""Direct convolution for many images in machine code of compute capability 9.0: as in `taps`, a block computes one
-output pixel and walks over the taps inside the map alone. For C,H,W,N, any number of channels; N,C,H,W is transposed,
-which costs little beside sums of many images."""
+"""Direct convolution of many images in machine code of compute capability 9.0, in C,H,W,N. A CTA computes one output
+pixel and walks only over the taps inside the map, as on Maxwell (maxwell.py). N,C,H,W is transposed first, which costs
+little beside sums over many images."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,5 +1,4 @@
-"""What other families do before and after their own work: zero padding, transposes, the sum of split reductions,
-activations."""
+"""Launches before and after the main work of other families: zero padding, transposes, sums of split-K, activations."""
 
 from collections.abc import Callable
 
@@ -14,8 +13,8 @@ from .maxwell import ACTIVATE, FILL, PAD, PAD_PIXELS, REDUCE, TRANSPOSE, TRANSPO
 # Issue slots of a warp, counted in the sources: for 128 values; of zeroes for 128 threads; of sums, and for each part.
 _PAD_SLOTS, _TRANSPOSE_SLOTS, _FILL_SLOTS, _REDUCE_SLOTS, _PART_SLOTS = 50, 60, 22, 90, 5
 _ACTIVATE_SLOTS = 100  # of the longest, for 128 threads
-_REDUCE_LATENCY, _PART_LATENCY = 1500, 100  # clocks of a CTA that adds parts, and for each of them; assumed
-_SHORT = 200_000  # elements, whose blocks do not fill a chip
+_REDUCE_LATENCY, _PART_LATENCY = 1500, 100  # clocks of a CTA that adds partial sums, and for each of these; assumed
+_SHORT = 200_000  # elements: the CTAs of fewer do not fill a chip
 _LATENCY = 1000  # clocks of a CTA that waits for DRAM once, with launch and stores; assumed
 
 

@@ -21,7 +21,7 @@ from .reference import reference
 
 
 def unsupported_reason(problem: Problem) -> str | None:
-    """The kernels multiply by alpha and store; that is all they do at the end."""
+    """The kernels multiply by alpha and store; they have no other epilogue."""
     if problem.reads_out:
         return "beta"
     if "bias" in problem.roles:
