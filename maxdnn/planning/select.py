@@ -199,8 +199,8 @@ def _pass(kind: Any, shape: ConvShape, layout: str, copied: list[str], adds_out:
         raise ShapeError(f"kind must be one of {', '.join(PASSES)} (got {shown(kind)})")
     if kind != "forward" and (bias or activation is not None):
         raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
-    ending = {"bias": bias, "activation": activation} if kind == "forward" else {}
-    problem = PASSES[kind](shape, layout=layout, unaligned=copied, reads_out=adds_out, **ending)
+    epilogue = {"bias": bias, "activation": activation} if kind == "forward" else {}
+    problem = PASSES[kind](shape, layout=layout, unaligned=copied, reads_out=adds_out, **epilogue)
     beyond = [role for role in copied if role not in problem.roles[:2]]
     if beyond:
         raise ShapeError(f"copy_{beyond[0]} must be left out for kind={kind!r}, which takes {problem.roles[0]} and "

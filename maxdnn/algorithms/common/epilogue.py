@@ -43,7 +43,7 @@ PARTIAL = Epilogue()
 """Of partial sums, which lie in the workspace as they are."""
 
 
-def epilogue(problem: Problem, filters: int = 0, *, first: bool = True, last: bool = True) -> Epilogue:
+def epilogue_of(problem: Problem, filters: int = 0, *, first: bool = True, last: bool = True) -> Epilogue:
     """The epilogue of a launch that computes the problem's filters from number `filters` on. Of launches whose results
     add up, the first adds bias and beta * O, and the last applies the activation."""
     adds = problem.reads_out if first else True

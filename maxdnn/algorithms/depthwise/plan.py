@@ -13,7 +13,7 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import PARTIAL, Epilogue, epilogue
+from ..common.epilogue import PARTIAL, Epilogue, epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import within
 from ..common.schedule import split_name
@@ -92,7 +92,7 @@ def _plan(problem: Problem, spec: GroupKernel, parts: int) -> Plan:
     shares = [x.P * x.Q * (x.patch + 1) for x in phases]
     for i, x in enumerate(phases):
         flops = problem.shape.flops * sum(shares[:i + 1]) // sum(shares) - done
-        draft.launches.append(_launch(problem, spec, x, flops, epilogue(problem), "out", _filter_steps(problem, x)))
+        draft.launches.append(_launch(problem, spec, x, flops, epilogue_of(problem), "out", _filter_steps(problem, x)))
         done += flops
     return draft.plan("depthwise", spec)
 
@@ -107,12 +107,12 @@ def _split(draft: Draft, spec: GroupKernel, x: Correlation, parts: int) -> None:
     region = draft.region("groups", parts * x.N * x.K * x.P * x.Q)
     draft.launches.append(_launch(problem, spec, groups, problem.shape.flops, PARTIAL, region, steps))
     length, images = (x.P * x.Q, x.N) if problem.layout == "NCHW" else (x.P * x.Q * x.N, 1)
-    draft.launches.append(reduce(region, "out", parts, x.K * length, (length, x.K, images), x.K, epilogue(problem),
+    draft.launches.append(reduce(region, "out", parts, x.K * length, (length, x.K, images), x.K, epilogue_of(problem),
                                  parts_k=parts * x.K))
     draft.notes.append(f"the sums over {x.C} channels are split {parts} ways; the parts are added in a fixed order")
 
 
-def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int, ending: Epilogue, into: str,
+def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int, epilogue: Epilogue, into: str,
             filter_steps: Mapping[str, Value]) -> Launch:
     chwn, c = problem.layout == "CHWN", x.C // x.groups
     maps, out = x.images(problem.layout), x.results(problem.layout)
@@ -122,7 +122,7 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int, end
     _check_limits(problem, spec, x)
     ctas = -(-count // THREADS)
     values: dict[str, Value] = {
-        **ending.values(IMAGES_FIRST * chwn), "out": part(into, x.start * out["W"]),
+        **epilogue.values(IMAGES_FIRST * chwn), "out": part(into, x.start * out["W"]),
         "images": maps_of(problem), "filters": "filters", "count": count, "channels": c if x.patch else 0,
         "p": x.P, "q": x.Q, "n": x.N, **map_values(x, maps), "second": images, "map_second": images * maps["N"],
         "out_second": images * out["N"], **filter_steps, "out_image": out["N"], "out_k": out["C"],

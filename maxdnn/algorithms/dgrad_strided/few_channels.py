@@ -13,7 +13,7 @@ from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
 from ..common import layout
 from ..common.correlation import Correlation, phases_reason
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.fastdiv import MOST_SHORT, divisor, short_magic
 from ..common.limits import MAX_GRID_YZ, within
 from ..implicit_gemm import maxwell as implicit_gemm
@@ -161,7 +161,7 @@ def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
     images, maps = (s.N, s.C) if problem.layout == "CHWN" else (1, s.N * s.C)
     origin = _origins(s, block)
     values: dict[str, Value] = {
-        **epilogue(problem).without_bias(), **divisor("images", images, s.W * images + _THREADS), "out": "out",
+        **epilogue_of(problem).without_bias(), **divisor("images", images, s.W * images + _THREADS), "out": "out",
         "blocks": "blocks", "h": s.H, "inner": s.W * images, "block_h": block[0],
         "block_h_magic": short_magic(block[0]), "block_w": block[1], "block_w_magic": short_magic(block[1]),
         "origin_h": origin[0], "origin_w": origin[1], "rows": x.P, "columns": x.Q}

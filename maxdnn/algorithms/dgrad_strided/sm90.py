@@ -12,7 +12,7 @@ from ...planning.plan import FLOAT_BYTES, Launch, Plan
 from ...problem.problem import Problem
 from ..common import sm90
 from ..common.correlation import EIGHT, Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.fastdiv import MOST_REACH, magic, short_magic, tap_tests
 from ..common.layout import Layout, operand
 from ..common.limits import CONSTANT_BYTES, MAX_ELEMENTS, MAX_GRID_YZ, REACH, TEXEL_BYTES, TEXEL_FLOATS, within
@@ -73,7 +73,7 @@ def _launch(problem: Problem, spec: sm90.NativeKernel, every: tuple[Correlation,
     content = _table(every, maps, filters, parts, out["W"])
     tiles = int(content[WORDS * len(every)])
     columns, rows = any(x.Q > 1 for x in every), any(x.P > 1 for x in every)
-    values = epilogue(problem, group * k).values() | {
+    values = epilogue_of(problem, group * k).values() | {
         "maps": part(maps_of(problem), group * c * maps["C"]),
         "filters": part(filters.place, group * (filters.row // s.groups) * TEXEL_FLOATS),
         "out": 0 if parts > 1 else part("out", group * k * out["C"]),

@@ -23,7 +23,7 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.workspace import Draft, part
@@ -236,7 +236,7 @@ class Layer:
         values = tile | {"planes": sums, "plane": out_plane, "to_im": tiles if self.times > 1 else out_plane,
                          "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
                          **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True)),
-                         **epilogue(self.problem).values()}
+                         **epilogue_of(self.problem).values()}
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         self.draft.launches.append(transform(
             kernel(self.side, "out", self.problem.layout), tiles, s.K, values, nbytes,

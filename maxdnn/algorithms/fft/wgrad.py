@@ -11,7 +11,7 @@ from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import PARTIAL, epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import TEXEL_FLOATS
 from ..common.workspace import Draft, part
@@ -145,7 +145,7 @@ def transform_back(layer: fft.Layer, taps: tuple[int, int, int, int], sums: str 
     limit = inner[0] + UNITS
     values: dict[str, Value] = {
         "out": part("out", row * step_r + column * step_s), "planes": sums, "tiles": inner[0], **places, "p": rows,
-        "q": columns, "step_h": rows, "step_w": columns, **twiddles(layer.side), **epilogue(problem).without_bias(),
+        "q": columns, "step_h": rows, "step_w": columns, **twiddles(layer.side), **epilogue_of(problem).without_bias(),
         **divisor("d0", inner[0], limit), **divisor("d1", 1, limit), "out_image": inner[1], "out_k": outer[1],
         "out_row": step_r, "out_col": step_s}
     nbytes = FLOAT_BYTES * outer[0] * inner[0] * (2 * layer.planes + rows * columns * (1 + problem.reads_out))

@@ -13,7 +13,7 @@ from ...planning.cost import SCHEDULERS, Chip, Cost, Work, neighbours
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, begin
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ProductShape
-from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue
+from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue_of
 from ..common.fastdiv import short_magic
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.schedule import Tail, split_name, why_split, why_tail
@@ -110,8 +110,8 @@ def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: 
     _check_limits(problem.shape, spec, shape.M, size, a, b)
     if tail is not None:
         _check_tail(shape, spec, tail)
-    out, vectors, ending = destination(draft, splits)
-    draft.add(multiply(spec, shape, a, b, out, vectors=vectors, ending=ending, splits=splits, tail=tail))
+    out, vectors, epilogue = destination(draft, splits)
+    draft.add(multiply(spec, shape, a, b, out, vectors=vectors, epilogue=epilogue, splits=splits, tail=tail))
     if splits > 1:
         add_parts(draft, chip, "out", splits, size)
         tiles = -(-shape.M // spec.rows) * -(-shape.N // spec.tile) * shape.batch
@@ -130,14 +130,14 @@ def destination(draft: Draft, splits: int) -> tuple[Matrices, bool, Epilogue]:
     s, out = stacked(draft.problem), draft.problem.operand("out")
     rows = s.N % TEXEL_FLOATS == 0
     if splits == 1:
-        return Matrices("out", s.N, s.M * s.N), rows and out.alignment >= Alignment.VECTOR, epilogue(draft.problem)
+        return Matrices("out", s.N, s.M * s.N), rows and out.alignment >= Alignment.VECTOR, epilogue_of(draft.problem)
     return Matrices(draft.region("parts", splits * s.batch * s.M * s.N), s.N, s.M * s.N), rows, PARTIAL
 
 
 def add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int) -> None:
     """The launch that adds partial sums. Its estimate includes the time until it begins, in which the CTAs that end
     last still write theirs."""
-    adding = reduce("parts", out, parts, size, (size, 1, 1), 1, epilogue(draft.problem))
+    adding = reduce("parts", out, parts, size, (size, 1, 1), 1, epilogue_of(draft.problem))
     begun = replace(adding.work.code, overhead=_SECOND_LAUNCH + draft.regions["parts"] / chip.dram_peak)
     draft.launches.append(replace(adding, work=replace(adding.work, translation=begun)))
 
@@ -155,24 +155,24 @@ def _check_tail(shape: ProductShape, spec: ProductKernel, tail: RowsTail) -> Non
 
 
 def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, *, vectors: bool,
-             ending: Epilogue = PARTIAL, splits: int = 1, tail: RowsTail | None = None, run: int = 0) -> list[Launch]:
-    """out = what `ending` makes of op(a) op(b) (the product itself by default). With splits, `out` has so many
+             epilogue: Epilogue = PARTIAL, splits: int = 1, tail: RowsTail | None = None, run: int = 0) -> list[Launch]:
+    """out = what `epilogue` makes of op(a) op(b) (the product itself by default). With splits, `out` has so many
     batches, one after the other, for the parts of the sums; with a tail, its parts go to region `parts`, row by row.
     `vectors`: every row of `out` begins at a multiple of 16 bytes and has room for ceil(N/4) vectors of four. `run`:
     sums of so many products at a time are added, which makes smaller errors (all at once if 0); for vectors without an
-    ending."""
-    assert not run or (vectors and ending is PARTIAL and run % GROUP == 0)
+    epilogue."""
+    assert not run or (vectors and epilogue is PARTIAL and run % GROUP == 0)
     if run and spec.arch:
         return _runs(spec, shape, a, b, out, run)
     if run:
-        ending = replace(ending, beta=1.0)
+        epilogue = replace(epilogue, beta=1.0)
     groups, share = -(-shape.K // GROUP), spec.share(shape.K, splits)
     groups_of_run = min(share, run // GROUP or share)
     runs = -(-share // groups_of_run)
     a_row, b_row = a.row // TEXEL_FLOATS, b.row // TEXEL_FLOATS
     values: dict[str, Value] = {
-        "out": out.place, "alpha": ending.alpha, "beta": ending.beta,
-        "flags": (ending.flags if spec.arch else ending.flags & ADDS) | VECTORS * vectors,
+        "out": out.place, "alpha": epilogue.alpha, "beta": epilogue.beta,
+        "flags": (epilogue.flags if spec.arch else epilogue.flags & ADDS) | VECTORS * vectors,
         "m": shape.M, "n": shape.N, "k": shape.K, "groups": groups, "share": share, "splits": splits,
         "split_magic": short_magic(splits),
         "a_row": a_row, "a_batch": a.batch // TEXEL_FLOATS, "a_step": GROUP * a_row if spec.layout[0] == "t" else 2,
@@ -189,7 +189,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
     if not spec.arch:
         values |= {"run": groups_of_run, "lead": share - (runs - 1) * groups_of_run}
     else:
-        values |= {"a": a.place, "b": b.place, "bias": ending.bias}
+        values |= {"a": a.place, "b": b.place, "bias": epilogue.bias}
         if spec.tile == 128:
             values |= _tail_values(shape, spec, whole, tail)
         if spec.slices > 1:
@@ -199,7 +199,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         count = min(most, shape.batch - first)
         grid = (-(-shape.N // spec.tile), rows, count * splits)
         some = ProductShape(shape.M, shape.N, shape.K, count)
-        work = _work(some, spec, splits, bool(ending.flags & ADDS), runs, tail)
+        work = _work(some, spec, splits, bool(epilogue.flags & ADDS), runs, tail)
         launches.append(Launch(spec, grid, values | {"first": first}, work, doing,
                                (begin(out.place)[0], *["parts"] * (tail is not None)),
                                {} if spec.arch else {"tex_A": a.place, "tex_B": b.place}, flops=some.flops))
@@ -250,9 +250,9 @@ def _runs(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, ou
 
     launches: list[Launch] = []
     for k in range(0, shape.K, run):
-        ending = Epilogue(ADDS if k else 0, beta=1.0)
+        epilogue = Epilogue(ADDS if k else 0, beta=1.0)
         launches += multiply(spec, replace(shape, K=min(run, shape.K - k)), behind(a, k, spec.layout[0] == "n"),
-                             behind(b, k, spec.layout[1] == "t"), out, vectors=True, ending=ending)
+                             behind(b, k, spec.layout[1] == "t"), out, vectors=True, epilogue=epilogue)
     return launches
 
 

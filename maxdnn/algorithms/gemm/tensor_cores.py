@@ -31,7 +31,7 @@ PIECE_BYTES = 34816
 
 _LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
 _GROUP_LOG = 3  # most rows of tiles of a group
-_MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # B is split inside the product kernel
+_MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # limits of the strides of a B that is split inside the product kernel
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
 # on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
@@ -95,8 +95,8 @@ def _plan(problem: Problem, chip: Chip, spec: TensorKernel, splits: int) -> Plan
             draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
     a, b = operands
     assert isinstance(a, Pieces)
-    into, vectors, ending = destination(draft, splits)
-    draft.launches.append(multiply(chip, s, a, b, into, vectors=vectors, ending=ending, splits=splits))
+    into, vectors, epilogue = destination(draft, splits)
+    draft.launches.append(multiply(chip, s, a, b, into, vectors=vectors, epilogue=epilogue, splits=splits))
     if splits > 1:
         add_parts(draft, chip, "out", splits, s.batch * s.M * s.N)
         draft.notes.append(why_split(s.K, splits))
@@ -125,8 +125,8 @@ def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Wor
 
 
 def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: Matrices, *, vectors: bool,
-             ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
-    """out = what `ending` makes of the products (those themselves by default). B as float32 numbers has its columns
+             epilogue: Epilogue = PARTIAL, splits: int = 1) -> Launch:
+    """out = what `epilogue` makes of the products (those themselves by default). B as float32 numbers has its columns
     side by side, rows `b.row` apart. With splits, `out` has so many batches one after the other, for parts of the sums,
     of `out.elements` each if matrices do not follow each other. `vectors`: as gemm.plan.multiply has it."""
     order = tiles_of(s, (s.M, s.N, -(-s.K // CHUNK)), s.batch, splits, chip)
@@ -140,11 +140,11 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
         spec, clocks, b_bytes = FLOAT_B, _FLOAT_B_CLOCKS, FLOAT_BYTES * s.batch * s.K * s.N
         of_b = {"k": s.K, "b_row": b.row}
     values = {
-        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), **order, **of_b,
+        "a": a.place, "b": b.place, "out": out.place, **epilogue.values(VECTORS * vectors), **order, **of_b,
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
         "out_split": (out.elements or s.batch * out.batch) if splits > 1 else 0}
     clocks = clocks * order["share"] + _TILE_CLOCKS
-    nbytes = a.nbytes + b_bytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
+    nbytes = a.nbytes + b_bytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(epilogue.flags & ADDS))
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
     return Launch(spec, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)

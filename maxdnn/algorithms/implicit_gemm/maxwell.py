@@ -13,7 +13,7 @@ from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, 
 from ...problem.problem import Alignment, Problem
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of, phases_reason
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import PARTIAL, epilogue_of
 from ..common.fastdiv import MOST_REACH, divisor, short_magic, tap_tests
 from ..common.layout import operand
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_BYTES, TEXEL_FLOATS, round_up, within
@@ -203,7 +203,7 @@ def _sums(draft: Draft, spec: PixelKernel, steps: list[tuple[Correlation, Maps]]
     problem, s = draft.problem, steps[0][0]
     (first, count), whole, chwn, parts = run, s.outputs, problem.layout == "CHWN", sum(shares)
     out_at = 0 if chwn else whole * first * s.K
-    ending, size = epilogue(problem), s.K * count * whole
+    epilogue, size = epilogue_of(problem), s.K * count * whole
     if parts > 1:
         # A part looks like the piece of O it belongs to.
         draft.region("parts", parts * size)
@@ -220,12 +220,12 @@ def _sums(draft: Draft, spec: PixelKernel, steps: list[tuple[Correlation, Maps]]
             if parts > 1:
                 ended = PARTIAL.values(tests) | {"out": part("parts", done * size + start), "out_split": size}
             else:
-                ended = ending.values(tests) | {"out": part("out", out_at + start), "out_split": 0}
+                ended = epilogue.values(tests) | {"out": part("out", out_at + start), "out_split": 0}
             yield _launch(spec, s, maps, filters, geometry | ended, bound, number, len(shares), share, parts)
             done += share
     if parts > 1:
         rows = (count * whole, s.K, 1) if chwn else (whole, s.K, count)
-        yield reduce("parts", part("out", out_at), parts, size, rows, s.K, ending)
+        yield reduce("parts", part("out", out_at), parts, size, rows, s.K, epilogue)
 
 
 def _launch(spec: PixelKernel, s: Correlation, maps: Maps, filters: _Filters, values: Mapping[str, Value],

@@ -11,7 +11,7 @@ from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.limits import CONSTANT_BYTES, MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, within
 from ..common.packing import Packed, packed
 from ..common.workspace import Draft, part
@@ -108,9 +108,9 @@ def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int,
     rows, columns = inside(s)
     taken = sum(map(len, rows)) * sum(map(len, columns)) / (s.P * s.Q)
     for first, last in runs:
-        ending = epilogue(problem, group * k, first=first == 0, last=last == c)
+        epilogue = epilogue_of(problem, group * k, first=first == 0, last=last == c)
         # Channels beyond the run are those of the next one: a run is a whole number of steps, but the last.
-        values = fixed | ending.values() | {"out": part("out", (group * k * whole + s.start) * s.N)}
+        values = fixed | epilogue.values() | {"out": part("out", (group * k * whole + s.start) * s.N)}
         steps = taken * -(-(last - first) // TILE_ELEMENTS)
         flops = 2 * s.N * s.P * s.Q * k * ((last - first) * s.R * s.S + (last == c))
         yield Launch(spec, grid, values, _work(s, spec, grid, steps, last - first), doing, ("out",),

@@ -39,13 +39,13 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
 
 
 def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, int, int], k: int,
-           ending: Epilogue, out_row: int | None = None, parts_k: int | None = None) -> Launch:
-    """out = the sum of `count` arrays, `size` elements from one to the next, with the epilogue `ending`. rows:
+           epilogue: Epilogue, out_row: int | None = None, parts_k: int | None = None) -> Launch:
+    """out = the sum of `count` arrays, `size` elements from one to the next, with the epilogue `epilogue`. rows:
     (length, filters, images); `k` rows of an image, of `parts` `parts_k` if that differs. `out_row`: elements of `out`
     from one row to the next, if they do not follow each other."""
     length, filters, images = rows
     values = {"out": out, "parts": parts, "length": length, "out_row": out_row or length, "k": k,
-              "parts_k": parts_k or k, "splits": count, "step": size, **ending.values()}
+              "parts_k": parts_k or k, "splits": count, "step": size, **epilogue.values()}
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
     cost = Cost(4 * (_REDUCE_SLOTS + _PART_SLOTS * count), _REDUCE_LATENCY + _PART_LATENCY * count)
@@ -69,16 +69,16 @@ def activate(out: str, count: int, activation: str) -> Launch:
     return Launch(ACTIVATE, (blocks, 1, 1), values, work, f"{activation} of each result", (out,))
 
 
-def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Epilogue,
+def reduce_many(parts: str, out: str | Part, count: int, size: int, epilogue: Epilogue,
                 region: Callable[[str, int], str]) -> list[Launch]:
     """As `reduce`, of arrays of one row; of many short ones in two steps, the first of which adds every so many-th.
     `region` makes room for so many elements."""
     groups = next((g for g in (16, 12, 8, 6, 4) if count % g == 0 and count >= 4 * g), 0)
     if not groups or size > _SHORT:
-        return [reduce(parts, out, count, size, (size, 1, 1), 1, ending)]
+        return [reduce(parts, out, count, size, (size, 1, 1), 1, epilogue)]
     some = region(f"some_{parts}", groups * size)
     return [reduce(parts, some, count // groups, groups * size, (size, groups, 1), groups, PARTIAL),
-            reduce(some, out, groups, size, (size, 1, 1), 1, ending)]
+            reduce(some, out, groups, size, (size, 1, 1), 1, epilogue)]
 
 
 FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN, FILL, ACTIVATE), reference.reference)
