@@ -206,7 +206,18 @@ class Plan:
         return next((launch.spec.arithmetic for launch in self.launches if launch.spec.arithmetic != FFMA), FFMA)
 
     def computes(self, arithmetic: str) -> bool:
-        """Whether its products are computed as a caller asks: "auto", or "ffma" alone."""
+        """Whether its products are computed as a caller asks.
+
+        Parameters
+        ----------
+        arithmetic : {"auto", "ffma"}
+            As for `conv_fprop`.
+
+        Returns
+        -------
+        bool
+            True for "auto", and for "ffma" if no launch uses tensor cores.
+        """
         return arithmetic == "auto" or self.arithmetic == FFMA
 
     @property
