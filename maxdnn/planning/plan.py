@@ -170,6 +170,8 @@ class Plan:
         What else the user may want to know.
     error : float
         The largest documented, relative to the sum of an output's |terms|, for arrays uniform in [-1, 1].
+    algorithm : str
+        "direct", "winograd" or "fft".
     chosen : str
         Why it was taken of all candidates.
     terms : Terms or None
@@ -189,16 +191,12 @@ class Plan:
     workspace: Mapping[str, Region]
     notes: tuple[str, ...] = ()
     error: float = DIRECT_ERROR
+    algorithm: str = "direct"
     chosen: str = ""
     terms: Terms | None = None
     name: str = ""
     account: Callable[[], list[str]] | None = None
     code: Callable[[], list[str]] | None = None
-
-    @property
-    def algorithm(self) -> str:
-        """"direct", "winograd" or "fft"."""
-        return next((name for name in ("winograd", "fft") if self.family.startswith(name)), "direct")
 
     @property
     def arithmetic(self) -> str:
@@ -332,7 +330,7 @@ class Plan:
         used = {name for launch in launches for name in launch.names} - {operand.role for operand in operands}
         regions = {name: region.nbytes for name, region in self.workspace.items() if name in used}
         made = make(replace(self.problem, operands=tuple(operands)), self.family, self.spec, launches, regions,
-                    self.notes, self.error)
+                    self.notes, self.error, self.algorithm)
         return replace(made, name=self.name)
 
     def explain(self, verbose: bool = False) -> str:
@@ -372,7 +370,7 @@ class Plan:
 
 
 def make(problem: Problem, family: str, spec: KernelSpec, launches: Iterable[Launch], regions: Mapping[str, int],
-         notes: Iterable[str] = (), error: float = DIRECT_ERROR) -> Plan:
+         notes: Iterable[str] = (), error: float = DIRECT_ERROR, algorithm: str = "direct") -> Plan:
     """A plan whose workspace has regions of the given bytes.
 
     A region lives from the first launch that mentions it to the last; the largest are placed first, each as low as
@@ -391,7 +389,7 @@ def make(problem: Problem, family: str, spec: KernelSpec, launches: Iterable[Lau
                 offset = max(offset, -(-end // REGION_ALIGNMENT) * REGION_ALIGNMENT)
         placed[name] = Region(offset, regions[name], first, last)
     return Plan(problem, family, spec, launches, {name: placed[name] for name in regions}, tuple(notes),
-                error)
+                error, algorithm)
 
 
 def _life(name: str, launches: tuple[Launch, ...]) -> tuple[int, int]:

@@ -88,13 +88,13 @@ def _plan(problem: Problem, spec: GroupKernel, parts: int) -> Plan:
     draft, phases, done = Draft(problem), correlations(problem), 0
     if parts > 1:
         _split(draft, spec, phases[0], parts)
-        return draft.plan("depthwise", spec)
+        return draft.plan(FAMILY, spec)
     shares = [x.P * x.Q * (x.patch + 1) for x in phases]
     for i, x in enumerate(phases):
         flops = problem.shape.flops * sum(shares[:i + 1]) // sum(shares) - done
         draft.launches.append(_launch(problem, spec, x, flops, epilogue_of(problem), "out", _filter_steps(problem, x)))
         done += flops
-    return draft.plan("depthwise", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _split(draft: Draft, spec: GroupKernel, x: Correlation, parts: int) -> None:

@@ -51,12 +51,12 @@ def _plan(problem: Problem, spec: GroupFiltersKernel, splits: int) -> Plan:
     _check_limits(s, splits)
     if splits == 1:
         draft.launches.append(_launch(problem, spec, 1, "out", epilogue))
-        return draft.plan("depthwise_filters", spec)
+        return draft.plan(FAMILY, spec)
     draft.launches += (_launch(problem, spec, splits, draft.region("parts", splits * size), PARTIAL),
                        reduce("parts", "out", splits, size, (size, 1, 1), 1, epilogue))
     draft.notes.append(f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a "
                        "fixed order")
-    return draft.plan("depthwise_filters", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _launch(problem: Problem, spec: GroupFiltersKernel, splits: int, out: str, epilogue: Epilogue) -> Launch:

@@ -62,7 +62,7 @@ def _plan(problem: Problem, spec: sm90.NativeKernel, parts: int) -> Plan:
     reached = sums.reached(every, [bool(x.patch) for x in every])
     draft.add(_launch(problem, spec, reached, group, filters, parts) for group in range(s.groups))
     sums.add(draft, s)
-    return draft.plan("classes_sm90", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _launch(problem: Problem, spec: sm90.NativeKernel, every: tuple[Correlation, ...], group: int,

@@ -100,7 +100,7 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
         draft.notes.append(f"the sums of each phase are split {splits} ways; the parts are added in a fixed order")
     draft.launches.append(_interleave(problem, one, every, (height, width)))
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PIXELS)
+    return draft.plan(FAMILY, PIXELS)
 
 
 def _interleave(problem: Problem, one: Correlation, every: list[Correlation], phase: tuple[int, int]) -> Launch:

@@ -63,7 +63,7 @@ def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
                        f"{saved:.2f} times fewer multiplications than a direct convolution but for the transforms")
     draft.notes += cut.said
     terms = c * fft.taps_at_a_corner(x)
-    return draft.plan("fft groups", spec, fft.documented(c * len(cut), cut.part[0] * cut.part[1], terms))
+    return draft.plan(FAMILY, spec, fft.documented(c * len(cut), cut.part[0] * cut.part[1], terms))
 
 
 def _transform_filters(draft: Draft, x: Correlation, cut: Cut) -> None:

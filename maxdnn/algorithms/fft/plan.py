@@ -158,7 +158,7 @@ def _plan(problem: Problem, side: int, products: "Products") -> Plan:
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
     draft.notes += products.notes
-    return draft.plan("fft", products.spec, layer.error)
+    return draft.plan(FAMILY, products.spec, layer.error)
 
 
 class Form(Enum):

@@ -86,7 +86,7 @@ def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
     if not isinstance(by, ProductKernel):
         draft.notes.append(tensor_cores.NOTE)
     spec = by if isinstance(by, ProductKernel) else tensor_cores.PRODUCT
-    return draft.plan("fft filters", spec, documented(layer, s.N * of_image))
+    return draft.plan(FAMILY, spec, documented(layer, s.N * of_image))
 
 
 def documented(layer: fft.Layer, tiles: int) -> float:

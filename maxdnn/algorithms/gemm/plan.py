@@ -121,7 +121,7 @@ def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: 
         draft.region("parts", tail.parts * (size - first))
         add_parts(draft, chip, part("out", first), tail.parts, size - first)
         draft.notes.append(why_tail("rows of tiles", tail))
-    return draft.plan("product", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def destination(draft: Draft, splits: int) -> tuple[Matrices, bool, Epilogue]:

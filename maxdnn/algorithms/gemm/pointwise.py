@@ -82,7 +82,7 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     draft.add(replace(x, flops=x.flops + x.flops // shape.K) for x in launches)
     if splits > 1:
         draft.launches.append(reduce("parts", "out", splits, size, (row, shape.M, shape.batch), shape.M, epilogue))
-    return draft.plan("pointwise", spec)
+    return draft.plan(FAMILY, spec)
 
 
 FAMILY = Family("pointwise", (), reference, ("forward", "data"), unsupported_reason, candidates,

@@ -101,7 +101,7 @@ def _plan(problem: Problem, chip: Chip, spec: TensorKernel, splits: int) -> Plan
         add_parts(draft, chip, "out", splits, s.batch * s.M * s.N)
         draft.notes.append(why_split(s.K, splits))
     draft.notes.append(NOTE)
-    return draft.plan("tensor product", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool) -> Pieces:

@@ -128,7 +128,7 @@ def _plan(problem: Problem, spec: PixelKernel, splits: int) -> Plan:
         draft.add(_sums(draft, spec, steps, filters, run, images, shares))
     if splits > 1 or longest > spec.records:
         draft.notes.append(_why(s, spec, splits, longest))
-    return draft.plan("pixels", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _padded_map(draft: Draft, s: Correlation, maps: Maps) -> str:

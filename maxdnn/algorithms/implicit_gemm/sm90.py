@@ -144,7 +144,7 @@ def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
         rows = (length, s.K, tail.items) if problem.layout == "NCHW" else (length * s.N, s.K, 1)
         draft.launches.append(reduce("parts", part("out", (s.N - tail.items) * s.K * length), tail.parts,
                                      tail.items * s.K * length, rows, s.K, epilogue_of(problem)))
-    return draft.plan("pixels_sm90", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _why(s: Correlation, tail: Tail) -> str:

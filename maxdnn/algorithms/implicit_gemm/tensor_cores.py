@@ -109,7 +109,7 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
         draft.notes.append(f"the {chunks_of(s)} chunks of the reduction are split {splits} ways; the parts are added "
                            "in a fixed order")
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PIXELS)
+    return draft.plan(FAMILY, PIXELS)
 
 
 def split_filters(draft: Draft, s: Correlation, region: str = "filter_pieces") -> Pieces:

@@ -65,7 +65,7 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
         draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue_of(problem)))
         draft.notes.append(why_split(s.patch, splits))
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PRODUCT)
+    return draft.plan(FAMILY, PRODUCT)
 
 
 FAMILY = Family("tensor windows", (WINDOWS,), reference, ("forward",), unsupported_reason, candidates,

@@ -80,7 +80,7 @@ def _plan(problem: Problem, spec: TileKernel) -> Plan:
         for group in range(s.groups):
             draft.add(_passes(problem, s, spec, group, place))
     draft.notes += inside_note(every)
-    return draft.plan("taps", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int,

@@ -115,7 +115,7 @@ def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
         draft.launches.append(_sum(problem, s, tail, names["out"]))
     if problem.layout == "NCHW":
         draft.transposed_back("out_kpqn", s.K * s.outputs, s.N)
-    return draft.plan("taps_sm90", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _sum(problem: Problem, s: Correlation, tail: Tail, out: str) -> Launch:

@@ -125,7 +125,7 @@ def split(draft: Draft, spec: FiltersKernel, splits: int, passes: Passes) -> Pla
                            "fixed order")
     if spec.layout != problem.layout:
         draft.transposed_back(out, *spec.oriented(s.patch, s.K), "the result changes layout")
-    return draft.plan("filters", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _readable(draft: Draft, terms: _Terms, operand: Operand, size: tuple[int, int, int]) -> str:

@@ -78,7 +78,7 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
         draft.add(reduce_many("parts", "out", splits, size, epilogue_of(problem), draft.region))
         draft.notes.append(why_split(product.K, splits))
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PRODUCT)
+    return draft.plan(FAMILY, PRODUCT)
 
 
 FAMILY = Family("tensor filters", (PATCHES,), reference, ("filters",), unsupported_reason, candidates)

@@ -97,7 +97,7 @@ def _plan(problem: Problem, points: Points, products: "FloatProducts | TensorPro
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
     draft.notes += products.notes(s.C)
-    return draft.plan("winograd", products.spec, layer.error(products.together(s.C)))
+    return draft.plan(FAMILY, products.spec, layer.error(products.together(s.C)))
 
 
 def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:

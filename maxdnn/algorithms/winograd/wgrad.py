@@ -233,7 +233,7 @@ def _plan(problem: Problem, points: Points, backward: Points, products: Sums, sp
     room = layer.rows * r / s.P * layer.columns * r / s.Q
     error = backward.expected_error(tiles, 0, r, r, products.together(-(-tiles // parts))) * edges * max(1, room / 2)
     draft.notes += products.notes
-    return draft.plan("winograd", products.spec, error)
+    return draft.plan(FAMILY, products.spec, error)
 
 
 def _planes(layer: winograd.Layer, backward: Points, sources: tuple[str, str],
