@@ -156,14 +156,14 @@ class VirtualGpu:
         buffer : buffer
             Where from; its first out.nbytes bytes.
         out : numpy.ndarray
-            C-contiguous, of any type.
+            As `data` of `upload`.
         stream : None
-            No effect: the copy is complete on return.
+            Likewise.
 
         Raises
         ------
         LaunchError
-            The array is not C-contiguous or larger than the buffer.
+            As for `upload`.
         """
         _fits("out", buffer, out)
         out.reshape(-1).view(np.uint8)[:] = buffer.data[:out.nbytes]
