@@ -176,7 +176,7 @@ def end_round(X, begin):
 def l2_write(X, line, mask, begin):
     """Write sectors of a line into L2 (write back, nothing fetched), whose bandwidth is booked already: when taken."""
     dirty, fill = l2_way(X, line, begin)
-    X[dirty] |= mask
+    X[dirty] |= mask & 15
     for sector in range(SECTORS):
         if mask >> sector & 1:
             X[fill + sector] = max(X[fill + sector], begin)

@@ -26,9 +26,9 @@ NEVER = 1 << 62
  C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
 P_BLOCKPER = 128
 # Of a warm start (warm.py): what each record touches in L2. Sectors that come from DRAM together.
-T_WARM, P_DRAM_SECTORS, P_L2_REQUEST_TICKS = 129, 130, 131
+T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST = 129, 130, 131, 132
 WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
-HEAD = 132
+HEAD = 134
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -79,7 +79,8 @@ S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
 (S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND, S_TENSORBEGUN, S_TENSORREAD,
  S_TENSORLAST, S_TENSORFROM, S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 14)
 TENSOR_PLACES = 8
-S_SIZE = 96
+# ... when its last access of shared memory or L1 ends, and the cycles of that.
+S_LSUEND, S_LSUCOST, S_SIZE = 94, 95, 96
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose

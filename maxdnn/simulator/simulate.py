@@ -26,8 +26,8 @@ class Options:
     on a shared block queue; otherwise one SM runs ceil(blocks / SMs) blocks while the others, in step
     with it, touch L2 and DRAM with their own blocks' addresses.
     trace: (first cycle, last cycle) of the pipeline trace to keep. timeline: keep the course of the launch, and every
-    issue of that many cycles at its begin and in its middle (of `trace` alone if there is one). warm: the launch follows
-    one of the same kernel with the same arguments (warm.py); otherwise the caches are empty when it begins."""
+    issue of that many cycles at its begin and in its middle (of `trace` alone if there is one). warm: the launch
+    follows one of the same kernel with the same arguments (warm.py); else the caches are empty when it begins."""
 
     policy: str = ""
     all_sms: bool = False
@@ -108,7 +108,8 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
         l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
         machine = replace(machine, figures={**machine.figures, "l1_kib": l1})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
-                  c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS, options.warm)
+                  c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
+                  options.warm)
     image = Image(machine, code, workload.work, shape)
     recorder = None
     if timeline:

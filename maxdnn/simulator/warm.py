@@ -41,19 +41,31 @@ def touch_record(X, record, further, kind, age):
 
 
 @compiled
-def touch_all(X):
-    """Every block of the grid in order, one instruction of all its warps behind the other."""
-    age = -AGE
-    for block in range(X[P_BLOCKS]):
-        shift = X[T_SHIFT] + block * X[P_GROUPS]
-        for warp in range(X[P_BLOCK_WARPS]):
-            stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + warp
-            for n in range(X[stream], X[stream + 1]):
-                kind = X[X[T_WARM] + n]
+def touch_wave(X, first, last, age):
+    """Blocks that are resident at a time, one instruction of all their warps behind the other: the age behind them."""
+    n, more = 0, True
+    while more:
+        more = False
+        for block in range(first, last):
+            shift, stream = X[T_SHIFT] + block * X[P_GROUPS], X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS]
+            for at in range(stream, stream + X[P_BLOCK_WARPS]):
+                if X[at] + n >= X[at + 1]:
+                    continue
+                more = True
+                kind = X[X[T_WARM] + X[at] + n]
                 if kind:
-                    chosen = X[T_RECORD] + n * RECORD_SIZE
+                    chosen = X[T_RECORD] + (X[at] + n) * RECORD_SIZE
                     touch_record(X, variant(X, chosen, shift), moved(X, chosen, shift), kind, age)
+        n += 1
         age += 1
+    return age
+
+
+@compiled
+def touch_all(X):
+    age, wave = -AGE, X[P_BLOCK_SLOTS] * (X[P_MIRROR] + X[P_SMS])
+    for first in range(0, X[P_BLOCKS], wave):
+        age = touch_wave(X, first, min(first + wave, X[P_BLOCKS]), age)
 
 
 @compiled
