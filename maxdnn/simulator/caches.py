@@ -107,7 +107,7 @@ def l2_way(X, line, now):
     if not hit:
         if X[dirty]:
             n = popcount4(X[dirty])
-            book(X, B_DRAM, n * X[P_DRAM_TICKS], now)
+            book(X, B_DRAM, n * X[P_DRAM_WRITE_TICKS], now)
             X[C_DRAM_WRITE] += n
         claim(X, base, ways, way, line, now)
     X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, dirty, fill

@@ -66,7 +66,7 @@ def record_of(X, w, block):
 
 
 @compiled
-def others(X, w, i, index, mask, begin, first, last):
+def others(X, w, i, index, theirs, begin, first, last):
     """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses. What
     they touch is looked up first, then touched in order: L2's image, far larger than the caches of this processor,
     comes in time so."""
@@ -87,8 +87,8 @@ def others(X, w, i, index, mask, begin, first, last):
             l2_write(X, X[at], X[at + 1], begin)
         else:
             if X[P_BESIDE]:
-                X[C_ROUND] += asked_ticks(X, X[at], X[at + 1] & mask)
-            l2_read(X, X[at], X[at + 1] & mask, begin)
+                X[C_ROUND] += asked_ticks(X, X[at], X[at + 1] & theirs)
+            l2_read(X, X[at], X[at + 1] & theirs, begin)
 
 
 @compiled
@@ -100,8 +100,9 @@ def l2_ticks(X, n, store):
 
 
 @compiled
-def through_l2(X, w, i, index, line, mask, start):
-    """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
+def through_l2(X, w, i, index, line, mask, start, theirs):
+    """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there.
+    `theirs`: which sectors of their lines the other SMs ask for, if they touch them."""
     n = popcount4(mask)
     if X[P_SM90] and X[i + I_STORE] and not X[i + I_ATOMIC]:
         n = mask >> TURNS
@@ -111,14 +112,14 @@ def through_l2(X, w, i, index, line, mask, start):
     X[C_ROTATE] += 1
     if X[P_BESIDE] and not X[i + I_STORE] and not X[i + I_ATOMIC]:  # blocks that follow each other drift apart
         begin = begin_round(X, line, mask, begin)
-        others(X, w, i, index, mask, begin, 1, 1 + turn)
+        others(X, w, i, index, theirs, begin, 1, 1 + turn)
         done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
-        others(X, w, i, index, mask, begin, 1 + turn, asking)
+        others(X, w, i, index, theirs, begin, 1 + turn, asking)
         end_round(X, begin)
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
     ticks = l2_ticks(X, n, X[i + I_STORE])
     begin = book(X, B_L2, asking * ticks, begin)
-    others(X, w, i, index, mask, begin, 1, 1 + turn)
+    others(X, w, i, index, theirs, begin, 1, 1 + turn)
     mine = begin + turn * ticks // TICK
     if X[i + I_ATOMIC]:
         done = l2_atomic(X, line, mask, mine)
@@ -126,7 +127,7 @@ def through_l2(X, w, i, index, line, mask, start):
         done = l2_write(X, line, mask, mine) + X[P_L2LAT]
     else:
         done = l2_read(X, line, mask, mine)
-    others(X, w, i, index, mask, begin, 1 + turn, asking)
+    others(X, w, i, index, theirs, begin, 1 + turn, asking)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 
@@ -134,10 +135,10 @@ def through_l2(X, w, i, index, line, mask, start):
 def one_line(X, w, i, half, index, line, mask, start):
     """One line of a global or texture access: the cycle its sectors are there."""
     if X[i + I_CACHED] != 1:
-        return through_l2(X, w, i, index, line, mask, start)
+        return through_l2(X, w, i, index, line, mask, start, mask)
     fill, missing, there = l1_lookup(X, half, line, mask, start)
     if missing:
-        got = through_l2(X, w, i, index, line, missing, start)
+        got = through_l2(X, w, i, index, line, missing, start, missing)
         for sector in range(4):
             if missing >> sector & 1:
                 X[fill + sector] = got
