@@ -3,11 +3,10 @@
 128 bytes in four sectors, each with the cycle its data arrives; constant and instruction caches keep whole lines."""
 
 from .columns import *
-from .jit import compiled, prefetch
+from .jit import compiled, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
 SECTORS = LINE // SECTOR
-HOST_LINE = 8  # cells in a cache line of the processor that runs this
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
 
 
@@ -82,59 +81,84 @@ def book(X, resource, ticks, start):
 
 @compiled
 def l2_set(X, line):
-    """Where L2's set for a line begins."""
+    """Where L2's set for a line begins, in cells of 32 bits."""
     sets = X[P_L2SETS]
     index = (line ^ line // sets ^ line // sets // sets) % sets  # folded, so that power-of-two strides spread
-    return X[T_L2] + index * X[P_L2WAYS] * SECTORED
+    return 2 * X[T_L2] + index * X[P_L2WAYS] * SECTORED
 
 
 @compiled
-def l2_soon(X, line):
-    """L2 will be asked for a line: its lines' numbers and last uses come from memory meanwhile."""
-    base = l2_set(X, line)
+def l2_soon(X, base):
+    """A set of L2 will be searched: its lines' numbers and last uses come from memory meanwhile."""
+    Y = narrow(X)
     for cell in range(base, base + 2 * X[P_L2WAYS], HOST_LINE):
-        prefetch(X, cell)
+        prefetch(Y, cell)
+
+
+@compiled
+def l2_locate(X, line, base, now):
+    """(dirty cell, arrival cells, whether it was given to the line just now) of L2's way for a line."""
+    if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
+        return X[C_L2_DIRTY], X[C_L2_FILL], False
+    Y, ways = narrow(X), X[P_L2WAYS]
+    way, hit = find(Y, base, ways, line, now)
+    if not hit:
+        Y[base + way], Y[base + ways + way] = line, now
+    X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, base + 2 * ways + way, base + 3 * ways + SECTORS * way
+    return X[C_L2_DIRTY], X[C_L2_FILL], not hit
+
+
+@compiled
+def l2_empty(X, dirty, fill, now):
+    """Nothing is left in a way of L2: dirty sectors go to DRAM."""
+    Y = narrow(X)
+    if Y[dirty]:
+        n = popcount4(Y[dirty])
+        book(X, B_DRAM, n * X[P_DRAM_TICKS], now)
+        X[C_DRAM_WRITE] += n
+    Y[dirty] = 0
+    for sector in range(fill, fill + SECTORS):
+        Y[sector] = -1
 
 
 @compiled
 def l2_way(X, line, now):
-    """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be: dirty sectors go to DRAM."""
-    if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
-        return X[C_L2_DIRTY], X[C_L2_FILL]
-    ways, base = X[P_L2WAYS], l2_set(X, line)
-    way, hit = find(X, base, ways, line, now)
-    dirty, fill = base + 2 * ways + way, base + 3 * ways + SECTORS * way
-    if not hit:
-        if X[dirty]:
-            n = popcount4(X[dirty])
-            book(X, B_DRAM, n * X[P_DRAM_TICKS], now)
-            X[C_DRAM_WRITE] += n
-        claim(X, base, ways, way, line, now)
-    X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, dirty, fill
+    """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be."""
+    dirty, fill, fresh = l2_locate(X, line, l2_set(X, line), now)
+    if fresh:
+        l2_empty(X, dirty, fill, now)
     return dirty, fill
 
 
 @compiled
-def l2_sector(X, cell, begin):
-    """The cycle a sector is in L2, which fetches it from DRAM if it has not got it. `cell`: of its arrival time."""
+def l2_sector(X, fill, sector, begin):
+    """The cycle a sector is in L2, which fetches it from DRAM if it has not got it. `fill`: the arrival times of its
+    line."""
+    Y = narrow(X)
     X[C_L2_SECTORS] += 1
-    if X[cell] < 0:
-        X[cell] = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
-        X[C_DRAM_READ] += 1
-    else:
+    if Y[fill + sector] >= 0:
         X[C_L2_HITS] += 1
-    return X[cell]
+        return Y[fill + sector]
+    Y[fill + sector] = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
+    X[C_DRAM_READ] += 1
+    return Y[fill + sector]
+
+
+@compiled
+def read_sectors(X, fill, mask, begin):
+    """Read sectors of a line through L2: the cycle the last one is there."""
+    done = begin + X[P_L2LAT]
+    for sector in range(SECTORS):
+        if mask >> sector & 1:
+            done = max(done, l2_sector(X, fill, sector, begin))
+    return done
 
 
 @compiled
 def l2_read(X, line, mask, begin):
-    """Read sectors of a line through L2, whose bandwidth is booked already: the cycle the last one is there."""
+    """`read_sectors` of a line, L2's bandwidth is booked already."""
     _, fill = l2_way(X, line, begin)
-    done = begin + X[P_L2LAT]
-    for sector in range(SECTORS):
-        if mask >> sector & 1:
-            done = max(done, l2_sector(X, fill + sector, begin))
-    return done
+    return read_sectors(X, fill, mask, begin)
 
 
 @compiled
@@ -169,30 +193,43 @@ def end_round(X, begin):
 
 
 @compiled
-def l2_write(X, line, mask, begin):
-    """Write sectors of a line into L2 (write back, nothing fetched), whose bandwidth is booked already: when taken."""
-    dirty, fill = l2_way(X, line, begin)
-    X[dirty] |= mask
+def write_sectors(X, dirty, fill, mask, begin):
+    """Write sectors of a line into L2 (write back, nothing fetched)."""
+    Y = narrow(X)
+    Y[dirty] |= mask
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            X[fill + sector] = max(X[fill + sector], begin)
+            Y[fill + sector] = max(Y[fill + sector], begin)
+
+
+@compiled
+def l2_write(X, line, mask, begin):
+    """`write_sectors` of a line, L2's bandwidth is booked already: when taken."""
+    dirty, fill = l2_way(X, line, begin)
+    write_sectors(X, dirty, fill, mask, begin)
     return begin
 
 
 @compiled
-def l2_atomic(X, line, mask, begin):
-    """Atomic operations on sectors of a line, in L2, whose bandwidth is booked already: the cycle the last one's result
-    is there. Those on one address are done one after another, so a sector is taken until its last is done."""
-    dirty, fill = l2_way(X, line, begin)
-    done = begin
+def change_sectors(X, dirty, fill, mask, begin):
+    """Atomic operations on sectors of a line, in L2: the cycle the last one's result is there. Those on one address are
+    done one after another, so a sector is taken until its last is done."""
+    Y, done = narrow(X), begin
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            there = l2_sector(X, fill + sector, begin)
+            there = l2_sector(X, fill, sector, begin)
             over = max(begin + X[P_L2LAT], there) + (mask >> TURNS) * X[P_ATOMIC]
-            X[fill + sector] = over
+            Y[fill + sector] = over
             done = max(done, over - X[P_ATOMIC])
-    X[dirty] |= mask & 15
+    Y[dirty] |= mask & 15
     return done
+
+
+@compiled
+def l2_atomic(X, line, mask, begin):
+    """`change_sectors` of a line, L2's bandwidth is booked already."""
+    dirty, fill = l2_way(X, line, begin)
+    return change_sectors(X, dirty, fill, mask, begin)
 
 
 @compiled

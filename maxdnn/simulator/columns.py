@@ -25,7 +25,9 @@ NEVER = 1 << 62
 (P_BESIDE, P_TENSORLAT, P_MBARLAT, P_BULKLAT, P_MBARRIERS, T_MBARRIER, P_BULK_TICKS,
  C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
 P_BLOCKPER = 128
-HEAD = 130
+# Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
+T_ALIKE, T_FOUND, C_FOUND = range(132, 135)
+HEAD = 136
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -87,6 +89,17 @@ TURNS = 4  # bits of a mask above which atomics have how many operations wait fo
 # Cells per way. A set of a sectored cache is the lines of its ways, their last uses, dirty masks, and four arrival
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
 SECTORED, WHOLE = 7, 3
+
+# L2, the largest, has cells of 32 bits (jit.narrow); HOST_LINE: those in a cache line of the processor that runs this.
+HOST_LINE = 16
+
+# One row per line that another SM in step with this one asks for: its number, sectors, the blocks, its set, then its
+# way's mask of dirty sectors, or -1 - that if the way has just been taken for it, and its arrival times.
+A_LINE, A_MASK, A_SPAN, A_SET, A_DIRTY, A_FILL, AHEAD_SIZE = range(7)
+# Blocks with the same line: the first's distance from this SM's block, + SPAN x the last's, + SPAN^2 x how many.
+# Per block slot and group a list of these: how many, then each. To find them: which list, block, place in the list.
+SPAN = 1 << 16
+FOUND, FOUND_SIZE = 512, 3
 
 # One row per bandwidth-limited resource: L2, DRAM, then the L2 port of each SM. A row is the first bucket of a stretch
 # known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands for, ticks taken.

@@ -8,8 +8,9 @@ Rows are named by where they start in the image X: w a warp, s a scheduler, i an
 from .beside import amid_products, had_its_turn, product, products_left, tell
 from .caches import constant_line, instruction_line
 from .columns import *
+from .instep import moved, variant
 from .jit import compiled
-from .memory import global_access, load_constant, moved, shared_access, variant
+from .memory import global_access, load_constant, shared_access
 from .operand import bank_reads, enter, forget, read_later
 from .residency import complete, finish_warp, launch_block, release_barrier, step_path, wake
 from .sm90 import bank_reads_sm90, code_line_sm90, enter_sm90, issue_xu, memory_sm90, room_sm90

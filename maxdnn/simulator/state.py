@@ -8,6 +8,9 @@ from . import columns as c
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR, Machine
 
 
+ALIGNED = c.HOST_LINE // 2  # tables begin at multiples of this
+
+
 @dataclass(frozen=True)
 class Work:
     """What the warps do. A path is a list of runs (first instruction, length); a stream is a list of records, one per
@@ -42,6 +45,20 @@ class Shape:
     windows: int = 1
 
 
+def _narrow(cells: np.ndarray) -> np.ndarray:
+    """Cells of 32 bits, two in one of the image's."""
+    narrow = cells.ravel().astype(np.int32)
+    return np.concatenate([narrow, np.zeros(narrow.size % 2, np.int32)]).view(np.int64)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """One array of all parts that begins with a cache line of the processor that runs this."""
+    size = sum(part.size for part in parts)
+    room = np.empty(size + ALIGNED, np.int64)
+    first = -(room.ctypes.data // room.itemsize) % ALIGNED
+    return np.concatenate([part.ravel() for part in parts], out=room[first:first + size])
+
+
 class Image:
     """The image and the shapes of the tables in it; `X` is what the engine takes."""
 
@@ -72,10 +89,14 @@ class Image:
             head[c.P_BESIDE] = 1
             self._add(head, c.T_MBARRIER, np.zeros((shape.sms * shape.resident * work.barriers, c.MB_SIZE), np.int64))
         self._add(head, c.T_ASKED, np.zeros((c.ASKED, c.ASKED_SIZE), np.int64))
-        self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.LINE_SIZE), np.int64))
+        self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.AHEAD_SIZE), np.int64))
+        if machine.sm90 and shape.mirror and not beside:
+            lists = shape.sms * shape.resident * work.shift.shape[1]
+            self._add(head, c.T_ALIKE, np.zeros((lists, shape.mirror + 1), np.int64))
+            self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
-        self.X = np.concatenate([p.ravel() for p in self._parts])
+        self.X = _joined(self._parts)
         self._parts.clear()
         self._bind(slots)
 
@@ -90,8 +111,9 @@ class Image:
 
     def _add(self, head: np.ndarray, where: int, part: np.ndarray) -> None:
         head[where] = self.at
-        self._parts.append(part)
-        self.at += part.size
+        room = np.zeros(-part.size % ALIGNED, np.int64)  # so that no way of a cache begins amid a line of the host's
+        self._parts += [part, room]
+        self.at += part.size + room.size
 
     def _head(self, work: Work, events: int) -> np.ndarray:
         m, s = self.machine.of_any, self.shape
@@ -163,7 +185,7 @@ class Image:
                 (c.T_L0, int(head[c.P_L0SETS]) * 4 * sms, c.P_L0WAYS, c.WHOLE)):
             part = np.zeros((sets, int(head[ways]) * size), np.int64)
             part[:, :2 * int(head[ways])] = -1
-            self._add(head, where, part)
+            self._add(head, where, _narrow(part) if where == c.T_L2 else part)
 
     def _bind(self, slots: int) -> None:
         """Fill the cells that name other rows."""

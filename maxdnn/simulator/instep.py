@@ -1,0 +1,215 @@
+# ruff: noqa: F403, F405
+"""The other SMs of a launch of which one is simulated, compiled: in step with it, whenever it goes to L2 they touch L2
+with their own blocks' addresses. This is most of what the clock has to do, so that it is done in passes over a table of
+their lines: what these are, which way of L2 each has, what becomes of its sectors. L2's image, far larger than the
+caches of this processor, comes in time so.
+
+Many of them ask for the same line in the same cycle, and all but the first of these change nothing. On sm_90, with its
+many SMs, blocks are brought together when a block begins: of each group of accesses the list of those that move
+differently."""
+
+from .caches import (
+    asked_ticks,
+    change_sectors,
+    l2_empty,
+    l2_locate,
+    l2_set,
+    l2_soon,
+    popcount4,
+    read_sectors,
+    write_sectors,
+)
+from .columns import *
+from .jit import compiled, narrow, prefetch
+
+READ, WRITE, CHANGE = range(3)
+
+
+@compiled
+def variant(X, record, shift):
+    """The record that says what an access of a block does; `shift`: where the block's shifts are."""
+    group = X[record + 3]
+    return record if group >= 0 else X[record + 1] + X[shift - (group + 1) * SHIFT_SIZE + 1] * RECORD_SIZE
+
+
+@compiled
+def group_of(X, record):
+    group = X[record + 3]
+    return group if group >= 0 else -1 - group
+
+
+@compiled
+def moved(X, record, shift):
+    """Lines by which a block's access lies beyond those of its record."""
+    return X[shift + group_of(X, record) * SHIFT_SIZE]
+
+
+# -- blocks that move alike -------------------------------------------------------------------------------------------
+
+
+@compiled
+def alike(X, w, group):
+    """Where the list of a group of a warp's block begins."""
+    place = (X[w + W_SM] * X[P_BLOCK_SLOTS] + X[w + W_SLOT]) * (X[P_GROUPS] // SHIFT_SIZE) + group
+    return X[T_ALIKE] + place * (X[P_MIRROR] + 1)
+
+
+@compiled
+def same_motion(X, block, other, group):
+    """Whether an access of a group is the same in two blocks."""
+    a, b = (X[T_SHIFT] + block * X[P_GROUPS] + group * SHIFT_SIZE, X[T_SHIFT] + other * X[P_GROUPS] + group * SHIFT_SIZE)
+    return X[X[T_CLASS] + block] == X[X[T_CLASS] + other] and X[a] == X[b] and X[a + 1] == X[b + 1]
+
+
+@compiled
+def found(X, block, group):
+    """The row that tells where a block like this one is in the list, or a free one."""
+    shift = X[T_SHIFT] + block * X[P_GROUPS] + group * SHIFT_SIZE
+    key = (X[shift] * 31 + X[shift + 1]) * 31 + X[X[T_CLASS] + block]
+    at = (key ^ key >> 9 ^ key >> 18) & FOUND - 1
+    row = X[T_FOUND] + at * FOUND_SIZE
+    while X[row] == X[C_FOUND] and not same_motion(X, block, X[row + 1], group):
+        at = at + 1 & FOUND - 1
+        row = X[T_FOUND] + at * FOUND_SIZE
+    return row
+
+
+@compiled
+def bring_together(X, w):
+    """Lists of the blocks of the other SMs, as a block of this one begins; `w`: a warp of it."""
+    block = X[w + W_BLOCK]
+    for group in range(X[P_GROUPS] // SHIFT_SIZE):
+        X[C_FOUND] += 1
+        first = alike(X, w, group)
+        end = first + 1
+        for distance in range(1, min(X[P_MIRROR], X[P_BLOCKS] - block - 1) + 1):
+            row = found(X, block + distance, group)
+            if X[row] == X[C_FOUND]:
+                at = X[row + 2]
+                span = X[at]
+                X[at] = span % SPAN + distance * SPAN + (span // (SPAN * SPAN) + 1) * SPAN * SPAN
+            else:
+                X[row], X[row + 1], X[row + 2] = X[C_FOUND], block + distance, end
+                X[end] = distance + distance * SPAN + SPAN * SPAN
+                end += 1
+        X[first] = end - first - 1
+
+
+# -- their lines ------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def expect(X, at, line, mask, span):
+    """Write down a line that is asked for: the next row."""
+    base = l2_set(X, line)
+    X[at + A_LINE], X[at + A_MASK], X[at + A_SPAN], X[at + A_SET] = line, mask, span, base
+    if at == X[T_AHEAD] or X[at - AHEAD_SIZE + A_LINE] != line:
+        l2_soon(X, base)
+    return at + AHEAD_SIZE
+
+
+@compiled
+def record_of(X, w, block):
+    """What a warp of another block does where this one is: the record that stands for it, below 0 if it has ended."""
+    stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
+    ordinal = X[stream] + X[w + W_REC]
+    return -1 if ordinal >= X[stream + 1] else X[T_RECORD] + ordinal * RECORD_SIZE
+
+
+@compiled
+def line_of(X, at, chosen, block, index, mask, span):
+    """Write down the line of a block's access, if it has so many."""
+    shift = X[T_SHIFT] + block * X[P_GROUPS]
+    record = variant(X, chosen, shift)
+    if index >= X[record + 2]:
+        return at
+    row = X[record + 1] + index * LINE_SIZE
+    return expect(X, at, X[row] + moved(X, chosen, shift), X[row + 1] & mask, span)
+
+
+@compiled
+def lines_of_each(X, w, index, mask):
+    """The lines of every other SM: the end of the table."""
+    end = X[T_AHEAD]
+    for distance in range(1, min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1):
+        block = X[w + W_BLOCK] + distance
+        chosen = record_of(X, w, block)
+        if chosen >= 0:
+            end = line_of(X, end, chosen, block, index, mask, distance + distance * SPAN + SPAN * SPAN)
+    return end
+
+
+@compiled
+def lines_of_group(X, w, group, index, mask, end):
+    """The lines of the other SMs whose access belongs to a group: (end of the table, groups of the others)."""
+    first, seen, chosen, further = alike(X, w, group), -1, -1, 0
+    for at in range(first + 1, first + 1 + X[first]):
+        block = X[w + W_BLOCK] + X[at] % SPAN
+        if X[X[T_CLASS] + block] != seen:
+            seen, chosen = X[X[T_CLASS] + block], record_of(X, w, block)
+        if chosen < 0:
+            continue
+        if group_of(X, chosen) != group:
+            further |= 1 << group_of(X, chosen)
+            continue
+        end = line_of(X, end, chosen, block, index, mask, X[at])
+    return end, further
+
+
+@compiled
+def lines_of_others(X, w, i, index, mask):
+    """The lines that the other SMs ask for while a warp has its access' line `index`: the end of the table."""
+    if not X[T_ALIKE] or X[i + I_ATOMIC]:
+        return lines_of_each(X, w, index, mask)
+    mine = group_of(X, X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE)
+    end, further = lines_of_group(X, w, mine, index, mask, X[T_AHEAD])
+    for group in range(X[P_GROUPS] // SHIFT_SIZE):
+        if further >> group & 1 and group != mine:
+            end, _ = lines_of_group(X, w, group, index, mask, end)
+    return end
+
+
+# -- what becomes of them ---------------------------------------------------------------------------------------------
+
+
+@compiled
+def asks(X, at, turn, behind):
+    """Whether an SM that asks for this line comes before, or behind, the one that is simulated: behind `turn` others."""
+    return X[at + A_SPAN] // SPAN % SPAN > turn if behind else X[at + A_SPAN] % SPAN <= turn
+
+
+@compiled
+def touch(X, end, what, begin, turn, behind):
+    """Lines of the table up to `end` are read, written or changed by SMs before or behind this one's turn."""
+    Y = narrow(X)
+    for at in range(X[T_AHEAD], end, AHEAD_SIZE):
+        if asks(X, at, turn, behind):
+            dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin)
+            prefetch(Y, fill)
+            X[at + A_DIRTY], X[at + A_FILL] = -1 - dirty if fresh else dirty, fill
+    for at in range(X[T_AHEAD], end, AHEAD_SIZE):
+        if not asks(X, at, turn, behind):
+            continue
+        dirty, fill, mask = X[at + A_DIRTY], X[at + A_FILL], X[at + A_MASK]
+        if dirty < 0:
+            dirty = -1 - dirty
+            l2_empty(X, dirty, fill, begin)
+        if what == READ:
+            if X[P_BESIDE]:
+                X[C_ROUND] += asked_ticks(X, X[at + A_LINE], mask)
+            read_sectors(X, fill, mask, begin)
+            count_alike(X, X[at + A_SPAN], mask, turn, behind)
+        elif what == WRITE:
+            write_sectors(X, dirty, fill, mask, begin)
+        else:
+            change_sectors(X, dirty, fill, mask, begin)
+
+
+@compiled
+def count_alike(X, span, mask, turn, behind):
+    """Count the hits of the SMs that ask for a line that another one has just asked for."""
+    first, last, times = span % SPAN, span // SPAN % SPAN, span // (SPAN * SPAN)
+    if times > 1 and (not behind or first > turn):
+        n = popcount4(mask) * (times - 1 - (last > turn >= first))
+        X[C_L2_SECTORS] += n
+        X[C_L2_HITS] += n
