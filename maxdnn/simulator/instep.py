@@ -140,33 +140,29 @@ def lines_of_each(X, w, index, mask):
 
 
 @compiled
-def lines_of_group(X, w, group, index, mask, end):
-    """The lines of the other SMs whose access belongs to a group: (end of the table, groups of the others)."""
-    first, seen, chosen, further = alike(X, w, group), -1, -1, 0
+def lines_of_group(X, w, group, index, mask):
+    """The lines of the other SMs, whose access belongs to a group of blocks that move alike: the end of the table, below
+    0 if in blocks of another class it belongs to another group."""
+    end, first, seen, chosen = X[T_AHEAD], alike(X, w, group), -1, -1
     for at in range(first + 1, first + 1 + X[first]):
         block = X[w + W_BLOCK] + X[at] % SPAN
         if X[X[T_CLASS] + block] != seen:
             seen, chosen = X[X[T_CLASS] + block], record_of(X, w, block)
-        if chosen < 0:
-            continue
-        if group_of(X, chosen) != group:
-            further |= 1 << group_of(X, chosen)
-            continue
-        end = line_of(X, end, chosen, block, index, mask, X[at])
-    return end, further
+            if chosen >= 0 and group_of(X, chosen) != group:
+                return -1
+        if chosen >= 0:
+            end = line_of(X, end, chosen, block, index, mask, X[at])
+    return end
 
 
 @compiled
 def lines_of_others(X, w, i, index, mask):
     """The lines that the other SMs ask for while a warp has its access' line `index`: the end of the table."""
-    if not X[T_ALIKE] or X[i + I_ATOMIC]:
-        return lines_of_each(X, w, index, mask)
-    mine = group_of(X, X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE)
-    end, further = lines_of_group(X, w, mine, index, mask, X[T_AHEAD])
-    for group in range(X[P_GROUPS] // SHIFT_SIZE):
-        if further >> group & 1 and group != mine:
-            end, _ = lines_of_group(X, w, group, index, mask, end)
-    return end
+    end = -1
+    if X[T_ALIKE] and not X[i + I_ATOMIC]:
+        group = group_of(X, X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE)
+        end = lines_of_group(X, w, group, index, mask)
+    return lines_of_each(X, w, index, mask) if end < 0 else end
 
 
 # -- what becomes of them ---------------------------------------------------------------------------------------------
