@@ -17,7 +17,7 @@ cycle of the end is known once nothing is missing; until then warps that wait fo
 
 from .caches import begin_round, book, end_round, l2_read, popcount4
 from .columns import *
-from .instep import READ, expect, moved, record_of, touch, variant
+from .instep import READ, before, expect, moved, record_of, touch, variant
 from .jit import compiled
 from .machine import LINE, SECTOR, SHARED_BANKS
 
@@ -210,9 +210,10 @@ def bulk_line(X, w, line, index, mask, start, end):
     for at in range(X[T_AHEAD], end, AHEAD_SIZE):
         expect(X, at, X[at + A_LINE] + (index > 0), mask, X[at + A_SPAN])
     begin = begin_round(X, line, mask, begin)
-    touch(X, end, READ, begin, turn, False)
+    middle = before(X, end, turn)
+    touch(X, X[T_AHEAD], middle, READ, begin)
     done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
-    touch(X, end, READ, begin, turn, True)
+    touch(X, middle, end, READ, begin)
     end_round(X, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 

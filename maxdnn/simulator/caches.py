@@ -50,11 +50,8 @@ def bucket(X, row, number):
 
 
 @compiled
-def book(X, resource, ticks, start):
-    """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served.
-
-    Requests do not come in the order of their starts (a texture unit's queue reaches into the future), so what is taken
-    is kept per stretch of cycles: a request late in time does not delay an earlier one that comes after it."""
+def room(X, resource, start):
+    """(number, cell) of the first stretch of cycles from `start` on in which a resource is not taken."""
     row = X[T_BOOK] + resource * BOOK_SIZE
     number = start // BUCKET
     if X[row] <= number < X[row + 1]:
@@ -68,23 +65,60 @@ def book(X, resource, ticks, start):
         X[row + 1] = number
     elif number - first > X[row + 1] - X[row]:
         X[row], X[row + 1] = first, number
+    return number, cell
+
+
+@compiled
+def book(X, resource, ticks, start):
+    """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served.
+
+    Requests do not come in the order of their starts (a texture unit's queue reaches into the future), so what is taken
+    is kept per stretch of cycles: a request late in time does not delay an earlier one that comes after it."""
+    number, cell = room(X, resource, start)
     served = max(start * TICK, number * BUCKET * TICK + X[cell])
     X[cell] += ticks
     while X[cell] > BUCKET * TICK:
         over = X[cell] - BUCKET * TICK
         X[cell] = BUCKET * TICK
         number += 1
-        cell = bucket(X, row, number)
+        cell = bucket(X, X[T_BOOK] + resource * BOOK_SIZE, number)
         X[cell] += over
     return (served + TICK - 1) // TICK
 
 
 @compiled
+def by_sets(X, line):
+    """line // L2's sets, without a division."""
+    quotient = line * X[P_L2INVERSE] >> 32
+    return quotient + (line - quotient * X[P_L2SETS] >= X[P_L2SETS])
+
+
+@compiled
 def l2_set(X, line):
     """Where L2's set for a line begins, in cells of 32 bits."""
-    sets = X[P_L2SETS]
-    index = (line ^ line // sets ^ line // sets // sets) % sets  # folded, so that power-of-two strides spread
-    return 2 * X[T_L2] + index * X[P_L2WAYS] * SECTORED
+    above = by_sets(X, line)
+    folded = line ^ above ^ by_sets(X, above)  # so that power-of-two strides spread
+    return 2 * X[T_L2] + (folded - by_sets(X, folded) * X[P_L2SETS]) * X[P_L2WAYS] * SECTORED
+
+
+@compiled
+def l2_find(Y, base, ways, line, now):
+    """`find` in L2, all ways at a time."""
+    way = -1
+    for place in range(ways):
+        way = max(way, place if Y[base + place] == line else -1)
+    hit = way >= 0
+    if not hit:
+        oldest = Y[base + ways]
+        for use in range(base + ways, base + 2 * ways):
+            oldest = min(oldest, Y[use])
+        while True:
+            way += 1
+            if Y[base + ways + way] == oldest:
+                break
+        Y[base + way] = line
+    Y[base + ways + way] = now
+    return way, hit
 
 
 @compiled
@@ -98,12 +132,12 @@ def l2_soon(X, base):
 @compiled
 def l2_locate(X, line, base, now):
     """(dirty cell, arrival cells, whether it was given to the line just now) of L2's way for a line."""
-    if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
-        return X[C_L2_DIRTY], X[C_L2_FILL], False
     Y, ways = narrow(X), X[P_L2WAYS]
-    way, hit = find(Y, base, ways, line, now)
-    if not hit:
-        Y[base + way], Y[base + ways + way] = line, now
+    if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
+        if X[P_SM90]:
+            Y[X[C_L2_DIRTY] - ways] = now
+        return X[C_L2_DIRTY], X[C_L2_FILL], False
+    way, hit = l2_find(Y, base, ways, line, now)
     X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, base + 2 * ways + way, base + 3 * ways + SECTORS * way
     return X[C_L2_DIRTY], X[C_L2_FILL], not hit
 
@@ -131,26 +165,42 @@ def l2_way(X, line, now):
 
 
 @compiled
-def l2_sector(X, fill, sector, begin):
-    """The cycle a sector is in L2, which fetches it from DRAM if it has not got it. `fill`: the arrival times of its
-    line."""
-    Y = narrow(X)
-    X[C_L2_SECTORS] += 1
-    if Y[fill + sector] >= 0:
-        X[C_L2_HITS] += 1
-        return Y[fill + sector]
-    Y[fill + sector] = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
-    X[C_DRAM_READ] += 1
-    return Y[fill + sector]
+def l2_fetch(X, fill, missing, begin):
+    """Sectors of a line come from DRAM, one behind the other. `fill`: the arrival times of the line."""
+    Y, n, ticks = narrow(X), popcount4(missing), X[P_DRAM_TICKS]
+    X[C_DRAM_READ] += n
+    number, cell = room(X, B_DRAM, begin)
+    together = X[cell] + n * ticks <= BUCKET * TICK
+    served = number * BUCKET * TICK + X[cell]
+    if together:
+        X[cell] += n * ticks
+    for sector in range(SECTORS):
+        if missing >> sector & 1:
+            when = max(begin * TICK, served) + TICK - 1 >> TICK_BITS if together else book(X, B_DRAM, ticks, begin)
+            Y[fill + sector] = when + X[P_DRAMLAT]
+            served += ticks
+
+
+@compiled
+def ask_sectors(X, fill, mask, begin):
+    """Have L2 fetch those sectors of a line that it has not got."""
+    Y, n = narrow(X), popcount4(mask)
+    missing = mask & ((Y[fill] < 0) | (Y[fill + 1] < 0) << 1 | (Y[fill + 2] < 0) << 2 | (Y[fill + 3] < 0) << 3)
+    X[C_L2_SECTORS] += n
+    X[C_L2_HITS] += n
+    if missing:
+        X[C_L2_HITS] -= popcount4(missing)
+        l2_fetch(X, fill, missing, begin)
 
 
 @compiled
 def read_sectors(X, fill, mask, begin):
     """Read sectors of a line through L2: the cycle the last one is there."""
-    done = begin + X[P_L2LAT]
+    ask_sectors(X, fill, mask, begin)
+    Y, done = narrow(X), begin + X[P_L2LAT]
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            done = max(done, l2_sector(X, fill, sector, begin))
+            done = max(done, Y[fill + sector])
     return done
 
 
@@ -217,8 +267,8 @@ def change_sectors(X, dirty, fill, mask, begin):
     Y, done = narrow(X), begin
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            there = l2_sector(X, fill, sector, begin)
-            over = max(begin + X[P_L2LAT], there) + (mask >> TURNS) * X[P_ATOMIC]
+            there = read_sectors(X, fill, 1 << sector, begin)
+            over = there + (mask >> TURNS) * X[P_ATOMIC]
             Y[fill + sector] = over
             done = max(done, over - X[P_ATOMIC])
     Y[dirty] |= mask & 15

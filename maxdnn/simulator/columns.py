@@ -2,7 +2,8 @@
 named by where it starts in X, and these are the offsets of its cells. Times are cycles; times of bandwidth-limited
 resources are in 1/TICK cycles."""
 
-TICK = 65536
+TICK_BITS = 16
+TICK = 1 << TICK_BITS
 NEVER = 1 << 62
 
 # Head of the image: the machine, where each table begins, then counters.
@@ -26,8 +27,8 @@ NEVER = 1 << 62
  C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
 P_BLOCKPER = 128
 # Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
-T_ALIKE, T_FOUND, C_FOUND = range(132, 135)
-HEAD = 136
+T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(132, 137)
+HEAD = 144
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -98,7 +99,8 @@ HOST_LINE = 16
 A_LINE, A_MASK, A_SPAN, A_SET, A_DIRTY, A_FILL, AHEAD_SIZE = range(7)
 # Blocks with the same line: the first's distance from this SM's block, + SPAN x the last's, + SPAN^2 x how many.
 # Per block slot and group a list of these: how many, then each. To find them: which list, block, place in the list.
-SPAN = 1 << 16
+SPAN_BITS = 16
+SPAN = 1 << SPAN_BITS
 FOUND, FOUND_SIZE = 512, 3
 
 # One row per bandwidth-limited resource: L2, DRAM, then the L2 port of each SM. A row is the first bucket of a stretch

@@ -9,6 +9,7 @@ many SMs, blocks are brought together when a block begins: of each group of acce
 differently."""
 
 from .caches import (
+    ask_sectors,
     asked_ticks,
     change_sectors,
     l2_empty,
@@ -16,7 +17,6 @@ from .caches import (
     l2_set,
     l2_soon,
     popcount4,
-    read_sectors,
     write_sectors,
 )
 from .columns import *
@@ -45,6 +45,21 @@ def moved(X, record, shift):
 
 
 # -- blocks that move alike -------------------------------------------------------------------------------------------
+
+
+@compiled
+def first_of(span):
+    return span & SPAN - 1
+
+
+@compiled
+def last_of(span):
+    return span >> SPAN_BITS & SPAN - 1
+
+
+@compiled
+def times_of(span):
+    return span >> 2 * SPAN_BITS
 
 
 @compiled
@@ -87,7 +102,7 @@ def bring_together(X, w):
             if X[row] == X[C_FOUND]:
                 at = X[row + 2]
                 span = X[at]
-                X[at] = span % SPAN + distance * SPAN + (span // (SPAN * SPAN) + 1) * SPAN * SPAN
+                X[at] = first_of(span) + distance * SPAN + (times_of(span) + 1) * SPAN * SPAN
             else:
                 X[row], X[row + 1], X[row + 2] = X[C_FOUND], block + distance, end
                 X[end] = distance + distance * SPAN + SPAN * SPAN
@@ -145,7 +160,7 @@ def lines_of_group(X, w, group, index, mask):
     0 if in blocks of another class it belongs to another group."""
     end, first, seen, chosen = X[T_AHEAD], alike(X, w, group), -1, -1
     for at in range(first + 1, first + 1 + X[first]):
-        block = X[w + W_BLOCK] + X[at] % SPAN
+        block = X[w + W_BLOCK] + first_of(X[at])
         if X[X[T_CLASS] + block] != seen:
             seen, chosen = X[X[T_CLASS] + block], record_of(X, w, block)
             if chosen >= 0 and group_of(X, chosen) != group:
@@ -156,36 +171,69 @@ def lines_of_group(X, w, group, index, mask):
 
 
 @compiled
+def place_group(X, w, group):
+    """Write down the blocks of a group's list whose access belongs to it by the distance of the first: the groups that
+    the others' accesses belong to."""
+    first, seen, chosen, further = alike(X, w, group), -1, -1, 0
+    for at in range(first + 1, first + 1 + X[first]):
+        block = X[w + W_BLOCK] + first_of(X[at])
+        if X[X[T_CLASS] + block] != seen:
+            seen, chosen = X[X[T_CLASS] + block], record_of(X, w, block)
+        if chosen >= 0:
+            its = group_of(X, chosen)
+            further |= 1 << its
+            if its == group:
+                X[X[T_PLACE] + first_of(X[at])] = X[at]
+    return further
+
+
+@compiled
+def lines_of_groups(X, w, mine, index, mask):
+    """`lines_of_group` where classes differ in the group that an access belongs to. All are in the order of SMs."""
+    end = X[T_AHEAD]
+    further = place_group(X, w, mine)
+    for group in range(X[P_GROUPS] // SHIFT_SIZE):
+        if further >> group & 1 and group != mine:
+            place_group(X, w, group)
+    for at in range(X[T_PLACE], X[T_PLACE] + X[P_MIRROR] + 1):
+        if X[at]:
+            block = X[w + W_BLOCK] + first_of(X[at])
+            end = line_of(X, end, record_of(X, w, block), block, index, mask, X[at])
+            X[at] = 0
+    return end
+
+
+@compiled
 def lines_of_others(X, w, i, index, mask):
     """The lines that the other SMs ask for while a warp has its access' line `index`: the end of the table."""
-    end = -1
-    if X[T_ALIKE] and not X[i + I_ATOMIC]:
-        group = group_of(X, X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE)
-        end = lines_of_group(X, w, group, index, mask)
-    return lines_of_each(X, w, index, mask) if end < 0 else end
+    if not X[T_ALIKE] or X[i + I_ATOMIC]:
+        return lines_of_each(X, w, index, mask)
+    group = group_of(X, X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE)
+    end = lines_of_group(X, w, group, index, mask)
+    return lines_of_groups(X, w, group, index, mask) if end < 0 else end
 
 
 # -- what becomes of them ---------------------------------------------------------------------------------------------
 
 
 @compiled
-def asks(X, at, turn, behind):
-    """Whether an SM that asks for this line comes before, or behind, the one that is simulated: behind `turn` others."""
-    return X[at + A_SPAN] // SPAN % SPAN > turn if behind else X[at + A_SPAN] % SPAN <= turn
+def before(X, end, turn):
+    """Where those lines end that SMs ask for before this one has its turn, which is behind that of so many others."""
+    at = X[T_AHEAD]
+    while at < end and first_of(X[at + A_SPAN]) <= turn:
+        at += AHEAD_SIZE
+    return at
 
 
 @compiled
-def touch(X, end, what, begin, turn, behind):
-    """Lines of the table up to `end` are read, written or changed by SMs before or behind this one's turn."""
+def touch(X, first, end, what, begin):
+    """Lines of the table from `first` to `end` are read, written or changed."""
     Y = narrow(X)
-    for at in range(X[T_AHEAD], end, AHEAD_SIZE):
-        if asks(X, at, turn, behind):
-            dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin)
-            prefetch(Y, fill)
-            X[at + A_DIRTY], X[at + A_FILL] = -1 - dirty if fresh else dirty, fill
-    for at in range(X[T_AHEAD], end, AHEAD_SIZE):
-        if not asks(X, at, turn, behind):
-            continue
+    for at in range(first, end, AHEAD_SIZE):
+        dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin)
+        prefetch(Y, fill)
+        X[at + A_DIRTY], X[at + A_FILL] = -1 - dirty if fresh else dirty, fill
+    for at in range(first, end, AHEAD_SIZE):
         dirty, fill, mask = X[at + A_DIRTY], X[at + A_FILL], X[at + A_MASK]
         if dirty < 0:
             dirty = -1 - dirty
@@ -193,8 +241,10 @@ def touch(X, end, what, begin, turn, behind):
         if what == READ:
             if X[P_BESIDE]:
                 X[C_ROUND] += asked_ticks(X, X[at + A_LINE], mask)
-            read_sectors(X, fill, mask, begin)
-            count_alike(X, X[at + A_SPAN], mask, turn, behind)
+            ask_sectors(X, fill, mask, begin)
+            n = popcount4(mask) * (times_of(X[at + A_SPAN]) - 1)  # the others find what the first has fetched
+            X[C_L2_SECTORS] += n
+            X[C_L2_HITS] += n
         elif what == WRITE:
             write_sectors(X, dirty, fill, mask, begin)
         else:
@@ -202,10 +252,8 @@ def touch(X, end, what, begin, turn, behind):
 
 
 @compiled
-def count_alike(X, span, mask, turn, behind):
-    """Count the hits of the SMs that ask for a line that another one has just asked for."""
-    first, last, times = span % SPAN, span // SPAN % SPAN, span // (SPAN * SPAN)
-    if times > 1 and (not behind or first > turn):
-        n = popcount4(mask) * (times - 1 - (last > turn >= first))
-        X[C_L2_SECTORS] += n
-        X[C_L2_HITS] += n
+def touch_again(X, end, line, begin, turn):
+    """The line of this SM, which an SM had asked for before it, is asked for by one behind it."""
+    for at in range(X[T_AHEAD], end, AHEAD_SIZE):
+        if X[at + A_LINE] == line and last_of(X[at + A_SPAN]) > turn:
+            l2_locate(X, line, X[at + A_SET], begin)

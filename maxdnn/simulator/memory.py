@@ -14,7 +14,7 @@ from .caches import (
     popcount4,
 )
 from .columns import *
-from .instep import CHANGE, READ, WRITE, lines_of_others, moved, touch, variant
+from .instep import CHANGE, READ, WRITE, before, lines_of_others, moved, touch, touch_again, variant
 from .jit import compiled
 
 
@@ -48,16 +48,17 @@ def through_l2(X, w, i, index, line, mask, start):
     X[C_ROTATE] += 1
     what = CHANGE if X[i + I_ATOMIC] else WRITE if X[i + I_STORE] else READ
     end = lines_of_others(X, w, i, index, mask if what == READ else -1)
+    middle = before(X, end, turn)
     if X[P_BESIDE] and what == READ:  # blocks that follow each other drift apart
         begin = begin_round(X, line, mask, begin)
-        touch(X, end, READ, begin, turn, False)
+        touch(X, X[T_AHEAD], middle, READ, begin)
         done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
-        touch(X, end, READ, begin, turn, True)
+        touch(X, middle, end, READ, begin)
         end_round(X, begin)
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
     ticks = n * (X[P_L2_WRITE_TICKS] if X[i + I_STORE] else X[P_L2_TICKS])
     begin = book(X, B_L2, asking * ticks, begin)
-    touch(X, end, what, begin, turn, False)
+    touch(X, X[T_AHEAD], middle, what, begin)
     mine = begin + turn * ticks // TICK
     if what == CHANGE:
         done = l2_atomic(X, line, mask, mine)
@@ -65,7 +66,8 @@ def through_l2(X, w, i, index, line, mask, start):
         done = l2_write(X, line, mask, mine) + X[P_L2LAT]
     else:
         done = l2_read(X, line, mask, mine)
-    touch(X, end, what, begin, turn, True)
+    touch_again(X, middle, line, begin, turn)
+    touch(X, middle, end, what, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 

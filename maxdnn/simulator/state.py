@@ -93,6 +93,7 @@ class Image:
         if machine.sm90 and shape.mirror and not beside:
             lists = shape.sms * shape.resident * work.shift.shape[1]
             self._add(head, c.T_ALIKE, np.zeros((lists, shape.mirror + 1), np.int64))
+            self._add(head, c.T_PLACE, np.zeros(shape.mirror + 1, np.int64))
             self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
@@ -127,7 +128,8 @@ class Image:
             c.P_L1LAT: m["l1_latency"], c.P_L1WAYS: m["l1_ways"],
             c.P_L1SETS: m["l1_kib"] * 1024 // (1 if self.machine.sm90 else 2) // LINE // m["l1_ways"],
             c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"],
-            c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"], c.P_DRAMLAT: m["dram_latency"],
+            c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"],
+            c.P_L2INVERSE: (1 << 32) // (m["l2_kib"] * 1024 // LINE // m["l2_ways"]), c.P_DRAMLAT: m["dram_latency"],
             c.P_CLAT: m["constant_latency"], c.P_CWAYS: m["constant_ways"],
             c.P_CSETS: m["constant_kib"] * 1024 // CONSTANT_LINE // m["constant_ways"],
             c.P_C15LAT: m["constant15_latency"], c.P_C15WAYS: m["constant15_ways"],
