@@ -23,6 +23,7 @@ from .columns import *
 from .jit import compiled, narrow, prefetch
 
 READ, WRITE, CHANGE = range(3)
+AHEAD = 8  # cells: what follows in the next cache line of the processor that runs this
 
 
 @compiled
@@ -139,6 +140,8 @@ def line_of(X, at, chosen, block, index, mask, span):
     if index >= X[record + 2]:
         return at
     row = X[record + 1] + index * LINE_SIZE
+    prefetch(X, chosen + AHEAD)  # of classes with few blocks these are streams of their own
+    prefetch(X, row + AHEAD)
     return expect(X, at, X[row] + moved(X, chosen, shift), X[row + 1] & mask, span)
 
 
@@ -232,6 +235,8 @@ def touch(X, first, end, what, begin):
     for at in range(first, end, AHEAD_SIZE):
         dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin)
         prefetch(Y, fill)
+        if fresh or what != READ:
+            prefetch(Y, dirty)
         X[at + A_DIRTY], X[at + A_FILL] = -1 - dirty if fresh else dirty, fill
     for at in range(first, end, AHEAD_SIZE):
         dirty, fill, mask = X[at + A_DIRTY], X[at + A_FILL], X[at + A_MASK]
