@@ -3,7 +3,7 @@
 128 bytes in four sectors, each with the cycle its data arrives; constant and instruction caches keep whole lines."""
 
 from .columns import *
-from .jit import compiled, narrow, prefetch
+from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
 SECTORS = LINE // SECTOR
@@ -97,27 +97,23 @@ def by_sets(X, line):
 def l2_set(X, line):
     """Where L2's set for a line begins, in cells of 32 bits."""
     above = by_sets(X, line)
-    folded = line ^ above ^ by_sets(X, above)  # so that power-of-two strides spread
+    folded = line ^ above  # so that power-of-two strides spread
+    if above >= X[P_L2SETS]:
+        folded ^= by_sets(X, above)
     return 2 * X[T_L2] + (folded - by_sets(X, folded) * X[P_L2SETS]) * X[P_L2WAYS] * SECTORED
 
 
 @compiled
 def l2_find(Y, base, ways, line, now):
-    """`find` in L2, all ways at a time."""
-    way = -1
-    for place in range(ways):
-        way = max(way, place if Y[base + place] == line else -1)
-    hit = way >= 0
-    if not hit:
-        oldest = Y[base + ways]
-        for use in range(base + ways, base + 2 * ways):
-            oldest = min(oldest, Y[use])
-        while True:
-            way += 1
-            if Y[base + ways + way] == oldest:
-                break
-        Y[base + way] = line
-    Y[base + ways + way] = now
+    """`find` in L2, which gives the way to the line at once."""
+    if ways == VECTOR:
+        way = first_of(Y, base, line)
+        hit = way < VECTOR
+        if not hit:
+            way = first_of(Y, base + VECTOR, least_of(Y, base + VECTOR))
+    else:
+        way, hit = find(Y, base, ways, line, now)
+    Y[base + way], Y[base + ways + way] = line, now
     return way, hit
 
 
@@ -165,11 +161,17 @@ def l2_way(X, line, now):
 
 
 @compiled
-def l2_fetch(X, fill, missing, begin):
-    """Sectors of a line come from DRAM, one behind the other. `fill`: the arrival times of the line."""
+def absent(X, fill):
+    """The sectors that a line in L2 has not got. `fill`: the arrival times of the line."""
+    Y = narrow(X)
+    return (Y[fill] < 0) | (Y[fill + 1] < 0) << 1 | (Y[fill + 2] < 0) << 2 | (Y[fill + 3] < 0) << 3
+
+
+@compiled
+def l2_fetch(X, fill, missing, begin, number, cell):
+    """Sectors of a line come from DRAM, one behind the other. number, cell: `room` of DRAM from `begin` on."""
     Y, n, ticks = narrow(X), popcount4(missing), X[P_DRAM_TICKS]
     X[C_DRAM_READ] += n
-    number, cell = room(X, B_DRAM, begin)
     together = X[cell] + n * ticks <= BUCKET * TICK
     served = number * BUCKET * TICK + X[cell]
     if together:
@@ -182,22 +184,14 @@ def l2_fetch(X, fill, missing, begin):
 
 
 @compiled
-def ask_sectors(X, fill, mask, begin):
-    """Have L2 fetch those sectors of a line that it has not got."""
-    Y, n = narrow(X), popcount4(mask)
-    missing = mask & ((Y[fill] < 0) | (Y[fill + 1] < 0) << 1 | (Y[fill + 2] < 0) << 2 | (Y[fill + 3] < 0) << 3)
-    X[C_L2_SECTORS] += n
-    X[C_L2_HITS] += n
-    if missing:
-        X[C_L2_HITS] -= popcount4(missing)
-        l2_fetch(X, fill, missing, begin)
-
-
-@compiled
 def read_sectors(X, fill, mask, begin):
     """Read sectors of a line through L2: the cycle the last one is there."""
-    ask_sectors(X, fill, mask, begin)
-    Y, done = narrow(X), begin + X[P_L2LAT]
+    Y, missing, done = narrow(X), absent(X, fill) & mask, begin + X[P_L2LAT]
+    X[C_L2_SECTORS] += popcount4(mask)
+    X[C_L2_HITS] += popcount4(mask) - popcount4(missing)
+    if missing:
+        number, cell = room(X, B_DRAM, begin)
+        l2_fetch(X, fill, missing, begin, number, cell)
     for sector in range(SECTORS):
         if mask >> sector & 1:
             done = max(done, Y[fill + sector])

@@ -98,10 +98,10 @@ HOST_LINE = 16
 # way's mask of dirty sectors, or -1 - that if the way has just been taken for it, and its arrival times.
 A_LINE, A_MASK, A_SPAN, A_SET, A_DIRTY, A_FILL, AHEAD_SIZE = range(7)
 # Blocks with the same line: the first's distance from this SM's block, + SPAN x the last's, + SPAN^2 x how many.
-# Per block slot and group a list of these: how many, then each. To find them: which list, block, place in the list.
+# Per block slot and group a list of these: its end, then of each this and the lines by which they move. To find them: which list, block, place in the list.
 SPAN_BITS = 16
 SPAN = 1 << SPAN_BITS
-FOUND, FOUND_SIZE = 512, 3
+ALIKE_SIZE, FOUND, FOUND_SIZE = 2, 512, 3
 
 # One row per bandwidth-limited resource: L2, DRAM, then the L2 port of each SM. A row is the first bucket of a stretch
 # known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands for, ticks taken.

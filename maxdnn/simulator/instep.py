@@ -9,14 +9,16 @@ many SMs, blocks are brought together when a block begins: of each group of acce
 differently."""
 
 from .caches import (
-    ask_sectors,
+    absent,
     asked_ticks,
     change_sectors,
     l2_empty,
+    l2_fetch,
     l2_locate,
     l2_set,
     l2_soon,
     popcount4,
+    room,
     write_sectors,
 )
 from .columns import *
@@ -67,7 +69,7 @@ def times_of(span):
 def alike(X, w, group):
     """Where the list of a group of a warp's block begins."""
     place = (X[w + W_SM] * X[P_BLOCK_SLOTS] + X[w + W_SLOT]) * (X[P_GROUPS] // SHIFT_SIZE) + group
-    return X[T_ALIKE] + place * (X[P_MIRROR] + 1)
+    return X[T_ALIKE] + place * (1 + X[P_MIRROR] * ALIKE_SIZE)
 
 
 @compiled
@@ -107,8 +109,9 @@ def bring_together(X, w):
             else:
                 X[row], X[row + 1], X[row + 2] = X[C_FOUND], block + distance, end
                 X[end] = distance + distance * SPAN + SPAN * SPAN
-                end += 1
-        X[first] = end - first - 1
+                X[end + 1] = X[X[T_SHIFT] + (block + distance) * X[P_GROUPS] + group * SHIFT_SIZE]
+                end += ALIKE_SIZE
+        X[first] = end
 
 
 # -- their lines ------------------------------------------------------------------------------------------------------
@@ -161,15 +164,22 @@ def lines_of_each(X, w, index, mask):
 def lines_of_group(X, w, group, index, mask):
     """The lines of the other SMs, whose access belongs to a group of blocks that move alike: the end of the table, below
     0 if in blocks of another class it belongs to another group."""
-    end, first, seen, chosen = X[T_AHEAD], alike(X, w, group), -1, -1
-    for at in range(first + 1, first + 1 + X[first]):
-        block = X[w + W_BLOCK] + first_of(X[at])
-        if X[X[T_CLASS] + block] != seen:
-            seen, chosen = X[X[T_CLASS] + block], record_of(X, w, block)
+    end, first, seen, chosen, line, sectors = X[T_AHEAD], alike(X, w, group), -1, -1, -1, 0
+    classes = X[T_CLASS] + X[w + W_BLOCK]
+    for at in range(first + 1, X[first], ALIKE_SIZE):
+        span = X[at]
+        if X[classes + first_of(span)] != seen:
+            seen, chosen = X[classes + first_of(span)], record_of(X, w, X[w + W_BLOCK] + first_of(span))
             if chosen >= 0 and group_of(X, chosen) != group:
                 return -1
-        if chosen >= 0:
-            end = line_of(X, end, chosen, block, index, mask, X[at])
+            line = -1
+            if chosen >= 0 and X[chosen + 3] >= 0 and index < X[chosen + 2]:
+                row = X[chosen + 1] + index * LINE_SIZE
+                line, sectors = X[row], X[row + 1] & mask
+        if line >= 0:
+            end = expect(X, end, line + X[at + 1], sectors, span)
+        elif chosen >= 0:
+            end = line_of(X, end, chosen, X[w + W_BLOCK] + first_of(span), index, mask, span)
     return end
 
 
@@ -178,7 +188,7 @@ def place_group(X, w, group):
     """Write down the blocks of a group's list whose access belongs to it by the distance of the first: the groups that
     the others' accesses belong to."""
     first, seen, chosen, further = alike(X, w, group), -1, -1, 0
-    for at in range(first + 1, first + 1 + X[first]):
+    for at in range(first + 1, X[first], ALIKE_SIZE):
         block = X[w + W_BLOCK] + first_of(X[at])
         if X[X[T_CLASS] + block] != seen:
             seen, chosen = X[X[T_CLASS] + block], record_of(X, w, block)
@@ -229,8 +239,8 @@ def before(X, end, turn):
 
 
 @compiled
-def touch(X, first, end, what, begin):
-    """Lines of the table from `first` to `end` are read, written or changed."""
+def locate(X, first, end, what, begin):
+    """Find the ways of L2 for the lines of the table from `first` to `end`."""
     Y = narrow(X)
     for at in range(first, end, AHEAD_SIZE):
         dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin)
@@ -238,22 +248,45 @@ def touch(X, first, end, what, begin):
         if fresh or what != READ:
             prefetch(Y, dirty)
         X[at + A_DIRTY], X[at + A_FILL] = -1 - dirty if fresh else dirty, fill
+
+
+@compiled
+def touch(X, first, end, what, begin):
+    """Lines of the table from `first` to `end` are read, written or changed."""
+    locate(X, first, end, what, begin)
+    if what == READ:
+        read(X, first, end, begin)
+        return
     for at in range(first, end, AHEAD_SIZE):
         dirty, fill, mask = X[at + A_DIRTY], X[at + A_FILL], X[at + A_MASK]
         if dirty < 0:
             dirty = -1 - dirty
             l2_empty(X, dirty, fill, begin)
-        if what == READ:
-            if X[P_BESIDE]:
-                X[C_ROUND] += asked_ticks(X, X[at + A_LINE], mask)
-            ask_sectors(X, fill, mask, begin)
-            n = popcount4(mask) * (times_of(X[at + A_SPAN]) - 1)  # the others find what the first has fetched
-            X[C_L2_SECTORS] += n
-            X[C_L2_HITS] += n
-        elif what == WRITE:
+        if what == WRITE:
             write_sectors(X, dirty, fill, mask, begin)
         else:
             change_sectors(X, dirty, fill, mask, begin)
+
+
+@compiled
+def read(X, first, end, begin):
+    """Lines that have been located are read. All but the first SM that asks for a line find what that one fetches."""
+    number, cell, asked, fetched = 0, -1, 0, 0
+    for at in range(first, end, AHEAD_SIZE):
+        fill, mask = X[at + A_FILL], X[at + A_MASK]
+        if X[at + A_DIRTY] < 0:
+            l2_empty(X, -1 - X[at + A_DIRTY], fill, begin)
+        if X[P_BESIDE]:
+            X[C_ROUND] += asked_ticks(X, X[at + A_LINE], mask)
+        asked += popcount4(mask) * times_of(X[at + A_SPAN])
+        missing = absent(X, fill) & mask
+        if missing:
+            if cell < 0 or X[cell] >= BUCKET * TICK:
+                number, cell = room(X, B_DRAM, begin)
+            fetched += popcount4(missing)
+            l2_fetch(X, fill, missing, begin, number, cell)
+    X[C_L2_SECTORS] += asked
+    X[C_L2_HITS] += asked - fetched
 
 
 @compiled

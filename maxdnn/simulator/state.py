@@ -92,7 +92,7 @@ class Image:
         self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.AHEAD_SIZE), np.int64))
         if machine.sm90 and shape.mirror and not beside:
             lists = shape.sms * shape.resident * work.shift.shape[1]
-            self._add(head, c.T_ALIKE, np.zeros((lists, shape.mirror + 1), np.int64))
+            self._add(head, c.T_ALIKE, np.zeros((lists, 1 + shape.mirror * c.ALIKE_SIZE), np.int64))
             self._add(head, c.T_PLACE, np.zeros(shape.mirror + 1, np.int64))
             self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
