@@ -176,6 +176,8 @@ def lines_of_group(X, w, group, index, mask):
             if chosen >= 0 and X[chosen + 3] >= 0 and index < X[chosen + 2]:
                 row = X[chosen + 1] + index * LINE_SIZE
                 line, sectors = X[row], X[row + 1] & mask
+                prefetch(X, chosen + AHEAD)  # of classes with few blocks these are streams of their own
+                prefetch(X, row + AHEAD)
         if line >= 0:
             end = expect(X, end, line + X[at + 1], sectors, span)
         elif chosen >= 0:
