@@ -190,7 +190,8 @@ def lines_of_others_bulk(X, w):
     """The lines where the bulk copies of the other SMs, in step with this one, begin: the end of their table."""
     end = X[T_AHEAD]
     for distance in range(1, min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1):
-        chosen, shift = record_of(X, w, X[w + W_BLOCK] + distance), X[T_SHIFT] + (X[w + W_BLOCK] + distance) * X[P_GROUPS]
+        block = X[w + W_BLOCK] + distance
+        chosen, shift = record_of(X, w, block), X[T_SHIFT] + block * X[P_GROUPS]
         if chosen < 0:
             continue
         record = variant(X, chosen, shift)

@@ -139,16 +139,28 @@ def l2_locate(X, line, base, now):
 
 
 @compiled
-def l2_empty(X, dirty, fill, now):
-    """Nothing is left in a way of L2: dirty sectors go to DRAM."""
-    Y = narrow(X)
-    if Y[dirty]:
-        n = popcount4(Y[dirty])
-        book(X, B_DRAM, n * X[P_DRAM_TICKS], now)
+def dram_room(X, number, cell, start):
+    """`room` of DRAM; number, cell: what it was before from the same cycle on, or 0, -1."""
+    if cell < 0 or X[cell] >= BUCKET * TICK:
+        return room(X, B_DRAM, start)
+    return number, cell
+
+
+@compiled
+def l2_empty(X, dirty, fill, now, number, cell):
+    """Nothing is left in a way of L2: dirty sectors go to DRAM. `dram_room` for what follows."""
+    Y, n = narrow(X), popcount4(narrow(X)[dirty])
+    if n:
+        number, cell = dram_room(X, number, cell, now)
+        if X[cell] + n * X[P_DRAM_TICKS] <= BUCKET * TICK:
+            X[cell] += n * X[P_DRAM_TICKS]
+        else:
+            book(X, B_DRAM, n * X[P_DRAM_TICKS], now)
         X[C_DRAM_WRITE] += n
     Y[dirty] = 0
     for sector in range(fill, fill + SECTORS):
         Y[sector] = -1
+    return number, cell
 
 
 @compiled
@@ -156,7 +168,7 @@ def l2_way(X, line, now):
     """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be."""
     dirty, fill, fresh = l2_locate(X, line, l2_set(X, line), now)
     if fresh:
-        l2_empty(X, dirty, fill, now)
+        l2_empty(X, dirty, fill, now, 0, -1)
     return dirty, fill
 
 

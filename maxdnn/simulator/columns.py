@@ -91,14 +91,16 @@ TURNS = 4  # bits of a mask above which atomics have how many operations wait fo
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
 SECTORED, WHOLE = 7, 3
 
-# L2, the largest, has cells of 32 bits (jit.narrow); HOST_LINE: those in a cache line of the processor that runs this.
+# L2, the largest, has cells of 32 bits (jit.narrow). HOST_LINE: those in a cache line of the processor that runs this.
 HOST_LINE = 16
+MOST_LINES, MOST_CYCLES = 1 << 31, (1 << 31) - (1 << 26)  # that these can tell, and arrivals some time ahead
 
 # One row per line that another SM in step with this one asks for: its number, sectors, the blocks, its set, then its
 # way's mask of dirty sectors, or -1 - that if the way has just been taken for it, and its arrival times.
 A_LINE, A_MASK, A_SPAN, A_SET, A_DIRTY, A_FILL, AHEAD_SIZE = range(7)
 # Blocks with the same line: the first's distance from this SM's block, + SPAN x the last's, + SPAN^2 x how many.
-# Per block slot and group a list of these: its end, then of each this and the lines by which they move. To find them: which list, block, place in the list.
+# Per block slot and group a list of these: its end, then of each this and the lines by which they move. To find them:
+# which list, block, place in the list.
 SPAN_BITS = 16
 SPAN = 1 << SPAN_BITS
 ALIKE_SIZE, FOUND, FOUND_SIZE = 2, 512, 3

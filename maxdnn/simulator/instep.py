@@ -12,13 +12,13 @@ from .caches import (
     absent,
     asked_ticks,
     change_sectors,
+    dram_room,
     l2_empty,
     l2_fetch,
     l2_locate,
     l2_set,
     l2_soon,
     popcount4,
-    room,
     write_sectors,
 )
 from .columns import *
@@ -75,7 +75,8 @@ def alike(X, w, group):
 @compiled
 def same_motion(X, block, other, group):
     """Whether an access of a group is the same in two blocks."""
-    a, b = (X[T_SHIFT] + block * X[P_GROUPS] + group * SHIFT_SIZE, X[T_SHIFT] + other * X[P_GROUPS] + group * SHIFT_SIZE)
+    first = X[T_SHIFT] + group * SHIFT_SIZE
+    a, b = first + block * X[P_GROUPS], first + other * X[P_GROUPS]
     return X[X[T_CLASS] + block] == X[X[T_CLASS] + other] and X[a] == X[b] and X[a + 1] == X[b + 1]
 
 
@@ -162,8 +163,8 @@ def lines_of_each(X, w, index, mask):
 
 @compiled
 def lines_of_group(X, w, group, index, mask):
-    """The lines of the other SMs, whose access belongs to a group of blocks that move alike: the end of the table, below
-    0 if in blocks of another class it belongs to another group."""
+    """The lines of the other SMs, whose access belongs to a group of blocks that move alike: the end of the table,
+    below 0 if in blocks of another class it belongs to another group."""
     end, first, seen, chosen, line, sectors = X[T_AHEAD], alike(X, w, group), -1, -1, -1, 0
     classes = X[T_CLASS] + X[w + W_BLOCK]
     for at in range(first + 1, X[first], ALIKE_SIZE):
@@ -259,11 +260,12 @@ def touch(X, first, end, what, begin):
     if what == READ:
         read(X, first, end, begin)
         return
+    number, cell = 0, -1
     for at in range(first, end, AHEAD_SIZE):
         dirty, fill, mask = X[at + A_DIRTY], X[at + A_FILL], X[at + A_MASK]
         if dirty < 0:
             dirty = -1 - dirty
-            l2_empty(X, dirty, fill, begin)
+            number, cell = l2_empty(X, dirty, fill, begin, number, cell)
         if what == WRITE:
             write_sectors(X, dirty, fill, mask, begin)
         else:
@@ -277,14 +279,13 @@ def read(X, first, end, begin):
     for at in range(first, end, AHEAD_SIZE):
         fill, mask = X[at + A_FILL], X[at + A_MASK]
         if X[at + A_DIRTY] < 0:
-            l2_empty(X, -1 - X[at + A_DIRTY], fill, begin)
+            number, cell = l2_empty(X, -1 - X[at + A_DIRTY], fill, begin, number, cell)
         if X[P_BESIDE]:
             X[C_ROUND] += asked_ticks(X, X[at + A_LINE], mask)
         asked += popcount4(mask) * times_of(X[at + A_SPAN])
         missing = absent(X, fill) & mask
         if missing:
-            if cell < 0 or X[cell] >= BUCKET * TICK:
-                number, cell = room(X, B_DRAM, begin)
+            number, cell = dram_room(X, number, cell, begin)
             fetched += popcount4(missing)
             l2_fetch(X, fill, missing, begin, number, cell)
     X[C_L2_SECTORS] += asked

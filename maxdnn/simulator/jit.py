@@ -23,7 +23,7 @@ pointer: Any = intrinsic(_pointer)
 
 
 def _narrow(_: Any, image: Any) -> Any:
-    """The image as 32-bit cells, for what is so large that half the size counts: cell n of the image is 2n and 2n + 1."""
+    """The image as 32-bit cells, for what is so large that half the size counts: its cell n is 2n and 2n + 1."""
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(32).as_pointer())
 

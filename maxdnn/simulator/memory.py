@@ -14,7 +14,7 @@ from .caches import (
     popcount4,
 )
 from .columns import *
-from .instep import CHANGE, READ, WRITE, before, lines_of_others, moved, touch, touch_again, variant
+from .instep import CHANGE, READ, WRITE, before, lines_of_others, touch, touch_again
 from .jit import compiled
 
 

@@ -128,6 +128,8 @@ def _run(image: Image, progress: Progress | None, recorder: Recorder | None) -> 
     over = False
     while not over:
         over = run(X, int(X[c.C_NOW]) + (recorder.step if recorder else _CHUNK))
+        if X[c.C_NOW] > c.MOST_CYCLES:
+            raise SimulationError(f"the launch takes more than {c.MOST_CYCLES} cycles")
         if recorder:
             recorder.look()
         if progress:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import SimulationError
 from . import columns as c
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR, Machine
-
 
 ALIGNED = c.HOST_LINE // 2  # tables begin at multiples of this
 
@@ -64,6 +64,8 @@ class Image:
 
     def __init__(self, machine: Machine, code: np.ndarray, work: Work, shape: Shape) -> None:
         self.machine, self.shape, self.instructions = machine, shape, len(code)
+        if int(work.lines[:, 0].max(initial=0)) + int(work.shift[:, :, 0].max(initial=0)) >= c.MOST_LINES:
+            raise SimulationError(f"addresses must be below {c.MOST_LINES * LINE >> 30} GiB")
         slots = shape.resident * shape.block_warps
         self.order_length = -(-slots // 4) + 1
         events = max(0, shape.trace[1] - shape.trace[0]) * shape.windows * 8 * shape.sms
