@@ -315,8 +315,7 @@ def burst(X, w, i, s, now, count):
     """Issue up to `count` plain instructions of one warp, one per cycle: nothing another warp does can come between.
     Stops where operand fetch is full. The cycle after the last."""
     warp = X[w + W_ID]
-    end = i + count * I_SIZE
-    start = i
+    start, end = i, i + count * I_SIZE
     while i < end and X[s + S_LEAVE2] <= now:
         X[i + I_ISSUED] += 1
         if X[P_SM90]:
