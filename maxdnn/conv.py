@@ -288,9 +288,9 @@ def _problem(kind: str, given: dict[str, ArrayView], said: dict[str, Any], size:
     if kind == "bias":
         return problem.bias(given["gradients"].shape, layout=said["layout"], reads_out=reads_out)
     check_wanted(said["algorithm"], said["max_error"], said["max_workspace_bytes"], said["arithmetic"])
-    ending = {"bias": "bias" in given, "activation": said["activation"]} if kind == "forward" else {}
+    epilogue = {"bias": "bias" in given, "activation": said["activation"]} if kind == "forward" else {}
     shape = _layer(kind, given, said, size)
-    found = problem.PASSES[kind](shape, layout=said["layout"], reads_out=reads_out, **ending)
+    found = problem.PASSES[kind](shape, layout=said["layout"], reads_out=reads_out, **epilogue)
     check_shapes(given, found.shapes, "" if kind == "forward" else f"for {shape} ")
     if said["max_workspace_bytes"] is not None:
         found = replace(found, most_workspace=said["max_workspace_bytes"])

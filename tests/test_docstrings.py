@@ -83,6 +83,18 @@ def test_every_public_member_says_what_it_is(owner):
     assert not silent
 
 
+@pytest.mark.parametrize("owner", [maxdnn.Plan, VirtualGpu], ids=lambda owner: owner.__name__)
+def test_every_public_method_describes_its_parameters_and_result(owner):
+    for name, method in vars(owner).items():
+        if name.startswith("_") or not inspect.isfunction(method):
+            continue
+        found, signature = sections(method), inspect.signature(method)
+        wanted = [p for p in signature.parameters if p != "self"]
+        assert named(found.get("Parameters", "")) == wanted, name
+        if wanted:
+            assert bool(found.get("Returns")) == (signature.return_annotation not in (None, "None")), name
+
+
 @pytest.mark.torch
 def test_the_names_of_maxdnn_torch_do_too():
     import maxdnn.torch as library

@@ -120,58 +120,73 @@ def one_launch(rng: random.Random) -> Any:
     return description
 
 
+class Arguments:
+    """Arguments of a command, drawn from good and bad ones."""
+
+    def __init__(self, rng: random.Random, folder: Path) -> None:
+        self.rng, self.folder, self.pick = rng, folder, rng.choice
+        self.out = str(folder / self.pick(["out.npy", "no/such/out.npy", "out", "folder.cubin"]))
+
+    def some(self, suffix: str) -> str:
+        return str(self.pick([*sorted(self.folder.glob(f"*{suffix}")), self.folder / f"missing{suffix}", self.folder]))
+
+    def maybe(self, chance: float, *options: Any) -> list[str]:
+        return [str(o) for o in options] if self.rng.random() < chance else []
+
+    def file(self, good: str) -> str:
+        return str(self.folder / good) if self.rng.random() < 0.7 else self.some(Path(good).suffix)
+
+    def launch(self) -> str:
+        return str(launch_file(self.rng, self.folder)) if self.rng.random() < 0.8 else self.some(".json")
+
+
 def command_line(rng: random.Random, folder: Path) -> list[str]:
     """One command with arguments drawn from good and bad ones."""
-    pick = rng.choice
-
-    def some(suffix: str) -> str:
-        return str(pick([*sorted(folder.glob(f"*{suffix}")), folder / f"missing{suffix}", folder]))
-
-    def maybe(chance: float, *options: Any) -> list[str]:
-        return [str(o) for o in options] if rng.random() < chance else []
-
-    def file(good: str) -> str:
-        return str(folder / good) if rng.random() < 0.7 else some(Path(good).suffix)
-
-    out = str(folder / pick(["out.npy", "no/such/out.npy", "out", "folder.cubin"]))
+    draw = Arguments(rng, folder)
+    pick, maybe, file = draw.pick, draw.maybe, draw.file
     command = pick(["asm", "check", "disasm", "ptx", "run", "run", "run", "simulate", "simulate", "simulate"])
     kernel = maybe(0.4, "--kernel", pick(["scale", "fill", "", "nothing"]))
     if command == "asm":
-        return [command, file("good.sass"), "-o", out, *maybe(0.3, "--arch", pick(["sm_52", "sm_70", "", "52"])),
+        return [command, file("good.sass"), "-o", draw.out, *maybe(0.3, "--arch", pick(["sm_52", "sm_70", "", "52"])),
                 *maybe(0.3, "-D", pick(["value", "1x", "", "a b", "-D"]), pick(NUMBERS[:-1])), *maybe(0.2, "--no-code")]
     if command in ("check", "disasm"):
         return [command, file("good.cubin"), *kernel, *maybe(0.3, "--json")]
     if command == "ptx":
         return [command, file("good.cubin"), *maybe(0.4, "--target", pick(["sm_70", "sm_80", "sm_90"]))]
-    if command == "run" and rng.random() < 0.4:
-        launch = launch_file(rng, folder) if rng.random() < 0.8 else some(".json")
-        return [command, file("good.cubin"), "--launch", str(launch), *maybe(0.1, "--grid", "1"),
+    return run_line(draw, kernel) if command == "run" else simulate_line(draw)
+
+
+def run_line(draw: Arguments, kernel: list[str]) -> list[str]:
+    rng, pick, maybe, some, file, out = draw.rng, draw.pick, draw.maybe, draw.some, draw.file, draw.out
+    if rng.random() < 0.4:
+        return ["run", file("good.cubin"), "--launch", draw.launch(), *maybe(0.1, "--grid", "1"),
                 *maybe(0.2, "--budget", pick(NUMBERS)), *maybe(0.2, "--race")]
-    if command == "run":
-        argument = ["zeros:float32:64", file("f32.npy"), "2.0", "32"]
-        for _ in range(rng.randrange(3)):
-            argument[rng.randrange(4)] = pick([*NUMBERS, some(".npy"), "zeros:float32:64", "zeros:float32:-1",
-                                               "zeros:object:4",
-                                               "zeros:f:1:2", "zeros:float32:999999999999999", "zeros:x:4", "zeros::",
-                                               "zeros:f4:",
-                                               "zeros:U3:4", "zeros:i4,f8:3", "zeros:float32:0"])
-        if rng.random() < 0.1:
-            argument = argument[:rng.randrange(4)]
-        return [command, file("good.cubin"), *(kernel or ["--kernel", "scale"]), "--grid", pick(DIMS), "--block",
-                pick(DIMS),
-                *(x for a in argument for x in ("--arg", a)), *maybe(0.3, "--budget", pick(NUMBERS)),
-                *maybe(0.3, "--shared", pick(NUMBERS)), *maybe(0.3, "--texture", pick(["t=0", "t", "=", "t=9", "t=x"])),
-                *maybe(0.3, "--constant", pick([f"factor={some('.npy')}", "x=y", "factor", f"no={file('f32.npy')}"])),
-                *maybe(0.4, "--out", pick([f"0={out}", f"2={out}", f"-1={out}", f"9={out}", f"²={out}", "0="])),
-                *maybe(0.2, "--race"), *maybe(0.2, "--undefined")]
+    argument = ["zeros:float32:64", file("f32.npy"), "2.0", "32"]
+    for _ in range(rng.randrange(3)):
+        argument[rng.randrange(4)] = pick([*NUMBERS, some(".npy"), "zeros:float32:64", "zeros:float32:-1",
+                                           "zeros:object:4", "zeros:f:1:2", "zeros:float32:999999999999999",
+                                           "zeros:x:4", "zeros::", "zeros:f4:", "zeros:U3:4", "zeros:i4,f8:3",
+                                           "zeros:float32:0"])
+    if rng.random() < 0.1:
+        argument = argument[:rng.randrange(4)]
+    return ["run", file("good.cubin"), *(kernel or ["--kernel", "scale"]), "--grid", pick(DIMS), "--block", pick(DIMS),
+            *(x for a in argument for x in ("--arg", a)), *maybe(0.3, "--budget", pick(NUMBERS)),
+            *maybe(0.3, "--shared", pick(NUMBERS)), *maybe(0.3, "--texture", pick(["t=0", "t", "=", "t=9", "t=x"])),
+            *maybe(0.3, "--constant", pick([f"factor={some('.npy')}", "x=y", "factor", f"no={file('f32.npy')}"])),
+            *maybe(0.4, "--out", pick([f"0={out}", f"2={out}", f"-1={out}", f"9={out}", f"²={out}", "0="])),
+            *maybe(0.2, "--race"), *maybe(0.2, "--undefined")]
+
+
+def simulate_line(draw: Arguments) -> list[str]:
+    rng, folder, pick, maybe, file = draw.rng, draw.folder, draw.pick, draw.maybe, draw.file
     shape = ["4", "2", "3", "3", "4", "1", "1", "1", "0"]
     for _ in range(rng.randrange(3)):
         shape[rng.randrange(9)] = pick(["0", "-1", "1", "2", "5", "x", "", "99999999999999", "1.5", "²"])
     what = pick([",".join(shape), ",".join(shape[:rng.randrange(10)]), "alexnet-conv9", file("good.cubin"),
                  file("good.cubin")])
     figures = [x for _ in range(rng.randrange(3)) for x in ("--set", pick(FIGURES), pick(FIGURE_VALUES))]
-    launch = launch_file(rng, folder) if rng.random() < 0.8 else some(".json")
-    return [command, what, *figures, *maybe(0.7, "--launch", launch),
+    launch = draw.launch()
+    return ["simulate", what, *figures, *maybe(0.7, "--launch", launch),
             *maybe(0.2, "--machine", pick(["gm107", "gm20b", "", "x", "../gm204"])),
             *maybe(0.2, "--kernel", pick(["best", "sconv_fprop_paper", "", "x"])),
             *maybe(0.2, "--layout", pick(["NCHW", "", "x"])), *maybe(0.1, "--pass", pick(["data", "", "x"])),
@@ -179,9 +194,9 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
             *maybe(0.2, "--policy", pick(["greedy-then-round-robin", "", "x"])),
             *maybe(0.2, "--picture", folder / pick(["out.png", "out.bmp", "out", "no/out.png", "out.svg"])),
             *maybe(0.2, "--trace", pick(["0", "-5", "10", "9" * 30]), pick(["20", "0", "-1", "9" * 18])),
-            *maybe(0.5, "--trace-file", folder / pick(["out.json", "no/out.json"])), *maybe(0.2, "--worst",
-                                                                                            pick(NUMBERS)),
-            *maybe(0.1, "--source", file("good.sass")), *maybe(0.2, "--json"), *maybe(0.1, "--all-sms")]
+            *maybe(0.5, "--trace-file", folder / pick(["out.json", "no/out.json"])),
+            *maybe(0.2, "--worst", pick(NUMBERS)), *maybe(0.1, "--source", file("good.sass")),
+            *maybe(0.2, "--json"), *maybe(0.1, "--all-sms")]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -275,9 +290,8 @@ def arrays() -> list[Any]:
             np.broadcast_to(np.float32(1), (3, 5, 5, 4)), good.tolist(), good.tobytes(), *map(Cuda, interfaces)]
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_a_public_function_answers_or_raises_an_error_of_this_library(part: int, files: Path) -> None:
-    rng = random.Random(f"functions {part}")
+def public_calls(rng: random.Random, files: Path) -> list[Callable[[], Any]]:
+    """Calls of public functions with arguments drawn from right and odd ones."""
     images = arrays()
     filters = np.ones((3, 3, 3, 4), np.float32)
     shape = maxdnn.ConvShape(4, 3, 5, 5, 4, 3, 3)
@@ -293,7 +307,7 @@ def test_a_public_function_answers_or_raises_an_error_of_this_library(part: int,
     def odd(value: Any, chance: float = 0.3) -> Any:
         return rng.choice(ODD) if rng.random() < chance else value
 
-    calls: list[Callable[[], Any]] = [
+    return [
         lambda: maxdnn.conv_fprop(rng.choice([images[0], rng.choice(images)]), rng.choice([filters, filters, *images]),
                                   **some(stride=2, padding=1, alpha=0.5, device=gpu, layout="CHWN",
                                          plan=maxdnn.plan(shape), beta=1.0, activation="relu", groups=1, dilation=1,
@@ -324,6 +338,12 @@ def test_a_public_function_answers_or_raises_an_error_of_this_library(part: int,
         lambda: VirtualGpu(**some(preset="gm107", instruction_budget=10, workers=1, race=True, undefined=False,
                                   output=print, heap_bytes=1 << 16)),
     ]
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_public_function_answers_or_raises_an_error_of_this_library(part: int, files: Path) -> None:
+    rng = random.Random(f"functions {part}")
+    calls = public_calls(rng, files)
     found: dict[str, str] = {}
     for _ in range(COUNT):
         number = rng.randrange(len(calls))

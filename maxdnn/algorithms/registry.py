@@ -1,4 +1,4 @@
-"""Every family, one line each. Of candidates that promise the same time the first is taken."""
+"""All families, one line each. Of candidates with equal estimates the first is taken."""
 
 from collections.abc import Mapping
 

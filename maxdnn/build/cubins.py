@@ -88,7 +88,7 @@ def declared(source: str) -> tuple[Mapping[str, Any], ...]:
 
     code = _kept_code(source, generations(source)[-1])
     found = interface(code) if code is not None else []
-    if found or Path(source).is_absolute():  # what one elsewhere includes only the assembler knows
+    if found or Path(source).is_absolute():  # for a source elsewhere only the assembler knows the included files
         return tuple(found or assemble.interface(_origin(source)))
     text = cache.cached(f"interface of {source}\0{ingredients()}".encode(), ".interface",
                         lambda: json.dumps(assemble.interface(_origin(source))).encode())
@@ -179,7 +179,7 @@ def _made_of(folder: Path, names: list[str], tools: str) -> str:
 
 @functools.cache
 def _rules() -> str:
-    """A hash of the rules that this process checks by, and of what says how kernels are made."""
+    """A hash of the checker's rules and of the code that builds kernels, as loaded in this process."""
     paths = [PACKAGE / "build" / "cubins.py", PACKAGE / "build" / "assemble.py"]
     for name in RULES:
         paths += [p for p in (PACKAGE / name).rglob("*") if p.suffix in (".py", ".json")] or [PACKAGE / name]
@@ -245,8 +245,8 @@ def _build(source: str, archs: tuple[str, ...], path: Path) -> bytes:
 
 
 def _seen(origin: Path) -> tuple[list[str], str, list[tuple[int, int]]]:
-    """The files of a source as seen from its folder, a hash of what it is made of, and when each of the files was
-    written, by which one is told that was put back."""
+    """The files of a source as seen from its folder, a hash of what the cubin is made of, and each file's time of
+    change, which reveals a file that was changed and changed back."""
     from .assemble import files
 
     names = [os.path.relpath(path, origin.parent) for path in files(origin)]

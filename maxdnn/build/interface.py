@@ -1,5 +1,6 @@
-"""What a kernel asks of whoever launches it. The header of its source declares it, the assembler writes it into the
-cubin, and it is read from there: no number stands twice. What a kernel is for is said by the family that uses it."""
+"""The interface of a kernel: parameters, threads, memory. The header of its source declares it, the assembler writes
+it into the cubin, and it is read from there, so no number is written twice. The family that uses a kernel says what it
+computes."""
 
 import functools
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""Hazard checker.
+"""Hazard checker for machine code.
 
-Abstract interpretation of the issue timing that control codes guarantee, over all paths that what is
-known of predicates leaves open; shared memory along sampled paths. Reports errors, warnings (undecided or not followed)
-and advice. Knows instructions, control flow and, for addresses, what instructions compute; not how long a memory access
-takes.
+Control codes are checked over all paths that known predicate values leave open, by abstract interpretation of the
+issue timing that they guarantee. Shared memory is checked along sampled paths. Reports errors, warnings (undecided or
+not followed) and advice. It knows instructions, control flow and how addresses are computed; it does not know how long
+a memory access takes.
 """
 
 from pathlib import Path
@@ -88,7 +88,10 @@ def _control_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
 
 
 def _memory_findings(kernel: CubinKernel, timing: Timing) -> list[Finding]:
-    """Shared memory: warp by warp along a path, or, where units work beside them, all warps of a block together."""
+    """Findings about shared memory.
+
+    Warp by warp along sampled paths; where asynchronous units work, all warps of a block together.
+    """
     graph, effects = timing.graph, timing.effects
     if any(inst.opcode in UNITS for inst in graph.code):
         return together_findings(kernel, graph, effects)

@@ -13,14 +13,14 @@ CC = PREDICATE + PT + 1
 UNIFORM = CC + 1  # bit of UR0
 UNIFORM_PREDICATE = UNIFORM + URZ + 1  # of UP0
 REGISTERS = (1 << RZ) - 1  # mask of all general registers
-_ADDRESSES = ("addr", "gpr_plus_simm", "cbank_indexed", "rel_register")  # operands that registers are added up in
+_ADDRESSES = ("addr", "gpr_plus_simm", "cbank_indexed", "rel_register")  # operands that accumulate in registers
 
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Masks of what one instruction reads (by role), writes, and reads late (after issue, so that a later write to the
-    register must wait for it). `fixed`: its results are ready a fixed number of cycles after issue; `told`: and a
-    barrier may tell of them all the same."""
+    """Masks of what an instruction reads (by role), writes, and reads late: after issue, so that a later write to the
+    register must wait. `fixed`: its results are ready a fixed number of cycles after issue. `told`: a scoreboard may
+    be set for such a result all the same."""
 
     reads: int
     by_role: tuple[tuple[str, int], ...]
@@ -32,7 +32,7 @@ class Effects:
     constant: bool  # reads a constant bank as an operand
     queue: str  # the in-order queue its operands are read from ("" for none)
     order: str  # operations of one such kind complete in order ("" for none); "bar" for a block barrier
-    unit: str  # what works on it one after another, as far as is seen: nobody promises that ("" for none)
+    unit: str  # the unit that seems to execute it in order, which no document promises ("" for none)
     slots: tuple[tuple[int, int], ...]  # (operand slot, register) of reads that go through the operand reuse cache
 
 

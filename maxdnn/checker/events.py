@@ -1,5 +1,5 @@
-"""What a path does to shared memory, in its order, so that it can be judged once its end is known: a load whose result
-nobody reads cannot go wrong. And which registers hold one value in all threads of a block."""
+"""The accesses of a path to shared memory, in order, judged when the path ends: a load whose result is never read is
+no error. And which registers hold the same value in all threads of a block."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -60,7 +60,7 @@ def judged(events: Sequence[Event], trace: Sequence[int], effects: Sequence[Effe
 
 
 def _unread(trace: Sequence[int], effects: Sequence[Effects], loads: Collection[int]) -> set[int]:
-    """The loads of a path, by step, of whose result nothing is read behind them."""
+    """The loads of a path, by step, whose results are not read later."""
     live, found = 0, set()
     for at in range(len(trace) - 1, -1, -1):
         eff = effects[trace[at]]

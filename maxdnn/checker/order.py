@@ -22,7 +22,7 @@ class Undecided(Exception):
 
 
 class Broken(NamedTuple):
-    """A kind of finding, the earlier instruction (None if there is none), the later one."""
+    """A hazard: its kind, the earlier instruction (None if there is none) and the later one."""
 
     kind: str
     earlier: int | None
@@ -78,7 +78,7 @@ class Order:
         return np.zeros_like(self.seen[0]), np.zeros_like(self.seen[0])
 
     def tell(self, warp: int, clock: Clock, fenced: Clock) -> None:
-        """What a warp knows goes into a message."""
+        """Put what a warp knows into a message."""
         np.maximum(clock, self.seen[warp], out=clock)
         np.maximum(fenced, self.fenced[warp], out=fenced)
         self.tick(warp)
@@ -88,7 +88,7 @@ class Order:
         np.maximum(self.fenced[warp], fenced, out=self.fenced[warp])
 
     def fence(self, warp: int) -> None:
-        """Units see what this warp knows to be stored."""
+        """Asynchronous units can see what this warp knows to be stored."""
         np.maximum(self.fenced[warp], self.seen[warp], out=self.fenced[warp])
         self.tick(warp)
 
@@ -108,17 +108,17 @@ class Order:
             self.refuse(kind, None if first == _NONE else first, i)
 
     def _refuse_copies(self, warp: int, words: np.ndarray, i: int) -> None:
-        """Bytes of a bulk copy are there for those who know its phase to be complete."""
+        """Bytes of a bulk copy may be used only by warps that have waited for its mbarrier's phase."""
         on_way = self.copied[words]
         known = self.seen[warp][np.maximum(on_way, 0)]
         self._clash("arriving", (on_way != _NONE) & (known <= self.copied_in[words]), self.copied_by[words], i)
 
     def _refuse_fetches(self, words: np.ndarray, i: int) -> None:
-        """Bytes of a thread's copy are there when its warp has waited for the group."""
+        """Bytes of a thread's asynchronous copy may be used only after its warp has waited for their group."""
         self._clash("fetching", self.fetching[words] != _NONE, self.written_by[words], i)
 
     def _refuse_readers(self, warp: int, words: np.ndarray, i: int) -> None:
-        """What others read, or products may still read, is not overwritten."""
+        """Words that other warps or products may still read must not be overwritten."""
         for other in range(self.warps):
             if other != warp:
                 late = self.read[other, words] > self.seen[warp, other]
@@ -128,7 +128,7 @@ class Order:
             self._clash("busy", busy, self.used_by[words], i)
 
     def _refuse_unfenced(self, warp: int, words: np.ndarray, i: int) -> None:
-        """Units see ordinary stores behind a proxy fence."""
+        """Asynchronous units see ordinary stores only after a proxy fence."""
         writer, when = self.writer[words], self.written[words]
         known = (self.seen[warp][np.maximum(writer, 0)] >= when) | (writer == warp)
         unseen = (writer != _NONE) & (self.fenced[warp][np.maximum(writer, 0)] < when)
@@ -241,8 +241,8 @@ class Order:
             bar.done.append((bar.clock.copy(), bar.fenced.copy()))
 
     def passes(self, warp: int, address: int, parity: int, late: bool, i: int) -> bool:
-        """Whether a wait for the phase of a parity is over; the warp then knows what that tells. `late`: it is not, if
-        it can be that it is not."""
+        """Whether a wait for the phase with this parity is over; if so, the warp knows what the phase tells. `late`:
+        count the wait as not over wherever that is possible."""
         bar = self._known(warp, address, i)
         if bar is None:
             return True

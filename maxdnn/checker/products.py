@@ -45,7 +45,7 @@ def span(mask: int) -> str:
 
 
 def multiplies(inst: Instruction) -> bool:
-    """Whether a unit has its registers until it is waited for."""
+    """Whether it is a product whose registers belong to the tensor cores until a wait."""
     return inst.opcode == "HGMMA"
 
 
@@ -144,7 +144,7 @@ class _Registers:
 
 
 def _unasked(graph: Graph, effects: Sequence[Effects]) -> Iterator[Finding]:
-    """Instructions that may fail, of which no branch and no data depend on whether they did."""
+    """Instructions that may fail whose success no branch or data depends on."""
     code = graph.code
     for i in sorted(graph.reachable()):
         inst, told = code[i], effects[i].writes >> PREDICATE << PREDICATE

@@ -53,7 +53,7 @@ def figure(producer: Instruction, kind: str, register: int, consumer: Instructio
 
 
 def _late(producer: Instruction, kind: str, register: int, consumer: Instruction, role: str) -> int:
-    """Cycles that a result comes later than its figure, or, below 0, that it is read later."""
+    """Cycles by which a result is ready later than its figure or, if negative, by which it is read later."""
     if kind == "predicate" and role != "guard":
         return int(_figures(producer)["late_predicates"].get(producer.opcode, 0))
     return -late_addend(consumer, register) if kind == "register" else 0

@@ -18,9 +18,9 @@ from .rules import Rules
 HORIZON = 30  # cycles after which distances no longer matter (longest latency 13 + longest stall 15, and some)
 
 RESULT, OPERANDS = 1, 2  # result not known written, operands not known read
-LIKELY = 4  # result there if its unit works in order, which nobody promises
-TOLD = 8  # result of fixed latency that is there when a scoreboard tells so
-LONG = 512  # cycles after which distances no longer matter even to what is under way
+LIKELY = 4  # result ready if its unit executes in order, which no document promises
+TOLD = 8  # result of fixed latency that a scoreboard is set for
+LONG = 512  # cycles after which distances no longer matter even to pending instructions
 SHORTEST = 13  # cycles after issue before which no tracked result comes [maxas wiki, Jia et al.: MUFU, the fastest]
 _JOINS = 4  # how often a node is joined before intervals that still change are given up
 

@@ -214,10 +214,10 @@ class _Launch:
     def _guard(self, lanes: Lanes, inst: Instruction) -> V:
         guard = lanes.guard(inst)
         if guard is None:
-            return lanes.active & self._guess(lanes, inst)
+            return lanes.active & self._guess(lanes)
         return guard
 
-    def _guess(self, lanes: Lanes, inst: Instruction) -> bool:
+    def _guess(self, lanes: Lanes) -> bool:
         """Whether what is not known holds."""
         self.guessed = True
         return self.crew.guess(lanes.warp, lanes.at)
@@ -250,7 +250,7 @@ class _Launch:
                 taken = guard & False
             else:
                 also = pred(lanes, inst["ps"])
-                taken = guard & (self._guess(lanes, inst) if also is UNKNOWN else also)
+                taken = guard & (self._guess(lanes) if also is UNKNOWN else also)
         index = self.plan.kernel.addressing.index_of(target)
         if not taken.any():
             thread.at += 1

@@ -76,7 +76,7 @@ class Beside(Lanes):
         return c32(self.inst.address if self.inst else 0)
 
     def _one(self, value: V) -> V:
-        """What the first lane holds; of uniform registers all hold the same."""
+        """The value of the first executing lane; uniform registers are the same in all lanes."""
         return self.b.extract_element(value, c32(0))
 
     # -- registers ---------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Beside(Lanes):
     # -- copies of threads -------------------------------------------------------------------------------------
 
     def copy(self, to: V, source: V, kind: str, keeps: V) -> None:
-        """The bytes are there at once, and nobody may look before the warp has waited."""
+        """The bytes are copied at once. Using them before the warp has waited is a fault."""
         b, size = self.b, KINDS[kind]
         self._record(source, b.and_(self.mask_bits, b.bitcast(keeps, I32)))
         place = self._scratch(layout.SCRATCH_REGISTERS)

@@ -1,27 +1,25 @@
 """The virtual GPU: the device protocol on the CPU. Launches are synchronous; CTAs run in parallel on all cores."""
 
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..cubin import ADDRESSES, CODE_ADDRESS, Cubin, CubinKernel, external_functions, read, require_linked
-from ..errors import CubinError, DeviceError, EmulationFault, LaunchError, shown
+from ..errors import CubinError, DeviceError, LaunchError, shown
 from ..runtime.devices.protocol import Dim3, Texture
 from ..runtime.forks import tables
 from ..runtime.launch import ArgumentPacker, check_geometry, most_shared
 from ..runtime.remember import MODULES, remembered
-from . import helpers, host, layout
+from . import host, layout
 from .compiled import CompiledKernel
-from .faults import fault_of
 from .host import HEAP_BYTES, Heap, HostCalls, to_stdout
 from .layout import LOCAL_WINDOW, SHARED_WINDOW
 from .memory import GlobalMemory, VirtualBuffer, aligned_bytes, aligned_copy
 from .stack import stack_bytes
+from .threads import cores, run
 from .tracing import OnWarp, linear, trace
-from .worker import LaunchPlan, Worker
+from .worker import LaunchPlan
 
 DEFAULT_BUDGET = 1 << 36  # instructions per warp
 _MAX_TEXELS = 1 << 28
@@ -77,7 +75,7 @@ class VirtualGpu:
         self.preset = preset
         self.arch = _ARCHS[preset]
         self.instruction_budget = instruction_budget
-        self.workers = workers or _cores()
+        self.workers = workers or cores()
         self.checks = frozenset(n for n, on in (("race", race), ("undefined", undefined)) if on)
         self.memory = GlobalMemory(memory_bytes)
         self.kept: dict[str, Any] = {}  # see devices/protocol.py
@@ -85,14 +83,44 @@ class VirtualGpu:
         self._textures: tuple[Texture, ...] = ()
 
     def alloc(self, nbytes: int) -> VirtualBuffer:
-        """Device memory, zeroed."""
+        """Allocate device memory.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes, at least 0.
+
+        Returns
+        -------
+        buffer
+            Zeroed memory at device address `address`, freed by its `free` or with the object.
+
+        Raises
+        ------
+        OutOfMemoryError
+            There is not so much memory.
+        LaunchError
+            `nbytes` is no number of bytes.
+        """
         return self.memory.alloc(nbytes)
 
     def adopt(self, array: np.ndarray) -> VirtualBuffer:
-        """A C-contiguous host array as device memory, in place, until the buffer is freed.
+        """Use a host array as device memory, in place, until the buffer is freed.
 
-        Nothing is copied, so a kernel that writes there writes the array. Raises LaunchError for an array that is not
-        C-contiguous.
+        Parameters
+        ----------
+        array : numpy.ndarray
+            C-contiguous. Nothing is copied, so a kernel that writes there writes the array.
+
+        Returns
+        -------
+        buffer
+            Device memory, as `alloc` gives it.
+
+        Raises
+        ------
+        LaunchError
+            The array is not C-contiguous.
         """
         return self.memory.adopt(array)
 
@@ -101,33 +129,97 @@ class VirtualGpu:
         return self.memory.free_bytes()
 
     def upload(self, buffer: Any, data: np.ndarray, stream: Any = None) -> None:
-        """Copy a C-contiguous array into the buffer. Raises LaunchError if it does not fit."""
+        """Copy a host array to device memory.
+
+        Parameters
+        ----------
+        buffer : buffer
+            Where to, from its beginning on.
+        data : numpy.ndarray
+            C-contiguous, of any type.
+        stream : None
+            No effect: the copy is complete on return.
+
+        Raises
+        ------
+        LaunchError
+            The array is not C-contiguous or larger than the buffer.
+        """
         _fits("data", buffer, data)
         buffer.data[:data.nbytes] = data.reshape(-1).view(np.uint8)
 
     def download(self, buffer: Any, out: np.ndarray, stream: Any = None) -> None:
-        """Copy the first out.nbytes bytes of the buffer into a C-contiguous array."""
+        """Copy device memory to a host array.
+
+        Parameters
+        ----------
+        buffer : buffer
+            Where from; its first out.nbytes bytes.
+        out : numpy.ndarray
+            As `data` of `upload`.
+        stream : None
+            Likewise.
+
+        Raises
+        ------
+        LaunchError
+            As for `upload`.
+        """
         _fits("out", buffer, out)
         out.reshape(-1).view(np.uint8)[:] = buffer.data[:out.nbytes]
 
     def load(self, cubin: bytes | Cubin) -> "VirtualModule":
-        """Load a cubin. Raises CubinError if this is none, DecodeError at a word that is no instruction."""
+        """Load a cubin.
+
+        Parameters
+        ----------
+        cubin : bytes or Cubin
+            The file's content, or what `maxdnn.cubin.read` returned.
+
+        Returns
+        -------
+        module
+            Kernels by `function(name)`; `set_constant` and `get_global` reach its variables.
+
+        Raises
+        ------
+        CubinError
+            This is no cubin.
+        DecodeError
+            A word of its code is no instruction.
+        """
         if isinstance(cubin, Cubin):
             return VirtualModule(self, cubin)
         plain = isinstance(cubin, (bytes, bytearray, memoryview))
         return VirtualModule(self, _read(bytes(cubin)) if plain else read(cubin))
 
     def texture_object(self, texture: Texture) -> int:
-        """A 64-bit handle for bindless fetches; valid while this device lives."""
-        self.texture_row(texture)
+        """Make a texture object.
+
+        Parameters
+        ----------
+        texture : Texture
+            Linear device memory: address, bytes, floats of a texel.
+
+        Returns
+        -------
+        int
+            A 64-bit handle for bindless fetches, valid as long as this device exists.
+
+        Raises
+        ------
+        LaunchError
+            The memory is not inside an allocation, too large, or `channels` is not 1, 2 or 4.
+        """
+        self._checked_row(texture)
         with tables:
             self._textures = (*self._textures, texture)
             return len(self._textures) - 1
 
     def synchronize(self) -> None:
-        """Launches are over when they return."""
+        """Return when all launches are complete, which here they are when they return."""
 
-    def texture_row(self, texture: Texture) -> tuple[int, int, int]:
+    def _checked_row(self, texture: Texture) -> tuple[int, int, int]:
         """Host address, texels and channels. Raises LaunchError for a range outside every allocation."""
         if texture.channels not in (1, 2, 4):
             raise LaunchError(f"channels of a texture must be 1, 2 or 4 (got {texture.channels})")
@@ -144,7 +236,7 @@ class VirtualGpu:
         return None if data is None else (int(data.ctypes.data), texture.nbytes // (4 * texture.channels),
                                           texture.channels)
 
-    def texture_table(self, every: Sequence[Texture]) -> np.ndarray:
+    def _texture_table(self, every: Sequence[Texture]) -> np.ndarray:
         """The header table of texture objects and of a launch's references."""
         table = np.zeros((max(1, len(every)), 4), np.uint64)
         for row, texture in zip(table, every, strict=False):
@@ -164,11 +256,6 @@ class VirtualGpu:
 def _dim3(numbers: Sequence[int]) -> Dim3:
     x, y, z = map(int, numbers)
     return x, y, z
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _fits(name: str, buffer: Any, array: np.ndarray) -> None:
@@ -290,7 +377,7 @@ class VirtualFunction:
         for number, (_, offset) in enumerate(kernel.textures):
             banks[0][offset:offset + 4].view(np.uint32)[0] = len(objects) + number
         return LaunchPlan(self._compiled, _dim3(grid), _dim3(block), kernel.shared_bytes + shared_bytes,
-                          self.local_bytes, banks, allocations, memory, gpu.texture_table((*objects, *references)),
+                          self.local_bytes, banks, allocations, memory, gpu._texture_table((*objects, *references)),
                           gpu.instruction_budget, gpu.checks if checks is None else checks, order,
                           gpu.host if external_functions(self.module.cubin) else None)
 
@@ -304,7 +391,7 @@ class VirtualFunction:
             raise LaunchError(f"{self.name}: textures must bind exactly {names or 'nothing'} "
                               f"(missing {missing}, unknown {unknown})")
         for texture in textures.values():
-            self.module.gpu.texture_row(texture)
+            self.module.gpu._checked_row(texture)
         return [textures[name] for name in names]
 
     def _fill_bank0(self, bank: np.ndarray, grid: Dim3, block: Dim3, args: Sequence[Any], shared_bytes: int) -> None:
@@ -322,7 +409,7 @@ class VirtualFunction:
                textures: Mapping[str, Texture] | None = None, stream: Any = None) -> None:
         """Run the kernel to its end. Raises LaunchError, or EmulationFault for what goes wrong inside."""
         plan = self.plan(grid, block, args, shared_bytes, textures)
-        run(plan, self.module.gpu)
+        run(plan, self.module.gpu.workers, self.module.gpu.memory)
 
     def trace(self, grid: Dim3, block: Dim3, args: Sequence[Any], *, blocks: Sequence[Dim3], on_warp: OnWarp,
               shared_bytes: int = 0, textures: Mapping[str, Texture] | None = None, hollow: bool = False) -> None:
@@ -338,38 +425,3 @@ class VirtualFunction:
         trace(self.plan(grid, block, args, shared_bytes, textures, order,
                         frozenset({"trace", "hollow"} if hollow else {"trace"})),
               self.module.gpu.memory, on_warp)
-
-
-def run(plan: LaunchPlan, gpu: VirtualGpu) -> None:
-    """All blocks of a launch, on as many threads as there is work for."""
-    helpers.load()  # before there are threads
-    count = 1 if plan.host else max(1, min(gpu.workers, plan.record["total"]))
-    faults: list[EmulationFault] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            worker = Worker(plan)
-            if worker.run() == layout.FAULTED:
-                plan.record["stop"] = 1
-                faults.append(fault_of(worker, gpu.memory))
-        except BaseException as e:
-            plan.record["stop"] = 1
-            errors.append(e)
-
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            while thread.is_alive():  # a signal that another thread received does not wake a plain join
-                thread.join(0.2)
-    except BaseException:  # an interrupt: no warp goes beyond its slice
-        plan.record["stop"] = 1
-        for thread in threads:
-            thread.join()
-        raise
-    if errors:
-        raise errors[0]
-    if faults:
-        raise faults[0]

@@ -9,7 +9,7 @@ that does not change."""
 import struct
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from ..runtime.forks import tables
 from .layout import LANES, LOCAL_WINDOW, REGS_OFFSET, SHARED_WINDOW, VECTOR_BYTES
 from .memory import GlobalMemory, VirtualBuffer
 from .printf import Arguments, formatted
-
-if TYPE_CHECKING:
-    from .worker import Worker
+from .record import Record
 
 HEAP_BYTES = 8 << 20  # default of cudaLimitMallocHeapSize (CUDA C++ Programming Guide, heap memory allocation)
 _ASSERT, _LONGEST = "__assertfail", 1 << 16
@@ -62,6 +60,23 @@ class Heap:
         return True
 
 
+class Caller(Protocol):
+    """The worker whose warp has jumped to such a function (worker.py)."""
+
+    ctx: Record
+
+    @property
+    def kernel_name(self) -> str: ...
+
+    def warp(self, index: int) -> Record: ...
+
+    def shared_bytes(self, index: int, lane: int) -> np.ndarray: ...
+
+    def local_bytes_of(self, index: int, lane: int) -> np.ndarray: ...
+
+    def refresh_allocations(self, memory: GlobalMemory) -> None: ...
+
+
 class HostCalls:
     """The functions for one device. `output` gets the text of every printf."""
 
@@ -71,7 +86,7 @@ class HostCalls:
     def serves(self, pc: int) -> bool:
         return pc in _NAMES
 
-    def call(self, worker: "Worker", index: int) -> None:
+    def call(self, worker: Caller, index: int) -> None:
         """Run the function that warp `index` has jumped to, for each of its active lanes. Raises EmulationFault."""
         warp = worker.warp(index)
         name, active = _NAMES[warp["pc"]], warp["active"]
@@ -108,7 +123,7 @@ class HostCalls:
 class _Call:
     """One lane's view of its registers and memory."""
 
-    def __init__(self, memory: GlobalMemory, worker: "Worker", index: int, lane: int, name: str) -> None:
+    def __init__(self, memory: GlobalMemory, worker: Caller, index: int, lane: int, name: str) -> None:
         self._memory, self._worker, self._warp, self._lane, self._name = memory, worker, worker.warp(index), lane, name
         self._index = index
 
@@ -152,9 +167,10 @@ class _Call:
         return out.decode("utf-8", "replace")
 
     def fault(self, what: str) -> MaxdnnError:
-        c, kernel = self._worker.ctx, self._worker.plan.compiled.kernel
+        c = self._worker.ctx
         block = c["ctaid_x"], c["ctaid_y"], c["ctaid_z"]
-        return EmulationFault(f"{kernel.name}: block {block}, warp {self._index}, lane {self._lane}: {what}")
+        place = f"block {block}, warp {self._index}, lane {self._lane}"
+        return EmulationFault(f"{self._worker.kernel_name}: {place}: {what}")
 
 
 def bits(name: str) -> bytes:

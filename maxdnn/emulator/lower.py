@@ -194,7 +194,7 @@ class Lowering:
             self._go(target, inst.address)
 
     def _agreed(self, taken: ir.Value, target: int, after: int, inst: Instruction) -> None:
-        """A warp of one mind goes on or jumps; what is built next is for one that divides."""
+        """Continue or jump as a whole if all lanes agree; the code built next is for a warp that diverges."""
         b = self.b
         for lanes, where in ((c32(0), after), (self.t.active_bits, target)):
             with b.if_then(b.icmp_unsigned("==", taken, lanes)):

@@ -165,6 +165,10 @@ class Worker:
 
     # -- for functions that the host runs ----------------------------------------------------------------------
 
+    @property
+    def kernel_name(self) -> str:
+        return self.plan.compiled.kernel.name
+
     def shared_bytes(self, index: int, lane: int) -> np.ndarray:
         return self.shared[:self.plan.shared_bytes]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..errors import DecodeError
 from .control import CONTROL_BITS, CONTROL_LSB, Control, split_control_word
-from .instruction import Guard, Instruction, Operand
+from .instruction import Instruction
+from .operand import Guard, Operand
 from .table import RZ, TABLE, Field, OperandField, Row, Table
 
 

@@ -1,7 +1,8 @@
 """How instructions come by their operands: from which queue, in which order they complete, through which slots of the
 reuse cache. Derived from the table's classes and fields; a table with other classes answers for itself."""
 
-from .instruction import Instruction, Operand
+from .instruction import Instruction
+from .operand import Operand
 from .table import RZ
 
 BARRIER = "bar"  # the order of instructions that wait for a block

@@ -292,7 +292,6 @@ class Table:
         self.latencies: dict[str, Any] = data.get("latencies", {})  # cycles by classes of producer and consumer
         self.reuse_entries: int = data["operand_cache"]["entries"]  # of each source slot's reuse cache
         self.special_registers = {int(k): v for k, v in data["special_registers"].items()}
-        self.special_registers_sm60 = {int(k): v for k, v in data["special_registers_sm60_extra"].items()}
         self.cc_tests = {k: v.strip(".") for k, v in self._values("cc").items()}  # by the 5-bit field of a branch
         self.rows = tuple(self._row(i, r) for i, r in enumerate(rows))
         self._buckets = self._bucket_rows()

@@ -1,16 +1,13 @@
 """Instructions as the vendor's disassembler prints them."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from .table import CC_TRUE, PT, RZ, TABLE, URZ
-
-if TYPE_CHECKING:  # an instruction prints itself by this module
-    from .instruction import Instruction, Operand
+from .control import Control
+from .operand import Guard, Operand
+from .table import CC_TRUE, PT, RZ, TABLE, URZ, Row
 
 _TEX_PHASE = {0: "", 1: ".T", 2: ".P"}
 CC_TESTS = TABLE.cc_tests
@@ -51,6 +48,25 @@ def _double(bits: int) -> str:
 
 def _half(bits: int) -> str:
     return _float(struct.unpack("<e", struct.pack("<H", bits))[0])
+
+
+class Printed(Protocol):
+    """What is printed of an instruction (instruction.py)."""
+
+    @property
+    def control(self) -> Control: ...
+
+    @property
+    def row(self) -> Row: ...
+
+    @property
+    def guard(self) -> Guard: ...
+
+    @property
+    def operands(self) -> tuple[Operand, ...]: ...
+
+    @property
+    def mods(self) -> Mapping[str, str]: ...
 
 
 def _signs(body: str, op: Operand) -> str:
@@ -100,7 +116,7 @@ def _address(op: Operand) -> str:
     return f"[{_reg(op.base)}+{_hex(op.value)}]"
 
 
-def _register(inst: Instruction, op: Operand) -> str:
+def _register(inst: Printed, op: Operand) -> str:
     kept = op.field.slot is not None and inst.control.reuse >> op.field.slot & 1
     reuse, part = ".reuse" if kept else "", (f".{op.part}" if op.part else "") + op.field.spec.get("suffix", "")
     if inst.row.table.word_bits == 64:
@@ -131,7 +147,7 @@ def _indexed_constant(op: Operand) -> str:
     return f"{bank}[{base}+{_hex(op.value)}]" if op.value else f"{bank}[{base}]"
 
 
-def _integer(inst: Instruction, op: Operand) -> int:
+def _integer(inst: Printed, op: Operand) -> int:
     """The number to print for an integer immediate: some forms are printed as if of the other signedness."""
     spec = op.field.spec
     if spec.get("print") == "unsigned":
@@ -143,7 +159,7 @@ def _integer(inst: Instruction, op: Operand) -> int:
     return op.value
 
 
-def _operand(inst: Instruction, op: Operand) -> str | None:
+def _operand(inst: Printed, op: Operand) -> str | None:
     spec = op.field.spec
     if spec.get("omit_if") == op.value and not (op.neg or op.inv):
         return None
@@ -203,13 +219,13 @@ def _operand(inst: Instruction, op: Operand) -> str | None:
             return op.label
 
 
-def _brain(inst: Instruction, spec: Mapping[str, Any]) -> bool:
+def _brain(inst: Printed, spec: Mapping[str, Any]) -> bool:
     """Whether 16 bits are the upper half of a single."""
     said = spec.get("brain", "mod_bf16_v2")  # yes, or the modifier that says so
     return said is True or "BF16" in inst.mods.get(said, "").rpartition(".")[2]
 
 
-def _alias(inst: Instruction) -> str:
+def _alias(inst: Printed) -> str:
     """What IMAD is called where a source is nothing, one or a power of two: `.MOV`, `.IADD`, `.SHL` or nothing."""
     a, b, c = (op for op in inst.operands if "r" in op.field.access and op.type not in ("pred", "upred"))
     zero = [op.type == "gpr" and op.value == RZ for op in (a, b, c)]
@@ -227,7 +243,7 @@ def _alias(inst: Instruction) -> str:
     return ".MOV" if zero[0] or zero[1] else ""
 
 
-def format_opcode(inst: Instruction) -> str:
+def format_opcode(inst: Printed) -> str:
     """The opcode with its modifiers."""
     row = inst.row
     texts = {n: f.values[f.raw(inst.mods[n])] for n, f in row.modifiers.items()}
@@ -237,7 +253,7 @@ def format_opcode(inst: Instruction) -> str:
     return body + _TEX_PHASE[inst.control.reuse & 3] if row.cls.name == "tex" else body
 
 
-def format_instruction(inst: Instruction) -> str:
+def format_instruction(inst: Printed) -> str:
     """`@P0 FFMA.FTZ R1, R2.reuse, c[0x0][0x140], -R3`, as the vendor's disassembler prints it."""
     operands = [t for t in (_operand(inst, op) for op in inst.operands) if t is not None]
     guard = str(inst.guard)

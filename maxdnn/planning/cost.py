@@ -123,7 +123,7 @@ class Work:
         return replace(self, code=code, translation=None, lengths=tuple(cycles * x for x in self.lengths))
 
     def _scheduled(self, cost: Cost, slots_of_chip: int) -> float:
-        """Each CTA begins where one ends, and has its share of an SM's schedulers."""
+        """A CTA begins where another ends, and gets its share of the SM's schedulers."""
         free = [0.0] * slots_of_chip
         for length in self.lengths:
             heapq.heapreplace(free, free[0] + length * cost.ctas_per_sm / SCHEDULERS)
@@ -141,8 +141,8 @@ class Work:
 
 
 def neighbours(runs: Iterable[tuple[float, int]]) -> tuple[list[float], int]:
-    """Of runs of (length, CTAs) the lengths one after the other, and how many CTAs each of them stands for: one, but
-    for more than MANY."""
+    """The lengths in runs of (length, CTAs), in order, and how many CTAs each entry stands for: one, unless there are
+    more than MANY."""
     runs = list(runs)
     each = max(1, -(-sum(count for _, count in runs) // MANY))
     lengths: list[float] = []
@@ -163,7 +163,7 @@ def preset(name: str = "gm204") -> Chip:
 
 @cache
 def described(name: str) -> Chip:
-    """A chip that there are only documents of (chips.json): "rtx4090", "rtx3080", "a100"."""
+    """A chip that is known from documents only (chips.json): "rtx4090", "rtx3080", "a100"."""
     found = json.loads(Path(__file__).with_name("chips.json").read_bytes())[name]
     figures = {key: entry[0] for key, entry in found.items() if isinstance(entry, list)}
     rate = figures["dram_share"] * figures["dram_gb_per_s"] * 1000 / figures["clock_mhz"]

@@ -46,7 +46,7 @@ class Part:
 
 
 def begin(memory: str | Part) -> tuple[str, int]:
-    """The name of named memory and the byte from which on it is meant."""
+    """The name of named memory, and the byte offset into it."""
     return (memory.name, memory.offset) if isinstance(memory, Part) else (memory, 0)
 
 
@@ -103,7 +103,7 @@ class Launch:
             value = self.values[param.name]
             if isinstance(value, int) and not 0 <= value < 1 << 8 * param.nbytes:
                 raise LaunchError(f"{spec.name}: {param.name} has {param.nbytes} bytes (got {value})")
-            # A pointer may be 0: the kernel is told to leave it alone.
+            # A pointer may be 0: a flag tells the kernel not to use it.
             fits = {"ptr": not isinstance(value, float) and (value == 0 or not isinstance(value, int)),
                     "f32": not isinstance(value, int)}
             if not fits.get(param.type, isinstance(value, int)):
@@ -137,7 +137,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a plan was chosen by: arguments of `planning.select.choose`, `families` being those of the candidates."""
+    """The arguments of `planning.select.choose` that a plan was chosen by.
+
+    `families`: those whose candidates were ranked.
+    """
 
     algorithm: str
     max_error: float
@@ -167,6 +170,8 @@ class Plan:
         What else the user may want to know.
     error : float
         The largest documented, relative to the sum of an output's |terms|, for arrays uniform in [-1, 1].
+    algorithm : str
+        "direct", "winograd" or "fft".
     chosen : str
         Why it was taken of all candidates.
     terms : Terms or None
@@ -186,6 +191,7 @@ class Plan:
     workspace: Mapping[str, Region]
     notes: tuple[str, ...] = ()
     error: float = DIRECT_ERROR
+    algorithm: str = "direct"
     chosen: str = ""
     terms: Terms | None = None
     name: str = ""
@@ -193,17 +199,23 @@ class Plan:
     code: Callable[[], list[str]] | None = None
 
     @property
-    def algorithm(self) -> str:
-        """"direct", "winograd" or "fft"."""
-        return next((name for name in ("winograd", "fft") if self.family.startswith(name)), "direct")
-
-    @property
     def arithmetic(self) -> str:
         """What its products are computed by: "FFMA", or what else a launch uses."""
         return next((launch.spec.arithmetic for launch in self.launches if launch.spec.arithmetic != FFMA), FFMA)
 
     def computes(self, arithmetic: str) -> bool:
-        """Whether its products are computed as a caller asks: "auto", or "ffma" alone."""
+        """Whether its products are computed as a caller asks.
+
+        Parameters
+        ----------
+        arithmetic : {"auto", "ffma"}
+            As for `conv_fprop`.
+
+        Returns
+        -------
+        bool
+            True for "auto", and for "ffma" if no launch uses tensor cores.
+        """
         return arithmetic == "auto" or self.arithmetic == FFMA
 
     @property
@@ -318,7 +330,7 @@ class Plan:
         used = {name for launch in launches for name in launch.names} - {operand.role for operand in operands}
         regions = {name: region.nbytes for name, region in self.workspace.items() if name in used}
         made = make(replace(self.problem, operands=tuple(operands)), self.family, self.spec, launches, regions,
-                    self.notes, self.error)
+                    self.notes, self.error, self.algorithm)
         return replace(made, name=self.name)
 
     def explain(self, verbose: bool = False) -> str:
@@ -358,7 +370,7 @@ class Plan:
 
 
 def make(problem: Problem, family: str, spec: KernelSpec, launches: Iterable[Launch], regions: Mapping[str, int],
-         notes: Iterable[str] = (), error: float = DIRECT_ERROR) -> Plan:
+         notes: Iterable[str] = (), error: float = DIRECT_ERROR, algorithm: str = "direct") -> Plan:
     """A plan whose workspace has regions of the given bytes.
 
     A region lives from the first launch that mentions it to the last; the largest are placed first, each as low as
@@ -377,7 +389,7 @@ def make(problem: Problem, family: str, spec: KernelSpec, launches: Iterable[Lau
                 offset = max(offset, -(-end // REGION_ALIGNMENT) * REGION_ALIGNMENT)
         placed[name] = Region(offset, regions[name], first, last)
     return Plan(problem, family, spec, launches, {name: placed[name] for name in regions}, tuple(notes),
-                error)
+                error, algorithm)
 
 
 def _life(name: str, launches: tuple[Launch, ...]) -> tuple[int, int]:

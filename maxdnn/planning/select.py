@@ -58,12 +58,16 @@ def smaller(plan: Plan, chip: Chip, most: int) -> Plan:
 
 
 def _trusted(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, record: Record | None) -> Plan:
-    """What is chosen of all that the chip runs; whose machine code nobody knows yet is tried out first."""
+    """The best plan of all that the chip runs.
+
+    If the machine code of its sources has no verdict on this card yet, their trials run first. After a failed trial
+    the choice is made again.
+    """
     while True:
         refused = trust.refused(chip)
         found: Plan = _choose(problem, chip, kernel, terms, record, refused)
         if trust.certain(chip) or trust.settled(chip, found.sources) or trust.refused(chip) == refused:
-            return found  # refused as before: what is off is translated
+            return found  # no trial has failed: sources that are off were left out already
 
 
 def least_workspace(plan: Plan, chip: Chip) -> int:
@@ -71,7 +75,7 @@ def least_workspace(plan: Plan, chip: Chip) -> int:
     terms, problem = plan.terms, plan.problem
     assert terms is not None
     least = plan.workspace_bytes
-    while least:  # what can be cut into runs is cut into more of them
+    while least:  # a smaller limit cuts a plan into more runs of images
         try:
             every = plans(replace(problem, most_workspace=least - 1), chip, algorithm=terms.algorithm,
                           max_error=terms.max_error, arithmetic=terms.arithmetic, families=terms.families)
@@ -95,7 +99,7 @@ def plans(problem: Problem, chip: Chip, *, algorithm: str = "auto", max_error: f
         try:
             one = make()
         except ShapeError as e:
-            refused = refused or e.with_traceback(None)  # a traceback would keep alive what the callers hold
+            refused = refused or e.with_traceback(None)  # its frames would keep the callers' arrays alive
         else:
             if _runs(one, chip, off) and one.computes(arithmetic):
                 made[name] = one
@@ -195,8 +199,8 @@ def _pass(kind: Any, shape: ConvShape, layout: str, copied: list[str], adds_out:
         raise ShapeError(f"kind must be one of {', '.join(PASSES)} (got {shown(kind)})")
     if kind != "forward" and (bias or activation is not None):
         raise ShapeError(f"bias and activation must be left out for kind={kind!r}: they belong to kind='forward'")
-    ending = {"bias": bias, "activation": activation} if kind == "forward" else {}
-    problem = PASSES[kind](shape, layout=layout, unaligned=copied, reads_out=adds_out, **ending)
+    epilogue = {"bias": bias, "activation": activation} if kind == "forward" else {}
+    problem = PASSES[kind](shape, layout=layout, unaligned=copied, reads_out=adds_out, **epilogue)
     beyond = [role for role in copied if role not in problem.roles[:2]]
     if beyond:
         raise ShapeError(f"copy_{beyond[0]} must be left out for kind={kind!r}, which takes {problem.roles[0]} and "
@@ -243,7 +247,10 @@ def _choose(problem: Problem, chip: Chip, kernel: str | None, terms: Terms, reco
 
 
 def _timed(family: Family, chip: Chip) -> bool:
-    """Whether its estimates count there. Of chips that run machine code of Maxwell the timing model is all there is."""
+    """Whether a family's estimates may decide on the chip.
+
+    On chips that run Maxwell machine code they always do: the timing model is the only source there.
+    """
     return family.timed or chip.runs_maxwell
 
 
@@ -252,7 +259,7 @@ def _clocks(plan: Plan, chip: Chip, terms: Terms) -> float:
 
 
 def _account(taken: str, problem: Problem, chip: Chip, terms: Terms, record: Record | None) -> list[str]:
-    """The estimate of the candidate that was taken, and of every other one what it costs or why it does not serve."""
+    """The estimate of the chosen candidate; for every other one, its estimate or why it cannot be taken."""
     within = replace(problem, most_workspace=chip.memory // 4) if _unbounded(problem, chip) else problem
     measured = {} if record is None else dict(record.results)
     own, costs, reasons = "", [], []
@@ -289,7 +296,7 @@ def _excluded(family: Family, chip: Chip, terms: Terms) -> str:
 
 
 def _unfit(plan: Plan, chip: Chip, terms: Terms, most: int | None) -> str:
-    """Why a candidate that can be made may not be taken; "" if it may."""
+    """Why a candidate that could be planned may not be taken; "" if it may."""
     refused = trust.refused(chip)
     if not _runs(plan, chip, refused):
         return _foreign(plan, chip, refused)
@@ -303,10 +310,10 @@ def _unfit(plan: Plan, chip: Chip, terms: Terms, most: int | None) -> str:
 
 
 def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: dict[str, Plan]) -> dict[str, float]:
-    """Seconds by name of the candidates that were measured and can be had.
+    """Seconds of the candidates that were measured and can still be planned, by name.
 
-    What a limit of the workspace cuts into runs was measured in one: its time is that times what the estimates say of
-    the two.
+    A plan that the workspace limit cuts into runs of images was measured uncut. Its time is scaled by the ratio of the
+    two estimates.
     """
     found = {name: seconds for name, seconds in record.results if name in made}
     if problem.most_workspace is None or not found:
@@ -321,7 +328,7 @@ def _measured(record: Record, problem: Problem, chip: Chip, terms: Terms, made: 
 
 
 def _unbounded(problem: Problem, chip: Chip) -> bool:
-    """Whether the workspace is to be within a quarter of the chip's memory, because nobody said another bound."""
+    """Whether the workspace has the default limit, a quarter of the chip's memory."""
     return problem.most_workspace is None and chip.memory > 0
 
 
@@ -330,13 +337,13 @@ def _has_kernels(family: Family, chip: Chip) -> bool:
 
 
 def _runs(plan: Plan, chip: Chip, refused: frozenset[str]) -> bool:
-    """Whether the chip has the instruction sets that some of the plan's kernels are written in alone, and runs them."""
+    """Whether the chip has the instruction set of every kernel of the plan, and none of their machine code is off."""
     return all(x.spec.runs_on(chip.arch) and not (x.spec.arch and x.spec.source.removesuffix(".sass") in refused)
                for x in plan.launches)
 
 
 def _foreign(plan: Plan, chip: Chip, refused: frozenset[str]) -> str:
-    """Why the chip does not run all of a plan."""
+    """Why the chip cannot run a plan."""
     off = [source for source in plan.sources if source in refused]
     if off and all(x.spec.runs_on(chip.arch) for x in plan.launches):
         return f"machine code of {chip.arch}, which is off: {trust.standing(chip, off[0]).why}"
@@ -344,14 +351,14 @@ def _foreign(plan: Plan, chip: Chip, refused: frozenset[str]) -> str:
 
 
 def _code(plan: Plan, chip: Chip) -> Any:
-    """Lines on what of a plan runs as machine code of a chip that translates, too."""
+    """What makes the lines of `explain()` on which sources run as machine code; None for a simulated chip."""
     return functools.partial(trust.said, chip, plan.sources) if chip.arch else None
 
 
 def _refusal(family: Family, problem: Problem) -> str | None:
     try:
         return family.unsupported_reason(problem)
-    except ShapeError as e:  # what it would look at has no end
+    except ShapeError as e:  # it is too large for the family to examine
         return str(e)
 
 

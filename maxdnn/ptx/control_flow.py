@@ -1,6 +1,6 @@
-"""Code of one thread for the PTX target. Every position of `paths` becomes a basic block, and nothing of the stack of
-targets is left at run time but masks of lanes that wait for each other (`reunion`), unless code calls itself: then
-targets are pushed to and popped from an array."""
+"""Code of one thread for the PTX target. Every position of `paths` becomes a basic block. Of the stack of targets only
+masks of lanes that wait for each other are left at run time (`reconvergence`). Only if code calls itself are targets
+pushed to and popped from an array."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +15,8 @@ from ..isa.text import CC_TESTS
 from ..semantics import meaning
 from ..semantics.move import flag_test
 from ..semantics.operands import i32, pred
-from .paths import Paths, Position, Recursion, Stack, Stretch, does, refusal, stack_kind
-from .reconvergence import Entry, Reunion
+from .paths import BasicBlock, Paths, Position, Recursion, Stack, does, refusal, stack_kind
+from .reconvergence import Entry, Reconvergence
 from .scalars import I32
 from .thread import Thread
 from .warp_sync import Exchange
@@ -33,18 +33,18 @@ def write_body(thread: Thread, fn: ir.Function, kernel: CubinKernel, instruction
     first = min(paths.code)
     try:
         start: Position = (first, ())
-        stretches = paths.every(start)
+        basic_blocks = paths.every(start)
     except Recursion:
         start = (first, None)
-        stretches = paths.every(start)
-    _Body(thread, fn, kernel, paths, stretches).write(start)
+        basic_blocks = paths.every(start)
+    _Body(thread, fn, kernel, paths, basic_blocks).write(start)
 
 
 class _Body:
     def __init__(self, thread: Thread, fn: ir.Function, kernel: CubinKernel, paths: Paths,
-                 stretches: dict[Position, Stretch]) -> None:
+                 basic_blocks: dict[Position, BasicBlock]) -> None:
         self.t, self.b, self.fn, self.kernel, self.paths = thread, thread.b, fn, kernel, paths
-        self.stretches = stretches
+        self.basic_blocks = basic_blocks
         self.memory: tuple[V, V] | None = None
         self.masks: V = None  # of the entries in memory
         self.pops: dict[str, V] = {}  # from it
@@ -53,20 +53,20 @@ class _Body:
         if start[1] is None:
             self.memory = (self.t.slot(ir.ArrayType(I32, DYNAMIC_DEPTH), "stack"), self.t.variable("depth", I32))
         entry = self.b.block
-        self.blocks = {p: self.fn.append_basic_block(f"L{p[0]:x}") for p in self.stretches}
-        exchange = Exchange(self.kernel, self.paths, self.stretches, start)
-        self.reunion = Reunion(self.paths, self.stretches, exchange)
+        self.blocks = {p: self.fn.append_basic_block(f"L{p[0]:x}") for p in self.basic_blocks}
+        exchange = Exchange(self.kernel, self.paths, self.basic_blocks, start)
+        self.reconvergence = Reconvergence(self.paths, self.basic_blocks, exchange)
         self.waiting: dict[Entry, tuple[V, V]] = {}
-        if start[1] is None and self.reunion.anywhere:
+        if start[1] is None and self.reconvergence.anywhere:
             self.masks = self.t.slot(ir.ArrayType(I32, DYNAMIC_DEPTH), "lanes")
-        for position, stretch in self.stretches.items():
+        for position, basic_block in self.basic_blocks.items():
             self.b.position_at_end(self.blocks[position])
-            self._stretch(stretch, exchange.syncs(position), position[1])
+            self._basic_block(basic_block, exchange.syncs(position), position[1])
         self.b.position_at_end(entry)
         self.b.branch(self.blocks[start])
 
-    def _stretch(self, stretch: Stretch, syncs: frozenset[int], stack: Stack) -> None:
-        for inst in stretch.body:
+    def _basic_block(self, basic_block: BasicBlock, syncs: frozenset[int], stack: Stack) -> None:
+        for inst in basic_block.body:
             self.t.inst = inst
             if inst.address in syncs:
                 self.t.meet()
@@ -74,11 +74,11 @@ class _Body:
                 stack = self._push(stack, stack_kind(inst), self.paths.target(inst))
             else:
                 self._plain(inst)
-        if stretch.jump is None:
-            self.b.branch(self.blocks[stretch.after])
+        if basic_block.jump is None:
+            self.b.branch(self.blocks[basic_block.after])
         else:
-            self.t.inst = stretch.jump
-            self._jump(stretch.jump, stretch.after)
+            self.t.inst = basic_block.jump
+            self._jump(basic_block.jump, basic_block.after)
 
     def _plain(self, inst: Instruction) -> None:
         condition = self._guard(inst)
@@ -188,7 +188,7 @@ class _Body:
     def _end(self, stack: Stack) -> None:
         """The thread ends. Where others may wait for it, it does so at once: code shared with the end of those could
         make it wait for them first."""
-        if self.reunion.any_awaited(stack):
+        if self.reconvergence.any_awaited(stack):
             self.t.exit()
             self.b.unreachable()
         else:
@@ -206,7 +206,7 @@ class _Body:
         the stack is in memory."""
         stack = self.paths.push(stack, kind, target)
         if self.memory is None:
-            if self.reunion.awaited(stack):
+            if self.reconvergence.awaited(stack):
                 self.b.store(self.t.executing(), self._mask(len(stack)))  # type: ignore[arg-type]
             return stack
         array, depth = self.memory
@@ -234,10 +234,10 @@ class _Body:
         if places:
             left = len(places[0][1] or ()) + 1
             for size in range(len(stack), left, -1):
-                if self.reunion.awaited(stack[:size]):
+                if self.reconvergence.awaited(stack[:size]):
                     self._drop(stack[:size])
             entry = stack[:left]
-            self.b.branch(self._waiting(entry)[0] if self.reunion.awaited(entry) else self.blocks[places[0]])
+            self.b.branch(self._waiting(entry)[0] if self.reconvergence.awaited(entry) else self.blocks[places[0]])
         elif stack_kind(inst) == CALLER:
             self._end(stack)
         else:

@@ -16,7 +16,7 @@ from ..isa.program import CALLER, conditional, indirect_targets, static_target
 
 MAX_STATIC_DEPTH = 24  # pushes outstanding on one path before the stack is kept in memory
 MAX_POSITIONS = 10_000  # likewise
-_ENDING = ("jump", "call", "pop", "end")  # a stretch; what else leaves is refused
+_ENDING = ("jump", "call", "pop", "end")  # a basic block; what else leaves is refused
 Stack = tuple[tuple[str, int], ...] | None  # (kind, target), the last on top; None: in memory
 Position = tuple[int, Stack]
 
@@ -40,9 +40,9 @@ def refusal(kernel: CubinKernel, inst: Instruction, why: str) -> TranslationErro
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Straight code from a position: `body`, then `jump` if it does not run on into the next stretch. `after`: the
-    position behind, with what the body pushed on the stack."""
+class BasicBlock:
+    """The straight code from a position: `body`, then `jump`, which is None if the next basic block follows directly.
+    `after`: the position behind it, with what the body pushed on the stack."""
 
     body: tuple[Instruction, ...]
     jump: Instruction | None
@@ -85,7 +85,7 @@ class Paths:
             raise refusal(self.kernel, inst, "the cubin does not say where this may go")
         return found
 
-    def stretch(self, position: Position) -> Stretch:
+    def basic_block(self, position: Position) -> BasicBlock:
         """The code from a position to the next jump or the next place that something jumps to."""
         address, stack = position
         body: list[Instruction] = []
@@ -93,7 +93,7 @@ class Paths:
             inst = self.code[address]
             address = self.next.get(address, -1)
             if does(inst) in _ENDING:
-                return Stretch(tuple(body), inst, (address, stack))
+                return BasicBlock(tuple(body), inst, (address, stack))
             body.append(inst)
             if inst.pushes():
                 if conditional(inst):
@@ -102,7 +102,7 @@ class Paths:
             if address not in self.code:
                 raise refusal(self.kernel, inst, "the code ends behind it")
             if address in self._leaders:
-                return Stretch(tuple(body), None, (address, stack))
+                return BasicBlock(tuple(body), None, (address, stack))
 
     @staticmethod
     def push(stack: Stack, kind: str, target: int) -> Stack:
@@ -146,12 +146,12 @@ class Paths:
             stack = self.push(stack, CALLER, address)
         return [(place, stack) for place in (self.places(inst) if self.is_indirect(inst) else [self.target(inst)])]
 
-    def following(self, stretch: Stretch) -> list[Position]:
-        """Every position that may come after a stretch."""
-        if stretch.jump is None:
-            return [stretch.after]
-        through = [self.through(stretch.jump, stretch.after)] if conditional(stretch.jump) else []
-        return self.taken(stretch.jump, stretch.after) + through
+    def following(self, basic_block: BasicBlock) -> list[Position]:
+        """Every position that may come after a basic block."""
+        if basic_block.jump is None:
+            return [basic_block.after]
+        through = [self.through(basic_block.jump, basic_block.after)] if conditional(basic_block.jump) else []
+        return self.taken(basic_block.jump, basic_block.after) + through
 
     def through(self, jump: Instruction, after: Position) -> Position:
         """Where a jump goes when it is not taken."""
@@ -159,15 +159,15 @@ class Paths:
             raise refusal(self.kernel, jump, "the code ends behind it")
         return after
 
-    def every(self, start: Position) -> dict[Position, Stretch]:
-        """All stretches that can be reached. Raises Recursion."""
-        found: dict[Position, Stretch] = {}
+    def every(self, start: Position) -> dict[Position, BasicBlock]:
+        """All basic blocks that can be reached. Raises Recursion."""
+        found: dict[Position, BasicBlock] = {}
         todo = [start]
         while todo:
             position = todo.pop()
             if len(found) > MAX_POSITIONS and position[1] is not None:
                 raise Recursion
             if position not in found:
-                found[position] = self.stretch(position)
+                found[position] = self.basic_block(position)
                 todo += self.following(found[position])
         return found

@@ -1,30 +1,30 @@
-"""Where lanes that went different ways must wait for each other before they exchange anything.
+"""Where lanes that took different paths must wait for each other before they exchange values.
 
-SSY, PBK, PCNT and calls push a target together with the lanes that are active, and all of these go on from there
-together: who comes first waits. Later GPUs promise no such thing of a jump, so a translation keeps the mask of a push
-and waits for its lanes where they leave the entry: at the target, and where BRK, CONT or RET drop it on the way to an
-entry below. So every lane waits once for each of its entries, the last pushed first, whence no two can wait for each
-other; lanes that have exited are not waited for."""
+SSY, PBK, PCNT and calls push a target together with the active lanes. All these lanes continue from the target
+together; the first to arrive waits. Later GPUs do not promise that for a jump. So a translation keeps the mask of each
+push and waits for its lanes where they leave the entry: at the target, and where BRK, CONT or RET drop the entry on
+the way to a lower one. Every lane waits once for each of its entries, the last pushed first, so two lanes cannot wait
+for each other. Lanes that have exited are not waited for."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from ..isa import Instruction
 from ..isa.program import conditional
-from .paths import Paths, Position, Stack, Stretch, does
+from .paths import BasicBlock, Paths, Position, Stack, does
 from .warp_sync import Exchange
 
 Entry = tuple[tuple[str, int], ...]  # the stack up to and with this entry
 
 
-class Reunion:
-    """Which entries of the stack need a wait. With the stack in memory that is all of them or none."""
+class Reconvergence:
+    """Which stack entries need a wait. With the stack in memory it is all of them or none."""
 
-    def __init__(self, paths: Paths, stretches: Mapping[Position, Stretch], exchange: Exchange) -> None:
-        self._following = {p: paths.following(s) for p, s in stretches.items()}
-        self._exchanging = {p for p, s in stretches.items()
+    def __init__(self, paths: Paths, basic_blocks: Mapping[Position, BasicBlock], exchange: Exchange) -> None:
+        self._following = {p: paths.following(s) for p, s in basic_blocks.items()}
+        self._exchanging = {p for p, s in basic_blocks.items()
                             if exchange.syncs(p) or any(self._between_lanes(i) for i in s.body)}
-        stacks = [s.after[1] for s in stretches.values()
+        stacks = [s.after[1] for s in basic_blocks.values()
                   if s.jump is not None and (conditional(s.jump) or paths.is_indirect(s.jump))]
         self.anywhere = bool(self._exchanging and stacks)
         self._entries = self._needed(stacks)

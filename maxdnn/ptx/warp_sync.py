@@ -1,11 +1,13 @@
-"""Where the lanes of a warp must be brought together, because they may hand values to each other through memory.
+"""Where a translation must synchronize a warp, because its lanes may exchange values through memory.
 
-Lanes of these chips run in step: what one lane stores, a later load of another lane sees, and a later store of another
-lane does not overtake an earlier load. Later GPUs promise that only across a barrier, so a translation brings the warp
-together wherever two accesses may exchange something and no barrier lies between them. That two accesses to shared
-memory exchange nothing is proved from the bits of their addresses (`known`): time is cut at the barriers of the
-whole block, every thread is in one of the states that the barrier before left any thread in, and all that can be
-reached from there before the next barrier is compared. What cannot be proved counts as an exchange."""
+The lanes of a Maxwell warp run in lockstep: a store of one lane is visible to a later load of another lane, and a
+later store of another lane does not overtake an earlier load. Later GPUs promise this only across a barrier. So a
+translation synchronizes the warp wherever two accesses may exchange something and no barrier lies between them.
+
+That two accesses to shared memory exchange nothing is proved from the known bits of their addresses (known_bits.py).
+The kernel is cut into intervals at the barriers of the whole block. Every thread starts an interval in one of the
+states in which some thread reached the barrier before, and all accesses that can be reached before the next barrier
+are compared. What cannot be proved counts as an exchange."""
 
 import contextlib
 from collections import defaultdict
@@ -18,13 +20,13 @@ from ..isa import RZ, Instruction
 from ..isa.operands import waits_for_whole_block
 from ..isa.program import conditional
 from .known_bits import Bits, KnownBits, may_meet, widen
-from .paths import Paths, Position, Stretch
+from .paths import BasicBlock, Paths, Position
 
 _SPACES = {"shared": "s", "global": "g"}  # what lanes share
-_STATES = 4  # of one place within a time, before they are joined
-_TIMES = 24  # before states of different times are joined
-_EFFORT = 40_000  # instructions to go through before nothing is taken for proved
-Place = tuple[Position, int]  # a position and how many instructions of its stretch are done
+_STATES = 4  # of one place in an interval, before they are joined
+_INTERVALS = 24  # before the states of different intervals are joined
+_EFFORT = 40_000  # instructions to follow before the proof is given up
+Place = tuple[Position, int]  # a position and how many instructions of its basic block are done
 State = tuple[tuple[int, bytes, bytes], ...]  # registers of which something is known: value and unknown bits
 Pair = frozenset[int]
 Touched = dict[int, tuple[Instruction, dict[tuple[bytes, bytes], Bits]]]
@@ -59,24 +61,24 @@ def whole_block(inst: Instruction) -> bool:
 
 
 class Exchange:
-    """`syncs(position)`: the addresses of a stretch before which the warp must be brought together."""
+    """`syncs(position)`: the addresses of a basic block before which the warp must be brought together."""
 
-    def __init__(self, kernel: CubinKernel, paths: Paths, stretches: Mapping[Position, Stretch],
+    def __init__(self, kernel: CubinKernel, paths: Paths, basic_blocks: Mapping[Position, BasicBlock],
                  start: Position) -> None:
-        self._stretches = stretches
-        self._following = {p: paths.following(s) for p, s in stretches.items()}
-        self._spaces = {i.address: _space(i) for s in stretches.values() for i in s.body}
+        self._basic_blocks = basic_blocks
+        self._following = {p: paths.following(s) for p, s in basic_blocks.items()}
+        self._spaces = {i.address: _space(i) for s in basic_blocks.values() for i in s.body}
         shared = {spaces for spaces in self._spaces.values() if "s" in spaces}
         self._clashes: set[Pair] | None = None
         if shared == {"s"}:
             with contextlib.suppress(_TooMuch):
-                self._clashes = _Times(kernel, stretches, self._following).clashes(start)
+                self._clashes = _Intervals(kernel, basic_blocks, self._following).clashes(start)
         self._syncs: dict[Position, set[int]] = defaultdict(set)
         self._place()
 
     @property
     def proved(self) -> bool:
-        """Whether anything is known of the addresses of shared memory."""
+        """Whether the addresses of shared memory were analysed successfully."""
         return self._clashes is not None
 
     def syncs(self, position: Position) -> frozenset[int]:
@@ -99,16 +101,16 @@ class Exchange:
 
     def _place(self) -> None:
         """Synchronize the warp where an access clashes with one since it last was, until none is missing."""
-        accesses = {self._key(i): i for s in self._stretches.values() for i in s.body if self._spaces[i.address]}
+        accesses = {self._key(i): i for s in self._basic_blocks.values() for i in s.body if self._spaces[i.address]}
         clashing = {y: {x for x, other in accesses.items() if self.clash(other, inst)}
                     for y, inst in accesses.items()}
         missing = bool(accesses)
         while missing:
             missing = False
             open_ = self._open_accesses()
-            for position, stretch in self._stretches.items():
+            for position, basic_block in self._basic_blocks.items():
                 now, syncs = set(open_[position]), self._syncs[position]
-                for inst in stretch.body:
+                for inst in basic_block.body:
                     if inst.address in syncs or whole_block(inst):
                         now = set()
                     if not self._spaces[inst.address]:
@@ -119,13 +121,13 @@ class Exchange:
                     now.add(self._key(inst))
 
     def _open_accesses(self) -> dict[Position, set[Key]]:
-        """Per stretch: accesses that some path makes before it, with no warp synchronization or barrier since."""
-        into: dict[Position, set[Key]] = {p: set() for p in self._stretches}
-        todo = list(self._stretches)
+        """Per basic block: accesses that some path makes before it, with no warp synchronization or barrier since."""
+        into: dict[Position, set[Key]] = {p: set() for p in self._basic_blocks}
+        todo = list(self._basic_blocks)
         while todo:
             position = todo.pop()
             now = set(into[position])
-            for inst in self._stretches[position].body:
+            for inst in self._basic_blocks[position].body:
                 if inst.address in self._syncs[position] or whole_block(inst):
                     now = set()
                 if self._spaces[inst.address]:
@@ -137,31 +139,31 @@ class Exchange:
         return into
 
 
-class _Times:
+class _Intervals:
     """What any thread may touch between two barriers of the whole block."""
 
-    def __init__(self, kernel: CubinKernel, stretches: Mapping[Position, Stretch],
+    def __init__(self, kernel: CubinKernel, basic_blocks: Mapping[Position, BasicBlock],
                  following: Mapping[Position, list[Position]]) -> None:
-        self._stretches, self._following = stretches, following
+        self._basic_blocks, self._following = basic_blocks, following
         most = kernel.most_threads
         self._machine = KnownBits(kernel.reqntid, most)
         self._needed_at = self._needed()
         self._effort = 0
 
     def _needed(self) -> dict[Place, frozenset[int]]:
-        """The registers that shared addresses further on are made of: where a stretch begins, and behind each
+        """The registers that shared addresses further on are made of: where a basic block begins, and behind each
         instruction of it."""
-        into: dict[Position, frozenset[int]] = {p: frozenset() for p in self._stretches}
+        into: dict[Position, frozenset[int]] = {p: frozenset() for p in self._basic_blocks}
         out: dict[Place, frozenset[int]] = {}
         before = defaultdict(list)
         for position, following in self._following.items():
             for after in following:
                 before[after].append(position)
-        todo = list(self._stretches)
+        todo = list(self._basic_blocks)
         while todo:
             position = todo.pop()
             needed = frozenset[int]().union(*(into[p] for p in self._following[position]))
-            body = self._stretches[position].body
+            body = self._basic_blocks[position].body
             out[position, len(body)] = needed
             for number in reversed(range(len(body))):
                 needed = out[position, number] = self._before(body[number], needed)
@@ -180,7 +182,7 @@ class _Times:
         return needed | {*inst["addr"].registers()} if _space(inst) == "s" else needed
 
     def clashes(self, start: Position) -> set[Pair]:
-        """Pairs of instructions that may touch the same byte within one time. Raises _TooMuch."""
+        """Pairs of instructions that may touch the same byte within one interval. Raises _TooMuch."""
         found: set[Pair] = set()
         now: frozenset[tuple[Place, State]] = frozenset({((start, 0), ())})
         seen: set[frozenset[tuple[Place, State]]] = set()
@@ -188,7 +190,7 @@ class _Times:
             seen.add(now)
             touched, after = self._time(now)
             self._compare(touched, found)
-            if len(seen) > _TIMES:
+            if len(seen) > _INTERVALS:
                 after = _joined(now | after)
             now = after
         return found
@@ -216,10 +218,10 @@ class _Times:
 
     def _walk(self, place: Place, state: State, touched: Touched,
               after: set[tuple[Place, State]]) -> list[tuple[Place, State]]:
-        """Go through a stretch from a place; gives what follows, unless a barrier comes first."""
+        """Go through a basic block from a place; gives what follows, unless a barrier comes first."""
         position, done = place
         self._machine.registers = _unpacked(state)
-        body = self._stretches[position].body
+        body = self._basic_blocks[position].body
         self._effort += len(body) - done
         if self._effort > _EFFORT:
             raise _TooMuch

@@ -1,5 +1,5 @@
-"""A trial of machine code in another process: it is given the cubin and tells its steps; here they are waited for, with
-a time limit, and what they mean is said."""
+"""Runs the trial of a source's machine code in another process (selftest/trial.py). Sends it the cubin, reads the
+steps that it reports and ends it when a step takes longer than its time limit."""
 
 import json
 import os
@@ -21,7 +21,7 @@ NATIVE, ENDED = "native", "ended"  # steps: machine code begins to run; this is 
 START = 120.0  # seconds until machine code runs: Python and the driver's compiler included
 STEP = 20.0  # seconds that it may then take for the runs of a problem
 LONGEST = 300.0  # seconds of all steps together
-_LEAVING = 10.0  # seconds that a process which was killed may take to go
+_LEAVING = 10.0  # seconds to wait for a killed process to end
 
 
 class Outcome(NamedTuple):
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 def tried(chip: Chip, source: str, code: bytes, arch: str) -> Outcome:
-    """Try a cubin out on the GPU of a chip."""
+    """Run the trial of a cubin on the GPU of a chip, in another process."""
     if not sys.executable:
         return Outcome(UNDECIDED, "there is no Python to start another process with")
     started = time.monotonic()
@@ -49,7 +49,8 @@ def tried(chip: Chip, source: str, code: bytes, arch: str) -> Outcome:
 
 
 def _followed(other: "_Process") -> Outcome:
-    """What becomes of it, at the latest when it says nothing for too long. Machine code is to blame once it runs."""
+    """The outcome, from the steps that the process reports. Once it has said that machine code begins to run, an end
+    or a silence of the process is the code's failure; before that it decides nothing."""
     running, end = False, time.monotonic() + LONGEST
     while True:
         if time.monotonic() > end:
@@ -70,7 +71,7 @@ def _followed(other: "_Process") -> Outcome:
 
 class _Process:
     def __init__(self, command: list[str], code: bytes) -> None:
-        package = str(Path(__file__).parents[2])  # where this library is found, whatever the other would find
+        package = str(Path(__file__).parents[2])  # so that the process imports this very library
         paths = [package, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), "PYTHONIOENCODING": "utf-8",
                        "MAXDNN_TUNED": "0", "MAXDNN_VERBOSE": "0", "MAXDNN_NATIVE": ""}
@@ -95,7 +96,7 @@ class _Process:
         self._steps.put(None)
 
     def said(self, seconds: float) -> dict[str, Any] | None:
-        """The next step; None if it has ended. Raises queue.Empty if it says nothing for so long."""
+        """The next step; None if the process has ended. Raises queue.Empty if no step comes within `seconds`."""
         return self._steps.get(timeout=seconds)
 
     def status(self) -> int | None:
@@ -104,7 +105,8 @@ class _Process:
         return None
 
     def end(self) -> None:
-        """A driver that is busy with its kernel may keep it for a while; nobody waits for that."""
+        """Kill the process. It may stay for a while if the driver is still busy with its kernel; this waits a short
+        time only."""
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LEAVING)

@@ -1,13 +1,14 @@
-"""Runs plans on a device. Decides nothing: it loads what a plan names, places the workspace, resolves names, launches.
+"""Runs plans on a device. It chooses nothing: it loads the kernels that a plan names, places the workspace, replaces
+names by addresses and launches.
 
-What two plans, or two streams, run at the same time shares nothing that is written: every plan has modules of its own,
-with its tables in them from the first call on, and every stream a workspace of its own. So a call with a plan that has
-run on a stream before uploads nothing and allocates nothing.
+Plans or streams that run at the same time share nothing that is written. Every plan has modules of its own, whose
+tables are uploaded at its first call; every stream has a workspace of its own. So a plan that has run on a stream
+before uploads nothing and allocates nothing.
 
-What is kept is bounded by its bytes on the device. Of what is too much something idle is taken at random (remember.py)
-and leaves when the events of its last uses have passed (stream_workspace.py). Nothing here waits for the device, and
-nothing leaves during a call on a stream that is being captured, nor what a graph runs as long as there is the graph. A
-plan's first call may be one that is captured: loading it becomes no part of the graph."""
+What is kept is bounded by its bytes on the device. Beyond the bound, idle entries chosen at random are dropped
+(remember.py) and freed when the events of their last uses have passed (stream_workspace.py). Nothing here synchronizes
+the device. During a call on a captured stream nothing is freed, and what a graph uses is kept as long as the graph.
+The first call of a plan may be captured: loading it does not become part of the graph."""
 
 import functools
 import threading
@@ -39,10 +40,10 @@ from .forks import FreshLock
 from .remember import Table
 from .stream_workspace import Graphs, Leaving, StreamWorkspace, streams_of
 
-PLAN_SHARE = 1 / 16  # of a device's memory may hold modules of plans
-WORKSPACE_SHARE = 1 / 4  # and workspaces of streams
-MEMORY = 4 << 30  # of a device that does not say
-MODULE_BYTES = 1 << 17  # of a module that does not say
+PLAN_SHARE = 1 / 16  # of a device's memory, at most, for modules of plans
+WORKSPACE_SHARE = 1 / 4  # and for workspaces of streams
+MEMORY = 4 << 30  # assumed of a device that does not say its own
+MODULE_BYTES = 1 << 17  # assumed of a module that does not say its own
 STREAMS = 1 << 10  # whose events and workspaces are kept
 holders: list[Callable[[Device], None]] = []
 """Functions that let go of what others keep on a device and can make again."""
@@ -113,16 +114,16 @@ class Engine:
             self.loaded(plan).run(places, 0, scalars, handle)
 
     def _run(self, plan: Plan, places: dict[str, int], scalars: Mapping[str, Any], handle: int) -> None:
-        """In the stream's own workspace."""
+        """Run in the stream's own workspace."""
         own = self.workspace_of(handle)
         with own.lock:  # one call at a time in a stream: its launches stay together, since they share the workspace
             if not own.gone:
                 self.loaded(plan).run(places, own.place(plan, handle), scalars, handle, own)
                 return
-        self._run(plan, places, scalars, handle)  # it has left since it was asked for
+        self._run(plan, places, scalars, handle)  # it was dropped in between
 
     def _places(self, given: Mapping[str, ArrayView], stream: Any) -> dict[str, int]:
-        """The addresses by role, of arrays that may be used once this returns."""
+        """The addresses by role. Work on the stream waits for the arrays' own streams."""
         for array in given.values():
             if array.stream is not None:
                 self._wait_for(stream, array.stream)
@@ -133,7 +134,7 @@ class Engine:
         for tell in watchers:
             tell(plan)
         found = self._plans.get(plan)
-        if found is None or found.gone:  # then `put` waits until who lets go of it has taken it out of the table
+        if found is None or found.gone:  # `put` then waits until the thread that drops it has taken it out of the table
             found = self._plans.put(plan, self._load(self, plan, self._shared), weight=0)
         return found
 
@@ -143,7 +144,7 @@ class Engine:
         return found is not None and found.captured
 
     def workspace_of(self, handle: int) -> StreamWorkspace:
-        """What belongs to the stream with that handle, in this thread."""
+        """The event and workspace of the stream with that handle, in this thread."""
         key = (handle, threading.get_ident()) if handle == _PER_THREAD else handle
         found = self._streams.get(key)
         if found is None or found.gone:  # as in `loaded`
@@ -154,18 +155,18 @@ class Engine:
         return found
 
     def recorded(self, stream: Any) -> bool:
-        """Whether what is launched on a stream goes into a graph."""
+        """Whether launches on a stream are being captured into a graph."""
         return self.graph_of(self._stream_handle(stream)) is not None
 
     @property
     def idle_bytes(self) -> int:
-        """Bytes of the workspaces that `release` would let go of."""
+        """Bytes of the workspaces that `release` would free."""
         return sum(own.nbytes for own in self._streams.values())
 
     def release(self) -> None:
-        """Let go of everything that is not in use: what `holders` let go, plans that no graph runs, workspaces of
-        streams that no call is using, what other libraries keep of the device's memory for nobody. Waits for what they
-        were used by, not for more. Not for calls during a capture."""
+        """Free everything on the device that is not in use: what the functions in `holders` free, plans that no graph
+        runs, workspaces of streams without a running call, and memory that other libraries cache. Waits only for the
+        last uses of these. Must not be called during a capture."""
         for let_go in holders:
             let_go(self.device)
         self._plans.drop(lambda loaded: loaded.leave(self._leaving))
@@ -175,15 +176,15 @@ class Engine:
             self._others.let_go()
 
     def kept(self, plan: Plan, nbytes: int, stream: int) -> None:
-        """A plan has been loaded and takes so many bytes: keep within bounds."""
+        """Note the bytes of a plan that has just been loaded, and drop others if the bound is exceeded."""
         self._plans.weigh(plan, nbytes)
         if self.graph_of(stream) is None:
             self._leaving.sweep()
             self._plans.trim(lambda loaded: loaded.leave(self._leaving), keep=plan)
 
     def having_room(self, make: Callable[[], Any], stream: Any) -> Any:
-        """What `make` gives, which raises OutOfMemoryError where memory is short: then once more after letting go of
-        what is idle, unless the call on that stream is recorded into a graph."""
+        """Call `make`, which may raise OutOfMemoryError. If it does, release what is idle and call it once more,
+        unless the call on that stream is captured into a graph."""
         try:
             return make()
         except OutOfMemoryError:
@@ -207,7 +208,7 @@ class Engine:
 
 
 class _Modules:
-    """Modules of kernels that hold nothing of a plan: neither tables nor textures that are bound to them. By source."""
+    """Modules, by source, of kernels without tables and textures: all plans share them."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -233,9 +234,9 @@ class _Loaded:
         self._textured = plan.textured
         self.gone = False
         self._graphs = Graphs()
-        self._prepared: list[Prepared] = []  # holds the modules, whose kernels die with them
+        self._prepared: list[Prepared] = []  # they keep the modules alive
         self._nbytes = 0  # of modules of its own
-        self._used_on: dict[Any, StreamWorkspace] = {}  # since when it has such modules
+        self._used_on: dict[Any, StreamWorkspace] = {}  # the streams that have run it, if it has modules of its own
         self._go: Callable[[int, int], bool | None] | None = None  # see `launcher` in devices/protocol.py
         self._addresses: list[tuple[Any, int, str, int]] = []  # where to write the address of what, and an offset
         self._scalars: list[tuple[Any, int, str]] = []
@@ -259,7 +260,7 @@ class _Loaded:
         for name, offset in self.regions:
             places[name] = workspace + offset
         first = False
-        with self.lock.now:  # what is written below is read by the launches
+        with self.lock.now:  # the launches read what is written below
             go = self._go
             if go is None and not self.gone:
                 first, go = True, self._engine.having_room(self._prepare, stream)
@@ -272,7 +273,7 @@ class _Loaded:
                     self._told = scalars
                 if self._nbytes:
                     own = self._used_on.get(stream) or self._use_on(stream)
-                if own is None:  # nothing that could leave is used
+                if own is None:  # it uses nothing that could be freed
                     captured = go(stream, 0)
                 else:
                     event = own.event
@@ -281,13 +282,13 @@ class _Loaded:
                         own.used(event, stream)
                 if captured:
                     self._graphs.add(self._graph_of(stream))
-        if go is None:  # it has left since it was asked for
+        if go is None:  # it was dropped in between
             self._engine.loaded(self._plan).run(places, workspace, scalars, stream, own)
         elif first:
             self._engine.kept(self._plan, self._nbytes, stream)
 
     def leave(self, leaving: Leaving) -> bool:
-        """Let go of all when it is not used any more; False if a call uses it now, or there is a graph that runs it."""
+        """Free the modules if they are not in use. Returns False if a call is using them now or a graph runs them."""
         if not self.lock.now.acquire(blocking=False):
             return False
         try:

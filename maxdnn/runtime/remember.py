@@ -1,6 +1,6 @@
-"""Tables that remember without growing for ever: of what is too much an entry taken at random goes, one at a time. So
-whoever walks in a circle through a few more keys than there is room for misses a few, where the least recently used
-one would always be the next one wanted."""
+"""Tables of bounded size. A table that is over its bound drops entries at random, one at a time. A caller that cycles
+through a few more keys than there is room for then misses only a few of them. If the least recently used entry were
+dropped, it would miss every time, because that is the entry it needs next."""
 
 import functools
 import random
@@ -9,18 +9,18 @@ from typing import Any, Generic, TypeVar
 
 from .forks import FreshLock
 
-ENTRIES = 1 << 14  # that any table has room for
-MODULES = 1 << 7  # of machine code that is loaded again and again, with other tables each time
+ENTRIES = 1 << 14  # of a table, at most
+MODULES = 1 << 7  # at most, of a source that is loaded once for each content of its tables
 HOST_BYTES = 1 << 29  # of host memory that plans remembered by one table may take, with what their kernels read
-_TRIES = 64  # to find an entry that may go
+_TRIES = 64  # before `trim` gives up finding an entry that may be dropped
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Table(Generic[K, V]):
-    """Values by key. Together they weigh at most `most`, as far as they may go. Any thread may use it; `get` costs what
-    a dictionary does."""
+    """Values by key, each with a weight. The weights together stay within `most`, unless entries may not be dropped.
+    Any thread may use it. `get` costs as much as a dictionary's."""
 
     def __init__(self, most: float, entries: int = ENTRIES) -> None:
         self.most, self.entries, self.weight = most, entries, 0.0
@@ -38,7 +38,7 @@ class Table(Generic[K, V]):
         return list(self._found.values())
 
     def put(self, key: K, value: V, weight: float = 1) -> V:
-        """Remember the value, unless there is one; the one that is there then."""
+        """Store a value unless the key has one. Returns the value that the key has then."""
         with self._lock:
             if key not in self._found:
                 self._weights[key] = weight
@@ -48,7 +48,7 @@ class Table(Generic[K, V]):
             return self._found[key]
 
     def weigh(self, key: K, weight: float) -> None:
-        """Say what the entry of a key, if there is one, weighs from now on."""
+        """Set the weight of a key's entry, if there is one."""
         with self._lock:
             if key in self._found:
                 self.weight += weight - self._weights[key]
@@ -56,12 +56,13 @@ class Table(Generic[K, V]):
 
     @property
     def over(self) -> bool:
-        """Whether something should go."""
+        """Whether the table is beyond one of its bounds."""
         return self.weight > self.most or len(self._found) > self.entries
 
     def trim(self, may_go: Callable[[V], bool] = lambda value: True, keep: K | None = None) -> None:
-        """Drop entries taken at random until what is left is within bounds, but those that may not go, and not the one
-        of `keep`. `may_go` is asked once for each that goes, right before."""
+        """Drop random entries until the table is within its bounds. The entry of `keep` stays, and so do those for
+        which `may_go` is false. `may_go` is called right before an entry is dropped, and not again if it returns
+        true."""
         with self._lock:
             tries = 0
             while self.over and tries < _TRIES and self._keys:
@@ -73,14 +74,14 @@ class Table(Generic[K, V]):
                 self._drop(at)
 
     def drop(self, may_go: Callable[[V], bool]) -> None:
-        """Drop every entry that may go."""
+        """Drop every entry for which `may_go` is true."""
         with self._lock:
             for at in range(len(self._keys) - 1, -1, -1):
                 if self._keys[at] not in self._found or may_go(self._found[self._keys[at]]):
                     self._drop(at)
 
     def forget(self, key: K) -> None:
-        """Drop the entry of a key, if there is one. Takes as long as there are entries."""
+        """Drop the entry of a key, if there is one. Takes time proportional to the number of entries."""
         with self._lock:
             if key in self._found:
                 self._drop(self._keys.index(key))
@@ -89,14 +90,14 @@ class Table(Generic[K, V]):
         self.drop(lambda value: True)
 
     def remember(self, key: K, value: V, weight: float = 1, may_go: Callable[[V], bool] = lambda value: True) -> V:
-        """`put`, and drop what is too much."""
+        """`put` a value, then `trim` the table."""
         kept = self.put(key, value, weight)
         if self.over:
             self.trim(may_go, keep=key)
         return kept
 
     def replace(self, key: K, value: V) -> None:
-        """Let the entry of a key, if there is one, have another value of the same weight."""
+        """Change the value of a key's entry, if there is one. The new value must have the same weight."""
         with self._lock:
             if key in self._found:
                 self._found[key] = value
@@ -113,8 +114,8 @@ class Table(Generic[K, V]):
 
 
 def remembered(most: float = ENTRIES, weigh: Callable[[Any], float] = lambda value: 1) -> Callable[[Any], Any]:
-    """A decorator for functions of hashable positional arguments: what they gave is remembered, in a `Table` that it
-    adds as `table`, with its `clear` as `cache_clear`; an error is not."""
+    """Decorator for a function of hashable positional arguments. Its results are kept in a `Table`, which is the
+    function's attribute `table`; `cache_clear` empties it. A call that raises is not remembered."""
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         table: Table[Any, Any] = Table(most)
 

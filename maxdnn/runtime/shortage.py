@@ -1,7 +1,9 @@
-"""Where there is no memory for a plan's workspace, after all that is idle was let go (`Engine.having_room`): the best
-plan that fits takes its place, for as long as memory is that short. The one mechanism of all functions.
+"""What happens when there is no device memory for a plan's workspace. First everything idle is released
+(`Engine.having_room`). If that is not enough, the best plan that fits runs in the plan's place, for as long as memory
+stays that short. All functions of the library share this.
 
-A plan that a caller gave is not replaced: its results are the same bits in every run, and another's need not be."""
+A plan that the caller gave is never replaced: its results have the same bits in every run, and another plan's may
+differ."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,28 +19,29 @@ from .devices import find
 from .devices.protocol import CountsMemory, Device, able
 from .remember import Table
 
-LOOK = 8  # calls, of which one asks how much memory is free: the driver takes as long for that as for a small launch
-REMEMBERED = 256  # plans that gave way
-_SPARE = 16  # one part in so many of what is free stays free: allocators round up, and a capture wants it all again
+LOOK = 8  # one call in so many asks how much memory is free: that takes the driver as long as a small launch
+REMEMBERED = 256  # replaced plans
+_SPARE = 16  # 1/16 of the free memory is left: allocators round up, and a capture allocates everything anew
 
 Free = Callable[[], int | None]
 """Bytes that could be had now, those of idle workspaces included; None where nobody knows or counts."""
 
 
 class Mark:
-    """How much memory was free when so many bytes were missing."""
+    """How much memory was free when an allocation failed, and how much more is worth another attempt."""
 
     def __init__(self, free: Free, missing: int) -> None:
         self._now, self._calls = free, 0
-        self._step = max(missing // 4, 1)  # less might do for a plan between the two
+        self._step = max(missing // 4, 1)  # a plan between the two may need only part of it
         self.measure()
 
     def measure(self) -> None:
-        """Take what is free now as what was."""
+        """Take the memory that is free now as the new mark."""
         self._free = self._now()
 
     def eased(self) -> bool:
-        """Whether there is so much more now that it is worth another try; asked again at every `LOOK`-th call."""
+        """Whether enough memory has become free to try the original plan again. Only every `LOOK`-th call asks the
+        device; the others return False."""
         self._calls += 1
         if self._calls % LOOK:
             return False
@@ -52,7 +55,7 @@ class _Instead(NamedTuple):
 
 
 class Shortage:
-    """Of a device and a source of its memory: which plans gave way to which."""
+    """The plans that replace others for lack of memory, for one device and one source of its memory."""
 
     def __init__(self, device: Device, free: Free) -> None:
         self.free = free
@@ -60,9 +63,11 @@ class Shortage:
         self._instead: Table[Plan, _Instead] = Table(REMEMBERED)
 
     def run(self, plan: Plan, attempt: Callable[[Plan], None], recorded: Callable[[], bool]) -> None:
-        """`attempt` the plan, which was chosen, or what it gives way to. It raises OutOfMemoryError before anything is
-        launched; so does this, where nothing fits. `recorded`: whether the call goes into a graph: what runs then is
-        what took the plan's place before, or what fits although nothing was let go; the latter is not remembered."""
+        """Call `attempt` with the plan, or with the plan that replaces it. `attempt` raises OutOfMemoryError before it
+        launches anything, and so does this method if no plan fits.
+
+        `recorded`: whether the call is captured into a graph. A captured call runs the plan that already replaces this
+        one, or else one that fits without releasing anything; that choice is not remembered."""
         instead = self._instead.get(plan)
         now = plan if instead is None or (not recorded() and instead.mark.eased()) else instead.plan
         failure = _failure(attempt, now)
@@ -79,7 +84,7 @@ class Shortage:
             self._instead.remember(plan, _Instead(now, Mark(self.free, plan.workspace_bytes - (free or 0))))
 
     def _smaller(self, plan: Plan, now: Plan, failure: OutOfMemoryError, captured: bool) -> Plan:
-        """The best plan that takes less than `now`, and no more than is free as far as that is known."""
+        """The best plan with a smaller workspace than `now`, and no larger than the free memory where that is known."""
         chip, free = chip_of(self._device), failure.free
         most = now.workspace_bytes // 2 if free is None or free >= now.workspace_bytes else free
         for bound in (most - most // _SPARE, most):
@@ -94,18 +99,18 @@ class Shortage:
 
 
 def _failure(attempt: Callable[[Plan], None], plan: Plan) -> OutOfMemoryError | None:
-    """Attempt a plan; why there is no memory for its workspace, if there is none."""
+    """Attempt a plan. Returns the error if there is no memory for its workspace, else None."""
     try:
         attempt(plan)
     except OutOfMemoryError as e:
         if not e.workspace:
             raise
-        return e.with_traceback(None)  # whose frames hold the caller's arrays
+        return e.with_traceback(None)  # the frames of a traceback keep the caller's arrays alive
     return None
 
 
 def of(device: Device) -> Shortage:
-    """That of a device's own allocations; kept in the device."""
+    """The device's own, for workspaces that the library allocates there."""
     found: Shortage | None = device.kept.get("shortage")
     return found or device.kept.setdefault("shortage", Shortage(device, _free(device)))
 
@@ -120,13 +125,13 @@ def _free(device: Device) -> Free:
 
 
 def run(plan: Plan, given: Mapping[str, ArrayView], scalars: Mapping[str, Any], device: Device, stream: Any) -> None:
-    """As `engine.run`, for a plan that was chosen, not given."""
+    """Like `engine.run`, for a plan that the library chose."""
     of(device).run(plan, lambda one: engine.run(one, given, scalars, device, stream),
                    lambda: engine.of(device).recorded(stream))
 
 
 def run_at(plan: Plan, places: dict[str, int], scalars: Mapping[str, Any], device: Device, stream: Any) -> None:
-    """The same, for arrays on the device at these addresses by role, which the stream may use at once."""
+    """Like `Engine.run_at`, for a plan that the library chose."""
     on = engine.of(device)
     if plan.workspace:
         of(device).run(plan, lambda one: on.run_at(one, places, scalars, stream), lambda: on.recorded(stream))
@@ -135,6 +140,6 @@ def run_at(plan: Plan, places: dict[str, int], scalars: Mapping[str, Any], devic
 
 
 def empty_like(array: ArrayT, shape: tuple[int, ...], device: Device, stream: Any) -> ArrayT:
-    """`find.empty_like`, on `device`, after all that is idle was let go if need be and the call on that stream is not
-    recorded into a graph."""
+    """`find.empty_like`. If memory is short, idle memory of `device` is released first, unless the call on that stream
+    is captured into a graph."""
     return engine.of(device).having_room(lambda: find.empty_like(array, shape), stream)

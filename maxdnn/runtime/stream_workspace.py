@@ -1,7 +1,8 @@
-"""What a device keeps for a stream, and how it lets go of things that launches may still use.
+"""What a device keeps for each stream, and how it frees memory that launches may still use.
 
-A launch ends by recording its stream's event (devices/protocol.py), so that nothing that leaves waits for more than
-what used it, and no stream is touched after its owner has let go of it."""
+Every launch records its stream's event behind itself (devices/protocol.py). Memory is freed once the events of its
+last uses have passed. So nothing waits for unrelated work, and a stream is never used after its owner has destroyed
+it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from .forks import FreshLock
 
 
 class Leaving:
-    """Things that are let go once the events of their last uses have passed."""
+    """Memory and handles to free once the events of their last uses have passed."""
 
     def __init__(self) -> None:
         self._lock = FreshLock()
@@ -27,7 +28,7 @@ class Leaving:
             self._waiting.append((events, free))
 
     def sweep(self, wait: bool = False) -> None:
-        """Let go of what is not used any more; of everything, if need be by waiting for it, if `wait`."""
+        """Free what is no longer in use. With `wait`, wait for the events of the rest and free that too."""
         if not self._waiting:
             return
         with self._lock:
@@ -50,7 +51,7 @@ class Leaving:
 
 
 class NoEvent:
-    """Of a device without streams, whose launches are over when they return."""
+    """The event of a device without streams, whose launches are complete when they return."""
 
     handle, recorded = 0, False
 
@@ -65,7 +66,7 @@ class NoEvent:
 
 
 class NoStreams:
-    """Of a device that has none."""
+    """`Streams` of a device that has none."""
 
     def stream_handle(self, stream: Any) -> int:
         return 0
@@ -85,7 +86,7 @@ def streams_of(device: Device) -> Streams:
 
 
 class Graphs:
-    """The graphs that something was recorded into, for as long as there are any."""
+    """The graphs that captured a use of something, as long as they exist."""
 
     def __init__(self) -> None:
         self._graphs: set[Any] = set()
@@ -101,9 +102,10 @@ class Graphs:
 
 
 class StreamWorkspace:
-    """What belongs to a stream: the event of its last launch, and a workspace as large as the largest plan that ran on
-    it needs. `event`: for launchers to record. `gone`: nobody finds it any more. `make_room(nbytes, handle)`:
-    allocates for the stream with that handle, if need be after letting go of what is idle."""
+    """The event of a stream's last launch, and a workspace for the largest plan that ran on the stream.
+
+    `event`: for launchers to record. `gone`: the engine's table no longer holds this object. `make_room(nbytes,
+    handle)`: allocates for the stream with that handle; it releases idle memory first if need be."""
 
     def __init__(self, device: Device, leaving: Leaving, make_room: Callable[[int, int], Buffer]) -> None:
         self.lock = FreshLock()
@@ -119,13 +121,13 @@ class StreamWorkspace:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that is kept, without that of graphs."""
-        kept = self._buffer  # another thread may let go of it meanwhile
+        """Bytes of the workspace, without those that belong to graphs."""
+        kept = self._buffer  # another thread may free it meanwhile
         return 0 if kept is None else kept.nbytes
 
     def place(self, plan: Plan, handle: int) -> int:
-        """The address of a workspace that is large enough for the plan, on the stream with that handle; 0 if it needs
-        none. What is recorded into a graph gets one of its own, which stays for as long as there is the graph. Raises
+        """The address of a workspace large enough for the plan, on the stream with that handle; 0 if the plan needs
+        none. A captured call gets a workspace that belongs to its graph and lives as long as the graph. Raises
         OutOfMemoryError where the device has no room for it."""
         if not plan.workspace:
             return 0
@@ -139,30 +141,31 @@ class StreamWorkspace:
         if self._of_graphs:
             self._sweep_graphs()
         if self.nbytes < plan.workspace_bytes:
-            self._let_go()  # first: both may not fit
+            self._let_go()  # first, since there may be no room for both
             self._buffer = self._make_room(plan.workspace_bytes, handle)
         assert self._buffer is not None
         return self._buffer.address
 
     def last_use(self) -> list[Any]:
-        """Events that pass when all that was launched on the stream so far is done, and that later launches do not
-        record again."""
+        """Events that pass when everything launched on the stream so far is complete. Later launches do not record
+        these events again."""
         with self._swapping:
             if self.event.recorded:
                 self._before, self.event = [self.event], self._make_event()
             return self._before
 
     def used(self, event: Any, stream: int) -> None:
-        """A launch on the stream with that handle has recorded this event."""
+        """Note that a launch on the stream with that handle has recorded this event."""
         if event.handle:
             event.recorded = True
-            while self.event is not event:  # it was asked for by `last_use` meanwhile
+            while self.event is not event:  # `last_use` has replaced it meanwhile
                 event = self.event
                 event.record(stream)
                 event.recorded = True
 
     def leave(self) -> bool:
-        """Let go of the workspace, unless a call uses it now; whether nothing is left."""
+        """Free the workspace, unless a call is using it now. Returns whether nothing is left, not even workspaces of
+        graphs."""
         if not self.lock.now.acquire(blocking=False):
             return False
         try:

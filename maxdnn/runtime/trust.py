@@ -1,14 +1,14 @@
-"""Whether a GPU runs a source's machine code, or translations in its place: trust on first use.
+"""Whether a GPU runs a source's machine code or its translation: trust on first use.
 
-Where kernels were measured (MEASURED) their machine code runs. On any other architecture that there is machine code for
-it is off until this very card has passed a trial of it, once: in another process the kernels of the source run on small
-problems between guard zones, beside float64 and a translation (selftest/trial.py). A wrong bit, a fault or a hang means
-translations for good, and a line that asks to report it.
+On architectures where the kernels were measured (MEASURED) their machine code runs. On any other architecture it is
+off until this very card has passed a trial of it, once. The trial runs the kernels of the source in another process,
+on small problems between guard zones, and compares with float64 and with a translation (selftest/trial.py). After a
+wrong bit, a fault or a hang the card runs translations from then on, and a message asks the user to report it.
 
-A verdict belongs to the GPU, its driver, the library's version and the bytes of the cubin. It is an entry of the cache,
-so that a damaged or foreign one is none. That a trial begins is remembered first: where the whole machine stops twice
-the next process finds that, and tries no more. What decides nothing (no memory, no other process) means translations in
-this process and is not remembered."""
+A verdict belongs to the GPU, its driver, the version of the library and the bytes of the cubin. It is an entry of the
+cache, so a damaged or foreign verdict counts as none. The start of a trial is stored before the trial: if the whole
+machine stops during two trials, the next process sees that and tries no more. A trial that could not decide (no
+memory, no other process) means translations in this process; it is not stored."""
 
 import functools
 import hashlib
@@ -34,11 +34,11 @@ MEASURED = frozenset({HOPPER})
 """Architectures whose machine code was measured."""
 
 ENVIRONMENT = "MAXDNN_NATIVE"
-LONGEST = 2 * apart.LONGEST  # seconds after which a trial is over, whatever became of it
+LONGEST = 2 * apart.LONGEST  # seconds: a trial that began longer ago than this has ended
 _KEY, _SUFFIX, _BEGUN = "maxdnn trial 1", ".trial", "begun"
-TRIES = 2  # that may begin and never end, as where the machine stops
+TRIES = 2  # trials that may begin without ending, as when the machine stops, before no more are tried
 _FIELDS = {"state": str, "text": str, "when": str, "at": float, "tries": int, "process": int, "host": str}
-_LOOK = 0.1  # seconds after which the trial of another process is looked at again
+_LOOK = 0.1  # seconds between two looks at the trial of another process
 
 
 class Standing(NamedTuple):
@@ -65,8 +65,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Trying:
-    """What the process of a trial runs: machine code of this source, as it was given, and of no other that has a
-    translation; of none while `on` is false."""
+    """Set in the process of a trial. Machine code of this source runs, from the bytes given, and machine code of no
+    other source that can be translated. While `on` is false no machine code runs."""
 
     source: str
     code: bytes
@@ -81,19 +81,19 @@ _deciding = FreshLock()
 
 
 def native(chip: Chip, source: str) -> str:
-    """The architecture whose machine code of a source a chip runs; "" where there is none or nobody could run it."""
+    """The architecture for which a chip runs machine code of a source; "" if the source has no code for it."""
     archs = _architectures(source)
     return chip.arch if chip.arch in archs and (HOPPER in archs or chip.runs_maxwell) else ""
 
 
 def image(source: str, arch: str) -> bytes:
-    """The cubin of a source, in a trial the one that is tried."""
+    """The cubin of a source; in a trial the one that is tried."""
     return trying.code if trying is not None and trying.on and trying.source == source else cubin(source, arch)
 
 
 def load(device: Device, source: str, arch: str | None = None) -> Module:
-    """A new module of a source: as machine code, where the device runs that and it may. `arch`: of a source that runs
-    nowhere else as a translation. Raises DeviceError for one whose machine code is off."""
+    """A new module of a source: its machine code where that may run, else a translation. `arch`: the architecture of a
+    source that cannot be translated. Raises DeviceError for such a source if its machine code is off."""
     known = able(device, HasChip)
     own = native(known.chip, source) if known else ""
     if known is None or not own:
@@ -108,7 +108,7 @@ def load(device: Device, source: str, arch: str | None = None) -> Module:
 
 
 def asked() -> bool | None:
-    """What MAXDNN_NATIVE decides; None where it is not set. Raises MaxdnnError for what it cannot be."""
+    """The value of MAXDNN_NATIVE; None if it is not set. Raises MaxdnnError for an invalid value."""
     value = os.environ.get(ENVIRONMENT, "")
     if value not in ("", "0", "1"):
         raise MaxdnnError(f"{ENVIRONMENT} must be 0 (translations alone) or 1 (machine code, tried or not) "
@@ -117,7 +117,7 @@ def asked() -> bool | None:
 
 
 def standing(chip: Chip, source: str) -> Standing:
-    """How a source runs on a chip; tries it out where nobody knows yet."""
+    """How a source runs on a chip. Runs the trial if there is no verdict yet."""
     arch = native(chip, source)
     if not arch:
         return Standing(True, "")
@@ -130,12 +130,12 @@ def standing(chip: Chip, source: str) -> Standing:
 
 
 def certain(chip: Chip) -> bool:
-    """Whether nothing is to be tried there: no card, or one whose architecture was measured."""
+    """Whether no trial is needed on the chip: it is no card, or its architecture was measured."""
     return not chip.trial or chip.arch in MEASURED
 
 
 def refused(chip: Chip) -> frozenset[str]:
-    """The sources whose machine code is known to be off, without a trial of any."""
+    """The sources whose machine code is known to be off. Runs no trial."""
     if not chip.arch:
         return frozenset()
     wanted = asked()
@@ -148,13 +148,12 @@ def refused(chip: Chip) -> frozenset[str]:
 
 
 def settled(chip: Chip, wanted: Iterable[str]) -> bool:
-    """Whether all of these sources may run as machine code where there is some; tries them out in their order until
-    one may not."""
+    """Whether machine code of all these sources may run. Runs the trials that are missing, until one fails."""
     return all(standing(chip, source).on for source in wanted)
 
 
 def said(chip: Chip, wanted: Iterable[str]) -> list[str]:
-    """Lines on how sources run, and on what is off: in the words of `standing`, without a trial."""
+    """Lines for `explain()`: how the sources run, and which machine code is off. Runs no trial."""
     found: dict[str, list[str]] = {}
     for source in dict.fromkeys([*wanted, *sorted(refused(chip))]):
         arch = native(chip, source)
@@ -166,7 +165,7 @@ def said(chip: Chip, wanted: Iterable[str]) -> list[str]:
 
 
 def again(chip: Chip, source: str) -> Standing:
-    """Try a source out of which the chip has machine code, whatever is known of it, and remember what comes of that."""
+    """Run the trial of a source once more, whatever its verdict is, and store the new verdict."""
     arch = native(chip, source)
     with _deciding:
         found = _known[chip.name, chip.driver, source] = _tried(chip, _subject(chip, source, arch),
@@ -183,7 +182,7 @@ def _sources() -> list[str]:
 
 
 def _told(chip: Chip, source: str, arch: str) -> Standing | None:
-    """What is known without asking the cache or the card."""
+    """The verdict, as far as it is known without reading the cache or using the card."""
     if trying is not None:
         return Standing(trying.on and trying.source == source, "a trial")
     if (wanted := asked()) is not None:
@@ -200,7 +199,7 @@ def _subject(chip: Chip, source: str, arch: str) -> Subject:
 
 
 def _decided(chip: Chip, source: str, arch: str) -> Standing:
-    """By the cache, or by a trial now."""
+    """The verdict of the cache, or else of a trial that runs now."""
     subject = _subject(chip, source, arch)
     found = _remembered(subject)
     if found is None:
@@ -209,7 +208,7 @@ def _decided(chip: Chip, source: str, arch: str) -> Standing:
 
 
 def _remembered(subject: Subject) -> Standing | None:
-    """The verdict that the cache has; that of a trial which another process has begun, when it is there."""
+    """The verdict in the cache. Waits for a trial that another process is running."""
     while True:
         content = cache.load(subject.key, _SUFFIX)
         record = None if content is None else _read(content, subject)
@@ -225,7 +224,7 @@ def _remembered(subject: Subject) -> Standing | None:
 
 
 def _goes_on(record: dict[str, Any]) -> bool:
-    """Whether the process that began a trial may still be at it."""
+    """Whether the process that began a trial may still be running it."""
     if not 0 <= time.time() - record["at"] < LONGEST:
         return False
     if os.name != "posix" or record["host"] != platform.node():
@@ -252,7 +251,7 @@ def _read(content: bytes, subject: Subject) -> dict[str, Any] | None:
 
 
 def _remember(subject: Subject, state: str, text: str) -> bool:
-    """Also which process it was, and how many trials began and did not end."""
+    """Store a verdict, with this process and the number of trials that began and did not end."""
     content = cache.load(subject.key, _SUFFIX) if state == _BEGUN else None
     before = None if content is None else _read(content, subject)
     tries = 1 + (before["tries"] if before and before["state"] == _BEGUN else 0)
@@ -270,7 +269,7 @@ def _tried(chip: Chip, subject: Subject, code: bytes, arch: str) -> Standing:
         outcome = tried(chip, subject.source, code, arch)
         done = outcome.state != UNDECIDED
     finally:
-        if not done:  # nobody knows, or the user interrupted it
+        if not done:  # undecided, or interrupted by the user
             cache.drop(subject.key, _SUFFIX)
     if done:
         kept = _remember(subject, outcome.state, outcome.text)
@@ -288,7 +287,7 @@ def _standing(outcome: Outcome, when: str) -> Standing:
 
 
 def _lines(outcome: Outcome, chip: Chip, subject: Subject, arch: str, kept: bool) -> list[str]:
-    """What the user should know of a trial."""
+    """What to print about a trial."""
     what = f"{subject.source} as machine code of {arch} on {chip.name}"
     lines = []
     if outcome.state == PASSED:

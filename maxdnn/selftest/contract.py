@@ -13,8 +13,8 @@ POISON = np.float32(np.nan)
 
 
 def run_plan(plan: Plan, given: Mapping[str, np.ndarray], **scalars: Any) -> dict[str, np.ndarray]:
-    """The operands of a plan after a call: `given` by role, those that are missing poisoned. Regions of the workspace
-    share memory as the plan says, and are poisoned where their life begins."""
+    """The operands of a plan after a call. `given`: by role; missing ones are filled with poison. Regions of the
+    workspace share memory as the plan says, and are filled with poison where they begin to be used."""
     workspace = np.full(plan.workspace_bytes // 4, POISON)
     memory = {name: workspace[r.offset // 4:][:r.nbytes // 4] for name, r in plan.workspace.items()}
     shapes = plan.array_shapes()

@@ -102,7 +102,7 @@ class KernelItem:
         return Result(self.part, self.name, SAME, "", found)
 
     def _far(self, out: np.ndarray, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """What is farther from the contracts than rounding explains."""
+        """The differences from the families' references that rounding does not explain."""
         scalars = {name: SCALARS[name] for name in self.plan.problem.scalars}
         wanted = run_plan(self.plan, given, **scalars)["out"]
         # The same with absolute values is the sum of |terms|, which a rounding error is measured against.

@@ -42,12 +42,12 @@ def every(quick: bool = False) -> list[Item]:
 
 
 def attempt(item: Item, stand: Stand) -> Result:
-    """The result of an item, whatever happens."""
+    """The result of an item, for any exception too."""
     try:
         return item.run(stand)
     except (MaxdnnError, GuardError, OSError, MemoryError) as e:
         return Result(item.part, item.name, FAILED, clean(str(e) or type(e).__name__))
-    except Exception as e:  # what nobody has thought of is what a self-test is for
+    except Exception as e:  # a self-test exists for errors that were not foreseen
         return Result(item.part, item.name, FAILED, clean(f"{type(e).__name__}: {e}"))
 
 
@@ -173,7 +173,7 @@ class _Crew:
             self._children.discard(child)
 
     def _answer(self, child: "_Child", number: int) -> Result | None:
-        """The result of an item; None if it is nobody's to say."""
+        """The result of an item; None if the fault may be another process's."""
         item = self._items[number]
         try:
             found = child.ask(number)

@@ -57,8 +57,8 @@ def sources(chip: Chip) -> list[str]:
 
 
 def covering(source: str, chip: Chip) -> list[Plan]:
-    """Plans of small problems that launch every kernel of a source, each kernel's first candidate and its last (sums in
-    parts); fewer where no problem here has one."""
+    """Plans of small problems that together launch every kernel of a source. For each kernel these are its first
+    candidate and its last (split-K). A kernel that no problem here uses is missing."""
     names = {kernel["name"] for kernel in declared(source)}
     found: dict[Plan, None] = {}
     seen: set[str] = set()
@@ -77,8 +77,8 @@ def covering(source: str, chip: Chip) -> list[Plan]:
 
 def _ways(problem: Problem, chip: Chip, families: tuple[Family, ...], wanted: set[str],
           called: set[str] | None) -> Iterator[list[Plan]]:
-    """The first candidate that launches a kernel that is wanted, and the last of those called alike. `called`: names of
-    kernels; candidates that are called by another kernel of their family are not looked at."""
+    """For each group of candidates named alike: the first and the last, if they launch a wanted kernel. `called`:
+    kernel names; candidates named after other kernels of the family are skipped."""
     for family in families:
         if problem.kind not in family.kinds or family.unsupported_reason(problem) is not None:
             continue
@@ -97,8 +97,8 @@ def _ways(problem: Problem, chip: Chip, families: tuple[Family, ...], wanted: se
 
 
 def judge(device: Any, source: str, code: bytes, tell: Tell = lambda step: None) -> str:
-    """Try a cubin out: says what was run. Once `tell` has been told that machine code runs, raises _Wrong, _InDoubt,
-    GuardError or what the device raises; DeviceError before that."""
+    """Run the trial of a cubin; returns what was run. Calls `tell` before machine code runs for the first time. Before
+    that it raises DeviceError; after it _Wrong, _InDoubt, GuardError or what the device raises."""
     chip = chip_of(device)
     plans = covering(source, chip)
     missing = {kernel["name"] for kernel in declared(source)} - {x.spec.name for p in plans for x in p.launches}
@@ -134,7 +134,7 @@ def _any(problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def _wanted(device: Any, plan: Plan, given: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """The bits that the result must have; None on tensor cores, which split what they multiply."""
+    """The bits that a result must have; None for plans on tensor cores, whose split operands round differently."""
     if plan.arithmetic != FFMA:
         return None
     if plan.algorithm == "direct":
@@ -143,9 +143,9 @@ def _wanted(device: Any, plan: Plan, given: Mapping[str, np.ndarray]) -> np.ndar
 
 
 def _doubt(device: Any, chip: Chip, plan: Plan, given: Mapping[str, np.ndarray]) -> None:
-    """Raises _InDoubt if a translation does not have the bits of float64, either: then nothing can be learned here.
-    Only asked for where a result is wrong, since to make a translation takes longer than all the rest."""
-    if plan.algorithm != "direct":  # whose bits are a translation's already
+    """Raises _InDoubt if the translation, too, differs from float64: then the trial decides nothing. Called only after
+    a wrong result, because making the translation takes longer than the whole trial."""
+    if plan.algorithm != "direct":  # the wanted bits are a translation's already
         return
     assert trust.trying is not None
     trust.trying = replace(trust.trying, on=False)
@@ -155,7 +155,7 @@ def _doubt(device: Any, chip: Chip, plan: Plan, given: Mapping[str, np.ndarray])
 
 
 def _translation(problem: Problem, chip: Chip) -> Plan:
-    """The plan of translated kernels with the least code, which are made fastest."""
+    """The plan of translated kernels with the least code, which the driver compiles fastest."""
     every = select.plans(problem, replace(chip, arch="", trial=""), algorithm="direct").values()
     return min(every, key=lambda plan: sum(_code_bytes(spec.source, spec.name) for spec in
                                            {launch.spec for launch in plan.launches}))
@@ -167,14 +167,14 @@ def _code_bytes(source: str, name: str) -> int:
 
 
 def _truth(plan: Plan, given: Mapping[str, np.ndarray]) -> np.ndarray:
-    """In float32, in which it is exact for small integers; zeros without a sign."""
+    """The result in float32, exact because the operands are small integers. Zeros have no sign."""
     scalars = {name: float(SCALARS[name]) for name in plan.problem.scalars}
     return np.asarray(truth(plan.problem, given, scalars).astype(np.float32) + ZERO)
 
 
 def _same(device: Any, plan: Plan, given: Mapping[str, np.ndarray], bits: np.ndarray | None) -> None:
-    """Run a plan RUNS times; what differs from `bits`, or from the first time, is raised. With operands of all bits the
-    first result is held to float64."""
+    """Run a plan RUNS times. Raises _Wrong if a result differs from `bits`. Without `bits` the first result is
+    compared with float64 by the documented error, and the others with the first."""
     results = (found + ZERO for found in _results(device, plan, given, RUNS))
     if bits is None:
         bits = next(results)
@@ -192,8 +192,8 @@ def _same(device: Any, plan: Plan, given: Mapping[str, np.ndarray], bits: np.nda
 
 
 def _results(device: Any, plan: Plan, given: Mapping[str, np.ndarray], times: int) -> Iterator[np.ndarray]:
-    """The result of each of some calls, with operands between guard zones. Raises GuardError where something beside
-    the result was written."""
+    """The results of several calls, with operands between guard zones. Raises GuardError where something beside the
+    result was written."""
     problem = plan.problem
     placed = {role: Guarded(device, problem.operand(role), x, POISON if role == "out" and not problem.reads_out
                             else None) for role, x in given.items()}
@@ -212,7 +212,7 @@ def _results(device: Any, plan: Plan, given: Mapping[str, np.ndarray], times: in
 
 
 def outcome(device: Any, source: str, code: bytes, tell: Tell = lambda step: None) -> tuple[str, str]:
-    """State and text of a trial, whatever happens."""
+    """State and text of a trial, for any exception too."""
     steps: list[str] = []
 
     def noted(step: str) -> None:

@@ -11,8 +11,8 @@ from ..problem.shape import ConvShape
 
 
 def truth(problem: Problem, given: Mapping[str, np.ndarray], scalars: Mapping[str, float]) -> np.ndarray:
-    """The result in float64: alpha times the sums, bias, beta times what `given` has for "out", and the
-    activation, as the problem says."""
+    """The result of a problem in float64: alpha times the sums, plus bias, plus beta times the "out" of `given`, then
+    the activation."""
     exact = {role: array.astype(np.float64) for role, array in given.items()}
     out = float(scalars.get("alpha", 1)) * _SUMS[problem.kind](problem, exact)
     if "bias" in exact:

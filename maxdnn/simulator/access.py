@@ -10,9 +10,9 @@ from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = -1
-MERGES, OF_SM90, ADDS = 1, 2, 4
+MERGES, OF_SM90, ADDS, PACKS = 1, 2, 4, 8
 """Rules: parts of an access of shared memory that agree share a phase; L1 of sm_90; lanes' arrivals at an mbarrier add
-up."""
+up; a store moves the bytes that it writes, not whole sectors."""
 MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
 
 
@@ -157,6 +157,19 @@ def add_turns(row, lines, first, count):
 
 
 @compiled
+def add_filled(row, nbytes, lines, first, count):
+    """Add to the mask of each line of a store, above its sectors, how many sectors the bytes fill that are written."""
+    for k in range(first, first + count):
+        start, written, touched = lines[k, 0] * LINE, 0, 0
+        for lane in range(32):
+            if row[lane] != NO_LANE:
+                written += max(0, min(row[lane] + nbytes, start + LINE) - max(row[lane], start))
+        for sector in range(LINE // SECTOR):
+            touched += lines[k, 1] >> sector & 1
+        lines[k, 1] |= min(touched, (written + SECTOR - 1) // SECTOR) << TURNS
+
+
+@compiled
 def constant_lines(row, lines, first):
     """Lines of a constant load (bank << 16 | offset), in ascending order, and its distinct addresses, which are served
     one after another: (lines, addresses)."""
@@ -250,6 +263,8 @@ def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records
             count = cache_lines(row, nbytes[index], lines, total)
             if atomic[index]:
                 add_turns(row, lines, total, count)
+            elif rules[index] & PACKS:
+                add_filled(row, nbytes[index], lines, total, count)
         records[n, 0], records[n, 1], records[n, 2] = service, total, count
         total += count
     return total

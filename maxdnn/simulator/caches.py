@@ -180,6 +180,19 @@ def absent(X, fill):
 
 
 @compiled
+def to_fetch(X, fill, missing):
+    """What DRAM gives for sectors of a line that are asked for and missing: (the absent ones that come together with
+    them, how many accesses miss; to the others they have come by then)."""
+    group, come, misses = (1 << X[P_DRAM_SECTORS]) - 1, 0, 0
+    for _ in range(0, SECTORS, X[P_DRAM_SECTORS]):
+        if missing & group:
+            come |= group
+            misses += 1
+        group <<= X[P_DRAM_SECTORS]
+    return come & absent(X, fill), misses
+
+
+@compiled
 def l2_fetch(X, fill, missing, begin, number, cell):
     """Sectors of a line come from DRAM, one behind the other. number, cell: `room` of DRAM from `begin` on."""
     Y, n, ticks = narrow(X), popcount4(missing), X[P_DRAM_TICKS]
@@ -200,10 +213,12 @@ def read_sectors(X, fill, mask, begin):
     """Read sectors of a line through L2: the cycle the last one is there."""
     Y, missing, done = narrow(X), absent(X, fill) & mask, begin + X[P_L2LAT]
     X[C_L2_SECTORS] += popcount4(mask)
-    X[C_L2_HITS] += popcount4(mask) - popcount4(missing)
+    X[C_L2_HITS] += popcount4(mask)
     if missing:
         number, cell = room(X, B_DRAM, begin)
-        l2_fetch(X, fill, missing, begin, number, cell)
+        come, misses = to_fetch(X, fill, missing)
+        X[C_L2_HITS] -= misses
+        l2_fetch(X, fill, come, begin, number, cell)
     for sector in range(SECTORS):
         if mask >> sector & 1:
             done = max(done, Y[fill + sector])
@@ -252,7 +267,7 @@ def end_round(X, begin):
 def write_sectors(X, dirty, fill, mask, begin):
     """Write sectors of a line into L2 (write back, nothing fetched)."""
     Y = narrow(X)
-    Y[dirty] |= mask
+    Y[dirty] |= mask & 15
     for sector in range(SECTORS):
         if mask >> sector & 1:
             Y[fill + sector] = max(Y[fill + sector], begin)

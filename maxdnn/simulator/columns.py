@@ -5,6 +5,7 @@ resources are in 1/TICK cycles."""
 TICK_BITS = 16
 TICK = 1 << TICK_BITS
 NEVER = 1 << 62
+LONG_AGO = -(1 << 31)  # last use of what nothing has used, in L2's cells of 32 bits too
 
 # Head of the image: the machine, where each table begins, then counters.
 (P_SMS, P_WARP_SLOTS, P_BLOCK_SLOTS, P_BLOCK_WARPS, P_BLOCKS, P_MIRROR, P_POLICY, P_CANDIDATES, P_MEMGAP, P_SHQUEUE,
@@ -26,8 +27,11 @@ NEVER = 1 << 62
 (P_BESIDE, P_TENSORLAT, P_MBARLAT, P_BULKLAT, P_MBARRIERS, T_MBARRIER, P_BULK_TICKS,
  C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
 P_BLOCKPER = 128
+# Of a warm start (warm.py): what each record touches in L2. Sectors that come from DRAM together.
+T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST = 129, 130, 131, 132
+WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
 # Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
-T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(132, 137)
+T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(133, 138)
 HEAD = 144
 
 # One row per instruction.
@@ -79,7 +83,8 @@ S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
 (S_MIOHEAD, S_MIOFREE, S_PORT0, S_PORT1, S_XUEND, S_CODELINE, S_CODETIME, S_TENSOREND, S_TENSORBEGUN, S_TENSORREAD,
  S_TENSORLAST, S_TENSORFROM, S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 14)
 TENSOR_PLACES = 8
-S_SIZE = 96
+# ... when its last access of shared memory or L1 ends, and the cycles of that.
+S_LSUEND, S_LSUCOST, S_SIZE = 94, 95, 96
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose

@@ -19,13 +19,17 @@ import numpy as np
 
 from ..runtime import cache, notices
 from ..runtime.forks import compiling
-from . import access, engine
+from . import access, engine, warm
 from .jit import pointer
 from .machine import PRESETS
 
 
 def _begin(X: np.ndarray) -> None:
     engine.begin(pointer(X))
+
+
+def _warm_up(X: np.ndarray, lines: int) -> None:
+    warm.warm_up(pointer(X), lines)
 
 
 def _run(X: np.ndarray, until: int) -> bool:
@@ -37,7 +41,8 @@ def _reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, record
                               used, seen)
 
 
-_ENTRIES = ((_begin, "void(int64[::1])"), (_run, "boolean(int64[::1], int64)"),
+_ENTRIES = ((_begin, "void(int64[::1])"), (_warm_up, "void(int64[::1], int64)"),
+            (_run, "boolean(int64[::1], int64)"),
             (_reduce_rows, "int64(int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], "
                            "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[::1], int64[:,::1])"))
 
@@ -95,4 +100,4 @@ def _entries() -> list[Callable[..., Any]]:
         return _compile(None)
 
 
-begin, run, reduce_rows = _entries()
+begin, warm_up, run, reduce_rows = _entries()

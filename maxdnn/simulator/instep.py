@@ -19,6 +19,7 @@ from .caches import (
     l2_set,
     l2_soon,
     popcount4,
+    to_fetch,
     write_sectors,
 )
 from .columns import *
@@ -275,7 +276,7 @@ def touch(X, first, end, what, begin):
 @compiled
 def read(X, first, end, begin):
     """Lines that have been located are read. All but the first SM that asks for a line find what that one fetches."""
-    number, cell, asked, fetched = 0, -1, 0, 0
+    number, cell, asked, missed = 0, -1, 0, 0
     for at in range(first, end, AHEAD_SIZE):
         fill, mask = X[at + A_FILL], X[at + A_MASK]
         if X[at + A_DIRTY] < 0:
@@ -286,10 +287,11 @@ def read(X, first, end, begin):
         missing = absent(X, fill) & mask
         if missing:
             number, cell = dram_room(X, number, cell, begin)
-            fetched += popcount4(missing)
-            l2_fetch(X, fill, missing, begin, number, cell)
+            come, misses = to_fetch(X, fill, missing)
+            missed += misses
+            l2_fetch(X, fill, come, begin, number, cell)
     X[C_L2_SECTORS] += asked
-    X[C_L2_HITS] += asked - fetched
+    X[C_L2_HITS] += asked - missed
 
 
 @compiled

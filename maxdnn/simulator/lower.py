@@ -10,7 +10,7 @@ from ..isa import RZ, Instruction
 from ..isa.operands import access_bytes, barrier_kind
 from . import columns as c
 from . import lower_sm90
-from .access import ADDS, MERGES, OF_SM90
+from .access import ADDS, MERGES, OF_SM90, PACKS
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
@@ -191,7 +191,8 @@ def merge_rules(instructions: tuple[Instruction, ...], pair_merge: bool) -> np.n
         return np.full(len(instructions), MERGES if pair_merge else 0, np.int64)
     stores = np.array([i.access is not None and i.access.only_writes for i in instructions])
     arrivals = np.array([lower_sm90.on_mbarrier(i) == c.M_ARRIVE for i in instructions])
-    return (np.where(stores | (not pair_merge), OF_SM90, OF_SM90 | MERGES) | ADDS * arrivals).astype(np.int64)
+    return (np.where(stores | (not pair_merge), OF_SM90, OF_SM90 | MERGES) | ADDS * arrivals
+            | PACKS * stores).astype(np.int64)
 
 
 class _Same:

@@ -39,9 +39,19 @@ def load_constant(X, sm, record, shift, now):
 
 
 @compiled
+def l2_ticks(X, n, store):
+    """What a request for n sectors of a line costs L2: what they take, and at least what a line takes."""
+    if store:
+        return max(n * X[P_L2_WRITE_TICKS], X[P_L2_STORE_LEAST])
+    return max(n * X[P_L2_TICKS], X[P_L2_LOAD_LEAST])
+
+
+@compiled
 def through_l2(X, w, i, index, line, mask, start):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
     n = popcount4(mask)
+    if X[P_SM90] and X[i + I_STORE] and not X[i + I_ATOMIC]:
+        n = mask >> TURNS
     begin = book(X, B_PORTS + X[w + W_SM], n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS]), start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
     turn = X[C_ROTATE] % asking
@@ -56,7 +66,7 @@ def through_l2(X, w, i, index, line, mask, start):
         touch(X, middle, end, READ, begin)
         end_round(X, begin)
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
-    ticks = n * (X[P_L2_WRITE_TICKS] if X[i + I_STORE] else X[P_L2_TICKS])
+    ticks = l2_ticks(X, n, X[i + I_STORE])
     begin = book(X, B_L2, asking * ticks, begin)
     touch(X, X[T_AHEAD], middle, what, begin)
     mine = begin + turn * ticks // TICK

@@ -26,12 +26,14 @@ class Options:
     on a shared block queue; otherwise one SM runs ceil(blocks / SMs) blocks while the others, in step
     with it, touch L2 and DRAM with their own blocks' addresses.
     trace: (first cycle, last cycle) of the pipeline trace to keep. timeline: keep the course of the launch, and every
-    issue of that many cycles at its begin and in its middle (of `trace` alone if there is one)."""
+    issue of that many cycles at its begin and in its middle (of `trace` alone if there is one). warm: the launch
+    follows one of the same kernel with the same arguments (warm.py); else the caches are empty when it begins."""
 
     policy: str = ""
     all_sms: bool = False
     trace: tuple[int, int] | None = None
     timeline: int = 0
+    warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
         l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
         machine = replace(machine, figures={**machine.figures, "l1_kib": l1})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
-                  c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS)
+                  c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
+                  options.warm)
     image = Image(machine, code, workload.work, shape)
     recorder = None
     if timeline:
@@ -121,8 +124,10 @@ def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:
 
 def _run(image: Image, progress: Progress | None, recorder: Recorder | None) -> None:
     with compiling:
-        from .compiled import begin, run  # here, because it compiles
+        from .compiled import begin, run, warm_up  # here, because it compiles
     X, shape = image.X, image.shape
+    if shape.warm:
+        warm_up(X, int(image.code[:, c.I_LINE].max()) + 1)
     begin(X)
     todo = -(-shape.blocks // (shape.mirror + 1))
     over = False

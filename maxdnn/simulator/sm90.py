@@ -79,10 +79,23 @@ def through_pipe(X, w, s, port, cycles, out):
     if X[P_BESIDE]:
         start = shared_bytes(X, X[w + W_SM], cycles * WIDTH, max(out, X[s + port])) - cycles
     else:
-        start = max(out, X[pipe], X[s + port])
+        start = max(min(max(out, X[pipe]), by_turns(X, w, s, out)), X[s + port])
         X[pipe] = max(X[pipe], start) + cycles
     X[s + port] = start + 2 * cycles
+    X[s + S_LSUEND], X[s + S_LSUCOST] = start + cycles, cycles
     return start
+
+
+@compiled
+def by_turns(X, w, s, out):
+    """When the SM's pipe serves a scheduler's next access at the latest: behind its own last one and one and a half of
+    each other scheduler's that wait, however many those have (probes "chain of LDS beside ...": 1.2 to 1.9)."""
+    start = max(out, X[s + S_LSUEND])
+    first, ahead = X[T_SCHED] + X[w + W_SM] * 4 * S_SIZE, 0
+    for other in range(first, first + 4 * S_SIZE, S_SIZE):
+        if other != s and X[other + S_LSUEND] > start:
+            ahead += X[other + S_LSUCOST]
+    return start + 3 * ahead // 2
 
 
 @compiled

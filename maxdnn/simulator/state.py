@@ -33,7 +33,8 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How much is simulated: SMs, SMs mirrored, resident blocks per SM, warps per block, blocks of the grid, policy.
-    trace: the cycles whose issues are kept; windows: for how many such spans there is room."""
+    trace: the cycles whose issues are kept; windows: for how many such spans there is room; warm: whether the launch
+    follows one of its like (warm.py)."""
 
     sms: int
     mirror: int
@@ -43,6 +44,7 @@ class Shape:
     policy: int
     trace: tuple[int, int] = (0, 0)
     windows: int = 1
+    warm: bool = False
 
 
 def _narrow(cells: np.ndarray) -> np.ndarray:
@@ -83,6 +85,8 @@ class Image:
         books[:, 2::2] = -1
         self._add(head, c.T_BOOK, books)
         self._add_work(head, work)
+        if shape.warm:
+            self._add(head, c.T_WARM, touches(code, work))
         self._add_caches(head)
         self._add(head, c.T_STALL, np.zeros((self.instructions + 1, c.REASON_COUNT), np.int64))
         if (code[:, c.I_WAIT] & c.WAIT_COUNTED).any():
@@ -157,6 +161,8 @@ class Image:
             c.P_L2PARTS: m["l2_parts"], c.P_BLOCKPER: m["block_interval"],
             c.P_TENSORSTART: m["tensor_start"], c.P_TENSORQUEUE: m["tensor_queue"],
             c.P_BULK_TICKS: round(m["bulk_line_cycles"] * c.TICK), c.P_MBARRIERS: work.barriers,
+            c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
+            c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():
             head[cell] = value
@@ -188,7 +194,8 @@ class Image:
                 (c.T_ICACHE, int(head[c.P_ISETS]) * sms, c.P_IWAYS, c.WHOLE),
                 (c.T_L0, int(head[c.P_L0SETS]) * 4 * sms, c.P_L0WAYS, c.WHOLE)):
             part = np.zeros((sets, int(head[ways]) * size), np.int64)
-            part[:, :2 * int(head[ways])] = -1
+            part[:, :int(head[ways])] = -1
+            part[:, int(head[ways]):2 * int(head[ways])] = c.LONG_AGO  # taken before what a warm start touches
             self._add(head, where, _narrow(part) if where == c.T_L2 else part)
 
     def _bind(self, slots: int) -> None:
@@ -213,3 +220,27 @@ class Image:
             order[s, :len(mine)] = mine
             schedulers[s, c.S_BLAMED] = mine[0] if len(mine) else -1
         self.code[:, c.I_INDEX] = np.arange(self.instructions)
+
+
+def expand(runs: np.ndarray) -> np.ndarray:
+    """Indices of the executed instructions of a path, in order."""
+    starts, lengths = runs[:, 0].astype(np.int64), runs[:, 1].astype(np.int64)
+    offsets = np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
+    return offsets + np.arange(int(lengths.sum()))
+
+
+def touches(code: np.ndarray, work: Work) -> np.ndarray:
+    """What each record of the streams touches in L2: WARM_*, or 0 for nothing."""
+    of_kind = np.zeros(len(code), np.int64)
+    memory = np.isin(code[:, c.I_KIND], (c.K_SHARED, c.K_GLOBAL, c.K_TEX, c.K_LDC, c.K_COPY, c.K_MBARRIER, c.K_BULK))
+    of_kind[np.isin(code[:, c.I_KIND], (c.K_GLOBAL, c.K_TEX, c.K_COPY))] = c.WARM_LOAD
+    of_kind[(code[:, c.I_STORE] > 0) & (of_kind > 0)] = c.WARM_STORE
+    of_kind[code[:, c.I_KIND] == c.K_BULK] = c.WARM_BULK
+    found = np.zeros(len(work.records), np.int64)
+    known: dict[int, np.ndarray] = {}
+    for stream, path in enumerate(work.path.tolist()):
+        if path not in known:
+            executed = expand(work.runs[work.path_ptr[path]:work.path_ptr[path + 1]])
+            known[path] = of_kind[executed[memory[executed]]]
+        found[work.record_ptr[stream]:work.record_ptr[stream + 1]] = known[path]
+    return found

@@ -16,7 +16,7 @@ from .access import MOST_LINES, NO_LANE
 from .blocks import Alike, Block
 from .lower import accesses, merge_rules
 from .machine import CONSTANT_LINE, LINE, SHARED_BANKS
-from .state import Work
+from .state import Work, expand
 
 _CHUNK = 4096  # rows reduced in one go
 _WORD = 4
@@ -55,13 +55,6 @@ def _executed(work: Work, instructions: int, classes: int) -> np.ndarray:
     np.add.at(counts, start, times)
     np.add.at(counts, start + length, -times)
     return np.cumsum(counts)[:-1]
-
-
-def expand(runs: np.ndarray) -> np.ndarray:
-    """Indices of the executed instructions of a path, in order."""
-    starts, lengths = runs[:, 0].astype(np.int64), runs[:, 1].astype(np.int64)
-    offsets = np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
-    return offsets + np.arange(int(lengths.sum()))
 
 
 class Reducer:

@@ -27,14 +27,20 @@ _modes, _transformed, _profiled, _recorded = (
     torch._C._autograd._profiler_enabled, torch._C._get_tracing_state)
 _eager: Table[tuple[Any, ...], Ready] = Table(HOST_BYTES)  # see `eager`
 
+# What torch.compile asks of inputs, in a tenth of the time of `plain`: exact types, dtypes, devices, sizes, strides,
+# dispatch keys (which modes, autocasts, transformations of functions, inference mode and views change), and whether
+# tensors are to have derivatives. None where PyTorch has no such class: then `plain` is asked each time.
+_Guards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+_KNOWN = 4  # of a ready call: with or without derivatives, tensors made in inference mode or not
+
 
 def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor | None:
     """What `conv2d` (functional.py) gives with `how` as its other arguments, past PyTorch's dispatcher, whose detour
     takes as long as all the rest; None where the detour is needed (tracing, other kinds of tensors) or has not been
     made for such a call before."""
-    given = (input, weight) if bias is None else (input, weight, bias)
-    kind = plain(given)
-    if kind is False:
+    if (torch.compiler.is_compiling() or type(input) is not Tensor or type(weight) not in _KINDS
+            or (bias is not None and type(bias) not in _KINDS)
+            or _tangents._current_level >= 0 or _profiled() or _recorded() is not None):  # which guards do not ask
         return None
     try:
         found = _eager.get((input.shape, weight.shape, bias if bias is None else bias.shape, input.get_device(), how))
@@ -42,10 +48,28 @@ def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tens
         return None
     if found is None:
         return None
+    given = (input, weight) if bias is None else (input, weight, bias)
+    for guards, wanted, kind in found.known:  # noqa: B007
+        if wanted is _wanted() and guards.check(*given):
+            break
+    else:
+        kind = _looked_at(found, given)
+        if kind is False:
+            return None
     if kind:
         return found.run(ROLES, given, {})
     out: Tensor = _tape(input, weight, bias, found, *found.conf)
     return out
+
+
+def _looked_at(ready: Ready, given: Sequence[Tensor]) -> bool | None:
+    """What `plain` says, which calls with such tensors need not ask from now on."""
+    kind = plain(given)
+    if kind is not False and _Guards is not None and len(ready.known) < _KNOWN:
+        guards = _Guards(*given, dynamic_dims_sizes=[list(tensor.shape) for tensor in given],
+                         dynamic_dims_strides=[list(tensor.stride()) for tensor in given])
+        ready.known.append((guards, _wanted(), kind))
+    return kind
 
 
 def made(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
@@ -122,7 +146,9 @@ def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any,
         key = input.shape, weight.shape, bias if bias is None else bias.shape, where, how
         with suppress(TypeError):  # lists are no keys
             if _eager.get(key) is None:
-                _eager.remember(key, Ready(plan, where, conf), plan.host_bytes)
+                ready = Ready(plan, where, conf)
+                _looked_at(ready, (input, weight) if bias is None else (input, weight, bias))
+                _eager.remember(key, ready, plan.host_bytes)
 
 
 records.changed.append(lambda: _eager.clear())

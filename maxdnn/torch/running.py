@@ -194,13 +194,16 @@ def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
 
 
 class Ready:
-    """A call like one that was made: nothing is left to say but where its tensors lie."""
+    """A call like one that was made: nothing is left to say but where its tensors lie. `known`: of which kinds they
+    are known to be (`ops.eager`)."""
 
-    __slots__ = "_easy", "_engine", "_plan", "_shape", "_strides", "_where", "conf"
+    __slots__ = "_alone", "_easy", "_engine", "_plan", "_shape", "_strides", "_where", "conf", "known"
 
     def __init__(self, plan: Plan, where: int, conf: Sequence[Any] = ()) -> None:
         device, self._easy = device_of(where)
         self._engine, self._plan, self._where, self.conf = engine.of(device), plan, where, conf
+        self._alone = not plan.workspace_bytes  # no memory that may be short: fewer steps
+        self.known: list[tuple[Any, bool, bool | None]] = []
         self._shape = plan.array_shapes()["out"]
         self._strides = tuple(math.prod(self._shape[axis + 1:]) for axis in range(len(self._shape)))
 
@@ -227,7 +230,10 @@ class Ready:
         elif out is None:
             out = empty(given[0], self._shape)
         places["out"] = out.data_ptr()
-        launch(self._plan, self._engine, out, places)
+        if self._alone:
+            self._engine.loaded(self._plan).run(places, 0, _ONE, torch._C._cuda_getCurrentRawStream(where))
+        else:
+            launch(self._plan, self._engine, out, places)
         return out
 
 

@@ -72,15 +72,23 @@ def random_tiles(kind, tiles, seed):
 def nasty_tiles(kind, each, seed):
     """A dictionary: family -> (A, B, C), `each` tiles of it."""
     make = Maker(kind, seed)
-    k, top = make.k, make.range
-    sa, sb = (each, 64, k), (each, 8, k)
-    bottom = 1 - top
     families = {}
 
     def put(name, a, b, c):
         families[name] = (a, b, c)
 
-    a, b = make.elements(sa, -3, 3), make.elements(sb, -3, 3)
+    a, b = make.elements((each, 64, make.k), -3, 3), make.elements((each, 8, make.k), -3, 3)
+    _cancelling(put, make, kind, each, a, b)
+    _aligned_apart(put, make, kind, each, a, b)
+    _special_values(put, make, kind, each, a, b)
+    return families
+
+
+def _cancelling(put, make, kind, each, a, b):
+    """Sums that cancel, and results at either end of the range."""
+    k, top = make.k, make.range
+    sa, sb = (each, 64, k), (each, 8, k)
+    bottom = 1 - top
     put("cancels with the addend", a, b, make.near(a, b))
     pairs = a.copy()
     pairs[..., 1::2] = pairs[..., ::2] ^ (1 << (31 if kind == "tf32" else 15))
@@ -109,6 +117,12 @@ def nasty_tiles(kind, each, seed):
     big_pairs[..., ::2], big_pairs[..., 1::2] = huge, huge ^ (1 << (31 if kind == "tf32" else 15))
     put("huge products cancel", big_pairs, twins * 0 + make.elements((each, 8, 1), top - 2, top),
         make.addends(each, -10, 120))
+
+
+def _aligned_apart(put, make, kind, each, a, b):
+    """Terms whose exponents lie apart: ties, and bits that are cut where terms are aligned."""
+    k = make.k
+    sa, sb = (each, 64, k), (each, 8, k)
     ones = make.elements(sa, -26, 0, fraction=np.zeros(sa, np.int64)), make.elements(sb, 0, 0, np.zeros(sb, np.int64))
     put("powers of two, ties", *ones, make.addends(each, 0, 1) & 0xFF800003)
     put("powers of two, no addend", *ones, np.zeros((each, 64, 8), np.int64))
@@ -131,6 +145,12 @@ def nasty_tiles(kind, each, seed):
         b_small = pack(kind, 0, make.integers(-91, -88, sb), 0)
         a_small[..., 0], b_small[..., 0] = (pack(kind, 0, np.int64(e), f << more) for e, f in ((-70, 18), (-80, 96)))
         put("around the smallest cut", a_small, b_small, np.zeros((each, 64, 8), np.int64))
+
+
+def _special_values(put, make, kind, each, a, b):
+    """Infinities, NaN and zeros."""
+    k, top = make.k, make.range
+    sa, sb = (each, 64, k), (each, 8, k)
     infinite = [0x7C00, 0xFC00] if kind == "f16" else [0x7F80, 0xFF80]
     quiet = [x | 1 for x in infinite] + [0x7E00 if kind == "f16" else 0x7FC0]
     if kind == "tf32":
@@ -156,7 +176,6 @@ def nasty_tiles(kind, each, seed):
         np.where(make.rng.random(sb) < 0.5, make.elements(sb, top, top), make.elements(sb, -12, -10)),
         make.addends(each, -30, -10))
     put("large times zero", nothing, thin, make.addends(each, -60, 4))
-    return families
 
 
 def tiles_of(a, b, c, kind, model=SILICON):

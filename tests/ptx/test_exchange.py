@@ -41,9 +41,9 @@ THROUGH_GLOBAL = "g[t] = i; sum += g[t ^ 1];"
 def analysed(kernel):
     """(paths, exchange, every instruction before which the warp meets)."""
     paths = Paths(kernel, kernel.instructions)
-    stretches = paths.every((8, ()))
-    exchange = Exchange(kernel, paths, stretches, (8, ()))
-    return paths, exchange, {paths.code[a].address for p in stretches for a in exchange.syncs(p)}
+    blocks = paths.every((8, ()))
+    exchange = Exchange(kernel, paths, blocks, (8, ()))
+    return paths, exchange, {paths.code[a].address for p in blocks for a in exchange.syncs(p)}
 
 
 def syncs_in_loop(body, bounds="__launch_bounds__(64)"):

@@ -12,7 +12,8 @@ from maxdnn import product
 from maxdnn.planning.select import MAX_ERROR
 from maxdnn.runtime import engine
 from maxdnn.runtime.remember import Table
-from maxdnn.torch import backend, products, running
+from maxdnn.torch import backend, kept_filters, products, running
+from tests.algorithms.test_tensor_cores import multiplied
 from tests.card import Card
 from tests.sass.native import H200
 
@@ -121,3 +122,26 @@ def test_a_call_that_fails_leaves_nobody_watching():
     with pytest.raises(RuntimeError):
         mt.ran(layer, torch.rand(1, 3, 5, 5).double())
     assert not engine.watchers and not layer._forward_hooks
+
+
+def test_balanced_weights_are_a_unit_larger_where_that_is_rounding():
+    weights = torch.randn(1000, 64)
+    made = kept_filters.balanced(weights)
+    larger = torch.nextafter(weights, weights.sign() * torch.inf)
+    assert torch.equal(made, torch.where(weights.view(torch.int32) & 0xFFF != 0, larger, weights))
+    assert 0.8e-7 < (made.double() / weights.double() - 1).mean() < 0.92e-7
+    same = torch.tensor([0, -0.0, 1, -3, 4095, 0.125, 1.1 * 2.0 ** 100, 3.4e38, 1e-40, 1e-45, torch.inf,
+                         -torch.inf, torch.nan])
+    same[-1:].view(torch.int32).fill_(0x7FFFFFFF)
+    assert torch.equal(kept_filters.balanced(same).view(torch.int32), same.view(torch.int32))
+
+
+@pytest.mark.parametrize("k", [64, 576])
+def test_products_of_balanced_weights_have_no_common_factor(k):
+    """On the virtual H200, whose tensor cores cut as those of the card do."""
+    weights, maps = torch.randn(128, k), torch.randn(k, 128).relu()
+    wanted, factors = weights.double() @ maps.double(), []
+    for given in (weights, kept_filters.balanced(weights)):
+        found = torch.from_numpy(multiplied(given.numpy(), maps.numpy())).double()
+        factors.append(((found * wanted).sum() / wanted.square().sum() - 1).item())
+    assert factors[0] < -7e-8 and abs(factors[1]) < 2e-8

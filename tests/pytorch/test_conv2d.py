@@ -295,10 +295,11 @@ class Again:
     conf = (2, 1), (1, 1), (1, 1), 2, "auto", MAX_ERROR
 
     def __init__(self, serves):
-        self.serves = serves
+        self.serves, self.known = serves, []
 
     def run(self, roles, given, places):
-        assert roles == ("images", "filters", "bias") and not torch.is_grad_enabled()
+        assert roles == ("images", "filters", "bias")
+        assert not torch.is_grad_enabled() or not any(t.requires_grad for t in given)
         return running.forward(*given, *[None] * (3 - len(given)), *self.conf) if self.serves else None
 
 
@@ -319,6 +320,112 @@ def test_calls_like_earlier_ones_have_the_same_derivatives(monkeypatch, with_bia
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     wanted = F.conv2d(*[t.double() for t in given], **options)
     close(found[1][0].detach(), wanted.detach())
+
+
+class Mode(TorchDispatchMode):
+    """Looks at every operator."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def within(context):
+    """A change of what surrounds a call."""
+    def change(call, x, w):
+        with context():
+            return call(x, w)
+    return change
+
+
+CHANGES = {
+    "strides": lambda call, x, w: call(x.transpose(2, 3), w),
+    "sizes": lambda call, x, w: call(x[:, :, 1:].contiguous(), w),
+    "dtype": lambda call, x, w: call(x.double(), w),
+    "kind of tensor": lambda call, x, w: call(torch.nn.Parameter(x, requires_grad=False), w),
+    "subclass": lambda call, x, w: call(x.as_subclass(Other), w),
+    "signs": lambda call, x, w: call(torch._neg_view(-x), w),
+    "wants a derivative": lambda call, x, w: call(x.clone().requires_grad_(), w),
+    "of inference": within(torch.inference_mode),
+    "of other dtype": within(lambda: torch.autocast("cpu")),
+    "mode": within(Mode),
+    "profiler": within(torch.profiler.profile),
+    "dual numbers": within(torch.autograd.forward_ad.dual_level),
+    "vmap": lambda call, x, w: torch.vmap(lambda _: call(x, w).sum())(torch.rand(2)),
+    "grad": lambda call, x, w: torch.func.grad(lambda a: call(x, w).sum() + a)(torch.rand(())),
+    "jit": lambda call, x, w: torch.jit.trace(lambda a: call(a, w), x, check_trace=False),
+}
+
+
+def ready_again(monkeypatch, given):
+    """A call with these tensors is ready and was made; a list of what `ops.plain` is asked from now on."""
+    again, asked, plain = Again(True), [], ops.plain
+    again.conf = (1, 1), (0, 0), (1, 1), 1, "auto", MAX_ERROR, "auto"
+    shapes = [t.shape for t in given] + [None] * (3 - len(given))
+    monkeypatch.setattr(ops, "_eager", {(*shapes, -1, (1, 0, 1, 1, "auto", MAX_ERROR, "auto")): again})
+    mt.conv2d(*given)
+    monkeypatch.setattr(ops, "plain", lambda given: asked.append(given) or plain(given))
+    return asked
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("taped", [True, False])
+def test_a_call_like_the_last_ones_is_looked_at_once(monkeypatch, with_bias, taped):
+    given = tensors((3, 4, 6, 5), (6, 4, 3, 3), (6,))[:3 if with_bias else 2]
+    given[1].requires_grad_(taped)
+    wanted = mt.conv2d(*given)
+    asked = ready_again(monkeypatch, given)
+    for context, taped_there, first in ((torch.enable_grad, taped, False), (torch.no_grad, False, True),
+                                        (torch.no_grad, False, False), (torch.enable_grad, taped, False)):
+        asked.clear()
+        with context():
+            out = mt.conv2d(*given)
+        assert torch.equal(out, wanted) and out.requires_grad is taped_there and bool(asked) is first
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_about_a_call_it_is_looked_at_closely(monkeypatch, change, known):
+    """Or goes the long way. Without guards every call does the one or the other."""
+    x, w = tensors((3, 4, 6, 5), (6, 4, 3, 3))
+    w.requires_grad_(change not in ("wants a derivative", "jit"))
+    if not known:
+        monkeypatch.setattr(ops, "_Guards", None)
+    asked = ready_again(monkeypatch, (x, w))
+    log = []
+
+    def call(x, w):
+        asked.clear()
+        out = ops.eager(x, w, None, 1, 0, 1, 1, "auto", MAX_ERROR, "auto")
+        log.append(out is None or bool(asked))
+        return F.conv2d(x.float(), w) if out is None else out
+    CHANGES[change](call, x, w)
+    assert log == [True]
+    log.clear()
+    out = call(x, w)
+    assert log == [not known] and out.requires_grad is w.requires_grad
+
+
+def test_of_a_ready_call_a_few_kinds_of_tensors_are_known(monkeypatch):
+    given = x, w = tensors((3, 4, 6, 5), (6, 4, 3, 3))
+    ready_again(monkeypatch, given)
+    (ready,) = ops._eager.values()
+    for images in (x, torch.empty(0).set_(x)):
+        for filters in (w, torch.nn.Parameter(w), torch.nn.Parameter(w, requires_grad=False)):
+            for context in (torch.no_grad, torch.enable_grad, torch.inference_mode):
+                with context():
+                    out = mt.conv2d(images, filters)
+                assert out.requires_grad is (filters.requires_grad and context is torch.enable_grad)
+                assert 1 <= len(ready.known) <= ops._KNOWN
+
+
+def test_what_is_no_tensor_is_refused_by_a_ready_call(monkeypatch):
+    x, w = tensors((3, 4, 6, 5), (6, 4, 3, 3))
+    ready_again(monkeypatch, (x, w))
+    for wrong in ((x.tolist(), w), (None, w), (x, 3)):
+        with pytest.raises((TypeError, AttributeError)):
+            mt.conv2d(*wrong)
+    with pytest.raises(maxdnn.ShapeError):
+        mt.conv2d(x, w, stride=[1, 0])
 
 
 class Other(torch.Tensor):

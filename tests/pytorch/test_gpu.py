@@ -269,3 +269,18 @@ def test_tensor_cores_are_used_or_left_out_as_asked():
         (found[arithmetic],) = mt.ran(layer, x).arithmetic.values()
         close(layer(x).detach(), wanted)
     assert "tensor cores" in found["auto"] and found["ffma"] == "FFMA"
+
+
+def test_filters_that_are_kept_balance_what_tensor_cores_cut():
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("machine code of sm_90")
+    layer = nn.Conv2d(512, 512, 3, padding=1, bias=False).to(CUDA)
+    x = torch.randn(32, 512, 14, 14, device=CUDA).relu()
+    wanted, factors = F.conv2d(x.double(), layer.weight.detach().double(), padding=1), {}
+    for frozen in (False, True):
+        mt.replace(layer, frozen=frozen, algorithm="direct")
+        with torch.inference_mode():
+            found = [layer(x) for _ in range(3)][-1].double()
+            assert "tensor cores" in str(mt.ran(layer, x).arithmetic)
+        factors[frozen] = ((found * wanted).sum() / wanted.square().sum() - 1).item()
+    assert factors[False] < -5e-8 and abs(factors[True]) < 3e-8

@@ -22,7 +22,7 @@ from .native import run
 KERNELS = (*PIXELS, *TAPS, *(spec for spec in NATIVE if spec.layout in ("nn", "tn")))
 
 
-def problem(spec, odd: int, **ending) -> Problem:
+def problem(spec, odd: int, **epilogue) -> Problem:
     """More than a tile of a kernel along both axes, and no multiples of it; `odd`: also where vectors may not be
     stored."""
     filters = (spec.rows if spec in NATIVE else spec.tile[1]) + 5 + odd
@@ -37,7 +37,7 @@ def problem(spec, odd: int, **ending) -> Problem:
         shape, layout = ConvShape(3, 16, 7, 7, filters, 1, 1), "NCHW"
     else:
         shape, layout = ConvShape(3, 5 if spec.elements else 8, 7, 7, filters, 3, 3, 1, 1), "NCHW"
-    return forward(shape, layout=layout, unaligned=("out",) * odd, **ending)
+    return forward(shape, layout=layout, unaligned=("out",) * odd, **epilogue)
 
 
 @pytest.mark.sampled(3)
@@ -45,8 +45,8 @@ def problem(spec, odd: int, **ending) -> Problem:
 @pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: spec.name)
 def test_every_kernel_applies_each_activation_by_itself(spec, name: str) -> None:
     rng = np.random.default_rng(crc32(f"{spec.name} {name}".encode()))
-    for odd, ending in ((0, {"reads_out": True}), (1, {"bias": True}), (1, {"bias": True, "reads_out": True})):
-        one = problem(spec, odd, activation=name, **ending)
+    for odd, epilogue in ((0, {"reads_out": True}), (1, {"bias": True}), (1, {"bias": True, "reads_out": True})):
+        one = problem(spec, odd, activation=name, **epilogue)
         plan = choose(one, preset(), spec.name)
         assert [launch.spec for launch in plan.launches if "out" in launch.writes] == [spec]
         out, told = run(plan, one, rng, find.host(), gap=32 - odd)

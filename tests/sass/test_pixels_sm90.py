@@ -40,9 +40,9 @@ def served(rng: np.random.Generator, elements: bool, unaligned: tuple[str, ...] 
     """A problem that the family serves by channels or by elements, and how it ends."""
     while True:
         kind = data if rng.integers(0, 4) == 0 else forward
-        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice(ACTIVATIONS)}
+        epilogue = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice(ACTIVATIONS)}
         problem = kind(random_layer(rng, elements), layout=str(rng.choice(["NCHW", "NCHW", "CHWN"])),
-                       reads_out=bool(rng.integers(0, 3) == 0), unaligned=unaligned, **ending)
+                       reads_out=bool(rng.integers(0, 3) == 0), unaligned=unaligned, **epilogue)
         s = problem.shape
         channels = (s.C if kind is forward else s.K) // s.groups
         if implicit_gemm_sm90.unsupported_reason(problem) is None and elements == bool(channels % 8):

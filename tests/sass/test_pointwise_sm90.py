@@ -25,11 +25,11 @@ def random_problem(rng: np.random.Generator, layout: str):
     """Rows of both matrices begin with texels, whichever way round."""
     while True:
         kind = data if rng.integers(0, 3) == 0 else forward
-        ending = {} if kind is data else {"bias": bool(rng.integers(0, 4)), "activation": rng.choice(ACTIVATIONS)}
+        epilogue = {} if kind is data else {"bias": bool(rng.integers(0, 4)), "activation": rng.choice(ACTIVATIONS)}
         n, h, w = (int(rng.integers(1, most)) for most in (4, 9, 13))
         c, k = (int(rng.integers(1, most)) for most in (70, 160))
         problem = kind(ConvShape(n, c, h, w, k, 1, 1), layout=str(rng.choice(["NCHW", "CHWN"])),
-                       reads_out=bool(rng.integers(0, 3) == 0), **ending)
+                       reads_out=bool(rng.integers(0, 3) == 0), **epilogue)
         if pointwise.unsupported_reason(problem) is None and pointwise._product(problem)[1] == layout:
             return problem
 
@@ -51,8 +51,8 @@ def test_random_layers_and_gradients_are_right_and_write_nothing_else(seed: int)
 @pytest.mark.parametrize("images", [1, 8])
 def test_machine_code_is_taken_where_it_runs_with_any_last_step(images: int) -> None:
     for shape in (ConvShape(images, 64, 56, 56, 64, 1, 1), ConvShape(images, 128, 28, 28, 512, 1, 1)):
-        for ending in ({}, {"bias": True, "activation": "relu"}, {"bias": True, "activation": "silu"}):
-            plan = choose(forward(shape, layout="NCHW", **ending), H200, arithmetic="ffma")
+        for epilogue in ({}, {"bias": True, "activation": "relu"}, {"bias": True, "activation": "silu"}):
+            plan = choose(forward(shape, layout="NCHW", **epilogue), H200, arithmetic="ffma")
             assert plan.family == "pointwise" and plan.spec in NATIVE and len(plan.launches) == 1
         assert choose(data(shape, layout="NCHW"), H200, arithmetic="ffma").spec in NATIVE
         assert not choose(forward(shape, layout="NCHW"), preset()).archs

@@ -41,9 +41,9 @@ def served(rng: np.random.Generator, groups: bool, unaligned: tuple[str, ...] = 
     while True:
         shape = random_layer(rng, groups)
         kind = data if rng.integers(0, 4) == 0 else forward
-        ending = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice(ACTIVATIONS)}
+        epilogue = {} if kind is data else {"bias": bool(rng.integers(0, 2)), "activation": rng.choice(ACTIVATIONS)}
         problem = kind(shape, layout=rng.choice(["CHWN", "CHWN", "NCHW"]), reads_out=bool(rng.integers(0, 3) == 0),
-                       unaligned=unaligned, **ending)
+                       unaligned=unaligned, **epilogue)
         if interior_sm90.unsupported_reason(problem) is None:
             return problem
 

@@ -113,8 +113,8 @@ S = ConvShape(2, 6, 7, 6, 9, 3, 2, (2, 1), (1, 2), (1, 2), 3)
 @pytest.mark.parametrize("kind", [forward, data, filters])
 def test_float64_is_what_the_kernels_promise(kind, layout):
     """Of small integers, in which every order of sums gives the same."""
-    ending = {"bias": True, "activation": "relu"} if kind is forward else {}
-    _agrees(kind(S, layout=layout, reads_out=True, **ending))
+    epilogue = {"bias": True, "activation": "relu"} if kind is forward else {}
+    _agrees(kind(S, layout=layout, reads_out=True, **epilogue))
 
 
 def test_float64_of_products_and_of_gradients_of_bias():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.corpus import exact
-from tests.semantics.bench import After, Sample, check, doubles, halves, integers, singles
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import doubles, halves, integers, singles
 from tests.semantics.test_integer import bits, signed
 
 BITS = {"F16": 16, "F32": 32, "F64": 64}

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tests.corpus import exact
-from tests.semantics.bench import After, Sample, check, doubles
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import doubles
 from tests.semantics.test_integer import boolean, joined, setp
 from tests.semantics.test_single import minmax, relation
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tests.corpus import exact
-from tests.semantics.bench import After, Sample, check, halves
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import halves
 from tests.semantics.test_integer import joined
 from tests.semantics.test_single import relation
 

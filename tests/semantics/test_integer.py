@@ -4,7 +4,8 @@ them; carries as add.cc, addc and sub.cc define them; XMAD's modifiers in the or
 import numpy as np
 import pytest
 
-from tests.semantics.bench import After, Sample, check, integers, shifts
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import integers, shifts
 
 WORD = 0xFFFFFFFF
 

@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from tests.semantics.bench import After, Sample, check, integers, shifts
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import integers, shifts
 from tests.semantics.test_integer import WORD, bits, signed
 
 

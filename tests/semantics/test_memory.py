@@ -10,7 +10,8 @@ from maxdnn.emulator import VirtualGpu
 from maxdnn.isa import TABLE
 from tests.corpus import exact
 from tests.corpus.runner import ANY_NAN
-from tests.semantics.bench import BLOCK, CONSTANTS, doubles, integers, lane_addresses, load, make, singles
+from tests.semantics.bench import BLOCK, CONSTANTS, lane_addresses, load, make
+from tests.semantics.operands import doubles, integers, singles
 
 GRID = 40
 LANES = GRID * BLOCK

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.semantics.bench import FLAGS, After, Sample, check, integers
+from tests.semantics.bench import FLAGS, After, Sample, check
+from tests.semantics.operands import integers
 from tests.semantics.test_integer import boolean, joined
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.corpus import exact
-from tests.semantics.bench import INTEGERS, RZ, Guard, integers, make, run, singles
+from tests.semantics.bench import RZ, Guard, make, run
+from tests.semantics.operands import INTEGERS, integers, singles
 
 LANES = 10_240
 A, B, AH, BH = 4, 6, 5, 7

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tests.corpus import exact
-from tests.semantics.bench import After, Sample, check, singles
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import singles
 from tests.semantics.test_integer import boolean, joined, setp
 
 ONE = np.float32(1)

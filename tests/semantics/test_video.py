@@ -5,7 +5,8 @@ max."""
 import numpy as np
 import pytest
 
-from tests.semantics.bench import After, Sample, check, integers, shifts
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import integers, shifts
 from tests.semantics.test_integer import WORD, bits, relation, signed
 
 

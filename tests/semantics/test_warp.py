@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.semantics.bench import After, Sample, check, integers
+from tests.semantics.bench import After, Sample, check
+from tests.semantics.operands import integers
 
 
 def shfl(s: Sample):

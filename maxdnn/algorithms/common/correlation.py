@@ -53,7 +53,7 @@ class Correlation(Steps):
 
     @property
     def margins(self) -> tuple[int, int, int, int]:
-        """Rows above and below the maps and columns left and right of them that taps reach."""
+        """The rows above and below the maps, and the columns left and right of them, that taps reach."""
         if not self.patch:
             return 0, 0, 0, 0
         below = (self.P - 1) * self.str_h - self.pad_h + (self.R - 1) * self.dil_h - (self.H - 1)
@@ -94,7 +94,7 @@ def maps_of(problem: Problem) -> str:
 
 @lru_cache(maxsize=64)
 def correlations(problem: Problem) -> tuple[Correlation, ...]:
-    """Those that a problem of kind "data" consists of, the first of them with taps; else the layer's own."""
+    """The correlations that make up a problem of kind "data", one with taps first; of another kind, the layer's own."""
     s: ConvShape = problem.shape
     if isinstance(s, Correlation):
         return (s,)
@@ -118,7 +118,8 @@ def correlations(problem: Problem) -> tuple[Correlation, ...]:
 
 @dataclass(frozen=True)
 class _Residue:
-    """The rows (or columns) of the maps from `first` on that the same taps of the filters reach, rotated."""
+    """Rows (or columns) of the maps that the same taps of the rotated filters reach: `count` of them from `first` on,
+    a stride apart."""
 
     first: int
     count: int
@@ -176,7 +177,8 @@ class Phase:
 
 
 def _spans(pixels: int, stride: int, padding: int, dilation: int, taps: int, size: int) -> Iterator[Span]:
-    """Runs of pixels that the same taps reach, found by where that may change: work that grows with the taps alone."""
+    """Runs of pixels that the same taps reach. They are found from the places where that can change, so the time grows
+    with the number of taps, not of pixels."""
     def inside(pixel: int) -> tuple[int, int]:
         start = pixel * stride - padding
         tap = max(0, -(start // dilation))
@@ -195,7 +197,7 @@ def _spans(pixels: int, stride: int, padding: int, dilation: int, taps: int, siz
 
 @lru_cache(maxsize=64)
 def phases_of(problem: Problem) -> tuple[Phase, ...]:
-    """Those with the most taps first, so that the last blocks to begin are short."""
+    """The phases, those with the most taps first, so that the last CTAs to start are short."""
     found = [Phase(s, rows, columns) for s in correlations(problem)
              for rows in _spans(s.P, s.str_h, s.pad_h, s.dil_h, s.R, s.H)
              for columns in _spans(s.Q, s.str_w, s.pad_w, s.dil_w, s.S, s.W)]
@@ -203,7 +205,7 @@ def phases_of(problem: Problem) -> tuple[Phase, ...]:
 
 
 def phases_reason(problem: Problem) -> str | None:
-    """What of a problem no launch over all phases serves (dgrad_strided)."""
+    """Why no launch over all phases (dgrad_strided) serves a problem; None if one does."""
     s = correlations(problem)[0]
     if s.C // s.groups % EIGHT:
         return f"groups of {s.C // s.groups} filters, no multiple of {EIGHT}"

@@ -43,9 +43,9 @@ PARTIAL = Epilogue()
 """Of partial sums, which lie in the workspace as they are."""
 
 
-def epilogue(problem: Problem, filters: int = 0, *, first: bool = True, last: bool = True) -> Epilogue:
-    """Of a launch that computes the problem's filters from number `filters` on. Of launches that add up the first one
-    adds bias and beta * O, the last one applies the activation."""
+def epilogue_of(problem: Problem, filters: int = 0, *, first: bool = True, last: bool = True) -> Epilogue:
+    """The epilogue of a launch that computes the problem's filters from number `filters` on. Of launches whose results
+    add up, the first adds bias and beta * O, and the last applies the activation."""
     adds = problem.reads_out if first else True
     bias: Value = 0
     if first and "bias" in problem.roles:
@@ -57,7 +57,7 @@ def epilogue(problem: Problem, filters: int = 0, *, first: bool = True, last: bo
 
 def finish(launch: Launch, memory: Memory, scalars: Mapping[str, float], where: np.ndarray, sums: np.ndarray,
            filters: np.ndarray) -> None:
-    """For references: the epilogue, `where` in O the sums belong, of which filters they are."""
+    """For references: apply the epilogue. `where`: the places of the sums in O, and their filters."""
     def number(name: str) -> float:
         value = launch.values[name]
         return value if isinstance(value, float) else scalars[str(value)]

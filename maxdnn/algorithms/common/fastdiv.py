@@ -1,4 +1,4 @@
-"""Division by multiplication, as the kernels do it: parameters of launches, and what they are worth."""
+"""Division by multiplication: the parameters by which kernels divide, and what kernels compute with them."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What kernels and GPUs reach: sizes that several algorithms are held to."""
+"""Limits of kernels and GPUs that several algorithms share."""
 
 from collections.abc import Iterable
 

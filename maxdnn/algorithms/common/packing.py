@@ -1,4 +1,4 @@
-"""Packed filters: in the order and with the row length that a kernel wants."""
+"""Packed filters: filters in the order and with the row length that a kernel reads."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from .limits import MAX_GRID_YZ, TEXEL_FLOATS, round_up
 from .workspace import Draft
 
 _SLOTS = 130  # issue slots of a warp, counted in the source
-_LATENCY = 1500  # clocks of a CTA that waits for DRAM once, with divisions in front; assumed
+_LATENCY = 1500  # clocks of a CTA: one wait for DRAM and the divisions before it; assumed
 
 
 class Packed(NamedTuple):
@@ -31,7 +31,7 @@ class Packed(NamedTuple):
 
 
 def as_they_lie(problem: Problem) -> bool:
-    """Whether filters of one tap need no rotation: those of N,C,H,W are K,C."""
+    """Whether filters of one tap need no packing: in N,C,H,W they are K,C."""
     s: ConvShape = problem.shape
     return problem.layout == "NCHW" and s.R == s.S == s.groups == 1
 

@@ -7,6 +7,7 @@ from ...build.interface import KernelSpec
 from ...planning.plan import DIRECT_ERROR, FLOAT_BYTES, Launch, Part, Plan, make
 from ...problem.problem import Problem
 from ..memory_ops import plan as memory_ops
+from ..spec import Family
 
 
 def part(name: str, elements: int) -> str | Part:
@@ -50,5 +51,5 @@ class Draft:
         doing = doing or "the output K,P,Q,N changes layout"
         self.launches.append(memory_ops.transpose("out", source, rows, columns, doing))
 
-    def plan(self, family: str, spec: KernelSpec, error: float = DIRECT_ERROR) -> Plan:
-        return make(self.problem, family, spec, self.launches, self.regions, self.notes, error)
+    def plan(self, family: Family, spec: KernelSpec, error: float = DIRECT_ERROR) -> Plan:
+        return make(self.problem, family.name, spec, self.launches, self.regions, self.notes, error, family.algorithm)

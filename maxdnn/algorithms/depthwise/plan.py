@@ -1,7 +1,7 @@
-"""Convolution in groups of few channels, depthwise above all: nothing of a map serves several filters, so memory is the
-limit. A thread computes some outputs of one filter and has every row of the map fetched once; all
-groups, images and filters are one launch, in either layout, where the arrays lie. Also of a single group with few
-channels or few filters, which fill a part of a product's tile."""
+"""Grouped convolution with few channels a group, depthwise above all. No map value serves several filters, so memory
+limits the speed. A thread computes several outputs of one filter and fetches every row of the map once. One launch
+serves all groups, images and filters, in either layout, without copies. A single group with few channels or few
+filters, which would fill only part of a product's tile, is served too."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import PARTIAL, Epilogue, epilogue
+from ..common.epilogue import PARTIAL, Epilogue, epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import within
 from ..common.schedule import split_name
@@ -39,14 +39,15 @@ MAX_ELEMENTS = 2**31 - 1  # the kernels count elements of an array in 31 bits an
 # Of an issue slot in a translation, by rows of the filters that a kernel is for, as timed on an H200: 3x3 and 5x5 with
 # 1 to 64 channels, 7x7 and 13x13 with one.
 _TRANSLATED = {3: 1.2, 5: 1.2, 7: 1.65, None: 1.1}
-_LATENCY = 2500  # clocks of a CTA alone that are no issue slot: divisions, filter, rows, stores; assumed
+_LATENCY = 2500  # clocks of a CTA, beside its issue slots, for divisions, the filter, rows and stores; assumed
 # And for each channel behind the first: a wait for its filter and rows; where a loop fetches taps, for each of them. As
 # timed on an H200, of 4 to 64 channels.
 _CHANNEL, _TAP = 640, 200
 
 
 def few(problem: Problem) -> str | None:
-    """For `unsupported_reason`: what families of groups of few channels leave to others."""
+    """Why a layer is left to other families: it has a single group, or too many channels (dgrad: filters) a group.
+    None if it is not."""
     s: ConvShape = problem.shape
     if s.groups == 1:
         return "a single group"
@@ -87,13 +88,13 @@ def _plan(problem: Problem, spec: GroupKernel, parts: int) -> Plan:
     draft, phases, done = Draft(problem), correlations(problem), 0
     if parts > 1:
         _split(draft, spec, phases[0], parts)
-        return draft.plan("depthwise", spec)
+        return draft.plan(FAMILY, spec)
     shares = [x.P * x.Q * (x.patch + 1) for x in phases]
     for i, x in enumerate(phases):
         flops = problem.shape.flops * sum(shares[:i + 1]) // sum(shares) - done
-        draft.launches.append(_launch(problem, spec, x, flops, epilogue(problem), "out", _filter_steps(problem, x)))
+        draft.launches.append(_launch(problem, spec, x, flops, epilogue_of(problem), "out", _filter_steps(problem, x)))
         done += flops
-    return draft.plan("depthwise", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _split(draft: Draft, spec: GroupKernel, x: Correlation, parts: int) -> None:
@@ -106,12 +107,12 @@ def _split(draft: Draft, spec: GroupKernel, x: Correlation, parts: int) -> None:
     region = draft.region("groups", parts * x.N * x.K * x.P * x.Q)
     draft.launches.append(_launch(problem, spec, groups, problem.shape.flops, PARTIAL, region, steps))
     length, images = (x.P * x.Q, x.N) if problem.layout == "NCHW" else (x.P * x.Q * x.N, 1)
-    draft.launches.append(reduce(region, "out", parts, x.K * length, (length, x.K, images), x.K, epilogue(problem),
+    draft.launches.append(reduce(region, "out", parts, x.K * length, (length, x.K, images), x.K, epilogue_of(problem),
                                  parts_k=parts * x.K))
     draft.notes.append(f"the sums over {x.C} channels are split {parts} ways; the parts are added in a fixed order")
 
 
-def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int, ending: Epilogue, into: str,
+def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int, epilogue: Epilogue, into: str,
             filter_steps: Mapping[str, Value]) -> Launch:
     chwn, c = problem.layout == "CHWN", x.C // x.groups
     maps, out = x.images(problem.layout), x.results(problem.layout)
@@ -121,7 +122,7 @@ def _launch(problem: Problem, spec: GroupKernel, x: Correlation, flops: int, end
     _check_limits(problem, spec, x)
     ctas = -(-count // THREADS)
     values: dict[str, Value] = {
-        **ending.values(IMAGES_FIRST * chwn), "out": part(into, x.start * out["W"]),
+        **epilogue.values(IMAGES_FIRST * chwn), "out": part(into, x.start * out["W"]),
         "images": maps_of(problem), "filters": "filters", "count": count, "channels": c if x.patch else 0,
         "p": x.P, "q": x.Q, "n": x.N, **map_values(x, maps), "second": images, "map_second": images * maps["N"],
         "out_second": images * out["N"], **filter_steps, "out_image": out["N"], "out_k": out["C"],

@@ -10,7 +10,7 @@ from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape
 from ..common import layout
-from ..common.epilogue import PARTIAL, Epilogue, epilogue
+from ..common.epilogue import PARTIAL, Epilogue, epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_GRID_YZ, within
 from ..common.schedule import long_splits, split_name
@@ -47,19 +47,19 @@ def _items(s: ConvShape) -> int:
 
 def _plan(problem: Problem, spec: GroupFiltersKernel, splits: int) -> Plan:
     s: ConvShape = problem.shape
-    draft, size, ending = Draft(problem), s.patch * s.K, epilogue(problem)
+    draft, size, epilogue = Draft(problem), s.patch * s.K, epilogue_of(problem)
     _check_limits(s, splits)
     if splits == 1:
-        draft.launches.append(_launch(problem, spec, 1, "out", ending))
-        return draft.plan("depthwise_filters", spec)
+        draft.launches.append(_launch(problem, spec, 1, "out", epilogue))
+        return draft.plan(FAMILY, spec)
     draft.launches += (_launch(problem, spec, splits, draft.region("parts", splits * size), PARTIAL),
-                       reduce("parts", "out", splits, size, (size, 1, 1), 1, ending))
+                       reduce("parts", "out", splits, size, (size, 1, 1), 1, epilogue))
     draft.notes.append(f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a "
                        "fixed order")
-    return draft.plan("depthwise_filters", spec)
+    return draft.plan(FAMILY, spec)
 
 
-def _launch(problem: Problem, spec: GroupFiltersKernel, splits: int, out: str, ending: Epilogue) -> Launch:
+def _launch(problem: Problem, spec: GroupFiltersKernel, splits: int, out: str, epilogue: Epilogue) -> Launch:
     s: ConvShape = problem.shape
     chwn, c, (tile_r, tile_s) = problem.layout == "CHWN", s.C // s.groups, spec.tile
     maps = layout.maps(problem.layout, s.N, s.C, s.H, s.W)
@@ -70,7 +70,7 @@ def _launch(problem: Problem, spec: GroupFiltersKernel, splits: int, out: str, e
     rounds = -(-_items(s) // (THREADS * splits))
     step_h = s.dil_h if tile_r > 1 else s.str_h
     values: dict[str, Value] = {
-        **ending.without_bias(IMAGES_FIRST * chwn), **map_values(s, maps), "out": out, "images": "images",
+        **epilogue.without_bias(IMAGES_FIRST * chwn), **map_values(s, maps), "out": out, "images": "images",
         "gradients": "gradients", "items": _items(s), "share": THREADS * rounds, "rounds": rounds, "r": s.R, "s": s.S,
         "p": s.P, "step_h": step_h, "step_row": step_h * maps["H"], "gradient_image": g_image, "gradient_k": g_k,
         "gradient_row": g_row, "gradient_column": g_column, "filter_k": of_k, "filter_channel": of_c,

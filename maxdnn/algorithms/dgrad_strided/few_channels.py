@@ -1,7 +1,7 @@
-"""Gradients of images of few channels, such as first layers have: a block of the image's pixels, with all its channels,
-is what a correlation of the gradients with as many filters makes of one window. The filters hold a tap for every
-gradient of the window, zero where the layer has none; so tiles of 32 filters are filled by 3 channels x 9 pixels, tiles
-of 64 by 3 x 16. The results, block by block, then go where they belong."""
+"""Strided dgrad of few channels, as of first layers. All channels of a small window of the image's pixels are taken
+for the filters of a correlation of the gradients: 3 channels x 9 pixels fill a tile of 32 filters, 3 x 16 one of 64.
+These filters hold a tap for every gradient that the window meets, zero where the layer has none. A last launch moves
+the results, window by window, to their places in the image."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
 from ..common import layout
 from ..common.correlation import Correlation, phases_reason
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.fastdiv import MOST_SHORT, divisor, short_magic
 from ..common.limits import MAX_GRID_YZ, within
 from ..implicit_gemm import maxwell as implicit_gemm
@@ -44,7 +44,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
-    """Blocks of as many pixels as the channels leave room for."""
+    """One candidate for each size of windows whose pixels and channels fit a tile."""
     s: ConvShape = problem.shape
     found: dict[str, Callable[[], Plan]] = {}
     for block in ((s.str_h * i, s.str_w * j) for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)):
@@ -105,7 +105,7 @@ def _plan(problem: Problem, block: tuple[int, int], make_inner: Callable[[], Pla
     s: ConvShape = problem.shape
     inner = make_inner()
     x: Correlation = inner.shape
-    _check_limits(s, x, block, problem.layout)
+    _check_limits(s, x, problem.layout)
     filters = inner.problem.operand("filters")
     straight = problem.layout == "CHWN" or inner.problem.kind == "data"
     names: dict[str, str | float] = {"images": "gradients", "filters": "block_filters", "out": "blocks", "alpha": 1.0}
@@ -120,7 +120,7 @@ def _plan(problem: Problem, block: tuple[int, int], make_inner: Callable[[], Pla
 
 
 def _renamed(launch: Launch, names: Mapping[str, str | float]) -> Launch:
-    """The launch with other memory and scalars."""
+    """The launch with other names of memory and scalars."""
     def place(was: str | Part) -> str | Part:
         if isinstance(was, Part):
             return Part(str(names.get(was.name, was.name)), was.offset)
@@ -161,7 +161,7 @@ def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
     images, maps = (s.N, s.C) if problem.layout == "CHWN" else (1, s.N * s.C)
     origin = _origins(s, block)
     values: dict[str, Value] = {
-        **epilogue(problem).without_bias(), **divisor("images", images, s.W * images + _THREADS), "out": "out",
+        **epilogue_of(problem).without_bias(), **divisor("images", images, s.W * images + _THREADS), "out": "out",
         "blocks": "blocks", "h": s.H, "inner": s.W * images, "block_h": block[0],
         "block_h_magic": short_magic(block[0]), "block_w": block[1], "block_w_magic": short_magic(block[1]),
         "origin_h": origin[0], "origin_w": origin[1], "rows": x.P, "columns": x.Q}
@@ -171,7 +171,7 @@ def _blocks(problem: Problem, x: Correlation, block: tuple[int, int]) -> Launch:
     return Launch(BLOCKS, grid, values, work, "the pixels of blocks go where they belong", ("out",))
 
 
-def _check_limits(s: ConvShape, x: Correlation, block: tuple[int, int], order: str) -> None:
+def _check_limits(s: ConvShape, x: Correlation, order: str) -> None:
     images = s.N if order == "NCHW" else 1
     within(s, (
         ("filters x taps of a window", s.K * x.R * x.S, MOST_SHORT, "for blocks of pixels"),

@@ -79,7 +79,7 @@ def _plan(problem: Problem, spec: PhaseKernel, splits: int) -> Plan:
     every, inside = sum(x.pixels * x.s.R * x.s.S for x in phases), sum(x.pixels * x.taps for x in phases)
     if inside < every:
         draft.notes.append(f"{inside / every:.1%} of the taps lie on gradients; the others cost nothing")
-    return draft.plan("classes", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _launch(problem: Problem, spec: PhaseKernel, s: Correlation, phases: tuple[Phase, ...],

@@ -1,11 +1,11 @@
-"""What dgrad of strided layers shares: its filters, and its sums, whole or split."""
+"""What the plans of strided dgrad share: how filters are packed, and where whole and partial sums go."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from ...problem.problem import Problem
 from ..common.correlation import Correlation, correlations
-from ..common.epilogue import PARTIAL, Epilogue, epilogue
+from ..common.epilogue import PARTIAL, Epilogue, epilogue_of
 from ..common.limits import TEXEL_FLOATS
 from ..common.packing import as_they_lie, packed
 from ..common.workspace import Draft
@@ -60,7 +60,7 @@ class PhaseSums(NamedTuple):
     def of(cls, draft: Draft, s: Correlation, parts: int) -> "PhaseSums":
         size = s.N * s.K * s.outputs
         if parts == 1:
-            return cls(draft, 1, size, "out", epilogue(draft.problem))
+            return cls(draft, 1, size, "out", epilogue_of(draft.problem))
         return cls(draft, parts, size, draft.region("parts", parts * size), PARTIAL)
 
     def reached(self, phases: tuple[Some, ...], taps: Sequence[bool]) -> tuple[Some, ...]:
@@ -74,6 +74,6 @@ class PhaseSums(NamedTuple):
         """Adds the parts."""
         if self.parts > 1:
             rows = (s.N * s.outputs, s.K, 1) if draft.problem.layout == "CHWN" else (s.outputs, s.K, s.N)
-            draft.launches.append(reduce("parts", "out", self.parts, self.size, rows, s.K, epilogue(draft.problem)))
+            draft.launches.append(reduce("parts", "out", self.parts, self.size, rows, s.K, epilogue_of(draft.problem)))
             draft.notes.append(f"the sums over {s.C // s.groups} filters are split {self.parts} ways; the parts are "
                                "added in a fixed order")

@@ -1,7 +1,7 @@
-"""Gradients of images with strides in machine code of compute capability 9.0: the counterpart of `classes`. The pixels
-of a phase are those that the same residues of the strides leave; a launch computes all phases, each by its own taps,
-the longest first. Taps beyond the border are a test in the kernel, as in `pixels_sm90`, whose loop this is. For
-N,C,H,W, and C,H,W,N of few images."""
+"""Strided dgrad in machine code of compute capability 9.0. Pixels of a residue phase have the same residues by the
+strides, so the same taps reach them. One launch computes all phases, each by its own taps, the longest first. The main
+loop is that of implicit GEMM (implicit_gemm/sm90.py), and so is the test for taps in the padding. For N,C,H,W, and for
+C,H,W,N with few images."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from ...planning.plan import FLOAT_BYTES, Launch, Plan
 from ...problem.problem import Problem
 from ..common import sm90
 from ..common.correlation import EIGHT, Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.fastdiv import MOST_REACH, magic, short_magic, tap_tests
 from ..common.layout import Layout, operand
 from ..common.limits import CONSTANT_BYTES, MAX_ELEMENTS, MAX_GRID_YZ, REACH, TEXEL_BYTES, TEXEL_FLOATS, within
@@ -56,13 +56,13 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 def _plan(problem: Problem, spec: sm90.NativeKernel, parts: int) -> Plan:
     draft, every = Draft(problem), correlations(problem)
     s = every[0]
-    _check_limits(problem, spec, parts)
+    _check_limits(problem, parts)
     filters = phase_filters(draft)
     sums = PhaseSums.of(draft, s, parts)
     reached = sums.reached(every, [bool(x.patch) for x in every])
     draft.add(_launch(problem, spec, reached, group, filters, parts) for group in range(s.groups))
     sums.add(draft, s)
-    return draft.plan("classes_sm90", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _launch(problem: Problem, spec: sm90.NativeKernel, every: tuple[Correlation, ...], group: int,
@@ -73,7 +73,7 @@ def _launch(problem: Problem, spec: sm90.NativeKernel, every: tuple[Correlation,
     content = _table(every, maps, filters, parts, out["W"])
     tiles = int(content[WORDS * len(every)])
     columns, rows = any(x.Q > 1 for x in every), any(x.P > 1 for x in every)
-    values = epilogue(problem, group * k).values() | {
+    values = epilogue_of(problem, group * k).values() | {
         "maps": part(maps_of(problem), group * c * maps["C"]),
         "filters": part(filters.place, group * (filters.row // s.groups) * TEXEL_FLOATS),
         "out": 0 if parts > 1 else part("out", group * k * out["C"]),
@@ -148,7 +148,7 @@ def _work(spec: sm90.NativeKernel, every: tuple[Correlation, ...], parts: int, a
     return sm90.waves(spec, runs, once, apart)
 
 
-def _check_limits(problem: Problem, spec: sm90.NativeKernel, parts: int) -> None:
+def _check_limits(problem: Problem, parts: int) -> None:
     every = correlations(problem)
     s, whole = every[0], every[0].outputs
     tiles = sum(-(-x.N * x.P * x.Q // sm90.TILE) for x in every)

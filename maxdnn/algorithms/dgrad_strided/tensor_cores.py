@@ -13,7 +13,7 @@ from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value
 from ...problem.problem import Problem
 from ..common.correlation import Correlation, correlations
-from ..common.epilogue import ADDS, PARTIAL, epilogue, finish
+from ..common.epilogue import ADDS, PARTIAL, epilogue_of, finish
 from ..common.fastdiv import divisor, quotient
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
 from ..common.schedule import divides, split_name
@@ -100,23 +100,23 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
         draft.notes.append(f"the sums of each phase are split {splits} ways; the parts are added in a fixed order")
     draft.launches.append(_interleave(problem, one, every, (height, width)))
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PIXELS)
+    return draft.plan(FAMILY, PIXELS)
 
 
 def _interleave(problem: Problem, one: Correlation, every: list[Correlation], phase: tuple[int, int]) -> Launch:
     planes, inner = (one.N * one.K, 1) if problem.layout == "NCHW" else (one.K, one.N)
     (rows, columns), (step_h, step_w) = one.whole, one.every
-    size, ending = rows * columns * inner, epilogue(problem)
+    size, epilogue = rows * columns * inner, epilogue_of(problem)
     grid = -(-size // _THREADS), -(-planes // _PLANES), 1
     within(one, (("planes / 8", grid[1], MAX_GRID_YZ, "blocks along y of a grid"),
                  ("output N x C x H x W", planes * size, MAX_ELEMENTS, "elements")))
     values: dict[str, Value] = {
-        "out": "out", "phases": "phases", **ending.without_bias(), "planes": planes, "size": size,
+        "out": "out", "phases": "phases", **epilogue.without_bias(), "planes": planes, "size": size,
         "phase_plane": phase[0] * phase[1] * inner, "phase_row": phase[1] * inner,
         "phase_size": planes * phase[0] * phase[1] * inner, **divisor("inner", inner, size),
         **divisor("w", columns, rows * columns), **divisor("s_h", step_h, rows), **divisor("s_w", step_w, columns),
         "reached_h": sum({1 << s.first[0] for s in every}), "reached_w": sum({1 << s.first[1] for s in every})}
-    nbytes = FLOAT_BYTES * planes * size * (1 + len(every) / (step_h * step_w) + bool(ending.flags & ADDS))
+    nbytes = FLOAT_BYTES * planes * size * (1 + len(every) / (step_h * step_w) + bool(epilogue.flags & ADDS))
     work = Work(grid[0] * grid[1], nbytes, Cost(_THREADS // 32 * _SLOTS, _LATENCY), warps=_THREADS // 32)
     return Launch(INTERLEAVE, grid, values, work, "pixels of the residue phases are put side by side", ("out",))
 

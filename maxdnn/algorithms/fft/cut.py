@@ -1,4 +1,4 @@
-"""Filters of more rows or columns than half a tile, whole or in parts."""
+"""How filters with more rows or columns than half a tile are used: whole, or cut into parts."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class Cut:
 
     @classmethod
     def best(cls, side: int, s: Correlation) -> "Cut":
-        """The one of least work: of few parts few maps are transformed and multiplied, but tiles have few results."""
+        """The cut of least work: fewer parts mean fewer transforms and products, but fewer outputs of each tile."""
         c, k = s.C // s.groups, s.K // s.groups
         down, across = (sorted({1, -(-taps // (side // 2))}) for taps in (s.R, s.S))
         every = (cls(side, (s.R, s.S), parts) for parts in product(down, across))

@@ -56,7 +56,7 @@ def _plan(problem: Problem, side: int) -> Plan:
         draft.notes.append(f"the sums of {s.N} images come in {len(firsts)} parts, which are added in a fixed order")
     draft.launches += (_taps(layer, number, taps) for number, taps in enumerate(layer.cut))
     draft.notes += layer.cut.said
-    return draft.plan("fft group filters", SUMS, wgrad.documented(layer, s.N * of_image))
+    return draft.plan(FAMILY, SUMS, wgrad.documented(layer, s.N * of_image))
 
 
 def _sums(layer: fft.Layer, number: int, tile: fft.Tile, out: str | Part) -> Launch:

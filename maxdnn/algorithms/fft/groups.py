@@ -10,7 +10,7 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
 from ..common.workspace import Draft
@@ -63,7 +63,7 @@ def _plan(problem: Problem, spec: GroupsKernel) -> Plan:
                        f"{saved:.2f} times fewer multiplications than a direct convolution but for the transforms")
     draft.notes += cut.said
     terms = c * fft.taps_at_a_corner(x)
-    return draft.plan("fft groups", spec, fft.documented(c * len(cut), cut.part[0] * cut.part[1], terms))
+    return draft.plan(FAMILY, spec, fft.documented(c * len(cut), cut.part[0] * cut.part[1], terms))
 
 
 def _transform_filters(draft: Draft, x: Correlation, cut: Cut) -> None:
@@ -91,7 +91,7 @@ def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: Cut, images: 
     tile, terms = fft.tiles_of(problem.layout == "CHWN", x.N, rows, columns, cut.step), c * len(cut)
     maps, out = x.images(problem.layout), x.results(problem.layout)
     values: dict[str, Value] = {
-        **epilogue(problem).values(), **tile, "out": "out", "spectra": "spectra", "terms": terms,
+        **epilogue_of(problem).values(), **tile, "out": "out", "spectra": "spectra", "terms": terms,
         "parts_h": cut.parts[0], "parts_w": cut.parts[1], "part_h": cut.part[0], "part_w": cut.part[1],
         **map_values(maps, (x.pad_h, x.pad_w), 0), "map_group": c * maps["C"], "limit_h": spec.side,
         "limit_w": spec.side, "p": x.P, "q": x.Q,

@@ -23,7 +23,7 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.workspace import Draft, part
@@ -39,8 +39,8 @@ from .cut import Cut
 from .maxwell import KERNELS, SIDES, UNITS, TransformKernel, kernel, twiddles
 from .reference import reference
 
-_FEW_TAPS = 9  # for which other families need as few multiplications
-_LATENCY = 6000  # clocks of a CTA alone that are no issue slot: loads, stores, barriers; assumed
+_FEW_TAPS = 9  # filters with no more taps need as few multiplications in other families
+_LATENCY = 6000  # clocks of a CTA, beside its issue slots, in which it waits for loads, stores and barriers; assumed
 _TRANSLATED = {"maps": 2.0, "twice": 3.3, "filters": 3.8, "large": 3.8, "out": 2.2, "taps": 3.7}
 """Slots of a translation, with those that waits of phases leave empty, to a block's own: timed on an H200, but those of
 "twice" and "large", which follow from "filters"; ten plans with them took 0.94 to 1.13 of what they promised there."""
@@ -48,14 +48,14 @@ _HALVES = 2.0  # the same of filters that store half of their numbers; assumed
 
 
 def not_of_tiles(s: ConvShape) -> str | None:
-    """What of a layer keeps it from tiles."""
+    """Why a layer cannot be computed by FFT tiles; None if it can."""
     if s.groups != 1:
         return f"{s.groups} groups"
     return not_of_strides(s) or not_of_taps(s)
 
 
 def not_of_strides(s: ConvShape) -> str | None:
-    """What of its strides does."""
+    """Why its stride or dilation rules tiles out; None if they do not."""
     if s.stride != (1, 1):
         return f"stride {s.str_h}x{s.str_w}"
     if s.dilation != (1, 1):
@@ -64,14 +64,14 @@ def not_of_strides(s: ConvShape) -> str | None:
 
 
 def not_of_taps(s: ConvShape) -> str | None:
-    """What of its filters does."""
+    """Why the size of its filters rules tiles out; None if it does not."""
     if max(s.R, s.S) > most_taps(max(SIDES)) or s.R * s.S <= _FEW_TAPS:
         return f"filters of {s.R}x{s.S}"
     return None
 
 
 def most_taps(side: int) -> int:
-    """Rows or columns of filters that tiles of a side serve: the largest in two parts each way."""
+    """The most rows or columns of a filter that tiles of this side serve, cut into at most two parts each way."""
     return side if side == max(SIDES) else side // 2
 
 
@@ -86,22 +86,22 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def without_terms(s: ConvShape) -> str | None:
-    """What of its padding does."""
+    """Why its padding rules tiles out; None if it does not."""
     if s.pad_h >= s.R or s.pad_w >= s.S:
         return f"padding {s.pad_h}x{s.pad_w} of filters {s.R}x{s.S}, which leaves results without terms"
     return None
 
 
 def taps_at_a_corner(s: Correlation) -> int:
-    """The taps of a filter that a result at a corner meets."""
+    """How many taps contribute to the output pixel at a corner: the fewest of all."""
     rows, columns = (max(1, min(taps, taps - padding, size))
                      for taps, padding, size in ((s.R, s.pad_h, s.H), (s.S, s.pad_w, s.W)))
     return rows * columns
 
 
 def documented(sums: int, taps: int, terms: int) -> float:
-    """The error of a tile, of so many products of slots and taps, beside the least sum of |terms| of a result; see
-    docs/fft.md."""
+    """The documented error of tiles whose output sums `sums` products of slots over filters of `taps` taps, relative
+    to a sum of |terms| of `terms` terms (docs/fft.md)."""
     of_a_tile = 2.0**-24 * 1.5 * math.sqrt(sums * taps * (50 + 0.4 * sums))
     return of_a_tile * 4 / terms * (1 + 3 / math.sqrt(terms))
 
@@ -127,13 +127,13 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 
 def name(side: int, products: str, twice: bool = False) -> str:
-    """Of a candidate."""
+    """The name of a candidate."""
     return f"fft_{side}x{side}_" + "maps_twice_" * twice + products
 
 
 def _twice_pays(filters: int, tiles: int, rows: int, columns: int) -> bool:
-    """Whether a product of planes that have maps twice may be faster than of those that have filters twice, by a kernel
-    for so many rows and columns: it has fewer blocks, or as many and fewer numbers."""
+    """Whether planes that hold the maps twice may be faster than planes that hold the filters twice, for a product
+    kernel with tiles of so many rows and columns: the product has fewer CTAs, or as many and fewer numbers to read."""
     blocks = -(-2 * filters // rows) * -(-tiles // columns) - -(-filters // rows) * -(-2 * tiles // columns)
     return blocks > 0 or (blocks == 0 and filters > tiles)
 
@@ -158,12 +158,12 @@ def _plan(problem: Problem, side: int, products: "Products") -> Plan:
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
     draft.notes += products.notes
-    return draft.plan("fft", products.spec, layer.error)
+    return draft.plan(FAMILY, products.spec, layer.error)
 
 
 class Form(Enum):
-    """Of planes: `FILTERS` have the numbers of filters twice, 2 K x 2 C for each slot. `HALVES` have one row of two of
-    such matrices, channels x filters. `MAPS` have the numbers of maps twice, and K x 2 C of filters."""
+    """What the planes hold. `FILTERS`: the filters twice, 2 K x 2 C for each slot. `HALVES`: one row of two such
+    matrices, channels x filters. `MAPS`: the maps twice, and the filters once, K x 2 C."""
 
     FILTERS = 1
     HALVES = 2
@@ -236,7 +236,7 @@ class Layer:
         values = tile | {"planes": sums, "plane": out_plane, "to_im": tiles if self.times > 1 else out_plane,
                          "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
                          **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True)),
-                         **epilogue(self.problem).values()}
+                         **epilogue_of(self.problem).values()}
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         self.draft.launches.append(transform(
             kernel(self.side, "out", self.problem.layout), tiles, s.K, values, nbytes,

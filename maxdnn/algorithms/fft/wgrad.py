@@ -11,7 +11,7 @@ from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import PARTIAL, epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import TEXEL_FLOATS
 from ..common.workspace import Draft, part
@@ -37,7 +37,7 @@ def unsupported_reason(problem: Problem) -> str | None:
 
 
 def without_terms(s: ConvShape) -> str | None:
-    """What of its padding does."""
+    """Why its padding rules FFT tiles out; None if it does not."""
     if s.pad_h >= min(s.R, s.P) or s.pad_w >= min(s.S, s.Q):
         return f"padding {s.pad_h}x{s.pad_w} of maps of {s.H}x{s.W}, which leaves taps without terms"
     return None
@@ -56,7 +56,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 
 def name(side: int, products: str) -> str:
-    """Of a candidate."""
+    """The name of a candidate."""
     return f"fft_filters_{side}x{side}_{products}"
 
 
@@ -86,7 +86,7 @@ def _plan(problem: Problem, side: int, by: ProductKernel | Chip) -> Plan:
     if not isinstance(by, ProductKernel):
         draft.notes.append(tensor_cores.NOTE)
     spec = by if isinstance(by, ProductKernel) else tensor_cores.PRODUCT
-    return draft.plan("fft filters", spec, documented(layer, s.N * of_image))
+    return draft.plan(FAMILY, spec, documented(layer, s.N * of_image))
 
 
 def documented(layer: fft.Layer, tiles: int) -> float:
@@ -145,7 +145,7 @@ def transform_back(layer: fft.Layer, taps: tuple[int, int, int, int], sums: str 
     limit = inner[0] + UNITS
     values: dict[str, Value] = {
         "out": part("out", row * step_r + column * step_s), "planes": sums, "tiles": inner[0], **places, "p": rows,
-        "q": columns, "step_h": rows, "step_w": columns, **twiddles(layer.side), **epilogue(problem).without_bias(),
+        "q": columns, "step_h": rows, "step_w": columns, **twiddles(layer.side), **epilogue_of(problem).without_bias(),
         **divisor("d0", inner[0], limit), **divisor("d1", 1, limit), "out_image": inner[1], "out_k": outer[1],
         "out_row": step_r, "out_col": step_s}
     nbytes = FLOAT_BYTES * outer[0] * inner[0] * (2 * layer.planes + rows * columns * (1 + problem.reads_out))

@@ -1,5 +1,6 @@
-"""Matrix products by tiles: C = alpha * op(A) op(B) + beta * C, batched, each operand as it lies or transposed,
-edges of any size. A sum too long for a grid too small is split, and its parts are added in a fixed order."""
+"""Matrix products by tiles: C = alpha * op(A) op(B) + beta * C, batched, each operand as it lies or transposed, of any
+size. Where the CTAs do not fill the chip, the reduction is split (split-K) and partial sums are added in a fixed
+order."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from ...planning.cost import SCHEDULERS, Chip, Cost, Work, neighbours
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value, begin
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ProductShape
-from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue
+from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, epilogue_of
 from ..common.fastdiv import short_magic
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.schedule import Tail, split_name, why_split, why_tail
@@ -23,8 +24,8 @@ from .maxwell import GROUP, KERNELS, TRANSLATED_CTAS, WAVE_ENDS, ProductKernel
 from .reference import reference
 from .sm90 import NATIVE
 
-# Timed on an H200: clocks that a call of two launches takes the host more than one of one (7.8 us); slots of a warp of
-# a translation for each further run, beside the same sums in slices; clocks of a part beside its share of the loop.
+# Timed on an H200: clocks of the host's time for a second launch of a call (7.8 us); issue slots of a warp of a
+# translation for each further run of a sum, compared with slices; clocks of a split beside its share of the loop.
 _SECOND_LAUNCH = 15000
 _TRANSLATED_RUN = {128: 1600, 64: 800}
 _PART_CLOCKS = 3000
@@ -51,8 +52,8 @@ class RowsTail(Tail):
 
 
 def _tail(spec: ProductKernel, s: ProductShape, chip: Chip) -> RowsTail | None:
-    """The parts that end first, for the rows of tiles behind the last whole wave of blocks of one matrix; None if all
-    waves are whole, if there is but one, or if a row is longer than one."""
+    """The split of the last rows of tiles, those behind the last whole wave of CTAs of one matrix. None if all waves
+    are whole, if there is only one, or if a row of tiles is longer than a wave."""
     across, rows = -(-s.N // spec.tile), -(-s.M // spec.rows)
     groups, slots = -(-s.K // GROUP), chip.sms * spec.ctas_per_sm
     tail = -(-(across * rows % slots) // across)
@@ -95,7 +96,7 @@ def candidates(problem: Problem, chip: Chip) -> Candidates:
 
 
 def stacked(problem: Problem) -> ProductShape:
-    """One matrix on top of the other, where one of B serves all."""
+    """The matrices of A below each other as one, where one matrix B serves all of them."""
     s: ProductShape = problem.shape
     if len(problem.operand("b").shape) == 2 and problem.layout[0] == "n":
         return ProductShape(s.M * s.batch, s.N, s.K, 1)
@@ -109,8 +110,8 @@ def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: 
     _check_limits(problem.shape, spec, shape.M, size, a, b)
     if tail is not None:
         _check_tail(shape, spec, tail)
-    out, vectors, ending = destination(draft, splits)
-    draft.add(multiply(spec, shape, a, b, out, vectors=vectors, ending=ending, splits=splits, tail=tail))
+    out, vectors, epilogue = destination(draft, splits)
+    draft.add(multiply(spec, shape, a, b, out, vectors=vectors, epilogue=epilogue, splits=splits, tail=tail))
     if splits > 1:
         add_parts(draft, chip, "out", splits, size)
         tiles = -(-shape.M // spec.rows) * -(-shape.N // spec.tile) * shape.batch
@@ -120,7 +121,7 @@ def _plan(problem: Problem, chip: Chip, spec: ProductKernel, splits: int, tail: 
         draft.region("parts", tail.parts * (size - first))
         add_parts(draft, chip, part("out", first), tail.parts, size - first)
         draft.notes.append(why_tail("rows of tiles", tail))
-    return draft.plan("product", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def destination(draft: Draft, splits: int) -> tuple[Matrices, bool, Epilogue]:
@@ -129,14 +130,14 @@ def destination(draft: Draft, splits: int) -> tuple[Matrices, bool, Epilogue]:
     s, out = stacked(draft.problem), draft.problem.operand("out")
     rows = s.N % TEXEL_FLOATS == 0
     if splits == 1:
-        return Matrices("out", s.N, s.M * s.N), rows and out.alignment >= Alignment.VECTOR, epilogue(draft.problem)
+        return Matrices("out", s.N, s.M * s.N), rows and out.alignment >= Alignment.VECTOR, epilogue_of(draft.problem)
     return Matrices(draft.region("parts", splits * s.batch * s.M * s.N), s.N, s.M * s.N), rows, PARTIAL
 
 
 def add_parts(draft: Draft, chip: Chip, out: str | Part, parts: int, size: int) -> None:
-    """The sum of parts, with what a chip takes until it has begun: they are written by many CTAs at a time, when these
-    end."""
-    adding = reduce("parts", out, parts, size, (size, 1, 1), 1, epilogue(draft.problem))
+    """The launch that adds partial sums. Its estimate includes the time until it begins, in which the CTAs that end
+    last still write theirs."""
+    adding = reduce("parts", out, parts, size, (size, 1, 1), 1, epilogue_of(draft.problem))
     begun = replace(adding.work.code, overhead=_SECOND_LAUNCH + draft.regions["parts"] / chip.dram_peak)
     draft.launches.append(replace(adding, work=replace(adding.work, translation=begun)))
 
@@ -154,24 +155,24 @@ def _check_tail(shape: ProductShape, spec: ProductKernel, tail: RowsTail) -> Non
 
 
 def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, out: Matrices, *, vectors: bool,
-             ending: Epilogue = PARTIAL, splits: int = 1, tail: RowsTail | None = None, run: int = 0) -> list[Launch]:
-    """out = what `ending` makes of op(a) op(b) (the product itself by default). With splits, `out` has so many
+             epilogue: Epilogue = PARTIAL, splits: int = 1, tail: RowsTail | None = None, run: int = 0) -> list[Launch]:
+    """out = what `epilogue` makes of op(a) op(b) (the product itself by default). With splits, `out` has so many
     batches, one after the other, for the parts of the sums; with a tail, its parts go to region `parts`, row by row.
     `vectors`: every row of `out` begins at a multiple of 16 bytes and has room for ceil(N/4) vectors of four. `run`:
     sums of so many products at a time are added, which makes smaller errors (all at once if 0); for vectors without an
-    ending."""
-    assert not run or (vectors and ending is PARTIAL and run % GROUP == 0)
+    epilogue."""
+    assert not run or (vectors and epilogue is PARTIAL and run % GROUP == 0)
     if run and spec.arch:
         return _runs(spec, shape, a, b, out, run)
     if run:
-        ending = replace(ending, beta=1.0)
+        epilogue = replace(epilogue, beta=1.0)
     groups, share = -(-shape.K // GROUP), spec.share(shape.K, splits)
     groups_of_run = min(share, run // GROUP or share)
     runs = -(-share // groups_of_run)
     a_row, b_row = a.row // TEXEL_FLOATS, b.row // TEXEL_FLOATS
     values: dict[str, Value] = {
-        "out": out.place, "alpha": ending.alpha, "beta": ending.beta,
-        "flags": (ending.flags if spec.arch else ending.flags & ADDS) | VECTORS * vectors,
+        "out": out.place, "alpha": epilogue.alpha, "beta": epilogue.beta,
+        "flags": (epilogue.flags if spec.arch else epilogue.flags & ADDS) | VECTORS * vectors,
         "m": shape.M, "n": shape.N, "k": shape.K, "groups": groups, "share": share, "splits": splits,
         "split_magic": short_magic(splits),
         "a_row": a_row, "a_batch": a.batch // TEXEL_FLOATS, "a_step": GROUP * a_row if spec.layout[0] == "t" else 2,
@@ -188,7 +189,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
     if not spec.arch:
         values |= {"run": groups_of_run, "lead": share - (runs - 1) * groups_of_run}
     else:
-        values |= {"a": a.place, "b": b.place, "bias": ending.bias}
+        values |= {"a": a.place, "b": b.place, "bias": epilogue.bias}
         if spec.tile == 128:
             values |= _tail_values(shape, spec, whole, tail)
         if spec.slices > 1:
@@ -198,7 +199,7 @@ def multiply(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices,
         count = min(most, shape.batch - first)
         grid = (-(-shape.N // spec.tile), rows, count * splits)
         some = ProductShape(shape.M, shape.N, shape.K, count)
-        work = _work(some, spec, splits, bool(ending.flags & ADDS), runs, tail)
+        work = _work(some, spec, splits, bool(epilogue.flags & ADDS), runs, tail)
         launches.append(Launch(spec, grid, values | {"first": first}, work, doing,
                                (begin(out.place)[0], *["parts"] * (tail is not None)),
                                {} if spec.arch else {"tex_A": a.place, "tex_B": b.place}, flops=some.flops))
@@ -249,9 +250,9 @@ def _runs(spec: ProductKernel, shape: ProductShape, a: Matrices, b: Matrices, ou
 
     launches: list[Launch] = []
     for k in range(0, shape.K, run):
-        ending = Epilogue(ADDS if k else 0, beta=1.0)
+        epilogue = Epilogue(ADDS if k else 0, beta=1.0)
         launches += multiply(spec, replace(shape, K=min(run, shape.K - k)), behind(a, k, spec.layout[0] == "n"),
-                             behind(b, k, spec.layout[1] == "t"), out, vectors=True, ending=ending)
+                             behind(b, k, spec.layout[1] == "t"), out, vectors=True, epilogue=epilogue)
     return launches
 
 

@@ -12,7 +12,7 @@ from ...planning.plan import MAX_TEXELS, Plan
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common.correlation import maps_of
-from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, epilogue_of
 from ..common.limits import MAX_GRID_YZ, TEXEL_FLOATS
 from ..common.schedule import split_name, why_split
 from ..common.workspace import Draft
@@ -71,18 +71,18 @@ def _plan(problem: Problem, spec: ProductKernel, splits: int) -> Plan:
     row, size = shape.N, shape.batch * shape.M * shape.N
     filters = Matrices("filters", s.K if problem.layout == "CHWN" else s.C, 0, s.K * s.C)
     maps = Matrices(maps_of(problem), row, shape.K * row, shape.batch * shape.K * row)
-    draft, ending, place = Draft(problem), epilogue(problem), "out"
+    draft, epilogue, place = Draft(problem), epilogue_of(problem), "out"
     if splits > 1:
         place = draft.region("parts", splits * size)
         draft.notes.append(why_split(shape.K, splits))
     vectors = splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR
     launches = multiply(spec, shape, filters, maps, Matrices(place, row, shape.M * row), splits=splits, vectors=vectors,
-                        ending=PARTIAL if splits > 1 else ending)
+                        epilogue=PARTIAL if splits > 1 else epilogue)
     # The scaling by alpha counts as one more product, as in every convolution.
     draft.add(replace(x, flops=x.flops + x.flops // shape.K) for x in launches)
     if splits > 1:
-        draft.launches.append(reduce("parts", "out", splits, size, (row, shape.M, shape.batch), shape.M, ending))
-    return draft.plan("pointwise", spec)
+        draft.launches.append(reduce("parts", "out", splits, size, (row, shape.M, shape.batch), shape.M, epilogue))
+    return draft.plan(FAMILY, spec)
 
 
 FAMILY = Family("pointwise", (), reference, ("forward", "data"), unsupported_reason, candidates,

@@ -1,8 +1,8 @@
-"""The kernels of matrix products for sm_90: operands by address instead of textures."""
+"""The matrix product kernels of sm_90. Operands are read by address, not as textures."""
 
 from .maxwell import DOC, LAYOUTS, WAVE_ENDS, ProductKernel
 
-_FLOWING = 1500  # clocks of a wave in which none issue, where CTAs of two warps end one by one; timed on an H200
+_FLOWING = 1500  # clocks of a wave without issue, in which CTAs of two warps begin and end one by one; timed on an H200
 
 
 def _native(high: int, tile: int, slices: int, layout: str) -> ProductKernel:

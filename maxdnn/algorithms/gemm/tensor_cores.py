@@ -25,13 +25,13 @@ from ..spec import Candidates, Family, Memory, seen, strided_reason
 from .plan import Matrices, add_parts, destination, stacked
 
 TILE = 128  # rows and columns of a CTA
-CHUNK = 64  # values of k whose sums leave the tensor cores
+CHUNK = 64  # values of k that the tensor cores sum before FFMA adds the result
 PIECE_BYTES = 34816
 """Of 128 rows and a chunk: high and low parts, factors, their halves, their range."""
 
 _LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
 _GROUP_LOG = 3  # most rows of tiles of a group
-_MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # of B that is split on the way
+_MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # limits of the strides of a B that is split inside the product kernel
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
 # on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
@@ -95,13 +95,13 @@ def _plan(problem: Problem, chip: Chip, spec: TensorKernel, splits: int) -> Plan
             draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
     a, b = operands
     assert isinstance(a, Pieces)
-    into, vectors, ending = destination(draft, splits)
-    draft.launches.append(multiply(chip, s, a, b, into, vectors=vectors, ending=ending, splits=splits))
+    into, vectors, epilogue = destination(draft, splits)
+    draft.launches.append(multiply(chip, s, a, b, into, vectors=vectors, epilogue=epilogue, splits=splits))
     if splits > 1:
         add_parts(draft, chip, "out", splits, s.batch * s.M * s.N)
         draft.notes.append(why_split(s.K, splits))
     draft.notes.append(NOTE)
-    return draft.plan("tensor product", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool) -> Pieces:
@@ -120,13 +120,13 @@ def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count:
 
 
 def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Work:
-    """Of a launch that makes so many pieces, each in so many clocks."""
+    """The work of a launch that makes so many pieces, at so many clocks each."""
     return Work(pieces, _PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, _PIECE_LATENCY))
 
 
 def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: Matrices, *, vectors: bool,
-             ending: Epilogue = PARTIAL, splits: int = 1) -> Launch:
-    """out = what `ending` makes of the products (those themselves by default). B as float32 numbers has its columns
+             epilogue: Epilogue = PARTIAL, splits: int = 1) -> Launch:
+    """out = what `epilogue` makes of the products (those themselves by default). B as float32 numbers has its columns
     side by side, rows `b.row` apart. With splits, `out` has so many batches one after the other, for parts of the sums,
     of `out.elements` each if matrices do not follow each other. `vectors`: as gemm.plan.multiply has it."""
     order = tiles_of(s, (s.M, s.N, -(-s.K // CHUNK)), s.batch, splits, chip)
@@ -140,11 +140,11 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
         spec, clocks, b_bytes = FLOAT_B, _FLOAT_B_CLOCKS, FLOAT_BYTES * s.batch * s.K * s.N
         of_b = {"k": s.K, "b_row": b.row}
     values = {
-        "a": a.place, "b": b.place, "out": out.place, **ending.values(VECTORS * vectors), **order, **of_b,
+        "a": a.place, "b": b.place, "out": out.place, **epilogue.values(VECTORS * vectors), **order, **of_b,
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
         "out_split": (out.elements or s.batch * out.batch) if splits > 1 else 0}
     clocks = clocks * order["share"] + _TILE_CLOCKS
-    nbytes = a.nbytes + b_bytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(ending.flags & ADDS))
+    nbytes = a.nbytes + b_bytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(epilogue.flags & ADDS))
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
     return Launch(spec, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
@@ -215,7 +215,7 @@ def write_pieces(into: np.ndarray, grid: tuple[int, int], matrix: int, values: n
 
 
 def _piece(values: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """128 x 64 float32 numbers, split: the bytes of a piece; those behind its range are as they were `before`."""
+    """128 x 64 float32 numbers, split: the bytes of a piece. Rows beyond its range keep their bytes, `before`."""
     most = np.abs(values).view(np.uint32).max(axis=1)
     exponent = np.where(most == 0, 0, 141 - (most >> 23).astype(int))  # the scale is 2 to the power of it
     first = exponent >> 1
@@ -266,7 +266,7 @@ def _columns(memory: Memory, launch: Launch, matrix: int) -> np.ndarray:
 
 
 def _restored(memory: Memory, launch: Launch, role: str, matrix: int) -> np.ndarray:
-    """What pieces stand for."""
+    """The float32 numbers that pieces represent."""
     v = launch.numbers
     tiles, chunks = v["tiles_m" if role == "a" else "tiles_n"], v["chunks"]
     data, first = seen(memory, launch.values[role]).view(np.uint8), matrix * v[f"{role}_batch"]
@@ -276,7 +276,7 @@ def _restored(memory: Memory, launch: Launch, role: str, matrix: int) -> np.ndar
 
 
 def restored(pieces: np.ndarray, number: int) -> np.ndarray:
-    """What one of the pieces in these bytes stands for, 128 x 64."""
+    """The 128 x 64 float32 numbers that one of the pieces in these bytes represents."""
     one, at = pieces[PIECE_BYTES * number:][:PIECE_BYTES], _places()
     high, low = (one[part:part + _LOW].view(np.float16)[at].astype(float) for part in (0, _LOW))
     found: np.ndarray = one[_FACTORS:_HALVES].view(np.float32)[:, None] * (high + low)

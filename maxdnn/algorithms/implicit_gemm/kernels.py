@@ -33,18 +33,18 @@ PIXELS_FIRST, TESTS = 4, 8
 
 # Read off simulations on gm204 of layers whose maps lie in L2; they do not follow from the kernels alone. With them the
 # estimates for the paper's ten layers at N = 1, 4 and 16, in both layouts, are 0.86 to 1.03 of the simulated calls.
-_ENDS = 600  # clocks at the ends of a warp that others have nothing to issue in: its first texels, its last stores
-_ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a block alone on an SM, by warps
-_FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # of the issue slots while as many CTAs as fit are at work, by warps
+_ENDS = 600  # clocks in which a warp waits for its first texels and last stores and no other warp issues
+_ALONE = {1: 800, 2: 800, 8: 1049}  # clocks of an iteration of a CTA that is alone on its SM, by warps of the CTA
+_FILLED = {1: 0.93, 2: 1.0, 8: 1.0}  # share of the issue slots that a full SM uses, by warps of a CTA
 _SCHEDULER_REGISTERS = 16384  # of compute capability 5.2 and 9.0 (CUDA C Programming Guide)
-_SHARED_BYTES = 98304  # of an SM, given to blocks by 256; compute capability 5.2 (the same)
-# Of translated slots, where images lie innermost and each element has a tap of its own: lanes of a fetch meet the lines
-# of as many taps. Measured, not derived: AlexNet's conv1 in C,H,W,N at N = 128 on an H200.
+_SHARED_BYTES = 98304  # of an SM, allocated in units of 256; compute capability 5.2 (the same)
+# Factor of a translation's issue slots where images are innermost and each element has a tap of its own: a warp's fetch
+# then touches the cache lines of as many taps. Measured, not derived: AlexNet conv1, C,H,W,N, N = 128, H200.
 _SCATTERED = 1.9
 
 
 def _warps(registers: int) -> int:
-    """Of an SM at a time: registers belong to a scheduler and are given to a warp by 256."""
+    """How many warps an SM holds by their registers, which a scheduler allocates in units of 256 for each warp."""
     return _SCHEDULER_REGISTERS // (32 * -(-registers // 8) * 8) * SCHEDULERS
 
 

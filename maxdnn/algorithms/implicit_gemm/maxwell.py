@@ -1,6 +1,6 @@
-"""Convolution over flattened pixels: a tile holds 64 pixels of whatever images and rows, so any number of images fills
-tiles, in either layout, where the maps lie. Padding is a test in the kernel. A reduction too long for a grid too small
-is split, and its parts are added in a fixed order."""
+"""Implicit GEMM on Maxwell. The columns of a tile are output pixels of any images and rows, so any number of images
+fills tiles, in either layout, and the maps are read where they lie. The kernel tests which taps lie in the padding.
+Where the CTAs do not fill the chip, the reduction is split (split-K) and partial sums are added in a fixed order."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, 
 from ...problem.problem import Alignment, Problem
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of, phases_reason
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import PARTIAL, epilogue_of
 from ..common.fastdiv import MOST_REACH, divisor, short_magic, tap_tests
 from ..common.layout import operand
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_BYTES, TEXEL_FLOATS, round_up, within
@@ -128,7 +128,7 @@ def _plan(problem: Problem, spec: PixelKernel, splits: int) -> Plan:
         draft.add(_sums(draft, spec, steps, filters, run, images, shares))
     if splits > 1 or longest > spec.records:
         draft.notes.append(_why(s, spec, splits, longest))
-    return draft.plan("pixels", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _padded_map(draft: Draft, s: Correlation, maps: Maps) -> str:
@@ -203,7 +203,7 @@ def _sums(draft: Draft, spec: PixelKernel, steps: list[tuple[Correlation, Maps]]
     problem, s = draft.problem, steps[0][0]
     (first, count), whole, chwn, parts = run, s.outputs, problem.layout == "CHWN", sum(shares)
     out_at = 0 if chwn else whole * first * s.K
-    ending, size = epilogue(problem), s.K * count * whole
+    epilogue, size = epilogue_of(problem), s.K * count * whole
     if parts > 1:
         # A part looks like the piece of O it belongs to.
         draft.region("parts", parts * size)
@@ -220,12 +220,12 @@ def _sums(draft: Draft, spec: PixelKernel, steps: list[tuple[Correlation, Maps]]
             if parts > 1:
                 ended = PARTIAL.values(tests) | {"out": part("parts", done * size + start), "out_split": size}
             else:
-                ended = ending.values(tests) | {"out": part("out", out_at + start), "out_split": 0}
+                ended = epilogue.values(tests) | {"out": part("out", out_at + start), "out_split": 0}
             yield _launch(spec, s, maps, filters, geometry | ended, bound, number, len(shares), share, parts)
             done += share
     if parts > 1:
         rows = (count * whole, s.K, 1) if chwn else (whole, s.K, count)
-        yield reduce("parts", part("out", out_at), parts, size, rows, s.K, ending)
+        yield reduce("parts", part("out", out_at), parts, size, rows, s.K, epilogue)
 
 
 def _launch(spec: PixelKernel, s: Correlation, maps: Maps, filters: _Filters, values: Mapping[str, Value],

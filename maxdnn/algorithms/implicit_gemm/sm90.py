@@ -1,7 +1,7 @@
-"""Convolution over flattened pixels in machine code of compute capability 9.0: the counterpart of `pixels` for N,C,H,W,
-and for C,H,W,N of few images. A tile holds 128 pixels of whatever images and rows, where the maps lie; padding is a
-test in the kernel. Where tiles do not fill the chip, or its last wave, sums are split, and their parts added in a fixed
-order."""
+"""Implicit GEMM in machine code of compute capability 9.0, for N,C,H,W and for C,H,W,N with few images. The columns of
+a tile are 128 output pixels of any images and rows; the maps are read where they lie, and the kernel tests which taps
+lie in the padding. Where tiles do not fill the chip, or its tail wave, sums are split and partial sums are added in a
+fixed order."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from ...planning.cost import Chip, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import ACTIVATION_FLAGS, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, epilogue_of
 from ..common.fastdiv import MOST_REACH, divisor, short_magic, tap_tests
 from ..common.layout import Layout, operand
 from ..common.limits import CONSTANT_BYTES, MAX_ELEMENTS, MAX_GRID_YZ, REACH, TEXEL_BYTES, TEXEL_FLOATS, within
@@ -143,8 +143,8 @@ def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
         length = s.P * s.Q
         rows = (length, s.K, tail.items) if problem.layout == "NCHW" else (length * s.N, s.K, 1)
         draft.launches.append(reduce("parts", part("out", (s.N - tail.items) * s.K * length), tail.parts,
-                                     tail.items * s.K * length, rows, s.K, epilogue(problem)))
-    return draft.plan("pixels_sm90", spec)
+                                     tail.items * s.K * length, rows, s.K, epilogue_of(problem)))
+    return draft.plan(FAMILY, spec)
 
 
 def _why(s: Correlation, tail: Tail) -> str:
@@ -162,7 +162,7 @@ def _launch(problem: Problem, s: Correlation, spec: NativeKernel, group: int, fi
 
     first = (s.N - tail.items) * pixels
     whole, rest = -(-first // TILE), -(-tail.items * pixels // TILE)
-    values: dict[str, Value] = epilogue(problem, group * k).values() | {
+    values: dict[str, Value] = epilogue_of(problem, group * k).values() | {
         "maps": part(maps_of(problem), group * c * maps["C"]),
         "filters": part(filters.place, group * (k * row_texels if kc else row_texels // s.groups) * TEXEL_FLOATS),
         "out": part("out", group * k * out["C"]), "parts": "parts" if tail.items else 0, "k": k,

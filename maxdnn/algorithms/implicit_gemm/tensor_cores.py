@@ -11,7 +11,7 @@ from ...planning.cost import SCHEDULERS, Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, begin
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import ACTIVATION_FLAGS, ADDS, PARTIAL, VECTORS, Epilogue, epilogue, finish
+from ..common.epilogue import ACTIVATION_FLAGS, ADDS, PARTIAL, VECTORS, Epilogue, epilogue_of, finish
 from ..common.fastdiv import MOST_SHORT, digits, divisor, quotient, short_magic
 from ..common.layout import Layout, operand
 from ..common.limits import MAX_ELEMENTS, within
@@ -100,16 +100,16 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     check_limits(s, splits)
     filters, maps = split_filters(draft, s), split_maps(draft, s)
     size = s.N * s.K * s.P * s.Q
-    into, ending = ("out", epilogue(problem)) if splits == 1 else (draft.region("parts", splits * size), PARTIAL)
-    draft.launches.append(gather(problem, s, chip, filters, maps, into, ending, splits))
+    into, epilogue = ("out", epilogue_of(problem)) if splits == 1 else (draft.region("parts", splits * size), PARTIAL)
+    draft.launches.append(gather(problem, s, chip, filters, maps, into, epilogue, splits))
     if splits > 1:
         images = s.N if problem.layout == "NCHW" else 1
         rows = (size // (images * s.K), s.K, images)
-        draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue(problem)))
+        draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue_of(problem)))
         draft.notes.append(f"the {chunks_of(s)} chunks of the reduction are split {splits} ways; the parts are added "
                            "in a fixed order")
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PIXELS)
+    return draft.plan(FAMILY, PIXELS)
 
 
 def split_filters(draft: Draft, s: Correlation, region: str = "filter_pieces") -> Pieces:
@@ -137,7 +137,7 @@ def split_maps(draft: Draft, s: Correlation) -> Pieces:
 
 
 def gather(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps: Pieces, into: str | Part,
-           ending: Epilogue, splits: int = 1) -> Launch:
+           epilogue: Epilogue, splits: int = 1) -> Launch:
     """The launch that correlates, into the output or a region."""
     k, columns, depth = s.K // s.groups, s.N * s.P * s.Q, _depth(s)
     out, nchw = s.results(problem.layout), problem.layout == "NCHW"
@@ -145,7 +145,7 @@ def gather(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps: 
     vectors = image % 2 == 0 and (into != "out" or problem.operand("out").alignment >= Alignment.VECTOR)
     order = tiles_of(s, (k, columns, chunks_of(s)), s.groups, splits, chip)
     values: dict[str, Value] = {
-        "a": filters.place, "maps": maps.place, "out": into, **ending.values(VECTORS * vectors), **order,
+        "a": filters.place, "maps": maps.place, "out": into, **epilogue.values(VECTORS * vectors), **order,
         "a_batch": order["tiles_m"] * depth, "a_tap": s.groups * order["tiles_m"] * depth,
         "out_row": image, "out_batch": k * out["C"], "out_split": s.N * s.K * s.P * s.Q if splits > 1 else 0,
         **divisor("image", image, columns + TILE), "out_image": out["N"] if nchw else 0,
@@ -154,7 +154,7 @@ def gather(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps: 
     few = 0 < k % TILE <= TILE // 2  # rows of the last tiles
     chunk = _CHUNK_CLOCKS - few * (_CHUNK_CLOCKS - _FEW_CLOCKS) // order["tiles_m"]
     clocks = chunk * order["share"] + _TILE_CLOCKS[vectors]
-    nbytes = filters.nbytes + maps.nbytes + FLOAT_BYTES * s.K * columns * (splits + bool(ending.flags & ADDS))
+    nbytes = filters.nbytes + maps.nbytes + FLOAT_BYTES * s.K * columns * (splits + bool(epilogue.flags & ADDS))
     work = Work(order["tiles"], nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} pixels x {TILE} filters each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
     return Launch(PIXELS, (order["ctas"], 1, 1), values, work, doing, (begin(into)[0],),

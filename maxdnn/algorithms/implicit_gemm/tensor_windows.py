@@ -10,7 +10,7 @@ from ...planning.cost import Chip
 from ...planning.plan import Plan
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
-from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, epilogue_of
 from ..common.limits import MAX_ELEMENTS, TEXEL_FLOATS, within
 from ..common.schedule import split_name, splits_of, why_split
 from ..common.workspace import Draft
@@ -57,15 +57,15 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     vectors = (product.N % TEXEL_FLOATS == 0
                and (splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR))
     launch = multiply(chip, product, bank, maps, Matrices(into, product.N, s.K * product.N), vectors=vectors,
-                      splits=splits, ending=epilogue(problem) if splits == 1 else PARTIAL)
+                      splits=splits, epilogue=epilogue_of(problem) if splits == 1 else PARTIAL)
     # The scaling by alpha counts as one more product, as in every convolution.
     draft.launches.append(replace(launch, flops=s.flops))
     if splits > 1:
         rows = (product.N, s.K, images)
-        draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue(problem)))
+        draft.launches.append(reduce("parts", "out", splits, size, rows, s.K, epilogue_of(problem)))
         draft.notes.append(why_split(s.patch, splits))
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PRODUCT)
+    return draft.plan(FAMILY, PRODUCT)
 
 
 FAMILY = Family("tensor windows", (WINDOWS,), reference, ("forward",), unsupported_reason, candidates,

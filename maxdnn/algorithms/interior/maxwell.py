@@ -1,5 +1,5 @@
-"""Direct convolution for many images that leaves out the zeros of the padding: a block computes one output pixel, so it
-knows which taps lie inside the map and walks over those alone. No padded copy. For C,H,W,N."""
+"""Direct convolution of many images that skips the padding, in C,H,W,N. A CTA computes one output pixel, so all its
+threads have the same taps inside the map, and it walks over those only. No padded copy is made."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, Part, Plan, Value
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.limits import CONSTANT_BYTES, MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, within
 from ..common.packing import Packed, packed
 from ..common.workspace import Draft, part
@@ -80,7 +80,7 @@ def _plan(problem: Problem, spec: TileKernel) -> Plan:
         for group in range(s.groups):
             draft.add(_passes(problem, s, spec, group, place))
     draft.notes += inside_note(every)
-    return draft.plan("taps", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int,
@@ -108,9 +108,9 @@ def _passes(problem: Problem, s: Correlation, spec: TileKernel, group: int,
     rows, columns = inside(s)
     taken = sum(map(len, rows)) * sum(map(len, columns)) / (s.P * s.Q)
     for first, last in runs:
-        ending = epilogue(problem, group * k, first=first == 0, last=last == c)
+        epilogue = epilogue_of(problem, group * k, first=first == 0, last=last == c)
         # Channels beyond the run are those of the next one: a run is a whole number of steps, but the last.
-        values = fixed | ending.values() | {"out": part("out", (group * k * whole + s.start) * s.N)}
+        values = fixed | epilogue.values() | {"out": part("out", (group * k * whole + s.start) * s.N)}
         steps = taken * -(-(last - first) // TILE_ELEMENTS)
         flops = 2 * s.N * s.P * s.Q * k * ((last - first) * s.R * s.S + (last == c))
         yield Launch(spec, grid, values, _work(s, spec, grid, steps, last - first), doing, ("out",),

@@ -1,6 +1,6 @@
-"""Direct convolution for many images in machine code of compute capability 9.0: as in `taps`, a block computes one
-output pixel and walks over the taps inside the map alone. For C,H,W,N, any number of channels; N,C,H,W is transposed,
-which costs little beside sums of many images."""
+"""Direct convolution of many images in machine code of compute capability 9.0, in C,H,W,N. A CTA computes one output
+pixel and walks only over the taps inside the map, as on Maxwell (maxwell.py). N,C,H,W is transposed first, which costs
+little beside sums over many images."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,7 +12,7 @@ from ...planning.cost import Chip, Cost, Work, neighbours
 from ...planning.plan import FLOAT_BYTES, Launch, Plan
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import ACTIVATION_FLAGS, VECTORS, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, VECTORS, epilogue_of
 from ..common.limits import (
     CONSTANT_BYTES,
     MAX_ELEMENTS,
@@ -115,14 +115,14 @@ def _plan(problem: Problem, spec: NativeKernel, tail: Tail) -> Plan:
         draft.launches.append(_sum(problem, s, tail, names["out"]))
     if problem.layout == "NCHW":
         draft.transposed_back("out_kpqn", s.K * s.outputs, s.N)
-    return draft.plan("taps_sm90", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _sum(problem: Problem, s: Correlation, tail: Tail, out: str) -> Launch:
     """Of the parts of a tail wave."""
     length, plane = tail.items * s.N, s.P * s.Q * s.N
     return reduce("parts", part(out, plane - length), tail.parts, s.K * length, (length, s.K, 1), s.K,
-                  epilogue(problem), plane)
+                  epilogue_of(problem), plane)
 
 
 def tables(s: Correlation, spec: NativeKernel, row_texels: int, tail: Tail) -> Iterator[tuple[np.ndarray, int]]:
@@ -173,7 +173,7 @@ def _passes(problem: Problem, s: Correlation, spec: NativeKernel, group: int, na
     whole, row_texels = s.outputs, filters.texels
     vectors = names["out"] != "out" or problem.operand("out").alignment >= Alignment.VECTOR
 
-    values = epilogue(problem, group * k).values(VECTORS * vectors) | {
+    values = epilogue_of(problem, group * k).values(VECTORS * vectors) | {
         "maps": part(names["maps"], group * c * s.H * s.W * s.N),
         "filters": part(filters.place, group * (row_texels // s.groups) * TEXEL_FLOATS),
         "out": part(names["out"], (group * k * whole + s.start) * s.N), "parts": "parts" if tail.items else 0,

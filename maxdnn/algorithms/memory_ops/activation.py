@@ -1,5 +1,5 @@
-"""Plans of families whose kernels do not know an activation: the sum of their parts applies it, else a launch behind
-them, to the output where it lies."""
+"""Plans for activations that a family's kernels do not have. If the plan splits sums, the launch that adds them
+applies the activation; otherwise one more launch applies it to the output in place."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ def candidates(family: Family, problem: Problem, chip: Chip) -> Candidates:
 
 
 def finished(make: Callable[[], Plan], problem: Problem) -> Plan:
-    """The plan that is made for the problem without its activation, and that."""
+    """The plan for the problem without its activation, and the launch that applies it."""
     assert problem.activation is not None
     out, plan = problem.operand("out"), make()
     *others, last = plan.launches

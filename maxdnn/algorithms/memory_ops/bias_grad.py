@@ -9,7 +9,7 @@ from ...errors import ShapeError
 from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Plan, Value, make
 from ...problem.problem import Problem
-from ..common.epilogue import epilogue
+from ..common.epilogue import epilogue_of
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ
 from ..spec import Candidates, Family, Memory, seen, strided_reason
 from .plan import reduce
@@ -46,7 +46,7 @@ def _plan(problem: Problem) -> Plan:
     work = Work(k * parts, FLOAT_BYTES * k * problem.shape.terms,
                 Cost(4 * (_ENDS + _SLOTS * share), _LATENCY + _ROUND * share))
     adding = Launch(SUM, (k, parts, 1), values, work, "a part of each sum", ("parts",), flops=problem.shape.flops)
-    launches = adding, reduce("parts", "out", parts, k, (k, 1, 1), 1, epilogue(problem))
+    launches = adding, reduce("parts", "out", parts, k, (k, 1, 1), 1, epilogue_of(problem))
     return make(problem, "sums", SUM, launches, {"parts": FLOAT_BYTES * parts * k})
 
 

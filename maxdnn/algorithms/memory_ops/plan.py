@@ -1,5 +1,4 @@
-"""What other families do before and after their own work: zero padding, transposes, the sum of split reductions,
-activations."""
+"""Launches before and after the main work of other families: zero padding, transposes, sums of split-K, activations."""
 
 from collections.abc import Callable
 
@@ -14,8 +13,8 @@ from .maxwell import ACTIVATE, FILL, PAD, PAD_PIXELS, REDUCE, TRANSPOSE, TRANSPO
 # Issue slots of a warp, counted in the sources: for 128 values; of zeroes for 128 threads; of sums, and for each part.
 _PAD_SLOTS, _TRANSPOSE_SLOTS, _FILL_SLOTS, _REDUCE_SLOTS, _PART_SLOTS = 50, 60, 22, 90, 5
 _ACTIVATE_SLOTS = 100  # of the longest, for 128 threads
-_REDUCE_LATENCY, _PART_LATENCY = 1500, 100  # clocks of a CTA that adds parts, and for each of them; assumed
-_SHORT = 200_000  # elements, whose blocks do not fill a chip
+_REDUCE_LATENCY, _PART_LATENCY = 1500, 100  # clocks of a CTA that adds partial sums, and for each of these; assumed
+_SHORT = 200_000  # elements: the CTAs of fewer do not fill a chip
 _LATENCY = 1000  # clocks of a CTA that waits for DRAM once, with launch and stores; assumed
 
 
@@ -40,13 +39,13 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
 
 
 def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, int, int], k: int,
-           ending: Epilogue, out_row: int | None = None, parts_k: int | None = None) -> Launch:
-    """out = the sum of `count` arrays, `size` elements from one to the next, with the epilogue `ending`. rows:
+           epilogue: Epilogue, out_row: int | None = None, parts_k: int | None = None) -> Launch:
+    """out = the sum of `count` arrays, `size` elements from one to the next, with the epilogue `epilogue`. rows:
     (length, filters, images); `k` rows of an image, of `parts` `parts_k` if that differs. `out_row`: elements of `out`
     from one row to the next, if they do not follow each other."""
     length, filters, images = rows
     values = {"out": out, "parts": parts, "length": length, "out_row": out_row or length, "k": k,
-              "parts_k": parts_k or k, "splits": count, "step": size, **ending.values()}
+              "parts_k": parts_k or k, "splits": count, "step": size, **epilogue.values()}
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
     cost = Cost(4 * (_REDUCE_SLOTS + _PART_SLOTS * count), _REDUCE_LATENCY + _PART_LATENCY * count)
@@ -70,16 +69,16 @@ def activate(out: str, count: int, activation: str) -> Launch:
     return Launch(ACTIVATE, (blocks, 1, 1), values, work, f"{activation} of each result", (out,))
 
 
-def reduce_many(parts: str, out: str | Part, count: int, size: int, ending: Epilogue,
+def reduce_many(parts: str, out: str | Part, count: int, size: int, epilogue: Epilogue,
                 region: Callable[[str, int], str]) -> list[Launch]:
     """As `reduce`, of arrays of one row; of many short ones in two steps, the first of which adds every so many-th.
     `region` makes room for so many elements."""
     groups = next((g for g in (16, 12, 8, 6, 4) if count % g == 0 and count >= 4 * g), 0)
     if not groups or size > _SHORT:
-        return [reduce(parts, out, count, size, (size, 1, 1), 1, ending)]
+        return [reduce(parts, out, count, size, (size, 1, 1), 1, epilogue)]
     some = region(f"some_{parts}", groups * size)
     return [reduce(parts, some, count // groups, groups * size, (size, groups, 1), groups, PARTIAL),
-            reduce(some, out, groups, size, (size, 1, 1), 1, ending)]
+            reduce(some, out, groups, size, (size, 1, 1), 1, epilogue)]
 
 
 FAMILY = Family("layout", (PAD, TRANSPOSE, REDUCE, TURN, FILL, ACTIVATE), reference.reference)

@@ -21,7 +21,7 @@ from .reference import reference
 
 
 def unsupported_reason(problem: Problem) -> str | None:
-    """The kernels multiply by alpha and store; that is all they do at the end."""
+    """The kernels multiply by alpha and store; they have no other epilogue."""
     if problem.reads_out:
         return "beta"
     if "bias" in problem.roles:
@@ -59,7 +59,7 @@ def _plan(problem: Problem, spec: ConvKernel) -> Plan:
     if problem.layout == "NCHW":
         draft.transposed_back(out, s.K * s.P * s.Q, s.N)
     draft.notes += _notes(s, spec)
-    return draft.plan("direct", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _padded_map(draft: Draft, s: ConvShape, source: str | Part) -> str:

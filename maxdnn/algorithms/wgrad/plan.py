@@ -11,7 +11,7 @@ from ...planning.cost import Chip, Cost, Work
 from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, Launch, Part, Plan, Value
 from ...problem.problem import Alignment, Operand, Problem
 from ...problem.shape import ConvShape
-from ..common.epilogue import PARTIAL, VECTORS, Epilogue, epilogue
+from ..common.epilogue import PARTIAL, VECTORS, Epilogue, epilogue_of
 from ..common.fastdiv import MOST_SHORT, divisor, short_magic
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, within
 from ..common.schedule import LONG_SPLITS, LONGEST, divides, split_name
@@ -113,19 +113,19 @@ def split(draft: Draft, spec: FiltersKernel, splits: int, passes: Passes) -> Pla
     """The plan whose sums come in so many parts; a result that does not lie as the filters do is transposed."""
     problem = draft.problem
     s: ConvShape = problem.shape
-    size, ending, out = s.patch * s.K, epilogue(problem), "out"
+    size, epilogue, out = s.patch * s.K, epilogue_of(problem), "out"
     if spec.layout != problem.layout:
         out = draft.region("transposed", size)
     if splits == 1:
-        draft.add(passes(out, 1, ending))
+        draft.add(passes(out, 1, epilogue))
     else:
         draft.add(passes(draft.region("parts", splits * size), splits, PARTIAL))
-        draft.add(reduce_many("parts", out, splits, size, ending, draft.region))
+        draft.add(reduce_many("parts", out, splits, size, epilogue, draft.region))
         draft.notes.append(f"the sums of {s.N * s.P * s.Q} products are split {splits} ways; the parts are added in a "
                            "fixed order")
     if spec.layout != problem.layout:
         draft.transposed_back(out, *spec.oriented(s.patch, s.K), "the result changes layout")
-    return draft.plan("filters", spec)
+    return draft.plan(FAMILY, spec)
 
 
 def _readable(draft: Draft, terms: _Terms, operand: Operand, size: tuple[int, int, int]) -> str:
@@ -151,11 +151,11 @@ def rows_of_result(s: ConvShape, spec: FiltersKernel) -> tuple[int, int, int, in
 
 
 def result_values(s: ConvShape, spec: FiltersKernel, groups: int, out: str, splits: int,
-                  ending: Epilogue) -> dict[str, Value]:
+                  epilogue: Epilogue) -> dict[str, Value]:
     """Parameters of all kernels of wgrad. `groups`: iterations of all parts."""
     rows, columns, out_row, out_batch = rows_of_result(s, spec)
     vectors = out != "out" and not (out_row % TEXEL_FLOATS or out_batch % TEXEL_FLOATS)
-    return ending.without_bias(VECTORS * vectors) | {
+    return epilogue.without_bias(VECTORS * vectors) | {
         "out": out, "m": rows, "n": columns, "groups": groups, "share": -(-groups // splits), "splits": splits,
         "split_magic": short_magic(splits), "out_row": out_row, "out_batch": out_batch,
         "out_split": s.patch * s.K if splits > 1 else 0}
@@ -177,12 +177,12 @@ def over_groups(s: ConvShape, spec: FiltersKernel, out: str, splits: int, values
 
 
 def _passes(s: ConvShape, terms: _Terms, spec: FiltersKernel, images: str, gradients: str, out: str, splits: int,
-            ending: Epilogue) -> Iterator[Launch]:
+            epilogue: Epilogue) -> Iterator[Launch]:
     k, c = s.K // s.groups, s.C // s.groups
     str_h, str_w = s.str_h if s.P > 1 else 0, s.str_w if terms.columns > 1 else 0
     if terms.row == 0:  # all terms lie inside
         str_h = 0
-    values = result_values(s, spec, terms.groups, out, splits, ending) | {
+    values = result_values(s, spec, terms.groups, out, splits, epilogue) | {
         "i_batch": c * terms.channel, "i_start": -(s.pad_h * terms.row + s.pad_w * terms.column) % 2**32,
         "i_c": terms.channel, "i_r": s.dil_h * terms.row, "i_s": s.dil_w * terms.column, "i_p": terms.down,
         "i_q": terms.right, "i_wrap": (terms.down - terms.columns * terms.right) % 2**32, "str_h": str_h,

@@ -73,7 +73,7 @@ def _borders(s: ConvShape) -> bytes:
     return words.tobytes()
 
 
-def _passes(s: ConvShape, spec: FiltersKernel, out: str, splits: int, ending: Epilogue) -> Iterator[Launch]:
+def _passes(s: ConvShape, spec: FiltersKernel, out: str, splits: int, epilogue: Epilogue) -> Iterator[Launch]:
     k, c, pixels = s.K // s.groups, s.C // s.groups, s.P * s.Q
     terms = s.N * pixels
     groups = -(-terms // GROUP)
@@ -86,7 +86,7 @@ def _passes(s: ConvShape, spec: FiltersKernel, out: str, splits: int, ending: Ep
         "i_wrap_q": s.Q * right - down, "i_wrap_p": s.P * down - image, "g_batch": k * pixels, "g_k": pixels,
         "g_n": of_gradients, "g_step": -(back_n * of_gradients + back_p * s.Q + back_q),
         "g_wrap": pixels - of_gradients, "step_p": -back_p, "step_q": -back_q, "wrap_p": s.P, "wrap_q": s.Q}
-    values = result_values(s, spec, groups, out, splits, ending) | {
+    values = result_values(s, spec, groups, out, splits, epilogue) | {
         "maps": "images", "gradients": "gradients", "terms": terms,
         "border": max(s.P, s.Q) if spec in BORDERED else 0,
         **{name: FLOAT_BYTES * count % 2**32 for name, count in floats.items()}}

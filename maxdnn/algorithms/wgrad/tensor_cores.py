@@ -10,7 +10,7 @@ from ...planning.cost import Chip
 from ...planning.plan import Plan
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import PARTIAL, epilogue_of
 from ..common.limits import MAX_ELEMENTS, TEXEL_FLOATS, within
 from ..common.schedule import split_name, why_split
 from ..common.workspace import Draft
@@ -71,14 +71,14 @@ def _plan(problem: Problem, chip: Chip, splits: int) -> Plan:
     vectors = (not any(x % TEXEL_FLOATS for x in (out.row, out.batch, product.N))
                and (splits > 1 or problem.operand("out").alignment >= Alignment.VECTOR))
     launch = multiply(chip, product, a, b, out, vectors=vectors, splits=splits,
-                      ending=epilogue(problem) if splits == 1 else PARTIAL)
+                      epilogue=epilogue_of(problem) if splits == 1 else PARTIAL)
     # The scaling by alpha counts as one more product, as in every convolution.
     draft.launches.append(replace(launch, flops=s.flops))
     if splits > 1:
-        draft.add(reduce_many("parts", "out", splits, size, epilogue(problem), draft.region))
+        draft.add(reduce_many("parts", "out", splits, size, epilogue_of(problem), draft.region))
         draft.notes.append(why_split(product.K, splits))
     draft.notes.append(NOTE)
-    return draft.plan(FAMILY.name, PRODUCT)
+    return draft.plan(FAMILY, PRODUCT)
 
 
 FAMILY = Family("tensor filters", (PATCHES,), reference, ("filters",), unsupported_reason, candidates)

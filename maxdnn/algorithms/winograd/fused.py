@@ -66,7 +66,7 @@ def _plan(problem: Problem) -> Plan:
     tiles = s.N * layer.rows * layer.columns
     draft.notes.append(f"F(2x2, 3x3): {s.N * s.P * s.Q * 9 / (tiles * layer.planes):.2f} times fewer multiplications "
                        "than a direct convolution, transforms in the kernel")
-    return draft.plan("winograd_fused", spec, layer.error())
+    return draft.plan(FAMILY, spec, layer.error())
 
 
 def _run(layer: winograd.Layer, spec: FusedKernel, images: str, first: int, count: int) -> Launch:

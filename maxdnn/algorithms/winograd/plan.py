@@ -18,7 +18,7 @@ from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import ACTIVATION_FLAGS, epilogue
+from ..common.epilogue import ACTIVATION_FLAGS, epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.workspace import Draft, part
@@ -97,7 +97,7 @@ def _plan(problem: Problem, points: Points, products: "FloatProducts | TensorPro
     if count < s.N:
         draft.notes.append(f"{-(-s.N // count)} runs of at most {count} images, whose planes fit the workspace")
     draft.notes += products.notes(s.C)
-    return draft.plan("winograd", products.spec, layer.error(products.together(s.C)))
+    return draft.plan(FAMILY, products.spec, layer.error(products.together(s.C)))
 
 
 def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:
@@ -231,7 +231,7 @@ class Layer:
     def output(self, first: int) -> dict[str, Value]:
         """The parameters of a launch that writes results from an image on."""
         s, out = self.s, self.s.results(self.problem.layout)
-        return epilogue(self.problem).values() | {
+        return epilogue_of(self.problem).values() | {
             "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
             **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True))}
 

@@ -155,11 +155,15 @@ def generated() -> str:
     for points in (*TABLE, *GRADIENTS):
         lines.append(f"        '{points.outputs} {points.taps}' => {{")
         for name, matrix in zip(Matrices._fields, matrices(points), strict=True):
-            lines.append(f"            {name} => [")
-            lines += [f"                [{', '.join(repr(float(x)) for x in row)}]," for row in matrix]
-            lines.append("            ],")
+            if points in TABLE or name != "B":
+                lines.append(f"            {name} => [")
+                lines += [f"                [{', '.join(repr(float(x)) for x in row)}]," for row in matrix]
+                lines.append("            ],")
         lines.append("        },")
-    return "\n".join([*lines, "    );", "    return '';", "</CODE>"])
+    lines += ["    );", "    # wgrad exchanges outputs and taps. Its interpolation points are the same, and so is B."]
+    lines += [f"    $WINOGRAD{{'{m} {r}'}}{{B}} = $WINOGRAD{{'{r} {m}'}}{{B}};"
+              for m, r in ((p.outputs, p.taps) for p in GRADIENTS)]
+    return "\n".join([*lines, "    return '';", "</CODE>"])
 
 
 if __name__ == "__main__":

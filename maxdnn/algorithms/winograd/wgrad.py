@@ -15,7 +15,7 @@ from ...planning.plan import FLOAT_BYTES, MAX_TEXELS, REGION_ALIGNMENT, Launch, 
 from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
-from ..common.epilogue import PARTIAL, epilogue
+from ..common.epilogue import PARTIAL, epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import TEXEL_FLOATS
 from ..common.schedule import SPLITS, split_name
@@ -233,7 +233,7 @@ def _plan(problem: Problem, points: Points, backward: Points, products: Sums, sp
     room = layer.rows * r / s.P * layer.columns * r / s.Q
     error = backward.expected_error(tiles, 0, r, r, products.together(-(-tiles // parts))) * edges * max(1, room / 2)
     draft.notes += products.notes
-    return draft.plan("winograd", products.spec, error)
+    return draft.plan(FAMILY, products.spec, error)
 
 
 def _planes(layer: winograd.Layer, backward: Points, sources: tuple[str, str],
@@ -263,7 +263,7 @@ def _taps(layer: winograd.Layer, backward: Points) -> Launch:
     steps = lies.steps(f"{tile}{'C' if layer.chwn else 'K'}RS")
     values: dict[str, Value] = {
         "out": "out", "planes": "sums", "tiles": inner, "row": inner, "plane": outer * inner, "p": m, "q": m,
-        **epilogue(problem).values(), **divisor("d0", inner, inner + spec.units),
+        **epilogue_of(problem).values(), **divisor("d0", inner, inner + spec.units),
         **divisor("d1", 1, inner + spec.units),
         **dict(zip(("out_image", "out_k", "out_row", "out_col"), steps, strict=True))}
     nbytes = FLOAT_BYTES * outer * inner * (layer.planes + m * m * (1 + problem.reads_out))

@@ -49,7 +49,7 @@ def _refuse_arriving(f: Function, ctx: V, warp: V, entry: V, lane: V, address: V
 
 
 def tell(b: ir.IRBuilder, to: V, source: V) -> None:
-    """What `source` knows of products that are done, `to` knows as well: numbers for each warpgroup."""
+    """`to` learns what `source` knows of finished products: a number for each warpgroup."""
     numbers = ir.VectorType(I32, _WARPGROUPS)
     new, old = (b.load(where, typ=numbers, align=4) for where in (source, to))
     b.store(b.select(b.icmp_unsigned(">", new, old), new, old), to, align=4)
@@ -60,14 +60,14 @@ def known(b: ir.IRBuilder, warp: V) -> V:
 
 
 def of_barrier(b: ir.IRBuilder, ctx: V, address: V) -> V:
-    """What an mbarrier passes on: what all knew who arrived there."""
+    """What a warp learns from an mbarrier: all that the arriving warps knew."""
     entry = granule(b, ctx, address)
     second = b.icmp_unsigned("!=", b.and_(address, c32(8)), c32(0))
     return b.select(second, field(b, entry, GRANULE, "second"), field(b, entry, GRANULE, "first"))
 
 
 def _refuse_busy(f: Function, ctx: V, warp: V, entry: V, lane: V, address: V) -> None:
-    """A fault where a product reads the granule of which this warp cannot know that it is done."""
+    """Fault if a product reads the granule and this warp cannot know that the product has finished."""
     b = f.b
     groups = b.lshr(get(b, ctx, CTX, "warp_count"), c32(2))
     with f.for_(c32(0), groups) as group:
@@ -78,7 +78,7 @@ def _refuse_busy(f: Function, ctx: V, warp: V, entry: V, lane: V, address: V) ->
 
 
 def _refuse_unfenced(f: Function, ctx: V, warp: V, entry: V, address: V) -> None:
-    """A fault where bytes of ordinary stores may not be visible to a unit, or not to this warp."""
+    """Fault if ordinary stores to the granule may not be visible to the unit, or to this warp."""
     b = f.b
     writer = get(b, entry, GRANULE, "writer")
     with f.if_(b.icmp_unsigned("!=", writer, c32(0))):

@@ -81,7 +81,7 @@ def _barrier_slot(b: ir.IRBuilder, ctx: V, bar: V, offset: int) -> V:
 
 
 def _told(b: ir.IRBuilder, ctx: V, bar: V) -> V:
-    """What those know of products who came to a barrier."""
+    """What the warps that came to a barrier know of finished products."""
     return at(b, field(b, ctx, CTX, "told"), b.shl(b.zext(bar, I64), c64(5)))
 
 

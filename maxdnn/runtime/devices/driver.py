@@ -256,7 +256,7 @@ class Driver:
         return ordinal.value
 
     def order(self, first: int, then: int) -> None:
-        """Make everything later on stream `then` wait for what is now on stream `first`."""
+        """Let later work on stream `then` wait for the work that is on stream `first` now."""
         event = self.event()
         try:
             self.record(event, first)
@@ -283,7 +283,7 @@ class Driver:
         self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
 
     def passed(self, event: int) -> bool:
-        """Whether all is done that the event was recorded behind; so if it never was."""
+        """Whether the work that the event was recorded behind is complete; true if it was never recorded."""
         code = self._lib.cuEventQuery(ctypes.c_void_p(event))
         if code not in (0, NOT_READY):
             raise self._error("cuEventQuery", code)
@@ -316,8 +316,8 @@ class Driver:
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:
-        """Lets this thread allocate, load, free and ask for events although some stream, of this thread or another, is
-        being captured, which else ends the capture. Nothing of it becomes part of a graph."""
+        """Lets this thread allocate, load, free and query events while a stream, of any thread, is being captured.
+        Otherwise the driver would end the capture. None of these calls becomes part of the graph."""
         mode = ctypes.c_int(_RELAXED)
         self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         try:
@@ -359,7 +359,7 @@ class Driver:
         return found[0].value, found[1].value, found[2].value
 
     def allow_shared(self, function: int, nbytes: int) -> None:
-        """Let launches bring so much shared memory, more than they may unasked."""
+        """Allow launches to use more dynamic shared memory than the default limit."""
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MOST_SHARED, nbytes)
 
     def symbol(self, module: int, name: str) -> tuple[int, int]:
@@ -378,11 +378,11 @@ class Driver:
                    ctypes.c_size_t(nbytes))
 
     def launcher(self, launches: Sequence[Launch], context: int = 0) -> Callable[[int, int], bool | None]:
-        """Puts launches on a stream, one after the other, with what their arguments hold at that moment, by one call of
-        machine code: a call of ctypes for each takes longer than the driver does; and an event behind them, if one is
-        given and they run. Gives whether they went into a graph
-        that the stream is recorded into; None, and nothing was launched, if `context` is given and not the calling
-        thread's. Raises DriverError."""
+        """A function (stream, event = 0) that puts the launches on the stream, with the arguments they hold at that
+        moment, and records the event behind them. It is one call of compiled code, because a ctypes call for each
+        launch takes longer than the driver does. It returns whether the stream is being captured; then the event is
+        not recorded. It returns None and launches nothing if `context` is given and is not the current one of the
+        calling thread. It raises DriverError."""
         rows = (_Row * len(launches))()
         keep: list[Any] = [rows]
         for row, launch in zip(rows, launches, strict=True):

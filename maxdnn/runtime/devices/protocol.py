@@ -143,12 +143,12 @@ class Streams(Protocol):
 
 
 class Launching(Protocol):
-    """Prepared launches (see Preparing) go together."""
+    """A device that puts several prepared launches (see Preparing) on a stream by one call."""
 
     def launcher(self, prepared: Sequence[Any]) -> Callable[[int, int], bool]:
-        """What launches them in their order, with what stands there then, on the stream with the handle given, and says
-        whether that is being recorded into a graph; if not, it records the event with the other handle given behind
-        them, unless that is 0."""
+        """A function (stream handle, event handle) that puts the launches on the stream in order, with the arguments
+        written into them by then, and records the event behind them, unless its handle is 0. It returns whether the
+        stream is being captured; then the event is not recorded."""
 
 
 class Translating(Protocol):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...build.assemble import assemble
 from ...runtime.devices.protocol import Device
-from . import issue, memory, tensor
+from . import contention, issue, memory, tensor
 from .frame import REPEATS
 from .probe import Probe
 
@@ -47,6 +47,9 @@ def probes() -> tuple[Probe, ...]:
         memory.sector_stores,
         memory.long_rates,
         memory.copies,
+        contention.beside,
+        contention.kept,
+        contention.line_parts,
     )
     return tuple(probe for part in parts for probe in part())
 

@@ -1,0 +1,88 @@
+# ruff: noqa: F403, F405
+"""What the caches hold when a launch begins behind another one of the same kernel with the same arguments, compiled:
+L2 the lines that it touched last, the schedulers and the SM its code. Nothing of L1 and of constants outlives a launch
+(probes "LDG ..." and "ULDC of a parameter" of first.py)."""
+
+from .caches import SECTORS, claim, l2_find, l2_set, small_lookup
+from .columns import *
+from .instep import moved, variant
+from .jit import compiled, narrow
+from .machine import LINE
+
+AGE = 1 << 30  # how long before the begin the first touch was, at least
+
+
+@compiled
+def touch(X, line, mask, store, age):
+    """Sectors of a line are in L2."""
+    Y, ways, base = narrow(X), X[P_L2WAYS], l2_set(X, line)
+    way, hit = l2_find(Y, base, ways, line, age)
+    fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
+    for sector in range(SECTORS):
+        if mask >> sector & 1:
+            Y[fill + sector] = 0
+    if store:
+        Y[base + 2 * ways + way] |= mask & 15
+
+
+@compiled
+def touch_record(X, record, further, kind, age):
+    """What one memory instruction of a warp touches in L2."""
+    first = X[record + 1]
+    if kind == WARM_BULK:
+        if X[record + 2] == 0:
+            return
+        line = X[first + LINE_SIZE] + further
+        for n in range((X[first + 1] + X[first + LINE_SIZE + 1] + LINE - 1) // LINE):
+            touch(X, line + n, 15, False, age)
+        return
+    for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
+        touch(X, X[at] + further, X[at + 1], kind == WARM_STORE, age)
+
+
+@compiled
+def touch_wave(X, first, last, age):
+    """Blocks that are resident at a time, one instruction of all their warps behind the other: the age behind them."""
+    n, more = 0, True
+    while more:
+        more = False
+        for block in range(first, last):
+            shift, stream = X[T_SHIFT] + block * X[P_GROUPS], X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS]
+            for at in range(stream, stream + X[P_BLOCK_WARPS]):
+                if X[at] + n >= X[at + 1]:
+                    continue
+                more = True
+                kind = X[X[T_WARM] + X[at] + n]
+                if kind:
+                    chosen = X[T_RECORD] + (X[at] + n) * RECORD_SIZE
+                    touch_record(X, variant(X, chosen, shift), moved(X, chosen, shift), kind, age)
+        n += 1
+        age += 1
+    return age
+
+
+@compiled
+def touch_all(X):
+    age, wave = -AGE, X[P_BLOCK_SLOTS] * (X[P_MIRROR] + X[P_SMS])
+    for first in range(0, X[P_BLOCKS], wave):
+        age = touch_wave(X, first, min(first + wave, X[P_BLOCKS]), age)
+
+
+@compiled
+def keep_code(X, lines):
+    """The schedulers and the SMs have the code, as far as it goes in."""
+    for line in range(lines):
+        for s in range(X[P_SMS] * 4):
+            fill, _ = small_lookup(X, X[T_L0], X[P_L0SETS], X[P_L0WAYS], s, line, line - AGE)
+            X[fill] = 0
+        for sm in range(X[P_SMS]):
+            fill, _ = small_lookup(X, X[T_ICACHE], X[P_ISETS], X[P_IWAYS], sm, line, line - AGE)
+            X[fill] = 0
+
+
+@compiled
+def warm_up(X, lines):
+    if X[T_WARM]:
+        touch_all(X)
+        if X[P_SM90]:
+            keep_code(X, lines)
