@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("maxdnn", "sass", "tests", "tools", "benchmarks")
 ENDINGS = (".py", ".sass", ".inc", ".pm", ".pl")
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_AT_THE_TOP, SHARED = 450, 60, 10, 8
-LONGER = {"maxdnn/simulator/probes/issue.py: banks"}  # functions that wait to be cut
+LONGER: set[str] = set()  # functions that wait to be cut
 
 
 def files(*endings: str) -> list[Path]:

@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="the launches of a cubin's kernels, see below; --layout, --pass, --algorithm, --max-error "
                              "and --kernel are for layers")
     parser.add_argument("--machine", default="gm204",
-                        help="preset: gm107 gm200 gm204 gm20b gp104 h100-pcie h200 (default gm204)")
+                        help="preset: gm107 gm200 gm204 gm20b gp104 h100 h100-pcie h200 (default gm204)")
     parser.add_argument("--layout", help="layout of the arrays: CHWN (default) or NCHW")
     parser.add_argument("--pass", dest="direction", metavar="PASS",
                         help="forward (default), data or filters: the gradient with respect to the images or filters")
@@ -41,6 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
                              "as in the paper's table; best (default): the planner's choice")
     parser.add_argument("--policy", default="", help="how a scheduler chooses a warp (default: the machine's own way)")
     parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
+    parser.add_argument("--warm", action="store_true",
+                        help="each launch follows one of the same kernel with the same arguments: L2 holds what that "
+                             "touched last (default: the caches are empty when a launch begins)")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
                         help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
                              "lists the figures and their ranges)")
@@ -66,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.set:
         machine = machine.replace(**{name: _value(name, value) for name, value in args.set})
     _check(args)
-    options = Options(args.policy, args.all_sms, tuple(args.trace) if args.trace else None)
+    options = Options(args.policy, args.all_sms, tuple(args.trace) if args.trace else None, warm=args.warm)
     time = _launch if args.what.endswith(".cubin") else _layer
     results, extra, sources = time(args, machine, options)
     _print(args, results, extra, sources)

@@ -15,11 +15,11 @@ operands, not the other way round.
 An mbarrier's phase ends when its last arrival and its last byte have come. All that comes is known at issue, so the
 cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
 
-from .caches import asked_ticks, begin_round, book, end_round, l2_read, l2_soon, popcount4
+from .caches import begin_round, book, end_round, l2_read, popcount4
 from .columns import *
+from .instep import READ, before, expect, moved, record_of, touch, variant
 from .jit import compiled
 from .machine import LINE, SECTOR, SHARED_BANKS
-from .memory import moved, record_of, variant
 
 WIDTH = 4 * SHARED_BANKS  # bytes of shared memory a cycle
 SCHEDULERS = 4
@@ -186,32 +186,35 @@ def bulk_mask(line, first, last):
 
 
 @compiled
-def others_bulk(X, w, index, mask, begin, first, last):
-    """The SMs `first`..`last`-1 ahead of this one, in step with it, read the lines of their own blocks' copies."""
+def lines_of_others_bulk(X, w):
+    """The lines where the bulk copies of the other SMs, in step with this one, begin: the end of their table."""
     end = X[T_AHEAD]
-    for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
-        record, further = record_of(X, w, block)
-        if record >= 0 and X[record + 2] == 2:
-            X[end] = X[X[record + 1] + LINE_SIZE] + further + index
-            if end == X[T_AHEAD] or X[end] != X[end - 1]:
-                l2_soon(X, X[end])
-            end += 1
-    for at in range(X[T_AHEAD], end):
-        X[C_ROUND] += asked_ticks(X, X[at], mask)
-        l2_read(X, X[at], mask, begin)
+    for distance in range(1, min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1):
+        block = X[w + W_BLOCK] + distance
+        chosen, shift = record_of(X, w, block), X[T_SHIFT] + block * X[P_GROUPS]
+        if chosen < 0:
+            continue
+        record = variant(X, chosen, shift)
+        if X[record + 2] == 2:
+            line = X[X[record + 1] + LINE_SIZE] + moved(X, chosen, shift)
+            end = expect(X, end, line, 15, distance + distance * SPAN + SPAN * SPAN)
+    return end
 
 
 @compiled
-def bulk_line(X, w, line, index, mask, start):
+def bulk_line(X, w, line, index, mask, start, end):
     """A line of a bulk copy on its way from L2, as `through_l2` has it for other accesses."""
     n = popcount4(mask)
     begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1
     turn = X[C_ROTATE] % asking
+    for at in range(X[T_AHEAD], end, AHEAD_SIZE):
+        expect(X, at, X[at + A_LINE] + (index > 0), mask, X[at + A_SPAN])
     begin = begin_round(X, line, mask, begin)
-    others_bulk(X, w, index, mask, begin, 1, 1 + turn)
+    middle = before(X, end, turn)
+    touch(X, X[T_AHEAD], middle, READ, begin)
     done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
-    others_bulk(X, w, index, mask, begin, 1 + turn, asking)
+    touch(X, middle, end, READ, begin)
     end_round(X, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
@@ -229,10 +232,11 @@ def bulk_copy(X, w, i, start):
     nbytes = X[first + 1]
     source = X[first + LINE_SIZE] * LINE + X[first + LINE_SIZE + 1] + moved(X, chosen, shift) * LINE
     engine = X[T_SM] + X[w + W_SM] * M_SIZE + M_BULK  # one for the SM, which takes copies one after another
+    end = lines_of_others_bulk(X, w)
     last, line, ticks = start, source // LINE, max((start + X[P_BULKLAT]) * TICK, X[engine])
     while line * LINE < source + nbytes:
         mask = bulk_mask(line, source, source + nbytes)
-        there = bulk_line(X, w, line, line - source // LINE, mask, ticks // TICK)
+        there = bulk_line(X, w, line, line - source // LINE, mask, ticks // TICK, end)
         last = max(last, there)
         ticks += X[P_BULK_TICKS]
         line += 1

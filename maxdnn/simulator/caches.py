@@ -3,11 +3,10 @@
 128 bytes in four sectors, each with the cycle its data arrives; constant and instruction caches keep whole lines."""
 
 from .columns import *
-from .jit import compiled, prefetch
+from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
 SECTORS = LINE // SECTOR
-HOST_LINE = 8  # cells in a cache line of the processor that runs this
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
 
 
@@ -51,11 +50,8 @@ def bucket(X, row, number):
 
 
 @compiled
-def book(X, resource, ticks, start):
-    """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served.
-
-    Requests do not come in the order of their starts (a texture unit's queue reaches into the future), so what is taken
-    is kept per stretch of cycles: a request late in time does not delay an earlier one that comes after it."""
+def room(X, resource, start):
+    """(number, cell) of the first stretch of cycles from `start` on in which a resource is not taken."""
     row = X[T_BOOK] + resource * BOOK_SIZE
     number = start // BUCKET
     if X[row] <= number < X[row + 1]:
@@ -69,76 +65,171 @@ def book(X, resource, ticks, start):
         X[row + 1] = number
     elif number - first > X[row + 1] - X[row]:
         X[row], X[row + 1] = first, number
+    return number, cell
+
+
+@compiled
+def book(X, resource, ticks, start):
+    """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served.
+
+    Requests do not come in the order of their starts (a texture unit's queue reaches into the future), so what is taken
+    is kept per stretch of cycles: a request late in time does not delay an earlier one that comes after it."""
+    number, cell = room(X, resource, start)
     served = max(start * TICK, number * BUCKET * TICK + X[cell])
     X[cell] += ticks
     while X[cell] > BUCKET * TICK:
         over = X[cell] - BUCKET * TICK
         X[cell] = BUCKET * TICK
         number += 1
-        cell = bucket(X, row, number)
+        cell = bucket(X, X[T_BOOK] + resource * BOOK_SIZE, number)
         X[cell] += over
     return (served + TICK - 1) // TICK
 
 
 @compiled
-def l2_set(X, line):
-    """Where L2's set for a line begins."""
-    sets = X[P_L2SETS]
-    index = (line ^ line // sets ^ line // sets // sets) % sets  # folded, so that power-of-two strides spread
-    return X[T_L2] + index * X[P_L2WAYS] * SECTORED
+def by_sets(X, line):
+    """line // L2's sets, without a division."""
+    quotient = line * X[P_L2INVERSE] >> 32
+    return quotient + (line - quotient * X[P_L2SETS] >= X[P_L2SETS])
 
 
 @compiled
-def l2_soon(X, line):
-    """L2 will be asked for a line: its lines' numbers and last uses come from memory meanwhile."""
-    base = l2_set(X, line)
+def l2_set(X, line):
+    """Where L2's set for a line begins, in cells of 32 bits."""
+    above = by_sets(X, line)
+    folded = line ^ above  # so that power-of-two strides spread
+    if above >= X[P_L2SETS]:
+        folded ^= by_sets(X, above)
+    return 2 * X[T_L2] + (folded - by_sets(X, folded) * X[P_L2SETS]) * X[P_L2WAYS] * SECTORED
+
+
+@compiled
+def l2_find(Y, base, ways, line, now):
+    """`find` in L2, which gives the way to the line at once."""
+    if ways == VECTOR:
+        way = first_of(Y, base, line)
+        hit = way < VECTOR
+        if not hit:
+            way = first_of(Y, base + VECTOR, least_of(Y, base + VECTOR))
+    else:
+        way, hit = find(Y, base, ways, line, now)
+    Y[base + way], Y[base + ways + way] = line, now
+    return way, hit
+
+
+@compiled
+def l2_soon(X, base):
+    """A set of L2 will be searched: its lines' numbers and last uses come from memory meanwhile."""
+    Y = narrow(X)
     for cell in range(base, base + 2 * X[P_L2WAYS], HOST_LINE):
-        prefetch(X, cell)
+        prefetch(Y, cell)
+
+
+@compiled
+def l2_locate(X, line, base, now):
+    """(dirty cell, arrival cells, whether it was given to the line just now) of L2's way for a line."""
+    Y, ways = narrow(X), X[P_L2WAYS]
+    if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
+        if X[P_SM90]:
+            Y[X[C_L2_DIRTY] - ways] = now
+        return X[C_L2_DIRTY], X[C_L2_FILL], False
+    way, hit = l2_find(Y, base, ways, line, now)
+    X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, base + 2 * ways + way, base + 3 * ways + SECTORS * way
+    return X[C_L2_DIRTY], X[C_L2_FILL], not hit
+
+
+@compiled
+def dram_room(X, number, cell, start):
+    """`room` of DRAM; number, cell: what it was before from the same cycle on, or 0, -1."""
+    if cell < 0 or X[cell] >= BUCKET * TICK:
+        return room(X, B_DRAM, start)
+    return number, cell
+
+
+@compiled
+def l2_empty(X, dirty, fill, now, number, cell):
+    """Nothing is left in a way of L2: dirty sectors go to DRAM. `dram_room` for what follows."""
+    Y, n = narrow(X), popcount4(narrow(X)[dirty])
+    if n:
+        number, cell = dram_room(X, number, cell, now)
+        if X[cell] + n * X[P_DRAM_WRITE_TICKS] <= BUCKET * TICK:
+            X[cell] += n * X[P_DRAM_WRITE_TICKS]
+        else:
+            book(X, B_DRAM, n * X[P_DRAM_WRITE_TICKS], now)
+        X[C_DRAM_WRITE] += n
+    Y[dirty] = 0
+    for sector in range(fill, fill + SECTORS):
+        Y[sector] = -1
+    return number, cell
 
 
 @compiled
 def l2_way(X, line, now):
-    """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be: dirty sectors go to DRAM."""
-    if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
-        return X[C_L2_DIRTY], X[C_L2_FILL]
-    ways, base = X[P_L2WAYS], l2_set(X, line)
-    way, hit = find(X, base, ways, line, now)
-    dirty, fill = base + 2 * ways + way, base + 3 * ways + SECTORS * way
-    if not hit:
-        if X[dirty]:
-            n = popcount4(X[dirty])
-            book(X, B_DRAM, n * X[P_DRAM_WRITE_TICKS], now)
-            X[C_DRAM_WRITE] += n
-        claim(X, base, ways, way, line, now)
-    X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, dirty, fill
+    """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be."""
+    dirty, fill, fresh = l2_locate(X, line, l2_set(X, line), now)
+    if fresh:
+        l2_empty(X, dirty, fill, now, 0, -1)
     return dirty, fill
 
 
 @compiled
-def l2_sector(X, fill, sector, begin):
-    """The cycle a sector is in L2, which fetches it from DRAM if it has not got it, and with it those that DRAM gives
-    together. `fill`: the arrival times of its line."""
-    X[C_L2_SECTORS] += 1
-    if X[fill + sector] >= 0:
-        X[C_L2_HITS] += 1
-        return X[fill + sector]
-    first = fill + sector - sector % X[P_DRAM_SECTORS]
-    for cell in range(first, first + X[P_DRAM_SECTORS]):
-        if X[cell] < 0:
-            X[cell] = book(X, B_DRAM, X[P_DRAM_TICKS], begin) + X[P_DRAMLAT]
-            X[C_DRAM_READ] += 1
-    return X[fill + sector]
+def absent(X, fill):
+    """The sectors that a line in L2 has not got. `fill`: the arrival times of the line."""
+    Y = narrow(X)
+    return (Y[fill] < 0) | (Y[fill + 1] < 0) << 1 | (Y[fill + 2] < 0) << 2 | (Y[fill + 3] < 0) << 3
+
+
+@compiled
+def to_fetch(X, fill, missing):
+    """What DRAM gives for sectors of a line that are asked for and missing: (the absent ones that come together with
+    them, how many accesses miss; to the others they have come by then)."""
+    group, come, misses = (1 << X[P_DRAM_SECTORS]) - 1, 0, 0
+    for _ in range(0, SECTORS, X[P_DRAM_SECTORS]):
+        if missing & group:
+            come |= group
+            misses += 1
+        group <<= X[P_DRAM_SECTORS]
+    return come & absent(X, fill), misses
+
+
+@compiled
+def l2_fetch(X, fill, missing, begin, number, cell):
+    """Sectors of a line come from DRAM, one behind the other. number, cell: `room` of DRAM from `begin` on."""
+    Y, n, ticks = narrow(X), popcount4(missing), X[P_DRAM_TICKS]
+    X[C_DRAM_READ] += n
+    together = X[cell] + n * ticks <= BUCKET * TICK
+    served = number * BUCKET * TICK + X[cell]
+    if together:
+        X[cell] += n * ticks
+    for sector in range(SECTORS):
+        if missing >> sector & 1:
+            when = max(begin * TICK, served) + TICK - 1 >> TICK_BITS if together else book(X, B_DRAM, ticks, begin)
+            Y[fill + sector] = when + X[P_DRAMLAT]
+            served += ticks
+
+
+@compiled
+def read_sectors(X, fill, mask, begin):
+    """Read sectors of a line through L2: the cycle the last one is there."""
+    Y, missing, done = narrow(X), absent(X, fill) & mask, begin + X[P_L2LAT]
+    X[C_L2_SECTORS] += popcount4(mask)
+    X[C_L2_HITS] += popcount4(mask)
+    if missing:
+        number, cell = room(X, B_DRAM, begin)
+        come, misses = to_fetch(X, fill, missing)
+        X[C_L2_HITS] -= misses
+        l2_fetch(X, fill, come, begin, number, cell)
+    for sector in range(SECTORS):
+        if mask >> sector & 1:
+            done = max(done, Y[fill + sector])
+    return done
 
 
 @compiled
 def l2_read(X, line, mask, begin):
-    """Read sectors of a line through L2, whose bandwidth is booked already: the cycle the last one is there."""
+    """`read_sectors` of a line, L2's bandwidth is booked already."""
     _, fill = l2_way(X, line, begin)
-    done = begin + X[P_L2LAT]
-    for sector in range(SECTORS):
-        if mask >> sector & 1:
-            done = max(done, l2_sector(X, fill, sector, begin))
-    return done
+    return read_sectors(X, fill, mask, begin)
 
 
 @compiled
@@ -173,30 +264,43 @@ def end_round(X, begin):
 
 
 @compiled
-def l2_write(X, line, mask, begin):
-    """Write sectors of a line into L2 (write back, nothing fetched), whose bandwidth is booked already: when taken."""
-    dirty, fill = l2_way(X, line, begin)
-    X[dirty] |= mask & 15
+def write_sectors(X, dirty, fill, mask, begin):
+    """Write sectors of a line into L2 (write back, nothing fetched)."""
+    Y = narrow(X)
+    Y[dirty] |= mask & 15
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            X[fill + sector] = max(X[fill + sector], begin)
+            Y[fill + sector] = max(Y[fill + sector], begin)
+
+
+@compiled
+def l2_write(X, line, mask, begin):
+    """`write_sectors` of a line, L2's bandwidth is booked already: when taken."""
+    dirty, fill = l2_way(X, line, begin)
+    write_sectors(X, dirty, fill, mask, begin)
     return begin
 
 
 @compiled
-def l2_atomic(X, line, mask, begin):
-    """Atomic operations on sectors of a line, in L2, whose bandwidth is booked already: the cycle the last one's result
-    is there. Those on one address are done one after another, so a sector is taken until its last is done."""
-    dirty, fill = l2_way(X, line, begin)
-    done = begin
+def change_sectors(X, dirty, fill, mask, begin):
+    """Atomic operations on sectors of a line, in L2: the cycle the last one's result is there. Those on one address are
+    done one after another, so a sector is taken until its last is done."""
+    Y, done = narrow(X), begin
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            there = l2_sector(X, fill, sector, begin)
-            over = max(begin + X[P_L2LAT], there) + (mask >> TURNS) * X[P_ATOMIC]
-            X[fill + sector] = over
+            there = read_sectors(X, fill, 1 << sector, begin)
+            over = there + (mask >> TURNS) * X[P_ATOMIC]
+            Y[fill + sector] = over
             done = max(done, over - X[P_ATOMIC])
-    X[dirty] |= mask & 15
+    Y[dirty] |= mask & 15
     return done
+
+
+@compiled
+def l2_atomic(X, line, mask, begin):
+    """`change_sectors` of a line, L2's bandwidth is booked already."""
+    dirty, fill = l2_way(X, line, begin)
+    return change_sectors(X, dirty, fill, mask, begin)
 
 
 @compiled

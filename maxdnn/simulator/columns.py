@@ -2,8 +2,10 @@
 named by where it starts in X, and these are the offsets of its cells. Times are cycles; times of bandwidth-limited
 resources are in 1/TICK cycles."""
 
-TICK = 65536
+TICK_BITS = 16
+TICK = 1 << TICK_BITS
 NEVER = 1 << 62
+LONG_AGO = -(1 << 31)  # last use of what nothing has used, in L2's cells of 32 bits too
 
 # Head of the image: the machine, where each table begins, then counters.
 (P_SMS, P_WARP_SLOTS, P_BLOCK_SLOTS, P_BLOCK_WARPS, P_BLOCKS, P_MIRROR, P_POLICY, P_CANDIDATES, P_MEMGAP, P_SHQUEUE,
@@ -26,9 +28,12 @@ NEVER = 1 << 62
  C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
 P_BLOCKPER = 128
 # Of a warm start (warm.py): what each record touches in L2. Sectors that come from DRAM together.
-T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST, P_DRAM_WRITE_TICKS = range(129, 134)
+T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST = range(129, 133)
 WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
-HEAD = 134
+# Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
+T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(133, 138)
+P_DRAM_WRITE_TICKS = 138
+HEAD = 144
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -91,6 +96,20 @@ TURNS = 4  # bits of a mask above which atomics have how many operations wait fo
 # Cells per way. A set of a sectored cache is the lines of its ways, their last uses, dirty masks, and four arrival
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
 SECTORED, WHOLE = 7, 3
+
+# L2, the largest, has cells of 32 bits (jit.narrow). HOST_LINE: those in a cache line of the processor that runs this.
+HOST_LINE = 16
+MOST_LINES, MOST_CYCLES = 1 << 31, (1 << 31) - (1 << 26)  # that these can tell, and arrivals some time ahead
+
+# One row per line that another SM in step with this one asks for: its number, sectors, the blocks, its set, then its
+# way's mask of dirty sectors, or -1 - that if the way has just been taken for it, and its arrival times.
+A_LINE, A_MASK, A_SPAN, A_SET, A_DIRTY, A_FILL, AHEAD_SIZE = range(7)
+# Blocks with the same line: the first's distance from this SM's block, + SPAN x the last's, + SPAN^2 x how many.
+# Per block slot and group a list of these: its end, then of each this and the lines by which they move. To find them:
+# which list, block, place in the list.
+SPAN_BITS = 16
+SPAN = 1 << SPAN_BITS
+ALIKE_SIZE, FOUND, FOUND_SIZE = 2, 512, 3
 
 # One row per bandwidth-limited resource: L2, DRAM, then the L2 port of each SM. A row is the first bucket of a stretch
 # known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands for, ticks taken.

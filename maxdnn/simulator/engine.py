@@ -8,8 +8,9 @@ Rows are named by where they start in the image X: w a warp, s a scheduler, i an
 from .beside import amid_products, had_its_turn, product, products_left, tell
 from .caches import constant_line, instruction_line
 from .columns import *
+from .instep import moved, variant
 from .jit import compiled
-from .memory import global_access, load_constant, moved, shared_access, variant
+from .memory import global_access, load_constant, shared_access
 from .operand import bank_reads, enter, forget, read_later
 from .residency import complete, finish_warp, launch_block, release_barrier, step_path, wake
 from .sm90 import bank_reads_sm90, code_line_sm90, enter_sm90, issue_xu, memory_sm90, room_sm90
@@ -314,8 +315,7 @@ def burst(X, w, i, s, now, count):
     """Issue up to `count` plain instructions of one warp, one per cycle: nothing another warp does can come between.
     Stops where operand fetch is full. The cycle after the last."""
     warp = X[w + W_ID]
-    end = i + count * I_SIZE
-    start = i
+    start, end = i, i + count * I_SIZE
     while i < end and X[s + S_LEAVE2] <= now:
         X[i + I_ISSUED] += 1
         if X[P_SM90]:

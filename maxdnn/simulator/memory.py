@@ -3,7 +3,6 @@
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
 from .caches import (
-    asked_ticks,
     begin_round,
     book,
     constant_line,
@@ -11,11 +10,11 @@ from .caches import (
     l1_lookup,
     l2_atomic,
     l2_read,
-    l2_soon,
     l2_write,
     popcount4,
 )
 from .columns import *
+from .instep import CHANGE, READ, WRITE, before, lines_of_others, touch, touch_again
 from .jit import compiled
 
 
@@ -30,20 +29,6 @@ def shared_access(X, sm, phases, now):
 
 
 @compiled
-def variant(X, record, shift):
-    """The record that says what an access of a block does; `shift`: where the block's shifts are."""
-    group = X[record + 3]
-    return record if group >= 0 else X[record + 1] + X[shift - (group + 1) * SHIFT_SIZE + 1] * RECORD_SIZE
-
-
-@compiled
-def moved(X, record, shift):
-    """Lines by which a block's access lies beyond those of its record."""
-    group = X[record + 3]
-    return X[shift + (group if group >= 0 else -1 - group) * SHIFT_SIZE]
-
-
-@compiled
 def load_constant(X, sm, record, shift, now):
     """LDC: distinct addresses are served one after another, each line from its level."""
     done = now
@@ -51,44 +36,6 @@ def load_constant(X, sm, record, shift, now):
     for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
         done = max(done, constant_line(X, sm, X[at] + shift, now))
     return done + X[P_CLAT] + max(X[record] - 1, 0)
-
-
-@compiled
-def record_of(X, w, block):
-    """What a warp of another block does where this one is: its record, below 0 if it has ended, and how many lines
-    further it is."""
-    stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
-    ordinal = X[stream] + X[w + W_REC]
-    if ordinal >= X[stream + 1]:
-        return -1, 0
-    shift, chosen = X[T_SHIFT] + block * X[P_GROUPS], X[T_RECORD] + ordinal * RECORD_SIZE
-    return variant(X, chosen, shift), moved(X, chosen, shift)
-
-
-@compiled
-def others(X, w, i, index, theirs, begin, first, last):
-    """The SMs `first`..`last`-1 ahead of this one, in step with it, touch L2 with their own blocks' addresses. What
-    they touch is looked up first, then touched in order: L2's image, far larger than the caches of this processor,
-    comes in time so."""
-    store, end = X[i + I_STORE], X[T_AHEAD]
-    for block in range(X[w + W_BLOCK] + first, X[w + W_BLOCK] + last):
-        record, further = record_of(X, w, block)
-        if record < 0 or index >= X[record + 2]:
-            continue
-        at = X[record + 1] + index * LINE_SIZE
-        X[end], X[end + 1] = X[at] + further, X[at + 1]
-        if end == X[T_AHEAD] or X[end] != X[end - LINE_SIZE]:
-            l2_soon(X, X[end])
-        end += LINE_SIZE
-    for at in range(X[T_AHEAD], end, LINE_SIZE):
-        if X[i + I_ATOMIC]:
-            l2_atomic(X, X[at], X[at + 1], begin)
-        elif store:
-            l2_write(X, X[at], X[at + 1], begin)
-        else:
-            if X[P_BESIDE]:
-                X[C_ROUND] += asked_ticks(X, X[at], X[at + 1] & theirs)
-            l2_read(X, X[at], X[at + 1] & theirs, begin)
 
 
 @compiled
@@ -110,24 +57,28 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1
-    if X[P_BESIDE] and not X[i + I_STORE] and not X[i + I_ATOMIC]:  # blocks that follow each other drift apart
+    what = CHANGE if X[i + I_ATOMIC] else WRITE if X[i + I_STORE] else READ
+    end = lines_of_others(X, w, i, index, theirs if what == READ else -1)
+    middle = before(X, end, turn)
+    if X[P_BESIDE] and what == READ:  # blocks that follow each other drift apart
         begin = begin_round(X, line, mask, begin)
-        others(X, w, i, index, theirs, begin, 1, 1 + turn)
+        touch(X, X[T_AHEAD], middle, READ, begin)
         done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
-        others(X, w, i, index, theirs, begin, 1 + turn, asking)
+        touch(X, middle, end, READ, begin)
         end_round(X, begin)
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
     ticks = l2_ticks(X, n, X[i + I_STORE])
     begin = book(X, B_L2, asking * ticks, begin)
-    others(X, w, i, index, theirs, begin, 1, 1 + turn)
+    touch(X, X[T_AHEAD], middle, what, begin)
     mine = begin + turn * ticks // TICK
-    if X[i + I_ATOMIC]:
+    if what == CHANGE:
         done = l2_atomic(X, line, mask, mine)
-    elif X[i + I_STORE]:
+    elif what == WRITE:
         done = l2_write(X, line, mask, mine) + X[P_L2LAT]
     else:
         done = l2_read(X, line, mask, mine)
-    others(X, w, i, index, theirs, begin, 1 + turn, asking)
+    touch_again(X, middle, line, begin, turn)
+    touch(X, middle, end, what, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 

@@ -37,6 +37,7 @@ def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = 
     scale = _mirrored(result)
     data: dict[str, Any] = {
         "machine": result.machine.name, "kind": "simulated", "policy": result.options.policy,
+        "warm": result.options.warm,
         "simulated_sms": result.simulated_sms, "clocks": result.cycles, "seconds": result.seconds,
         "occupancy": {"blocks_per_sm": fit.blocks, "warps_per_sm": fit.warps, "limited_by": fit.limiter,
                       "percent": 100 * fit.warps / result.machine["warps_per_sm"], "blocks_by_limit": dict(fit.limits),
@@ -183,7 +184,8 @@ def text(result: Result, title: str, source: Sequence[Line] | None = None, worst
     most slots were lost, and how many lines of the source are listed."""
     d = as_dict(result, lines=False)
     fit = d["occupancy"]
-    out = [f"{title}  simulated {d['machine']}  {d['policy']}  {d['clocks']:,} clocks  {1e6 * d['seconds']:,.1f} us",
+    out = [f"{title}  simulated {d['machine']}  {d['policy']}{', warm' * d['warm']}  {d['clocks']:,} clocks  "
+           f"{1e6 * d['seconds']:,.1f} us",
            f"blocks {d['blocks']:,}  blocks/SM {fit['blocks_per_sm']}  warps/SM {fit['warps_per_sm']} "
            f"({fit['percent']:.0f}%, limited by {fit['limited_by']})", "", "issue slots            %"]
     out += [f"  {name:18}{value:7.2f}" for name, value in d["slots_percent"].items() if value >= 0.005]

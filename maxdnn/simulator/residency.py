@@ -2,6 +2,7 @@
 """Blocks and warps of an SM, compiled: how they come, go from instruction to instruction, meet at barriers and end."""
 
 from .columns import *
+from .instep import bring_together
 from .jit import compiled
 
 
@@ -78,6 +79,8 @@ def launch_block(X, sm, slot, now):
     w = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
     for number in range(X[P_BLOCK_WARPS]):
         launch_warp(X, w + number * W_SIZE, block, number, slot, now)
+    if X[T_ALIKE]:
+        bring_together(X, w)
 
 
 @compiled

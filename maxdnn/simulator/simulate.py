@@ -99,6 +99,8 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
             or not 0 <= trace[0] < trace[1] <= trace[0] + MAX_TRACED_CYCLES):
         raise SimulationError(f"trace must be a first cycle and a later one, at most {MAX_TRACED_CYCLES} cycles on "
                               f"(got {trace})")
+    if not isinstance(options.warm, bool):
+        raise SimulationError(f"warm must be True or False (got {options.warm!r})")
     fit = occupancy(machine, registers, shared_bytes, threads)
     sms = machine["sms"] if options.all_sms else 1
     outline = workload.outline
@@ -133,6 +135,8 @@ def _run(image: Image, progress: Progress | None, recorder: Recorder | None) -> 
     over = False
     while not over:
         over = run(X, int(X[c.C_NOW]) + (recorder.step if recorder else _CHUNK))
+        if X[c.C_NOW] > c.MOST_CYCLES:
+            raise SimulationError(f"the launch takes more than {c.MOST_CYCLES} cycles")
         if recorder:
             recorder.look()
         if progress:

@@ -10,8 +10,9 @@ flag, begins one. Writes leave it alone."""
 from .beside import WIDTH, bulk_copy, on_mbarrier, shared_bytes
 from .caches import constant_line, l1_lookup, small_lookup
 from .columns import *
+from .instep import moved, variant
 from .jit import compiled
-from .memory import moved, through_l2, variant
+from .memory import through_l2
 
 
 @compiled

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import SimulationError
 from . import columns as c
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR, Machine
+
+ALIGNED = c.HOST_LINE // 2  # tables begin at multiples of this
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,27 @@ class Shape:
     warm: bool = False
 
 
+def _narrow(cells: np.ndarray) -> np.ndarray:
+    """Cells of 32 bits, two in one of the image's."""
+    narrow = cells.ravel().astype(np.int32)
+    return np.concatenate([narrow, np.zeros(narrow.size % 2, np.int32)]).view(np.int64)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """One array of all parts that begins with a cache line of the processor that runs this."""
+    size = sum(part.size for part in parts)
+    room = np.empty(size + ALIGNED, np.int64)
+    first = -(room.ctypes.data // room.itemsize) % ALIGNED
+    return np.concatenate([part.ravel() for part in parts], out=room[first:first + size])
+
+
 class Image:
     """The image and the shapes of the tables in it; `X` is what the engine takes."""
 
     def __init__(self, machine: Machine, code: np.ndarray, work: Work, shape: Shape) -> None:
         self.machine, self.shape, self.instructions = machine, shape, len(code)
+        if int(work.lines[:, 0].max(initial=0)) + int(work.shift[:, :, 0].max(initial=0)) >= c.MOST_LINES:
+            raise SimulationError(f"addresses must be below {c.MOST_LINES * LINE >> 30} GiB")
         slots = shape.resident * shape.block_warps
         self.order_length = -(-slots // 4) + 1
         events = max(0, shape.trace[1] - shape.trace[0]) * shape.windows * 8 * shape.sms
@@ -76,10 +95,15 @@ class Image:
             head[c.P_BESIDE] = 1
             self._add(head, c.T_MBARRIER, np.zeros((shape.sms * shape.resident * work.barriers, c.MB_SIZE), np.int64))
         self._add(head, c.T_ASKED, np.zeros((c.ASKED, c.ASKED_SIZE), np.int64))
-        self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.LINE_SIZE), np.int64))
+        self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.AHEAD_SIZE), np.int64))
+        if machine.sm90 and shape.mirror and not beside:
+            lists = shape.sms * shape.resident * work.shift.shape[1]
+            self._add(head, c.T_ALIKE, np.zeros((lists, 1 + shape.mirror * c.ALIKE_SIZE), np.int64))
+            self._add(head, c.T_PLACE, np.zeros(shape.mirror + 1, np.int64))
+            self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
-        self.X = np.concatenate([p.ravel() for p in self._parts])
+        self.X = _joined(self._parts)
         self._parts.clear()
         self._bind(slots)
 
@@ -94,8 +118,9 @@ class Image:
 
     def _add(self, head: np.ndarray, where: int, part: np.ndarray) -> None:
         head[where] = self.at
-        self._parts.append(part)
-        self.at += part.size
+        room = np.zeros(-part.size % ALIGNED, np.int64)  # so that no way of a cache begins amid a line of the host's
+        self._parts += [part, room]
+        self.at += part.size + room.size
 
     def _head(self, work: Work, events: int) -> np.ndarray:
         m, s = self.machine.of_any, self.shape
@@ -109,7 +134,8 @@ class Image:
             c.P_L1LAT: m["l1_latency"], c.P_L1WAYS: m["l1_ways"],
             c.P_L1SETS: m["l1_kib"] * 1024 // (1 if self.machine.sm90 else 2) // LINE // m["l1_ways"],
             c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"],
-            c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"], c.P_DRAMLAT: m["dram_latency"],
+            c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"],
+            c.P_L2INVERSE: (1 << 32) // (m["l2_kib"] * 1024 // LINE // m["l2_ways"]), c.P_DRAMLAT: m["dram_latency"],
             c.P_CLAT: m["constant_latency"], c.P_CWAYS: m["constant_ways"],
             c.P_CSETS: m["constant_kib"] * 1024 // CONSTANT_LINE // m["constant_ways"],
             c.P_C15LAT: m["constant15_latency"], c.P_C15WAYS: m["constant15_ways"],
@@ -171,8 +197,8 @@ class Image:
                 (c.T_L0, int(head[c.P_L0SETS]) * 4 * sms, c.P_L0WAYS, c.WHOLE)):
             part = np.zeros((sets, int(head[ways]) * size), np.int64)
             part[:, :int(head[ways])] = -1
-            part[:, int(head[ways]):2 * int(head[ways])] = -c.NEVER  # taken before what a warm start touches
-            self._add(head, where, part)
+            part[:, int(head[ways]):2 * int(head[ways])] = c.LONG_AGO  # taken before what a warm start touches
+            self._add(head, where, _narrow(part) if where == c.T_L2 else part)
 
     def _bind(self, slots: int) -> None:
         """Fill the cells that name other rows."""

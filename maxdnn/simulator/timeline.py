@@ -2,23 +2,40 @@
 of two short windows, one at the begin and one in the middle. Both are taken from the image between two calls of the
 engine, which knows nothing of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from . import columns as c
-
-if TYPE_CHECKING:
-    from .simulate import Result
-    from .state import Image
+from .state import Image
 
 STRETCHES = 512  # of a launch, at most; at least half as many of a long one
 FIRST_STRETCH = 64  # cycles; doubled whenever there are too many
 MOST_CYCLES = 65_536  # of one window
 WINDOWS = 2
 _COUNTERS = (c.C_L1_SECTORS, c.C_L1_HITS, c.C_L2_SECTORS, c.C_L2_HITS, c.C_DRAM_READ, c.C_DRAM_WRITE, c.C_DONE)
+
+
+class Recorded(Protocol):
+    """What is asked of a simulated launch here (simulate.Result)."""
+
+    @property
+    def cycles(self) -> int: ...
+
+    @property
+    def resident_warps(self) -> int: ...
+
+    @property
+    def issued(self) -> np.ndarray: ...
+
+    @property
+    def events(self) -> np.ndarray: ...
+
+    @property
+    def windows(self) -> tuple[tuple[int, int], ...]: ...
+
+    @property
+    def samples(self) -> np.ndarray | None: ...
 
 
 class Recorder:
@@ -66,7 +83,7 @@ class Recorder:
         return np.concatenate([[now, X[c.C_ISSUED]], lost, X[list(_COUNTERS)]])
 
 
-def as_dict(result: Result) -> dict[str, Any]:
+def as_dict(result: Recorded) -> dict[str, Any]:
     """The course of a launch as plain values. `cycle`: where each stretch ends, the first one begins at 0; `percent`:
     for each stretch, of the issue slots of the simulated SMs; `events`: columns with an entry for each issue of the
     first SM in a window: cycle after that of the entry before (of the window's begin), warp, row of the instruction in
@@ -86,7 +103,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "windows": [_window(result, first, last) for first, last in result.windows if first < result.cycles]}
 
 
-def _window(result: Result, first: int, last: int) -> dict[str, Any]:
+def _window(result: Recorded, first: int, last: int) -> dict[str, Any]:
     e = result.events
     e = e[(e[:, 1] < 4) & (first <= e[:, 0]) & (e[:, 0] < last)]
     e = e[np.argsort(e[:, 0], kind="stable")]

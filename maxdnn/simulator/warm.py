@@ -3,26 +3,26 @@
 L2 the lines that it touched last, the schedulers and the SM its code. Nothing of L1 and of constants outlives a launch
 (probes "LDG ..." and "ULDC of a parameter" of first.py)."""
 
-from .caches import SECTORS, claim, find, l2_set, small_lookup
+from .caches import SECTORS, claim, l2_find, l2_set, small_lookup
 from .columns import *
-from .jit import compiled
+from .instep import moved, variant
+from .jit import compiled, narrow
 from .machine import LINE
-from .memory import moved, variant
 
-AGE = 1 << 40  # how long before the begin the first touch was, at least
+AGE = 1 << 30  # how long before the begin the first touch was, at least
 
 
 @compiled
 def touch(X, line, mask, store, age):
     """Sectors of a line are in L2."""
-    ways, base = X[P_L2WAYS], l2_set(X, line)
-    way, hit = find(X, base, ways, line, age)
-    fill = base + 3 * ways + SECTORS * way if hit else claim(X, base, ways, way, line, age)
+    Y, ways, base = narrow(X), X[P_L2WAYS], l2_set(X, line)
+    way, hit = l2_find(Y, base, ways, line, age)
+    fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            X[fill + sector] = 0
+            Y[fill + sector] = 0
     if store:
-        X[base + 2 * ways + way] |= mask & 15
+        Y[base + 2 * ways + way] |= mask & 15
 
 
 @compiled

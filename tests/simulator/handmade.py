@@ -67,7 +67,8 @@ def lanes(values):
 
 
 def time(instructions, runs, *, addresses=lambda block, warp: [], blocks=1, warps=1, registers=32, shared=0,
-         machine="gm204", all_sms=False, policy="greedy-then-oldest", trace=None, changes=None, step=None):
+         machine="gm204", all_sms=False, policy="greedy-then-oldest", trace=None, changes=None, step=None,
+         warm=False):
     """Simulate every warp along the same runs, or each along those that `runs` has for its number; addresses(block,
     warp) gives its address rows. With `step`, only block
     0 is asked and block b's addresses are b * step further."""
@@ -85,7 +86,7 @@ def time(instructions, runs, *, addresses=lambda block, warp: [], blocks=1, warp
         builder.alike(Alike(Box((0, 0, 0), (Digit(0, 1, blocks),)), first, motion), (blocks, 1, 1))
         work = builder.workload()
     return simulate(work, preset(machine).replace(**(changes or {})), registers=registers, shared_bytes=shared,
-                    threads=warps * 32, options=Options(policy, all_sms, trace))
+                    threads=warps * 32, options=Options(policy, all_sms, trace, warm=warm))
 
 
 def loop(body, times, tail=None):

@@ -8,6 +8,7 @@ import pytest
 from maxdnn import cli, cubin
 from maxdnn.errors import SimulationError
 from maxdnn.simulator import columns as c
+from maxdnn.simulator.access import OF_SM90, PACKS
 from maxdnn.simulator.lower import accesses, lower, merge_rules, of_sm90
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.occupancy import l1_kib, occupancy
@@ -71,7 +72,7 @@ def test_rows_say_what_the_preset_does(code):
 
 def test_stores_do_not_merge_and_constants_by_number_leave_no_addresses(code):
     at, instructions = body(code, "rate STS.128")
-    assert merge_rules(instructions, True)[at] == 2
+    assert merge_rules(instructions, True)[at] == OF_SM90 | PACKS  # and moves the bytes that it writes
     at, instructions = body(code, "rate LDC")
     assert accesses(instructions)[0][at] == -1
 
@@ -99,3 +100,22 @@ def test_a_cubin_and_a_machine_that_do_not_go_together_are_refused(tmp_path, cap
     assert "machine code of sm_90, and --machine gm204 runs sm_50 to sm_62" in capsys.readouterr().err
     assert cli.main([*arguments, "--machine", "h200", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["launches"][0]["machine"] == "h200"
+
+
+def test_a_launch_that_follows_one_of_its_like_finds_its_lines_in_l2(tmp_path, capsys, code):
+    number = [probe.name for probe in run.probes()].index("rate LDG")
+    (tmp_path / "probe.cubin").write_bytes(run.cubin([probe for probe in run.probes() if probe.name == "rate LDG"]))
+    launch = {"buffers": {"out": "zeros:float32:65536", "data": "zeros:float32:65536"},
+              "launches": [{"kernel": f"probe_{number}_48", "grid": [1], "block": [32], "args": ["out", "data", 1, 0]}]}
+    (tmp_path / "launch.json").write_text(json.dumps(launch))
+    arguments = ["simulate", str(tmp_path / "probe.cubin"), "--launch", str(tmp_path / "launch.json"), "--machine",
+                 "h100"]
+    found = []
+    for more in ([], ["--warm"]):
+        assert cli.main([*arguments, *more, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["launches"][0])
+    cold, warm = found
+    assert (cold["warm"], warm["warm"]) == (False, True)
+    assert warm["dram_read_bytes"] == 0 < cold["dram_read_bytes"] and warm["clocks"] < cold["clocks"]
+    assert cli.main([*arguments, "--warm"]) == 0
+    assert ", warm  " in capsys.readouterr().out

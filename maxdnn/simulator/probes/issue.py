@@ -238,6 +238,14 @@ def _beside(text: str, gap: int) -> Callable[[int], list[str]]:
 
 
 def banks() -> Iterator[Probe]:
+    """Register banks and the reuse cache: patterns of registers, sums as the library's loops have them, by themselves
+    and beside other instructions, and what loads write meanwhile."""
+    yield from _patterns()
+    yield from _outer_products()
+    yield from _beside_loads()
+
+
+def _patterns() -> Iterator[Probe]:
     for opcode, patterns in (("FFMA", BANKS), ("IMAD", BANKS[:12]), ("IADD3", BANKS[:8]), ("LOP3.LUT", BANKS[:8])):
         for text in patterns:
             if text != "e r":
@@ -245,7 +253,10 @@ def banks() -> Iterator[Probe]:
                 yield Probe(
                     f"banks {opcode} {text}", _banked(opcode, text), (of * (48 // of), of * (144 // of)), (1, 4, 8, 16)
                 )
-    # The sums of the library's loops: x stays, the sum lies in the other bank than x.
+
+
+def _outer_products() -> Iterator[Probe]:
+    """The sums of the library's loops: x stays, the sum lies in the other bank than x."""
     for name, flags in (("all", ".reuse"), ("none", "")):
 
         def outer(count: int, flags: str = flags) -> list[str]:
@@ -279,7 +290,10 @@ def banks() -> Iterator[Probe]:
                 shared=32768,
                 words=[t % 32 // 8 * 16 for t in range(1024)],
             )
-    # What loads write while FFMA read: the bank of the destination.
+
+
+def _beside_loads() -> Iterator[Probe]:
+    """What loads write while FFMA read: the bank of the destination."""
     for parity, reuse in product((0, 1), ("", ".reuse")):
 
         def mixed(count: int, parity: int = parity, reuse: str = reuse) -> list[str]:

@@ -1,7 +1,7 @@
 """Probes of memory: phases of shared memory, sectors of L1, latencies and rates of every level, the instruction cache,
 blocks that follow each other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from .frame import line
 from .issue import SETUP, Registers
@@ -44,19 +44,15 @@ def _access(text: str) -> Callable[[int], list[str]]:
     return body
 
 
+def _in_shared(name: str, text: str, words: list[int]) -> Probe:
+    return Probe(f"shared {name}", _access(text), (16, 48), (1, 4, 8), setup=SETUP, shared=32768 + 1024, words=words)
+
+
 def shared() -> Iterator[Probe]:
     for width, suffix, register in ((4, "", "d"), (8, ".64", "e"), (16, ".128", "q")):
         for name, place in PATTERNS.items():
             words = [place(t % 32, width) // width * width for t in range(1024)]
-            yield Probe(
-                f"shared LDS{suffix} {name}",
-                _access(f"LDS{suffix} R{{{register}}}, [R8]"),
-                (16, 48),
-                (1, 4, 8),
-                setup=SETUP,
-                shared=32768 + 1024,
-                words=words,
-            )
+            yield _in_shared(f"LDS{suffix} {name}", f"LDS{suffix} R{{{register}}}, [R8]", words)
             if name in (
                 "side by side",
                 "all the same",
@@ -66,15 +62,7 @@ def shared() -> Iterator[Probe]:
                 "32 words apart",
                 "33 words apart",
             ):
-                yield Probe(
-                    f"shared STS{suffix} {name}",
-                    _access(f"STS{suffix} [R8], R12"),
-                    (16, 48),
-                    (1, 4, 8),
-                    setup=SETUP,
-                    shared=32768 + 1024,
-                    words=words,
-                )
+                yield _in_shared(f"STS{suffix} {name}", f"STS{suffix} [R8], R12", words)
     # the latency of one load that meets conflicts
     for name in ("side by side", "2 apart", "4 apart", "8 apart", "32 words apart"):
         words = [PATTERNS[name](t % 32, 4) for t in range(1024)]
@@ -128,53 +116,29 @@ def _chain(count: int, strong: str = "") -> list[str]:
     ]
 
 
+def _chains(name: str, strong: str, sizes: Sequence[tuple[int, int]]) -> Iterator[Probe]:
+    """Chains of loads through memory of so many KiB, so many bytes apart."""
+    for kib, stride in sizes:
+        yield Probe(
+            f"{name} of {kib} KiB by {stride}",
+            lambda count: _chain(count, strong),
+            (16,),
+            (1,),
+            n=max(1, kib * 1024 // stride // 16),
+            big=kib * 1024,
+            chase=(kib * 1024, stride),
+        )
+
+
 def latencies() -> Iterator[Probe]:
-    kib = 1024
-    for nbytes, stride in (
-        (4 * kib, 128),
-        (32 * kib, 128),
-        (128 * kib, 128),
-        (192 * kib, 128),
-        (224 * kib, 128),
-        (240 * kib, 128),
-        (256 * kib, 128),
-        (512 * kib, 256),
-        (2048 * kib, 1024),
-        (8192 * kib, 4096),
-        (16384 * kib, 8192),
-        (32768 * kib, 16384),
-        (131072 * kib, 65536),
-    ):
-        yield Probe(
-            f"chain of {nbytes // kib} KiB by {stride}",
-            _chain,
-            (16,),
-            (1,),
-            n=max(1, nbytes // stride // 16),
-            big=nbytes,
-            chase=(nbytes, stride),
-        )
-    for nbytes, stride in (
-        (32 * kib, 128),
-        (512 * kib, 256),
-        (2048 * kib, 1024),
-        (8192 * kib, 4096),
-        (16384 * kib, 8192),
-        (24576 * kib, 2048),
-        (32768 * kib, 2048),
-        (40960 * kib, 2048),
-        (65536 * kib, 4096),
-        (262144 * kib, 65536),
-    ):
-        yield Probe(
-            f"chain past L1 of {nbytes // kib} KiB by {stride}",
-            lambda count: _chain(count, ".STRONG.GPU"),
-            (16,),
-            (1,),
-            n=max(1, nbytes // stride // 16),
-            big=nbytes,
-            chase=(nbytes, stride),
-        )
+    yield from _chains("chain", "", (
+        (4, 128), (32, 128), (128, 128), (192, 128), (224, 128), (240, 128), (256, 128), (512, 256), (2048, 1024),
+        (8192, 4096), (16384, 8192), (32768, 16384), (131072, 65536),
+    ))
+    yield from _chains("chain past L1", ".STRONG.GPU", (
+        (32, 128), (512, 256), (2048, 1024), (8192, 4096), (16384, 8192), (24576, 2048), (32768, 2048),
+        (40960, 2048), (65536, 4096), (262144, 65536),
+    ))
 
 
 def _reading(width: str, step: int, store: bool, strong: str = "") -> Callable[[int], list[str]]:
