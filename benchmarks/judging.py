@@ -5,14 +5,18 @@ import csv
 import io
 import json
 import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import maxdnn
 
+SMS = 132
 METRICS = {
     "clocks": "sm__cycles_active.max",
     "least": "sm__cycles_active.min",
@@ -100,6 +104,29 @@ def _number(text: str | None) -> float | None:
         return None
 
 
+def card(name: str, row: Mapping[str, Any]) -> Any:
+    """A preset at the clock that the card's SMs had in a launch: a kernel on tensor cores draws so much power that they
+    slow down, and DRAM does not."""
+    from maxdnn.simulator.machine import preset
+
+    machine, seen = preset(name), row.get("measured", {})
+    if not seen.get("ns"):
+        return machine
+    clock = round(1000 * seen["elapsed"] / seen["ns"])
+    behind = (machine["dram_latency"] - machine["l2_latency"]) * clock / machine["clock_mhz"]
+    return machine.replace(clock_mhz=clock, dram_latency=machine["l2_latency"] + round(behind))
+
+
+def predicted(work: Any, function: Any, block: Any, machine: Any) -> dict[str, Any]:
+    """What the model says of a launch behind others and of one behind itself."""
+    from maxdnn.simulator import timing
+
+    found = {}
+    for name, warm in (("model", False), ("model_warm", True)):
+        found[name] = modelled(timing.simulated(work, function, block, machine, options=timing.Options(warm=warm)))
+    return found
+
+
 def modelled(result: Any) -> dict[str, Any]:
     """What a simulated launch has in place of the counters."""
     from maxdnn.simulator import columns, report
@@ -107,7 +134,67 @@ def modelled(result: Any) -> dict[str, Any]:
     return {
         "clocks": result.cycles,
         "issued": int(result.issued.sum()),
-        "slots": report.slots(result),
-        "l1_hit": result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS),
-        "l2_hit": result.ratio(columns.C_L2_HITS, columns.C_L2_SECTORS),
+        "slots": round(report.slots(result)["issued"], 2),
+        "l1_hit": _rounded(result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS)),
+        "l2_hit": _rounded(result.ratio(columns.C_L2_HITS, columns.C_L2_SECTORS)),
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+STATES = {"warm": ("warm", "model_warm"), "cold": ("measured", "model")}
+"""Keys of a row: what was measured, what the model says."""
+
+
+def errors(rows: Sequence[Mapping[str, Any]], state: str, least: float) -> list[float]:
+    """Percent by which the model is off in clocks, of launches of more than so many."""
+    measured, model = STATES[state]
+    pairs = [(row[model]["clocks"], row[measured]["clocks"]) for row in rows if measured in row and model in row]
+    return [100 * (said / seen - 1) for said, seen in pairs if seen > least]
+
+
+def summary(name: str, found: Sequence[float]) -> str:
+    """A row of a table: launches, mean and largest error, the error that nine of ten stay below, mean with sign."""
+    sizes = sorted(abs(error) for error in found)
+    return (f"| {name} | {len(sizes)} | {statistics.mean(sizes):.1f} % | {np.percentile(sizes, 90):.1f} % | "
+            f"{sizes[-1]:.1f} % | {statistics.mean(found):+.1f} % |")
+
+
+def by_group(rows: Sequence[Mapping[str, Any]], group: Callable[[Mapping[str, Any]], str], least: float) -> list[str]:
+    """Tables of errors by group, of launches behind themselves and behind others."""
+    lines = []
+    for state in STATES:
+        lines += [f"| {state} | launches | mean error | P90 | largest | mean with sign |", "|---|---|---|---|---|---|"]
+        for name in [*dict.fromkeys(map(group, rows)), "all"]:
+            found = errors([row for row in rows if name in ("all", group(row))], state, least)
+            if found:
+                lines.append(summary(name, found))
+        lines.append("")
+    return lines
+
+
+def points(row: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
+    """Percentages of a cold launch, measured and the model's."""
+    seen, model = row["measured"], row["model"]
+    slots = 100 * seen["issued"] / (4 * SMS * seen["active"])
+    return {
+        "issued slots": (slots, model["slots"]),
+        "L1 hits": (seen["l1_hit"], model["l1_hit"]),
+        "L2 hits": (seen["l2_hit"], model["l2_hit"]),
+    }
+
+
+def apart(rows: Sequence[Mapping[str, Any]], least: float) -> list[str]:
+    """How far slots and hit rates are from the counters."""
+    kept = [row for row in rows if "model" in row and row["measured"]["clocks"] > least]
+    lines = []
+    for name, aim in (("issued slots", 3), ("L1 hits", 5), ("L2 hits", 5)):
+        found = [abs(a - b) for a, b in (points(row)[name] for row in kept) if a is not None and b is not None]
+        within = sum(x <= aim for x in found)
+        lines.append(f"{name}: {statistics.mean(found):.1f} points apart in the mean, "
+                     f"{np.percentile(found, 90):.1f} P90, {within} of {len(found)} within {aim}")
+    return lines

@@ -6,7 +6,8 @@ counters as Nsight Compute reads them, none of which any figure of the preset wa
     python benchmarks/model_judges.py predict --plans judges.pickle --json FILE         anywhere, adds the model's
     python benchmarks/model_judges.py table --json FILE                                 the table of docs/timing-h200.md
 
-Caches are empty when a launch begins, on the card (ncu --cache-control all) and in the model."""
+Each launch is measured twice: cold, with empty caches (ncu --cache-control all), and warm, the second of two in a row
+(--cache-control none). The model has the same two."""
 
 import argparse
 import dataclasses
@@ -14,7 +15,6 @@ import itertools
 import json
 import math
 import pickle
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +32,6 @@ from maxdnn.problem.problem import Problem, data, filters, forward, product
 
 H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
 CLOCKS = 18_000, 300_000  # of a plan by the estimate
-OUTSIDE = 3164
-"""Clocks of a launch in which the SM that is active longest is not, by Nsight Compute: the median of 146 launches."""
 LEAST = 19_800  # clocks: ten microseconds
 MOST, MOST_TENSOR, CHUNK = 40, 20, 30  # of a group; plans profiled at a time
 
@@ -159,18 +157,25 @@ class Filled:
         return {"shape": self.shape, "typestr": "<f4", "data": (self._buffer.address, False), "version": 3}
 
 
-def measure(path: Path, out: Path, seconds: float, stalls: bool, warm: bool) -> None:
-    """Some plans at a time, as long as there is time; what was seen is written after each."""
-    begin, rows = time.perf_counter(), []
-    number = len(chosen(path))
-    order = [slice(at, None, -(-number // CHUNK)) for at in range(-(-number // CHUNK))]
-    for part in order:
-        if time.perf_counter() - begin > seconds:
-            print("no time is left")
-            break
-        rows += _profiled(path, part, out.with_suffix(".csv"), judging.chosen_metrics(warm, stalls), warm)
-        out.write_text(json.dumps({"rows": rows}, indent=0) + "\n")
-        print(f"{len(rows)} launches in {time.perf_counter() - begin:.0f} s", flush=True)
+def measure(path: Path, out: Path, seconds: float, stalls: bool) -> None:
+    """Launches behind others with empty caches, then each behind itself, some plans at a time and as long as there is
+    time; what was seen is written after each."""
+    begin, rows = time.perf_counter(), {}
+    parts = -(-len(chosen(path)) // CHUNK)
+    for warm in (False, True):
+        for at in range(parts):
+            if time.perf_counter() - begin > seconds:
+                print("no time is left")
+                return
+            metrics = judging.chosen_metrics(warm, stalls)
+            for row in _profiled(path, slice(at, None, parts), out.with_suffix(".csv"), metrics, warm):
+                key = row["judge"], row["candidate"], row["launch"]
+                if not warm:
+                    rows[key] = row
+                elif key in rows:
+                    rows[key]["warm"] = row["measured"]
+            out.write_text(json.dumps({"rows": list(rows.values())}, indent=0) + "\n")
+            print(f"{len(rows)} launches in {time.perf_counter() - begin:.0f} s", flush=True)
 
 
 def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str], warm: bool) -> list[dict[str, Any]]:
@@ -202,59 +207,38 @@ def chosen(path: Path) -> list[Judge]:
     return list(pickle.loads(path.read_bytes()))
 
 
-def predict(path: Path, out: Path, groups: Sequence[str], again: bool) -> None:
-    """Add what the model says to each launch that was measured."""
+def predict(path: Path, out: Path, groups: Sequence[str], again: bool, name: str) -> None:
+    """Add what the model says to each launch that was measured and is long enough."""
     from maxdnn.simulator import timing
-    from maxdnn.simulator.machine import preset
 
-    machine, data = preset("h200"), json.loads(out.read_text())
+    data = json.loads(out.read_text())
     found = {(judge.name, judge.candidate): judge for judge in chosen(path)}
     for row in data["rows"]:
-        if (groups and row["group"] not in groups) or ("model" in row and not again):
+        if (groups and row["group"] not in groups) or ("model_warm" in row and not again) or not _long(row):
             continue
-        launch = found[row["judge"], row["candidate"]].plan.launches[row["launch"]]
-        begin = time.perf_counter()
-        ((work, function),) = timing.workloads(found[row["judge"], row["candidate"]].plan, [launch], machine)
-        result = timing.simulated(work, function, launch.block, machine)
-        row["model"] = judging.modelled(result) | {"seconds": round(time.perf_counter() - begin, 1)}
+        plan, begin, machine = found[row["judge"], row["candidate"]].plan, time.perf_counter(), judging.card(name, row)
+        launch = plan.launches[row["launch"]]
+        ((work, function),) = timing.workloads(plan, [launch], machine)
+        row |= judging.predicted(work, function, launch.block, machine)
+        row["seconds"] = round(time.perf_counter() - begin, 1)
         out.write_text(json.dumps(data, indent=0) + "\n")
-        print(
-            f"{row['kernel']:32} {row['judge']:45} {measured(row):10,.0f} {result.cycles:10,}  "
-            f"{100 * (result.cycles / measured(row) - 1):+.1f} %",
-            flush=True,
-        )
+        print(f"{row['kernel']:32} {row['judge']:45}", end="")
+        print(*(f"{state} {error:+.1f} %" for state in judging.STATES for error in judging.errors([row], state, 0)),
+              flush=True)
 
 
-def measured(row: dict[str, Any]) -> float:
-    """Clocks of a launch on the SM that was active longest; of a row without them those that the launch took, less
-    what it takes outside of SMs."""
-    return float(row["measured"].get("clocks") or row["measured"]["elapsed"] - OUTSIDE)
+def _long(row: dict[str, Any]) -> bool:
+    return bool(max(row[key]["clocks"] for key in ("measured", "warm") if key in row) > LEAST)
 
 
 def table(out: Path) -> str:
-    """Errors by group, of launches of more than 10 microseconds, and how both models order them."""
-    groups: dict[str, list[float]] = {}
-    pairs: dict[str, list[tuple[float, float]]] = {"model": [], "estimate": []}
-    slots: list[float] = []
-    for row in json.loads(out.read_text())["rows"]:
-        if "model" in row and measured(row) > LEAST:
-            error = 100 * (row["model"]["clocks"] / measured(row) - 1)
-            groups.setdefault(_group(row["kernel"]), []).append(error)
-            pairs["model"].append((row["model"]["clocks"], measured(row)))
-            if "estimate" in row:
-                pairs["estimate"].append((row["estimate"], measured(row)))
-            if row["model"]["l1_hit"] is not None:  # None: a kernel that goes past L1
-                slots.append(abs(row["model"]["l1_hit"] - row["measured"]["l1_hit"]))
-    lines = ["| kernels | launches | mean error | largest | mean with sign |", "|---|---|---|---|---|"]
-    groups["all"] = [error for every in groups.values() for error in every]
-    for group, every in groups.items():
-        sizes = [abs(error) for error in every]
-        lines.append(f"| {group} | {len(every)} | {statistics.mean(sizes):.1f} % | {max(sizes):.1f} % | "
-                     f"{statistics.mean(every):+.1f} % |")
-    found = {name: f"{tau(every):.3f}" for name, every in pairs.items() if every}
-    lines += ["", "Kendall's tau of clocks over these launches: " + ", ".join(f"{k} {v}" for k, v in found.items())
-              + f". Hit rates of L1: {statistics.mean(slots):.0f} points apart in the mean."]
-    return "\n".join(lines)
+    """Errors by group, of launches of more than 10 microseconds, and how the model orders them."""
+    rows = [row for row in json.loads(out.read_text())["rows"] if "model" in row]
+    lines = judging.by_group(rows, lambda row: _group(row["kernel"]), LEAST)
+    kept = [row for row in rows if row["warm"]["clocks"] > LEAST]
+    lines.append("Kendall's tau of clocks, warm: "
+                 f"{tau([(row['model_warm']['clocks'], row['warm']['clocks']) for row in kept]):.3f}")
+    return "\n".join(lines + judging.apart(rows, LEAST))
 
 
 def tau(pairs: Sequence[tuple[float, float]]) -> float:
@@ -271,9 +255,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", default="0:1", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=100.0, help="start nothing after so long")
     parser.add_argument("--stalls", action="store_true", help="read reasons of stalls, too")
-    parser.add_argument(
-        "--warm", action="store_true", help="measure the second of two launches in a row, and leave the caches alone"
-    )
+    parser.add_argument("--warm", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--machine", default="h200", help="of predict: the preset of the card that was measured")
     parser.add_argument("--groups", nargs="*", default=(), help="of list and predict: these alone")
     parser.add_argument("--again", action="store_true", help="predict what has been predicted, too")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -287,9 +270,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         first, step = map(int, args.part.split(":"))
         run_plans(chosen(args.plans)[first::step], args.warm)
     elif args.what == "measure":
-        measure(args.plans, args.json, args.seconds, args.stalls, args.warm)
+        measure(args.plans, args.json, args.seconds, args.stalls)
     elif args.what == "predict":
-        predict(args.plans, args.json, args.groups, args.again)
+        predict(args.plans, args.json, args.groups, args.again, args.machine)
     elif args.what == "table":
         print(table(args.json))
     return 0

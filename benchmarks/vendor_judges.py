@@ -11,7 +11,6 @@ Each launch is measured twice: with empty caches, as the model begins, and as th
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -173,11 +172,8 @@ def _matched(told: Sequence[Any], table: Sequence[dict[str, str]]) -> Iterator[t
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-def predict(cubins: Path, out: Path, only: Sequence[str], again: bool, sizes: str) -> None:
+def predict(cubins: Path, out: Path, only: Sequence[str], again: bool, sizes: str, name: str) -> None:
     """Add what the model says to each launch that was measured, or to all where there is no file yet."""
-    from maxdnn.simulator.machine import preset
-
-    machine = preset("h200")
     if out.exists():
         data = json.loads(out.read_text())
     else:
@@ -189,20 +185,17 @@ def predict(cubins: Path, out: Path, only: Sequence[str], again: bool, sizes: st
             continue
         begin = time.perf_counter()
         try:
-            row["model"] = _simulated(cubins, program, row["size"], machine)
+            row |= _simulated(cubins, program, row["size"], judging.card(name, row))
         except Exception as e:
             row["refused"] = f"{type(e).__name__}: {e}"
             print(f"{row['program']:20} {row['refused']}", flush=True)
             continue
         row.pop("refused", None)
-        row["model"]["seconds"] = round(time.perf_counter() - begin, 1)
+        row["seconds"] = round(time.perf_counter() - begin, 1)
         out.write_text(json.dumps(data, indent=0) + "\n")
-        real = row["measured"]["clocks"] if "measured" in row else None
-        clocks = row["model"]["clocks"]
-        error = f"{real:10,.0f} {100 * (clocks / real - 1):+7.1f} %" if real else f"{clocks / 1980:8.1f} us"
-        print(
-            f"{row['program']:20} {row['size']!s:20} {clocks:10,} {error} {row['model']['seconds']:8.1f} s", flush=True
-        )
+        print(f"{row['program']:20} {row['size']!s:20} {row['model']['clocks']:10,}", end=" ")
+        print(*(f"{state} {error:+.1f} %" for state in judging.STATES for error in judging.errors([row], state, 0)),
+              flush=True)
 
 
 def _simulated(cubins: Path, program: Program, size: Sequence[Any], machine: Any) -> dict[str, Any]:
@@ -211,59 +204,20 @@ def _simulated(cubins: Path, program: Program, size: Sequence[Any], machine: Any
     placed = Placed(virtual(), cubins, program, program.make(*size))
     grid, block = placed.work.grid, placed.work.block
     work = timing.workload(placed.function, grid, block, placed.args, machine=machine, keep=False)
-    found = judging.modelled(timing.simulated(work, placed.function, block, machine))
-    return found | {"executed": int(work.outline.executed.sum()), "classes": work.outline.classes}
-
-
-def errors(rows: Sequence[dict[str, Any]]) -> list[float]:
-    return [100 * (row["model"]["clocks"] / row["measured"]["clocks"] - 1) for row in rows]
-
-
-def p90(values: Sequence[float]) -> float:
-    return float(np.percentile(values, 90))
+    return judging.predicted(work, placed.function, block, machine)
 
 
 def table(out: Path) -> str:
-    """Errors by source and altogether, the worst launches, and how far slots and hit rates are from the counters."""
-    rows = [
-        row
-        for row in json.loads(out.read_text())["rows"]
-        if "model" in row and row.get("measured", {}).get("clocks", 0) > LEAST
-    ]
-    lines = ["| programs | launches | mean error | P90 | largest | mean with sign |", "|---|---|---|---|---|---|"]
-    for group in [*dict.fromkeys(row["group"] for row in rows), "all"]:
-        found = errors([row for row in rows if group in ("all", row["group"])])
-        sizes = [abs(e) for e in found]
-        lines.append(
-            f"| {group} | {len(found)} | {statistics.mean(sizes):.1f} % | {p90(sizes):.1f} % | "
-            f"{max(sizes):.1f} % | {statistics.mean(found):+.1f} % |"
-        )
-    lines += ["", "| launch | measured | model | error | slots | L1 hits | L2 hits |", "|---|---|---|---|---|---|---|"]
-    for row in sorted(rows, key=lambda row: -abs(errors([row])[0])):
-        points = [f"{a:.0f} / {b:.0f}" if a is not None and b is not None else "" for a, b in _points(row).values()]
-        lines.append(
-            f"| {row['program']} {' '.join(map(str, row['size']))} | {row['measured']['clocks']:,.0f} | "
-            f"{row['model']['clocks']:,} | {errors([row])[0]:+.1f} % | {' | '.join(points)} |"
-        )
-    lines += [""]
-    for name in ("slots", "l1_hit", "l2_hit"):
-        apart = [abs(a - b) for a, b in (_points(row)[name] for row in rows) if a is not None and b is not None]
-        lines.append(
-            f"{name}: {statistics.mean(apart):.1f} points apart in the mean, {p90(apart):.1f} P90, "
-            f"{sum(x <= (3 if name == 'slots' else 5) for x in apart)} of {len(apart)} within the aim"
-        )
+    """Errors by source, of launches of more than 5 microseconds, then each launch."""
+    rows = [row for row in json.loads(out.read_text())["rows"] if "model" in row and "measured" in row]
+    lines = judging.by_group(rows, lambda row: str(row["group"]), LEAST) + judging.apart(rows, LEAST)
+    for state, (measured, model) in judging.STATES.items():
+        kept = [row for row in rows if row.get(measured, {}).get("clocks", 0) > LEAST]
+        lines += ["", f"| {state} | measured | model | error |", "|---|---|---|---|"]
+        for row in sorted(kept, key=lambda row: -abs(judging.errors([row], state, LEAST)[0])):
+            lines.append(f"| {row['program']} {' '.join(map(str, row['size']))} | {row[measured]['clocks']:,.0f} | "
+                         f"{row[model]['clocks']:,} | {judging.errors([row], state, LEAST)[0]:+.1f} % |")
     return "\n".join(lines)
-
-
-def _points(row: dict[str, Any]) -> dict[str, tuple[float | None, float | None]]:
-    """Percentages, measured and the model's."""
-    seen, model = row["measured"], row["model"]
-    slots = 100 * seen["issued"] / (4 * SMS * seen["active"])
-    return {
-        "slots": (slots, model["slots"]["issued"]),
-        "l1_hit": (seen["l1_hit"], model["l1_hit"]),
-        "l2_hit": (seen["l2_hit"], model["l2_hit"]),
-    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -277,6 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--stalls", action="store_true", help="measure reasons of stalls, too")
     parser.add_argument("--again", action="store_true", help="predict what has been predicted, too")
     parser.add_argument("--sizes", choices=("all", "first"), default="all", help="of predict")
+    parser.add_argument("--machine", default="h200", help="of predict: the preset of the card that was measured")
     parser.add_argument("--part", default="0:1", help=argparse.SUPPRESS)
     parser.add_argument("--warm", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -290,7 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif args.what == "measure":
         measure(args.cubins, args.json, args.seconds, args.stalls, args.only)
     elif args.what == "predict":
-        predict(args.cubins, args.json, args.only, args.again, args.sizes)
+        predict(args.cubins, args.json, args.only, args.again, args.sizes, args.machine)
     else:
         print(table(args.json))
     return 0

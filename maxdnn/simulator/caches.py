@@ -152,10 +152,10 @@ def l2_empty(X, dirty, fill, now, number, cell):
     Y, n = narrow(X), popcount4(narrow(X)[dirty])
     if n:
         number, cell = dram_room(X, number, cell, now)
-        if X[cell] + n * X[P_DRAM_TICKS] <= BUCKET * TICK:
-            X[cell] += n * X[P_DRAM_TICKS]
+        if X[cell] + n * X[P_DRAM_WRITE_TICKS] <= BUCKET * TICK:
+            X[cell] += n * X[P_DRAM_WRITE_TICKS]
         else:
-            book(X, B_DRAM, n * X[P_DRAM_TICKS], now)
+            book(X, B_DRAM, n * X[P_DRAM_WRITE_TICKS], now)
         X[C_DRAM_WRITE] += n
     Y[dirty] = 0
     for sector in range(fill, fill + SECTORS):

@@ -47,8 +47,9 @@ def l2_ticks(X, n, store):
 
 
 @compiled
-def through_l2(X, w, i, index, line, mask, start):
-    """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there."""
+def through_l2(X, w, i, index, line, mask, start, theirs):
+    """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there.
+    `theirs`: which sectors of their lines the other SMs ask for, if they touch them."""
     n = popcount4(mask)
     if X[P_SM90] and X[i + I_STORE] and not X[i + I_ATOMIC]:
         n = mask >> TURNS
@@ -57,7 +58,7 @@ def through_l2(X, w, i, index, line, mask, start):
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1
     what = CHANGE if X[i + I_ATOMIC] else WRITE if X[i + I_STORE] else READ
-    end = lines_of_others(X, w, i, index, mask if what == READ else -1)
+    end = lines_of_others(X, w, i, index, theirs if what == READ else -1)
     middle = before(X, end, turn)
     if X[P_BESIDE] and what == READ:  # blocks that follow each other drift apart
         begin = begin_round(X, line, mask, begin)
@@ -85,10 +86,10 @@ def through_l2(X, w, i, index, line, mask, start):
 def one_line(X, w, i, half, index, line, mask, start):
     """One line of a global or texture access: the cycle its sectors are there."""
     if X[i + I_CACHED] != 1:
-        return through_l2(X, w, i, index, line, mask, start)
+        return through_l2(X, w, i, index, line, mask, start, mask)
     fill, missing, there = l1_lookup(X, half, line, mask, start)
     if missing:
-        got = through_l2(X, w, i, index, line, missing, start)
+        got = through_l2(X, w, i, index, line, missing, start, missing)
         for sector in range(4):
             if missing >> sector & 1:
                 X[fill + sector] = got

@@ -110,7 +110,8 @@ def global_sm90(X, w, i, record, shift, cycles, start):
         if X[i + I_CACHED]:
             fill, missing, there = l1_lookup(X, X[w + W_SM], line, mask, start)
         if missing:
-            got = through_l2(X, w, i, index, line, missing, start)
+            # sectors of other blocks lie elsewhere in their lines
+            got = through_l2(X, w, i, index, line, missing, start, 15 if missing == mask else missing)
             there = max(there, got)
             if fill >= 0:
                 for sector in range(4):

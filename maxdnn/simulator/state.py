@@ -161,6 +161,8 @@ class Image:
             c.P_L2PARTS: m["l2_parts"], c.P_BLOCKPER: m["block_interval"],
             c.P_TENSORSTART: m["tensor_start"], c.P_TENSORQUEUE: m["tensor_queue"],
             c.P_BULK_TICKS: round(m["bulk_line_cycles"] * c.TICK), c.P_MBARRIERS: work.barriers,
+            c.P_DRAM_WRITE_TICKS: round(
+                SECTOR * c.TICK / self.machine.dram_bytes_per_cycle * (m["dram_write_cost"] or 1)),
             c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
             c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
