@@ -31,8 +31,7 @@ P_BLOCKPER = 128
 T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST = range(129, 133)
 WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
 # Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
-T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(133, 138)
-P_DRAM_WRITE_TICKS = 138
+T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(134, 139)
 HEAD = 144
 
 # One row per instruction.
