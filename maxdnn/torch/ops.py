@@ -173,17 +173,19 @@ conv2d_weight = torch.ops.maxdnn.conv2d_weight.default
 @partial(torch.library.register_fake, "maxdnn::conv2d", lib=_library)
 def _(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
     torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
-    return input.new_empty(running.output_shape(input, weight, conf))
+    return running.empty(input, running.output_shape(input, weight, conf), running.channels_last(input, weight))
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_input", lib=_library)
 def _(gradients: Tensor, weight: Tensor, size: Numbers, *conf: Any) -> Tensor:
-    return gradients.new_empty((gradients.shape[0], weight.shape[1] * conf[3], *size))
+    shape = gradients.shape[0], weight.shape[1] * conf[3], *size
+    return running.empty(gradients, shape, running.channels_last(gradients, weight))
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_weight", lib=_library)
 def _(gradients: Tensor, input: Tensor, size: Numbers, *conf: Any) -> Tensor:
-    return gradients.new_empty((gradients.shape[1], input.shape[1] // conf[3], *size))
+    shape = gradients.shape[1], input.shape[1] // conf[3], *size
+    return running.empty(gradients, shape, running.channels_last(gradients, input))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,5 +1,5 @@
-"""Runs a convolution or one of its gradients on tensors: float32, N,C,H,W. A call finds its plan in a table and hands
-the tensors to the engine where they are."""
+"""Runs a convolution or one of its gradients on tensors: float32, N,C,H,W, channels_last or not. A call finds its plan
+in a table and hands the tensors to the engine where they are."""
 
 import math
 import warnings
@@ -57,7 +57,7 @@ _shortages: dict[int, shortage.Shortage] = {}  # by number
 
 def forward(images: Tensor, filters: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
     """A convolution."""
-    out = empty(images, output_shape(images, filters, conf))
+    out = empty(images, output_shape(images, filters, conf), channels_last(images, filters))
     given = {"images": images, "filters": filters} | ({} if bias is None else {"bias": bias})
     run("forward", given, out, images.shape, filters.shape, conf)
     return out
@@ -66,7 +66,7 @@ def forward(images: Tensor, filters: Tensor, bias: Tensor | None, *conf: Any) ->
 def input_gradient(gradients: Tensor, filters: Tensor, size: Numbers, *conf: Any) -> Tensor:
     """Of the map, whose rows and columns are `size`."""
     images = (gradients.shape[0], filters.shape[1] * conf[3], *size)
-    out = empty(gradients, images)
+    out = empty(gradients, images, channels_last(gradients, filters))
     run("data", {"gradients": gradients, "filters": filters}, out, images, filters.shape, conf)
     return out
 
@@ -74,7 +74,7 @@ def input_gradient(gradients: Tensor, filters: Tensor, size: Numbers, *conf: Any
 def weight_gradient(gradients: Tensor, images: Tensor, size: Numbers, *conf: Any) -> Tensor:
     """Of the filters, whose rows and columns are `size`."""
     filters = (gradients.shape[1], images.shape[1] // conf[3], *size)
-    out = empty(gradients, filters)
+    out = empty(gradients, filters, channels_last(gradients, images))
     run("filters", {"images": images, "gradients": gradients}, out, images.shape, filters, conf)
     return out
 
@@ -84,11 +84,22 @@ def output_shape(images: Tensor, filters: Tensor, conf: Conf) -> list[Any]:
     return [images.shape[0], filters.shape[0], *map_size(images.shape[2:], filters.shape[2:], *conf[:3])]
 
 
-def empty(like: Tensor, shape: Sequence[int]) -> Tensor:
-    """A new tensor, after all that is idle was let go if need be."""
+def channels_last(*given: Tensor) -> bool:
+    """Whether the result of these lies N,H,W,C, as PyTorch's own does: one of them does, and nothing else can be said
+    of how it lies."""
+    return any([x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+                for x in given])
+
+
+def empty(like: Tensor, shape: Sequence[Any], last: bool = False) -> Tensor:
+    """A new tensor, N,H,W,C in memory if `last`, after all that is idle was let go if need be."""
+    make = partial(like.new_empty, shape)
+    if last:
+        _n, c, h, w = shape
+        make = partial(like.new_empty_strided, shape, (h * w * c, 1, w * c, c))
     if not like.is_cuda:
-        return like.new_empty(shape)
-    found: Tensor = having_room(lambda: like.new_empty(shape), FLOAT_BYTES * math.prod(shape), like.get_device(),
+        return make()
+    found: Tensor = having_room(make, FLOAT_BYTES * math.prod(shape), like.get_device(),
                                 device_of(like.get_device())[0])
     return found
 
@@ -109,9 +120,10 @@ def run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filte
     for role, tensor in (*given.items(), ("out", out)):
         if tensor.get_device() != where or tensor.dtype is not torch.float32:
             raise _unfit(role, tensor, out)
-        if not tensor.is_contiguous():
+        last = channels_last(tensor)
+        if not (last or tensor.is_contiguous()):
             tensor = tensor.contiguous()
-        odd = 2 * odd + (tensor.data_ptr() % easy != 0)
+        odd = 4 * odd + 2 * last + (tensor.data_ptr() % easy != 0)
         used[role] = tensor
     key = key_of(kind, [tensor.shape for tensor in given.values()], out, conf, odd, ending)
     plan = _plans.get(key)
@@ -188,8 +200,8 @@ def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
     for role, tensor in given.items():
         on_host = tensor.get_device() < 0
         memory = tensor.detach().numpy() if on_host else tensor
-        found[role] = ArrayView(role, memory, tuple(tensor.shape), tensor.data_ptr(),
-                                FLOAT_BYTES * tensor.numel(), on_host, True)
+        found[role] = ArrayView(role, memory, tuple(tensor.shape), tensor.data_ptr(), FLOAT_BYTES * tensor.numel(),
+                                on_host, True, strides=tensor.stride() if channels_last(tensor) else None)
     return found
 
 
@@ -267,6 +279,8 @@ def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: N
     more = {"bias": "bias" in given, "activation": ending.activation} if kind == "forward" else {}
     asked = PASSES[kind](shape, layout="NCHW", reads_out=ending.adds, **more)
     check_shapes({role: x for role, x in given.items() if n or role in ("filters", "bias")}, asked.shapes, "")
+    for role, view in given.items():
+        asked = asked.with_strides(role, view.strides)
     return asked
 
 

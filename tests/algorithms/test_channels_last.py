@@ -1,0 +1,129 @@
+"""Maps and filters whose channels lie innermost, by what the families promise for their kernels: every candidate, on
+Maxwell and on sm_90, against float64, written so, too; and what is read as it lies."""
+
+import numpy as np
+import pytest
+
+from maxdnn import ConvShape, ShapeError
+from maxdnn.planning.cost import preset
+from maxdnn.planning.select import choose, plans
+from maxdnn.problem.operands import view
+from maxdnn.problem.problem import PASSES, channels_last
+from maxdnn.reference import conv_reference
+from maxdnn.runtime import engine
+from maxdnn.runtime.devices import find
+from tests.contract import run_plan
+from tests.gradients import gradient
+
+H200 = preset("h200")
+SHAPES = [ConvShape(2, 64, 3, 4, 36, 1, 1, 1, 0), ConvShape(2, 64, 5, 4, 32, 3, 3, 1, 1),
+          ConvShape(1, 64, 6, 5, 32, 3, 3, 2, 1), ConvShape(2, 6, 5, 5, 6, 3, 3, 1, 1, 1, 6)]
+
+
+def asked(kind, shape, roles=None, **how):
+    """The problem with these operands (all if None) of such strides."""
+    problem = PASSES[kind](shape, layout="NCHW", **how)
+    for o in problem.operands:
+        if (o.role != "bias" and roles is None) or o.role in (roles or ()):
+            problem = problem.with_strides(o.role, channels_last(o.shape))
+    return problem
+
+
+def inside(x):
+    """An array of N,C,H,W with memory as N,H,W,C has it."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(x.shape)
+
+
+def outside(x):
+    n, c, h, w = x.shape
+    return x.reshape(n, h, w, c).transpose(0, 3, 1, 2)
+
+
+def ours(x):
+    """N,C,H,W as C,H,W,N; K,C,R,S as C,R,S,K."""
+    return x.transpose(1, 2, 3, 0)
+
+
+def truth(shape, kind, given):
+    """(result, sums of |terms|)."""
+    images, filters, gradients = (None if role not in given else ours(given[role]).astype(float)
+                                  for role in ("images", "filters", "gradients"))
+    if kind == "forward":
+        found = conv_reference(images, filters, stride=shape.stride, padding=shape.padding, groups=shape.groups)
+    else:
+        found = gradient(shape, kind, images, filters, gradients)
+    expected, magnitude = (x.transpose(3, 0, 1, 2) for x in found)
+    if "bias" in given:
+        expected, magnitude = (x + abs(given["bias"])[:, None, None] for x in (expected, magnitude))
+    return expected, magnitude
+
+
+@pytest.mark.parametrize("kind", PASSES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_candidate_is_right(shape, kind):
+    rng = np.random.default_rng(0)
+    more = {"bias": shape.stride == (1, 1) and shape.R == 3} if kind == "forward" else {}
+    for adds in (False, True):
+        problem = asked(kind, shape, reads_out=adds, **more)
+        given = {o.role: rng.uniform(-1, 1, o.shape).astype(np.float32) for o in problem.operands
+                 if o.role != "out" or adds}
+        if "bias" in given:
+            given["bias"] = abs(given["bias"])
+        expected, magnitude = truth(shape, kind, given)
+        if adds:
+            expected, magnitude = expected + 0.5 * given["out"], magnitude + abs(0.5 * given["out"])
+        lying = {role: x if role == "bias" else inside(x) for role, x in given.items()}
+        for chip in (preset(), H200):
+            for name, plan in plans(problem, chip).items():
+                out = outside(run_plan(plan, lying, alpha=1.0, **({"beta": 0.5} if adds else {}))["out"])
+                assert (abs(out - expected) <= plan.error * magnitude + 1e-30).all(), name
+
+
+def kernels(problem):
+    return [launch.spec.name for launch in choose(problem, H200).launches]
+
+
+@pytest.mark.parametrize(("kind", "roles"), [("forward", ("images", "out")), ("data", ("gradients", "out"))])
+def test_a_convolution_of_one_tap_is_one_product_of_what_lies_there(kind, roles):
+    for channels in ((256, 64), (64, 256)):
+        problem = asked(kind, ConvShape(32, channels[0], 56, 56, channels[1], 1, 1), roles)
+        assert "channels_last" in choose(problem, H200).name
+        assert "stranspose" not in kernels(problem)
+
+
+def test_tensor_cores_read_maps_as_they_lie():
+    """What is written is turned behind them; gradients of filters of one tap are written as they are to lie."""
+    strided = ConvShape(32, 512, 28, 28, 1024, 1, 1, 2)
+    for kind, roles, last in (("forward", ("images", "out"), ["stranspose"]),
+                              ("data", ("gradients", "out"), ["stranspose"]), ("filters", ("images", "gradients"), [])):
+        names = kernels(asked(kind, strided, roles))
+        assert any("tensor" in name for name in names) and [n for n in names if n == "stranspose"] == last
+
+
+def test_a_plan_says_what_is_turned_and_the_output_comes_last():
+    plan = choose(asked("forward", ConvShape(32, 96, 28, 28, 96, 3, 3, 1, 1, 1, 96), ("images", "out")), H200)
+    assert "channels lie innermost in images and out" in plan.explain()
+    assert plan.launches[-1].writes == ("out",) and plan.launches[-1].spec.name == "stranspose"
+
+
+def test_other_strides_of_results_stay_refused():
+    problem = PASSES["forward"](SHAPES[0], layout="NCHW")
+    with pytest.raises(ShapeError, match="C-contiguous"):
+        choose(problem.with_strides("out", (1000, 20, 5, 1)), preset())
+
+
+@pytest.mark.parametrize("kind", ["forward", "data"])
+def test_products_run_on_arrays_where_they_lie(kind):
+    """On the virtual GPU, into a view whose channels lie innermost."""
+    shape, rng = ConvShape(2, 24, 4, 5, 20, 1, 1), np.random.default_rng(0)
+    problem = PASSES[kind](shape, layout="NCHW")
+    arrays = {o.role: rng.uniform(-1, 1, o.shape).astype(np.float32) for o in problem.operands}
+    maps = [role for role in arrays if role != "filters"]
+    arrays |= {role: outside(inside(arrays[role])) for role in maps}
+    given = {role: view(role, x, strided=True) for role, x in arrays.items()}
+    problem = asked(kind, shape, maps)
+    for name in [name for name in plans(problem, preset()) if "channels_last" in name]:
+        arrays["out"][:] = np.nan
+        engine.run(choose(problem, preset(), name), given, {"alpha": 1.0}, find.host(), None)
+        expected, magnitude = truth(shape, kind, {role: x for role, x in arrays.items() if role != "out"})
+        assert (abs(arrays["out"] - expected) <= 1e-6 * magnitude).all(), name
