@@ -1,7 +1,7 @@
 """What is to be computed, as a value: the kind of work, its sizes, its operands. Knows no kernel and no device."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
@@ -52,7 +52,7 @@ class Operand:
                    for size, stride, step in zip(self.shape, self.strides, channels_last(self.shape), strict=True))
 
 
-def channels_last(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+def channels_last(shape: Sequence[int]) -> tuple[int, int, int, int]:
     """The strides of such an array of a shape N,C,H,W."""
     _, c, h, w = shape
     return h * w * c, 1, w * c, c

@@ -17,6 +17,7 @@ from ..planning.plan import Plan
 from ..planning.select import MAX_ERROR, check_wanted
 from ..problem.operands import FLOAT_BYTES, ArrayView
 from ..problem.problem import PASSES, Problem
+from ..problem.problem import channels_last as lying
 from ..problem.shape import ConvShape
 from ..runtime import engine, frontend, shortage
 from ..runtime.arguments import check_shapes
@@ -201,7 +202,7 @@ def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
         on_host = tensor.get_device() < 0
         memory = tensor.detach().numpy() if on_host else tensor
         found[role] = ArrayView(role, memory, tuple(tensor.shape), tensor.data_ptr(), FLOAT_BYTES * tensor.numel(),
-                                on_host, True, strides=tensor.stride() if channels_last(tensor) else None)
+                                on_host, True, strides=lying(tensor.shape) if channels_last(tensor) else None)
     return found
 
 

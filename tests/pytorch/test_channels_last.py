@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import maxdnn.torch as mt
 from maxdnn.torch import running
+from maxdnn.torch.shapes import layers
 
 from .test_conv2d import close, tensors
 
@@ -96,3 +97,17 @@ def test_a_network_stays_channels_last():
     assert last(out) and not {torch.ops.aten.clone, torch.ops.aten.copy_, torch.ops.aten.contiguous} & {*copies.seen}
     out.square().sum().backward()
     assert last(model[0].weight.grad)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_tune_measures_the_problems_that_calls_are(transposed):
+    """All passes, with the memory formats of the example and the weights."""
+    layer = (mt.ConvTranspose2d if transposed else mt.Conv2d)(8, 16, 3, padding=1).to(memory_format=LAST)
+    x = torch.rand(2, 8, 6, 5).to(memory_format=LAST).requires_grad_()
+    running._plans.clear()
+    layer(x).square().sum().backward()
+    met = {plan.problem.kind: plan.problem.operands for plan in running._plans.values()}
+    (found,) = layers(layer, x)
+    for kind in ("forward", "data", "filters"):
+        problem = found.problem(kind)
+        assert {*problem.operands} == {*met[problem.kind]}, kind
