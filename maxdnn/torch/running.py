@@ -17,12 +17,13 @@ from ..planning.plan import Plan
 from ..planning.select import MAX_ERROR, check_wanted
 from ..problem.operands import FLOAT_BYTES, ArrayView
 from ..problem.problem import PASSES, Problem
-from ..problem.problem import channels_last as lying
+from ..problem.problem import channels_last as lying_last
 from ..problem.shape import ConvShape
 from ..runtime import engine, frontend, shortage
 from ..runtime.arguments import check_shapes
 from ..runtime.devices import find
 from ..runtime.devices.protocol import texture_alignment
+from ..runtime.prepared import PreparedFilters
 from ..runtime.remember import HOST_BYTES, Table
 from .memory import free_bytes, having_room
 
@@ -150,9 +151,16 @@ def key_of(kind: str, given: Sequence[Any], out: Tensor, conf: Conf, odd: int = 
         () if ending is PLAIN else ending)
 
 
-def planned(kind: str, given: Sequence[Any], out: Tensor, conf: Conf) -> Plan | None:
-    """The plan of a convolution or a gradient that has been made, of operands of these shapes."""
-    return _plans.get(key_of(kind, given, out, conf))
+def planned(kind: str, given: Sequence[Tensor], out: Tensor, conf: Conf) -> Plan | None:
+    """The plan of a convolution or a gradient that has been made, of operands like these that begin where a texture
+    may; None where one is neither contiguous nor channels_last."""
+    odd = 0
+    for tensor in (*given, out):
+        last = channels_last(tensor)
+        if not (last or tensor.is_contiguous()):
+            return None
+        odd = 4 * odd + 2 * last
+    return _plans.get(key_of(kind, [tensor.shape for tensor in given], out, conf, odd))
 
 
 def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int],
@@ -202,23 +210,44 @@ def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
         on_host = tensor.get_device() < 0
         memory = tensor.detach().numpy() if on_host else tensor
         found[role] = ArrayView(role, memory, tuple(tensor.shape), tensor.data_ptr(), FLOAT_BYTES * tensor.numel(),
-                                on_host, True, strides=lying(tensor.shape) if channels_last(tensor) else None)
+                                on_host, True, strides=lying_last(tensor.shape) if channels_last(tensor) else None)
     return found
+
+
+def _gives_last(plan: Plan) -> bool:
+    """Whether the result lies N,H,W,C, also one that is contiguous besides."""
+    return any(operand.strides is not None for operand in plan.problem.operands)
+
+
+def by_kept(filters: PreparedFilters, given: dict[str, Tensor], out: Tensor | None) -> Tensor:
+    """The result of filters that were made ready, and these other operands, on the CPU; in `out`, if it is given."""
+    rest = filters.plan.apart[1]
+    if out is None:
+        out = empty(given["images"], rest.array_shapes()["out"], _gives_last(filters.plan))
+    views = _views(given | {"out": out}) | filters.views
+    check_shapes(views, rest.array_shapes(), "")
+    engine.run(rest, views, _ONE, device_of(-1)[0], None)
+    return out
 
 
 class Ready:
     """A call like one that was made: nothing is left to say but where its tensors lie. `known`: of which kinds they
-    are known to be (`ops.eager`)."""
+    are known to be (`ops.eager`). `lying`: which of the first two are contiguous; the others are channels_last."""
 
-    __slots__ = "_alone", "_easy", "_engine", "_plan", "_shape", "_strides", "_where", "conf", "known"
+    __slots__ = "_alone", "_easy", "_engine", "_last", "_plan", "_shape", "_strides", "_where", "conf", "known", "lying"
 
-    def __init__(self, plan: Plan, where: int, conf: Sequence[Any] = ()) -> None:
+    def __init__(self, plan: Plan, where: int, conf: Sequence[Any] = (),
+                 lying: tuple[bool, bool] = (True, True), prepared: bool = False) -> None:
+        self._last = _gives_last(plan)
+        if prepared:  # what is left to do with filters that were made ready
+            plan = plan.apart[1]
         device, self._easy = device_of(where)
-        self._engine, self._plan, self._where, self.conf = engine.of(device), plan, where, conf
+        self._engine, self._plan, self._where, self.conf, self.lying = engine.of(device), plan, where, conf, lying
         self._alone = not plan.workspace_bytes  # no memory that may be short: fewer steps
         self.known: list[tuple[Any, bool, bool | None]] = []
         self._shape = plan.array_shapes()["out"]
-        self._strides = tuple(math.prod(self._shape[axis + 1:]) for axis in range(len(self._shape)))
+        self._strides = lying_last(self._shape) if self._last else tuple(
+            math.prod(self._shape[axis + 1:]) for axis in range(len(self._shape)))
 
     @property
     def captured(self) -> bool:
@@ -239,9 +268,9 @@ class Ready:
             try:
                 out = _new(self._shape, self._strides, _float32)
             except torch.cuda.OutOfMemoryError:
-                out = empty(given[0], self._shape)
+                out = empty(given[0], self._shape, self._last)
         elif out is None:
-            out = empty(given[0], self._shape)
+            out = empty(given[0], self._shape, self._last)
         places["out"] = out.data_ptr()
         if self._alone:
             self._engine.loaded(self._plan).run(places, 0, _ONE, torch._C._cuda_getCurrentRawStream(where))
