@@ -13,8 +13,8 @@ from .fft import group_filters as fft_group_filters
 from .fft import groups as fft_groups
 from .fft import plan as fft
 from .fft import wgrad as fft_wgrad
+from .gemm import channels_last, pointwise, tensor_cores
 from .gemm import plan as gemm
-from .gemm import pointwise, tensor_cores
 from .implicit_gemm import maxwell as implicit_gemm
 from .implicit_gemm import sm90 as implicit_gemm_sm90
 from .implicit_gemm import tensor_cores as implicit_gemm_tensor_cores
@@ -44,6 +44,7 @@ FAMILIES: tuple[Family, ...] = (
     dgrad_strided_sm90.FAMILY,
     dgrad_strided_tensor_cores.FAMILY,
     pointwise.FAMILY,
+    channels_last.FAMILY,
     depthwise.FAMILY,
     depthwise_wgrad.FAMILY,
     few_channels.FAMILY,

@@ -24,6 +24,7 @@ from typing import Any
 from ..errors import AssemblyError
 from ..runtime import cache, notices
 from ..runtime.files import read_regular, write_whole
+from . import passed
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
 AMPERE = ("sm_80", "sm_86", "sm_89")
@@ -95,14 +96,22 @@ def declared(source: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads(text))
 
 
+def wanted(archs: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Every source with each of its generations that has one of these architectures; what takes longest first, so that
+    no process is left alone with it at last."""
+    found = [(source, every) for source in sources() for every in generations(source) if {*every} & {*archs}]
+    rank = {name: n for n, name in enumerate(passed.verdicts())}
+    return sorted(found, key=lambda one: rank.get(passed.name(*one), -1))
+
+
 def build_all(archs: Iterable[str] = (*ARCHS, HOPPER)) -> list[Path]:
     """Every source for the generations of some architectures; the files, made or found. Ampere's are left out if
     nobody asks for them: in a source tree they are made where such a GPU runs. Raises AssemblyError as `cubin` does,
     and where they cannot be kept. Processes and not threads share the work, because the checker is Python."""
-    wanted = [(source, every) for source in sources() for every in generations(source) if {*every} & {*archs}]
+    all_of_it = wanted(archs)
     with ProcessPoolExecutor() as pool:
-        list(pool.map(_code, *zip(*wanted, strict=True)))
-    made = [_kept(source, every) for source, every in wanted]
+        list(pool.map(_code, *zip(*all_of_it, strict=True)))
+    made = [_kept(source, every) for source, every in all_of_it]
     missing = [path.name for path in made if not path.is_file()]
     if missing:
         raise AssemblyError(f"{BINARIES} must be a folder that can be written to and has room; it lacks "
@@ -179,8 +188,15 @@ def _made_of(folder: Path, names: list[str], tools: str) -> str:
 
 @functools.cache
 def _rules() -> str:
-    """A hash of the checker's rules and of the code that builds kernels, as loaded in this process."""
-    paths = [PACKAGE / "build" / "cubins.py", PACKAGE / "build" / "assemble.py"]
+    """A hash of the rules that this process checks by, and of what says how kernels are made."""
+    makers = [PACKAGE / "build" / name for name in ("assemble.py", "cubins.py", "passed.py")]
+    return _digest([checked_by().encode(), *_named(PACKAGE, makers)])
+
+
+@functools.cache
+def checked_by() -> str:
+    """A hash of these rules alone."""
+    paths: list[Path] = []
     for name in RULES:
         paths += [p for p in (PACKAGE / name).rglob("*") if p.suffix in (".py", ".json")] or [PACKAGE / name]
     return _digest(_named(PACKAGE, paths))
@@ -267,8 +283,10 @@ def _made(source: str, archs: tuple[str, ...], name: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="maxdnn-build-") as folder:
         made = Path(folder) / name
         _assembled(_origin(source), made, archs)
-        _check(made)
-        return made.read_bytes()
+        data = made.read_bytes()
+        if not passed.has(data, checked_by()):
+            check(made)
+        return data
 
 
 def _assembled(origin: Path, made: Path, archs: tuple[str, ...]) -> None:
@@ -294,7 +312,7 @@ def _keep(path: Path, data: bytes) -> None:
     write_whole(path, lambda file: file.write(data))
 
 
-def _check(path: Path) -> None:
+def check(path: Path) -> None:
     """Refuse a kernel with an error or with anything that was not decided."""
     from ..checker import check_hazards, findings
     from ..cubin import read

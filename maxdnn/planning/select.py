@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..algorithms import registry
-from ..algorithms.memory_ops import activation as finishing
+from ..algorithms.memory_ops import turned
 from ..algorithms.spec import Candidates, Family
 from ..errors import ShapeError, shown
 from ..problem.problem import PASSES, Problem
@@ -269,7 +269,7 @@ def _account(taken: str, problem: Problem, chip: Chip, terms: Terms, record: Rec
         if why := _excluded(family, chip, terms) or _refusal(family, problem):
             reasons.append(f"{family.name}: {why}")
             continue
-        for name, make in finishing.candidates(family, within, chip).items():
+        for name, make in turned.candidates(family, within, chip).items():
             try:
                 one = make()
             except ShapeError as e:
@@ -357,7 +357,7 @@ def _code(plan: Plan, chip: Chip) -> Any:
 
 def _refusal(family: Family, problem: Problem) -> str | None:
     try:
-        return family.unsupported_reason(problem)
+        return turned.refusal(family, problem)
     except ShapeError as e:  # it is too large for the family to examine
         return str(e)
 
@@ -376,5 +376,5 @@ def _candidates(problem: Problem, chip: Chip, algorithm: str,
         raise ShapeError("not served: " + "; ".join(f"{what} by {name}" for name, what in refusals.items()))
     for family in serving:
         if refusals[family.name] is None:
-            found: Candidates = finishing.candidates(family, problem, chip)
+            found: Candidates = turned.candidates(family, problem, chip)
             yield from found.items()

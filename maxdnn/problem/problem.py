@@ -1,7 +1,7 @@
 """What is to be computed, as a value: the kind of work, its sizes, its operands. Knows no kernel and no device."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
@@ -42,6 +42,20 @@ class Operand:
         if self.strides is None:
             return math.prod(self.shape)
         return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether it lies N,H,W,C without gaps (filters K,R,S,C), its axes being named N,C,H,W."""
+        if len(self.shape) != 4 or self.strides is None:
+            return False
+        return all(size == 1 or stride == step
+                   for size, stride, step in zip(self.shape, self.strides, channels_last(self.shape), strict=True))
+
+
+def channels_last(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """The strides of such an array of a shape N,C,H,W."""
+    _, c, h, w = shape
+    return h * w * c, 1, w * c, c
 
 
 @dataclass(frozen=True)

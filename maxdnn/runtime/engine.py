@@ -437,7 +437,7 @@ class _HostArrays:
         try:
             if self._in_place is None and failure is None:
                 for role in self._plan.written:
-                    self._device.download(self._buffers[role], self._given[role].array, self._stream)
+                    self._device.download(self._buffers[role], self._given[role].memory, self._stream)
         finally:
             self._free()
 

@@ -1,6 +1,6 @@
 """Filters made ready for a plan once and used in many calls."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class PreparedFilters:
     @property
     def views(self) -> dict[str, ArrayView]:
         """The arrays as operands of what is left of the plan."""
-        return {name: view(name, array, rank=None) for name, array in self.arrays.items()}
+        return {name: view(name, array, rank=None, strided=True) for name, array in self.arrays.items()}
 
 
 def prepare_filters(filters: Array, plan: Plan, *, device: Device | None = None, stream: Any = None) -> PreparedFilters:
@@ -71,10 +71,13 @@ def prepare_filters(filters: Array, plan: Plan, *, device: Device | None = None,
     """
     if not isinstance(plan, Plan) or "filters" not in plan.problem.roles or "filters" in plan.written:
         raise ShapeError(f"plan must be that of a convolution, from maxdnn.plan (got {type(plan).__name__})")
-    given = {"filters": view("filters", filters)}
-    wanted = plan.array_shapes()["filters"]
-    if given["filters"].shape != wanted:
-        raise ShapeError(f"filters must have the plan's shape {wanted} (got {given['filters'].shape})")
+    planned = plan.problem.operand("filters")
+    given = {"filters": view("filters", filters, strided=planned.strides is not None)}
+    found, wanted = given["filters"], planned.shape
+    if found.shape != wanted:
+        raise ShapeError(f"filters must have the plan's shape {wanted} (got {found.shape})")
+    if replace(planned, strides=found.strides).channels_last is not planned.channels_last:
+        raise ShapeError(f"filters must lie as the plan's, with strides {planned.strides} (got {found.strides})")
     target = device_of(given, device)
     first, rest = plan.apart
     arrays: dict[str, Any] = {"filters": filters} if "filters" in rest.problem.roles else {}

@@ -28,10 +28,11 @@ LONG_AGO = -(1 << 31)  # last use of what nothing has used, in L2's cells of 32 
  C_ENDED, T_AHEAD, P_TENSORSTART, P_TENSORQUEUE, P_L2PARTS, T_ASKED, C_ROUND, C_ASKED) = range(113, 128)
 P_BLOCKPER = 128
 # Of a warm start (warm.py): what each record touches in L2. Sectors that come from DRAM together.
-T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST = range(129, 133)
+T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST, P_DRAM_WRITE_TICKS = range(129, 134)
 WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
 # Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
 T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(134, 139)
+P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
 HEAD = 144
 
 # One row per instruction.

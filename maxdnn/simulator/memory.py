@@ -43,7 +43,7 @@ def l2_ticks(X, n, store):
     """What a request for n sectors of a line costs L2: what they take, and at least what a line takes."""
     if store:
         return max(n * X[P_L2_WRITE_TICKS], X[P_L2_STORE_LEAST])
-    return max(n * X[P_L2_TICKS], X[P_L2_LOAD_LEAST])
+    return max(n * X[P_L2_LOAD_TICKS], X[P_L2_LOAD_LEAST])
 
 
 @compiled

@@ -165,6 +165,7 @@ class Image:
                 SECTOR * c.TICK / self.machine.dram_bytes_per_cycle * (m["dram_write_cost"] or 1)),
             c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
             c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
+            c.P_L2_LOAD_TICKS: round(SECTOR * c.TICK / (m["l2_load_bytes"] or m["l2_bytes"])),
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
         }.items():
             head[cell] = value

@@ -18,7 +18,7 @@ def _convolved(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Ten
     if residual is not None and (list(residual.shape) != shape or residual.dtype is not torch.float32):
         raise ShapeError(f"residual must be float32 of shape {tuple(shape)}, as the output "
                          f"(got {residual.dtype} of shape {tuple(residual.shape)})")
-    out = running.empty(input, shape)
+    out = running.empty(input, shape, running.channels_last(input, weight))
     if residual is not None:
         out.copy_(residual)
     given = {"images": input, "filters": weight} | ({} if bias is None else {"bias": bias})
@@ -39,7 +39,7 @@ conv2d_epilogue = torch.ops.maxdnn.conv2d_epilogue.default
 def _(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None,
       *conf: Any) -> Tensor:
     torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
-    return input.new_empty(running.output_shape(input, weight, conf))
+    return running.empty(input, running.output_shape(input, weight, conf), running.channels_last(input, weight))
 
 
 def _keep_convolution(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -20,7 +20,7 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     Parameters
     ----------
     input : torch.Tensor of float32
-        (N, C, H, W) or (C, H, W); N may be 0. Other memory formats (channels_last) are copied first.
+        (N, C, H, W) or (C, H, W); N may be 0. In memory C,H,W or channels_last; other views are copied first.
     weight : torch.Tensor of float32
         (K, C/groups, R, S).
     bias : torch.Tensor of float32, optional
@@ -50,7 +50,7 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
     Returns
     -------
     torch.Tensor of float32
-        (N, K, P, Q) or (K, P, Q), contiguous; differentiable any number of times.
+        (N, K, P, Q) or (K, P, Q), channels_last if an operand is, else contiguous; differentiable any number of times.
 
     Raises
     ------

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..conv import conv_fprop
 from ..errors import OutOfMemoryError
 from ..planning.plan import Plan
 from ..runtime import engine, shortage
@@ -20,6 +19,7 @@ from .functional import pair
 
 SHAPES = 1 << 12  # of the input that a layer keeps something for, besides those in graphs
 WHERE = "_maxdnn_kept"  # the layer's attribute
+LAST = "channels_last"  # what tells such a map, or such weights, from contiguous ones
 _ROLES = "images", "bias"
 _layers: weakref.WeakSet[Any] = weakref.WeakSet()  # that have kept filters
 
@@ -37,7 +37,8 @@ class Kept(NamedTuple):
 
 
 class Shapes(Table[Any, Any]):
-    """By the shape of the input what was `Kept`, or `LetGo`, or which weights were seen. `seen`: the latest."""
+    """By the shape of the input, and LAST behind it, what was `Kept`, or `LetGo`, or which weights were seen. `seen`:
+    the latest."""
 
     seen: tuple[Any, ...] = ()
 
@@ -55,14 +56,21 @@ def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Se
     wants a derivative, is traced, is the first with these weights (they may be changing), is no plain one. `how`: the
     layer's numbers, and an `Ending` where its kernels have one. `residual`: what that adds; to `overwrite`, if so."""
     given = (input, weight) if bias is None else (input, weight, bias)
-    if not ops.plain(given if residual is None else (residual, *given)) or weight.is_inference():
+    last: list[Tensor] = []
+    if not ops.plain(given if residual is None else (residual, *given), last) or weight.is_inference():
         return None
     where = input.get_device()
     every = layer.__dict__.get(WHERE)
-    kept = None if every is None else every.get(input.shape)
-    seen = weight._version, weight.data_ptr(), how, where
+    key: tuple[Any, ...] = input.shape
+    seen: tuple[Any, ...] = weight._version, weight.data_ptr(), how, where
+    if last:
+        if not input.is_contiguous():
+            key = *key, LAST
+        if not weight.is_contiguous():
+            seen = *seen[:2], (how, LAST), where
+    kept = None if every is None else every.get(key)
     if type(kept) is not Kept or kept.seen != seen:
-        kept = _look(layer, input, weight, bias, how, seen)
+        kept = _look(layer, key, input, weight, bias, how, seen)
         if kept is None:
             return None
     if weight.get_device() != where:
@@ -71,28 +79,29 @@ def call(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Se
                                  or residual.get_device() != where):
         return None
     try:
-        out = None if residual is None else _onto(residual, overwrite)
+        out = None if residual is None else _onto(residual, overwrite, last and kept.filters.plan)
         if kept.ready is not None:
             stream = torch._C._cuda_getCurrentRawStream(where)
             if stream not in kept.streams:
                 _use_on(kept, stream, where)
             return kept.ready.run(_ROLES, (input, *given[2:]), kept.places.copy(), out)
-        filled: Any = {} if out is None else {"out": out.numpy(), "beta": 1.0}
-        return torch.from_numpy(conv_fprop(input.detach().numpy(), kept.filters,
-                                           bias=None if bias is None else bias.detach().numpy(), **filled))
+        return running.by_kept(kept.filters, {"images": input} | ({} if bias is None else {"bias": bias}), out)
     except OutOfMemoryError as e:
         missing = e.wanted - (e.free or 0)
     del kept
     if not _capturing(input):
-        _short(layer, input, seen, missing)
+        _short(layer, key, seen, missing)
     return None
 
 
-def _onto(residual: Tensor, overwrite: bool) -> Tensor:
-    """Where a sum with `residual` is put: there, or in a copy."""
-    if overwrite and residual.data_ptr() % running.device_of(residual.get_device())[1] == 0:
+def _onto(residual: Tensor, overwrite: bool, plan: Any) -> Tensor:
+    """Where a sum with `residual` is put: there, or in a copy. `plan`: says how the sum lies, nothing if everything is
+    contiguous."""
+    last = bool(plan) and plan.problem.operand("out").strides is not None
+    if overwrite and residual.data_ptr() % running.device_of(residual.get_device())[1] == 0 and (
+            not plan or residual.is_contiguous() is not last):
         return residual.detach()
-    out = running.empty(residual, residual.shape)
+    out = running.empty(residual, residual.shape, last)
     return out.copy_(residual)
 
 
@@ -105,9 +114,9 @@ def _use_on(kept: Kept, stream: int, where: int) -> None:
         kept.streams.add(stream)
 
 
-def _look(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any],
+def _look(layer: Any, key: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any],
           seen: tuple[Any, ...]) -> Kept | None:
-    """Filters for a call that has none: made if these weights were seen before."""
+    """Filters for a call that has none: made if these weights were seen before. `key`: of the input."""
     if (input.dim() != 4 or not input.numel() or isinstance(how[1], str)
             or any(t is not None and t.get_device() != seen[-1] for t in (weight, bias))):
         return None
@@ -115,12 +124,12 @@ def _look(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: S
     if every.seen != seen:  # other weights may come to lie where these did
         every.drop(lambda kept: _loose(kept) and _seen_by(kept) != seen)
         every.seen = seen
-    before = every.get(input.shape)
+    before = every.get(key)
     if _seen_by(before) != seen:
         if before is None:
-            every.remember(input.shape, seen, may_go=_loose)
+            every.remember(key, seen, may_go=_loose)
         else:
-            every.replace(input.shape, seen)
+            every.replace(key, seen)
         return None
     if _capturing(input) or (isinstance(before, LetGo) and not before.mark.eased()):
         return None
@@ -129,10 +138,10 @@ def _look(layer: Any, input: Tensor, weight: Tensor, bias: Tensor | None, how: S
     except OutOfMemoryError as e:
         missing = e.wanted - (e.free or 0)
     else:
-        every.replace(input.shape, kept)
+        every.replace(key, kept)
         _layers.add(layer)
         return kept
-    _short(layer, input, seen, missing)
+    _short(layer, key, seen, missing)
     return None
 
 
@@ -148,9 +157,9 @@ def _free(where: int) -> shortage.Free:
     return (running.shortage_of(where) if where >= 0 else shortage.of(running.device_of(where)[0])).free
 
 
-def _short(layer: Any, input: Tensor, seen: tuple[Any, ...], missing: int) -> None:
+def _short(layer: Any, key: tuple[Any, ...], seen: tuple[Any, ...], missing: int) -> None:
     """Let go of the filters that such a call of the layer would take."""
-    layer.__dict__[WHERE].replace(input.shape, LetGo(seen, shortage.Mark(_free(seen[-1]), missing)))
+    layer.__dict__[WHERE].replace(key, LetGo(seen, shortage.Mark(_free(seen[-1]), missing)))
 
 
 def let_go(device: Any) -> None:
@@ -198,9 +207,11 @@ def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor 
                                                                            strict=True))
     device, _ = running.device_of(input.get_device())
     given = {"images": input, "filters": weight} | ({} if bias is None else {"bias": bias})
-    ending = how[7] if len(how) > 7 else running.PLAIN
-    plan = running.plan_of("forward", given, input.shape, weight.shape, (stride, padding, dilation, *how[3:7]), device,
-                           prepared=True, ending=ending)
+    ending, conf = how[7] if len(how) > 7 else running.PLAIN, (stride, padding, dilation, *how[3:7])
+    if running.channels_last(input, weight):  # else the result is taken for contiguous
+        given["out"] = running.empty(input, running.output_shape(input, weight, conf), True)
+    plan = running.plan_of("forward", given, input.shape, weight.shape, conf, device, prepared=True, ending=ending)
+    given.clear()
     ffma = plan.computes("ffma")
     way, detached = (ffma, *_way(plan)), weight.detach()
     same = next((kept for kept in every.values() if isinstance(kept, Kept) and (kept.seen, kept.way) == (seen, way)),
@@ -208,7 +219,7 @@ def _prepare(seen: tuple[Any, ...], input: Tensor, weight: Tensor, bias: Tensor 
     if not input.is_cuda:  # the virtual GPU here has no tensor cores
         made = PreparedFilters(plan, same.filters.arrays) if same else prepare_filters(detached.numpy(), plan)
         return Kept(seen, made, None, {}, way, set())
-    ready = running.Ready(plan.apart[1], input.get_device())
+    ready = running.Ready(plan, input.get_device(), prepared=True)
     if same:
         return Kept(seen, PreparedFilters(plan, same.filters.arrays), ready, same.places, way, same.streams)
     stream = torch.cuda.current_stream(input.device)

@@ -25,6 +25,7 @@ _float32, _wanted, _autocast, _tangents = (torch.float32, torch.is_grad_enabled,
 _modes, _transformed, _profiled, _recorded = (
     torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
     torch._C._autograd._profiler_enabled, torch._C._get_tracing_state)
+_FIRST_GPU = 0  # among PyTorch's numbers of devices; calls on the CPU, -1, are not remembered
 _eager: Table[tuple[Any, ...], Ready] = Table(HOST_BYTES)  # see `eager`
 
 # What torch.compile asks of inputs, in a tenth of the time of `plain`: exact types, dtypes, devices, sizes, strides,
@@ -42,8 +43,9 @@ def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tens
             or (bias is not None and type(bias) not in _KINDS)
             or _tangents._current_level >= 0 or _profiled() or _recorded() is not None):  # which guards do not ask
         return None
+    key = input.shape, weight.shape, bias if bias is None else bias.shape, input.get_device(), how
     try:
-        found = _eager.get((input.shape, weight.shape, bias if bias is None else bias.shape, input.get_device(), how))
+        found = _eager.get(key)
     except TypeError:  # lists: the long way says what is wrong, if anything is
         return None
     if found is None:
@@ -53,13 +55,33 @@ def eager(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tens
         if wanted is _wanted() and guards.check(*given):
             break
     else:
-        kind = _looked_at(found, given)
-        if kind is False:
+        found, kind = _closely(found, key, given)
+        if found is None or kind is False:
             return None
     if kind:
         return found.run(ROLES, given, {})
     out: Tensor = _tape(input, weight, bias, found, *found.conf)
     return out
+
+
+def _closely(found: Ready, key: tuple[Any, ...], given: Sequence[Tensor]) -> tuple[Ready | None, bool | None]:
+    """The call of tensors that lie as these do, where `found` is what is ready for their shapes and does not know them;
+    and what `plain` says."""
+    lying = _lying(given)
+    if lying == found.lying:
+        return found, _looked_at(found, given)
+    other = _eager.get((*key, *lying))
+    if other is None:
+        return None, False
+    for guards, wanted, kind in other.known:
+        if wanted is _wanted() and guards.check(*given):
+            return other, kind
+    return other, _looked_at(other, given)
+
+
+def _lying(given: Sequence[Tensor]) -> tuple[bool, bool]:
+    """What tells `plain` calls of the same shapes apart: whether the first two operands are contiguous."""
+    return given[0].is_contiguous(), given[1].is_contiguous()
 
 
 def _looked_at(ready: Ready, given: Sequence[Tensor]) -> bool | None:
@@ -113,17 +135,22 @@ def unwatched(given: Sequence[Tensor]) -> bool:
     return not watched()
 
 
-def plain(given: Sequence[Tensor]) -> bool | None:
-    """Whether there is nothing to a call but the numbers in these tensors, as they lie: nobody traces it or looks at
-    it, no other dtype is asked for, and no derivative is wanted; None if one is."""
+def plain(given: Sequence[Tensor], last: list[Tensor] | None = None) -> bool | None:
+    """Whether there is nothing to a call but the numbers in these tensors, as they lie, contiguous or channels_last:
+    nobody traces it or looks at it, no other dtype is asked for, and no derivative is wanted; None if one is. `last`
+    gets those that are not contiguous."""
     if torch.compiler.is_compiling() or type(given[0]) is not Tensor or watched():
         return False
     kind = "cuda" if given[0].is_cuda else "cpu"
     taped, wanted = False, _wanted()
     for tensor in given:
-        if (type(tensor) not in _KINDS or tensor.dtype is not _float32 or not tensor.is_contiguous()
-                or tensor.is_neg()):
+        if type(tensor) not in _KINDS or tensor.dtype is not _float32 or tensor.is_neg():
             return False
+        if not tensor.is_contiguous():
+            if not running.channels_last(tensor):
+                return False
+            if last is not None:
+                last.append(tensor)
         if wanted and tensor.requires_grad:
             taped = True
     if (kind == "cpu" and not given[0].is_cpu) or _autocast(kind):
@@ -140,14 +167,21 @@ def watched() -> bool:
 def remember(input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...], out: Tensor,
              conf: running.Conf) -> None:
     """Let `eager` serve calls like this one, which has been made, from now on. `conf`: what `how` means."""
-    given = [input.shape, weight.shape] if bias is None else [input.shape, weight.shape, bias.shape]
-    where, plan = input.get_device(), running.planned("forward", given, out, conf)
-    if plan is not None and where >= 0 and out.numel():
-        key = input.shape, weight.shape, bias if bias is None else bias.shape, where, how
+    given, where = (input, weight) if bias is None else (input, weight, bias), input.get_device()
+    if where < _FIRST_GPU or transformed():  # which cannot be asked how they lie
+        return
+    plan = running.planned("forward", given, out, conf)
+    if plan is not None and out.numel():
+        key: tuple[Any, ...] = input.shape, weight.shape, bias if bias is None else bias.shape, where, how
+        lying = _lying(given)
         with suppress(TypeError):  # lists are no keys
-            if _eager.get(key) is None:
-                ready = Ready(plan, where, conf)
-                _looked_at(ready, (input, weight) if bias is None else (input, weight, bias))
+            before = _eager.get(key)
+            if before is not None and before.lying != lying:  # the first takes the shorter key, which more may share
+                key = *key, *lying
+                before = _eager.get(key)
+            if before is None:
+                ready = Ready(plan, where, conf, lying)
+                _looked_at(ready, given)
                 _eager.remember(key, ready, plan.host_bytes)
 
 
@@ -173,17 +207,19 @@ conv2d_weight = torch.ops.maxdnn.conv2d_weight.default
 @partial(torch.library.register_fake, "maxdnn::conv2d", lib=_library)
 def _(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
     torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
-    return input.new_empty(running.output_shape(input, weight, conf))
+    return running.empty(input, running.output_shape(input, weight, conf), running.channels_last(input, weight))
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_input", lib=_library)
 def _(gradients: Tensor, weight: Tensor, size: Numbers, *conf: Any) -> Tensor:
-    return gradients.new_empty((gradients.shape[0], weight.shape[1] * conf[3], *size))
+    shape = gradients.shape[0], weight.shape[1] * conf[3], *size
+    return running.empty(gradients, shape, running.channels_last(gradients, weight))
 
 
 @partial(torch.library.register_fake, "maxdnn::conv2d_weight", lib=_library)
 def _(gradients: Tensor, input: Tensor, size: Numbers, *conf: Any) -> Tensor:
-    return gradients.new_empty((gradients.shape[1], input.shape[1] // conf[3], *size))
+    shape = gradients.shape[1], input.shape[1] // conf[3], *size
+    return running.empty(gradients, shape, running.channels_last(gradients, input))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -216,9 +252,11 @@ records.changed.append(lambda: _gradients.clear())
 def _again(kind: str, make: Any, gradients: Tensor, other: Tensor, size: Numbers, *conf: Any) -> Tensor:
     """What `make` gives, one of the two gradients: ready if one like it has been made."""
     where, given = gradients.get_device(), (gradients, other) if kind == "data" else (other, gradients)
-    plain = (where >= 0 and gradients.dtype is other.dtype is _float32 and gradients.is_contiguous()
-             and other.is_contiguous())
-    key = kind, gradients.shape, other.shape, size, where, conf
+    plain = where >= _FIRST_GPU and gradients.dtype is other.dtype is _float32
+    key: tuple[Any, ...] = kind, gradients.shape, other.shape, size, where, conf
+    if not (gradients.is_contiguous() and other.is_contiguous()):
+        key = *key, *_lying(given)
+        plain = plain and all([tensor.is_contiguous() or running.channels_last(tensor) for tensor in given])
     try:
         ready = _gradients.get(key)
     except TypeError:  # lists are no keys
@@ -227,7 +265,7 @@ def _again(kind: str, make: Any, gradients: Tensor, other: Tensor, size: Numbers
     if found is not None:
         return found
     found = make(gradients, other, size, *conf)
-    plan = running.planned(kind, [tensor.shape for tensor in given], found, conf) if plain and ready is None else None
+    plan = running.planned(kind, given, found, conf) if plain and ready is None else None
     if plan is not None and found.numel() and other.numel():
         _gradients.remember(key, Ready(plan, where), plan.host_bytes)
     return found

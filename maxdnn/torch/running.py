@@ -1,5 +1,5 @@
-"""Runs a convolution or one of its gradients on tensors: float32, N,C,H,W. A call finds its plan in a table and hands
-the tensors to the engine where they are."""
+"""Runs a convolution or one of its gradients on tensors: float32, N,C,H,W, channels_last or not. A call finds its plan
+in a table and hands the tensors to the engine where they are."""
 
 import math
 import warnings
@@ -17,11 +17,13 @@ from ..planning.plan import Plan
 from ..planning.select import MAX_ERROR, check_wanted
 from ..problem.operands import FLOAT_BYTES, ArrayView
 from ..problem.problem import PASSES, Problem
+from ..problem.problem import channels_last as lying_last
 from ..problem.shape import ConvShape
 from ..runtime import engine, frontend, shortage
 from ..runtime.arguments import check_shapes
 from ..runtime.devices import find
 from ..runtime.devices.protocol import texture_alignment
+from ..runtime.prepared import PreparedFilters
 from ..runtime.remember import HOST_BYTES, Table
 from .memory import free_bytes, having_room
 
@@ -57,7 +59,7 @@ _shortages: dict[int, shortage.Shortage] = {}  # by number
 
 def forward(images: Tensor, filters: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
     """A convolution."""
-    out = empty(images, output_shape(images, filters, conf))
+    out = empty(images, output_shape(images, filters, conf), channels_last(images, filters))
     given = {"images": images, "filters": filters} | ({} if bias is None else {"bias": bias})
     run("forward", given, out, images.shape, filters.shape, conf)
     return out
@@ -66,7 +68,7 @@ def forward(images: Tensor, filters: Tensor, bias: Tensor | None, *conf: Any) ->
 def input_gradient(gradients: Tensor, filters: Tensor, size: Numbers, *conf: Any) -> Tensor:
     """Of the map, whose rows and columns are `size`."""
     images = (gradients.shape[0], filters.shape[1] * conf[3], *size)
-    out = empty(gradients, images)
+    out = empty(gradients, images, channels_last(gradients, filters))
     run("data", {"gradients": gradients, "filters": filters}, out, images, filters.shape, conf)
     return out
 
@@ -74,7 +76,7 @@ def input_gradient(gradients: Tensor, filters: Tensor, size: Numbers, *conf: Any
 def weight_gradient(gradients: Tensor, images: Tensor, size: Numbers, *conf: Any) -> Tensor:
     """Of the filters, whose rows and columns are `size`."""
     filters = (gradients.shape[1], images.shape[1] // conf[3], *size)
-    out = empty(gradients, filters)
+    out = empty(gradients, filters, channels_last(gradients, images))
     run("filters", {"images": images, "gradients": gradients}, out, images.shape, filters, conf)
     return out
 
@@ -84,11 +86,22 @@ def output_shape(images: Tensor, filters: Tensor, conf: Conf) -> list[Any]:
     return [images.shape[0], filters.shape[0], *map_size(images.shape[2:], filters.shape[2:], *conf[:3])]
 
 
-def empty(like: Tensor, shape: Sequence[int]) -> Tensor:
-    """A new tensor, after all that is idle was let go if need be."""
+def channels_last(*given: Tensor) -> bool:
+    """Whether the result of these lies N,H,W,C, as PyTorch's own does: one of them does, and nothing else can be said
+    of how it lies."""
+    return any([x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+                for x in given])
+
+
+def empty(like: Tensor, shape: Sequence[Any], last: bool = False) -> Tensor:
+    """A new tensor, N,H,W,C in memory if `last`, after all that is idle was let go if need be."""
+    make = partial(like.new_empty, shape)
+    if last:
+        _n, c, h, w = shape
+        make = partial(like.new_empty_strided, shape, (h * w * c, 1, w * c, c))
     if not like.is_cuda:
-        return like.new_empty(shape)
-    found: Tensor = having_room(lambda: like.new_empty(shape), FLOAT_BYTES * math.prod(shape), like.get_device(),
+        return make()
+    found: Tensor = having_room(make, FLOAT_BYTES * math.prod(shape), like.get_device(),
                                 device_of(like.get_device())[0])
     return found
 
@@ -109,9 +122,10 @@ def run(kind: str, given: dict[str, Tensor], out: Tensor, images: Numbers, filte
     for role, tensor in (*given.items(), ("out", out)):
         if tensor.get_device() != where or tensor.dtype is not torch.float32:
             raise _unfit(role, tensor, out)
-        if not tensor.is_contiguous():
+        last = channels_last(tensor)
+        if not (last or tensor.is_contiguous()):
             tensor = tensor.contiguous()
-        odd = 2 * odd + (tensor.data_ptr() % easy != 0)
+        odd = 4 * odd + 2 * last + (tensor.data_ptr() % easy != 0)
         used[role] = tensor
     key = key_of(kind, [tensor.shape for tensor in given.values()], out, conf, odd, ending)
     plan = _plans.get(key)
@@ -137,9 +151,16 @@ def key_of(kind: str, given: Sequence[Any], out: Tensor, conf: Conf, odd: int = 
         () if ending is PLAIN else ending)
 
 
-def planned(kind: str, given: Sequence[Any], out: Tensor, conf: Conf) -> Plan | None:
-    """The plan of a convolution or a gradient that has been made, of operands of these shapes."""
-    return _plans.get(key_of(kind, given, out, conf))
+def planned(kind: str, given: Sequence[Tensor], out: Tensor, conf: Conf) -> Plan | None:
+    """The plan of a convolution or a gradient that has been made, of operands like these that begin where a texture
+    may; None where one is neither contiguous nor channels_last."""
+    odd = 0
+    for tensor in (*given, out):
+        last = channels_last(tensor)
+        if not (last or tensor.is_contiguous()):
+            return None
+        odd = 4 * odd + 2 * last
+    return _plans.get(key_of(kind, [tensor.shape for tensor in given], out, conf, odd))
 
 
 def launch(plan: Plan, on: engine.Engine, out: Tensor, places: dict[str, int],
@@ -188,24 +209,45 @@ def _views(given: dict[str, Tensor]) -> dict[str, ArrayView]:
     for role, tensor in given.items():
         on_host = tensor.get_device() < 0
         memory = tensor.detach().numpy() if on_host else tensor
-        found[role] = ArrayView(role, memory, tuple(tensor.shape), tensor.data_ptr(),
-                                FLOAT_BYTES * tensor.numel(), on_host, True)
+        found[role] = ArrayView(role, memory, tuple(tensor.shape), tensor.data_ptr(), FLOAT_BYTES * tensor.numel(),
+                                on_host, True, strides=lying_last(tensor.shape) if channels_last(tensor) else None)
     return found
+
+
+def _gives_last(plan: Plan) -> bool:
+    """Whether the result lies N,H,W,C, also one that is contiguous besides."""
+    return any(operand.strides is not None for operand in plan.problem.operands)
+
+
+def by_kept(filters: PreparedFilters, given: dict[str, Tensor], out: Tensor | None) -> Tensor:
+    """The result of filters that were made ready, and these other operands, on the CPU; in `out`, if it is given."""
+    rest = filters.plan.apart[1]
+    if out is None:
+        out = empty(given["images"], rest.array_shapes()["out"], _gives_last(filters.plan))
+    views = _views(given | {"out": out}) | filters.views
+    check_shapes(views, rest.array_shapes(), "")
+    engine.run(rest, views, _ONE, device_of(-1)[0], None)
+    return out
 
 
 class Ready:
     """A call like one that was made: nothing is left to say but where its tensors lie. `known`: of which kinds they
-    are known to be (`ops.eager`)."""
+    are known to be (`ops.eager`). `lying`: which of the first two are contiguous; the others are channels_last."""
 
-    __slots__ = "_alone", "_easy", "_engine", "_plan", "_shape", "_strides", "_where", "conf", "known"
+    __slots__ = "_alone", "_easy", "_engine", "_last", "_plan", "_shape", "_strides", "_where", "conf", "known", "lying"
 
-    def __init__(self, plan: Plan, where: int, conf: Sequence[Any] = ()) -> None:
+    def __init__(self, plan: Plan, where: int, conf: Sequence[Any] = (),
+                 lying: tuple[bool, bool] = (True, True), prepared: bool = False) -> None:
+        self._last = _gives_last(plan)
+        if prepared:  # what is left to do with filters that were made ready
+            plan = plan.apart[1]
         device, self._easy = device_of(where)
-        self._engine, self._plan, self._where, self.conf = engine.of(device), plan, where, conf
+        self._engine, self._plan, self._where, self.conf, self.lying = engine.of(device), plan, where, conf, lying
         self._alone = not plan.workspace_bytes  # no memory that may be short: fewer steps
         self.known: list[tuple[Any, bool, bool | None]] = []
         self._shape = plan.array_shapes()["out"]
-        self._strides = tuple(math.prod(self._shape[axis + 1:]) for axis in range(len(self._shape)))
+        self._strides = lying_last(self._shape) if self._last else tuple(
+            math.prod(self._shape[axis + 1:]) for axis in range(len(self._shape)))
 
     @property
     def captured(self) -> bool:
@@ -226,9 +268,9 @@ class Ready:
             try:
                 out = _new(self._shape, self._strides, _float32)
             except torch.cuda.OutOfMemoryError:
-                out = empty(given[0], self._shape)
+                out = empty(given[0], self._shape, self._last)
         elif out is None:
-            out = empty(given[0], self._shape)
+            out = empty(given[0], self._shape, self._last)
         places["out"] = out.data_ptr()
         if self._alone:
             self._engine.loaded(self._plan).run(places, 0, _ONE, torch._C._cuda_getCurrentRawStream(where))
@@ -267,6 +309,8 @@ def _problem(kind: str, given: dict[str, ArrayView], images: Numbers, filters: N
     more = {"bias": "bias" in given, "activation": ending.activation} if kind == "forward" else {}
     asked = PASSES[kind](shape, layout="NCHW", reads_out=ending.adds, **more)
     check_shapes({role: x for role, x in given.items() if n or role in ("filters", "bias")}, asked.shapes, "")
+    for role, view in given.items():
+        asked = asked.with_strides(role, view.strides)
     return asked
 
 

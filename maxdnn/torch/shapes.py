@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..problem.problem import PASSES, Problem, forward, product
+from ..problem.problem import PASSES, Problem, channels_last, forward, product
 from ..problem.shape import ConvShape
-from . import products
+from . import products, running
 from .functional import _named_padding, pair, why_not
 from .transposed import _size, beyond
 
@@ -18,14 +18,27 @@ _LAYERS = nn.Conv2d, nn.Conv1d, nn.ConvTranspose2d, nn.ConvTranspose1d, nn.Linea
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution, or one whose gradient a transposed one is."""
+    """A convolution, or one whose gradient a transposed one is. `map_last`, `filters_last`: which are channels_last."""
 
     shape: ConvShape
     bias: bool
     transposed: bool = False
+    map_last: bool = False
+    filters_last: bool = False
 
     def problem(self, kind: str, activation: str | None = None, adds: bool = False) -> Problem:
-        """Of a pass of the layer: forward, or the gradient of its map ("data") or of its filters."""
+        """Of a pass of the layer: forward, or the gradient of its map ("data") or of its filters. What comes back to
+        it lies as its output does."""
+        found = self._contiguous(kind, activation, adds)
+        either = self.map_last or self.filters_last
+        last = {"filters": self.filters_last, "out": either, "images": either, "gradients": either}
+        last["gradients" if self.transposed else "images"] = self.map_last
+        for o in found.operands:
+            if last.get(o.role) and o.shape[1] > 1 and o.shape[2:] != (1, 1):  # else it is contiguous, too
+                found = found.with_strides(o.role, channels_last(o.shape))
+        return found
+
+    def _contiguous(self, kind: str, activation: str | None, adds: bool) -> Problem:
         if self.transposed:
             kind = {"forward": "data", "data": "forward"}.get(kind, kind)
         if kind != "forward":
@@ -98,7 +111,8 @@ def _convolution(module: Any, images: Tensor, output_size: Any = None) -> list[C
         h, w = _size(images, weight, stride, padding, dilation, (0, *more) if axes == 1 else pair("", tuple(more)))
         c = second * module.groups
     shape = ConvShape(n, c, h, w, k, r, s, stride, padding, dilation, module.groups)
-    return [Convolution(shape, module.bias is not None, module.transposed)]
+    return [Convolution(shape, module.bias is not None, module.transposed, running.channels_last(images),
+                        running.channels_last(weight))]
 
 
 def _linear(module: Any, given: tuple[Any, ...]) -> list[Convolution | Rows]:

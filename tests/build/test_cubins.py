@@ -59,7 +59,7 @@ class Tree:
 
 
 def forget() -> None:
-    for cached in (cubins.cubin, cubins._code, cubins._rules, cubins._tools, cubins.ingredients):
+    for cached in (cubins.cubin, cubins._code, cubins._rules, cubins.checked_by, cubins._tools, cubins.ingredients):
         cached.cache_clear()
 
 

@@ -199,7 +199,8 @@ def test_what_no_family_serves_is_refused_by_name(change, words):
         choose(strided, preset())
     assert str(error.value) == (f"not served: {words} by direct; N=6, no multiple of 4 by taps; "
                                 "filters that are not C-contiguous by pixels; other filters than 1 x 1, or stride, "
-                                "padding or groups by pointwise; arrays that are not C-contiguous by depthwise; "
+                                "padding or groups by pointwise; other filters than 1 x 1, or stride, padding or "
+                                "groups by product of channels; arrays that are not C-contiguous by depthwise; "
                                 "stride 2x1 by winograd; stride 2x1 by winograd_fused; stride 2x1 by fft; "
                                 "a single group by fft groups")
 

@@ -24,7 +24,7 @@ class Again:
     conf = (2, 1), (1, 1), (1, 1), 2, "auto", MAX_ERROR
 
     def __init__(self, serves):
-        self.serves, self.known = serves, []
+        self.serves, self.known, self.lying = serves, [], (True, True)
 
     def run(self, roles, given, places):
         assert roles == ("images", "filters", "bias")

@@ -101,10 +101,11 @@ def pad(spec, src, padded, offset, channel_blocks=None):
 
 
 def transpose(spec, src, column_blocks=None):
-    """Launch the transpose of a matrix."""
-    rows, cols = src.shape
+    """Launch the transpose of a matrix, or of several."""
+    *several, rows, cols = src.shape
     gpu, module = _loaded(spec)
-    source, result = _input(gpu, src), Output(gpu, (cols, rows))
-    module.function(spec.name).launch((ceil(rows / 32), column_blocks or ceil(cols / 32), 1), (spec.threads, 1, 1),
+    source, result = _input(gpu, src), Output(gpu, (*several, cols, rows))
+    grid = ceil(rows / 32), column_blocks or ceil(cols / 32), *(several or [1])
+    module.function(spec.name).launch(grid, (spec.threads, 1, 1),
                                       [result.address, source.address, rows, cols])
     return result.get()

@@ -42,3 +42,9 @@ def test_transpose_of_any_size(shape):
 def test_transpose_walks_over_column_tiles_when_the_grid_is_smaller():
     src = numbers(40, 200)
     assert (transpose(TRANSPOSE, src, column_blocks=2) == src.T).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (2, 33, 70), (5, 64, 40)])
+def test_transpose_of_several_matrices(shape):
+    src = numbers(*shape)
+    assert (transpose(TRANSPOSE, src) == src.swapaxes(1, 2)).all()

@@ -30,7 +30,7 @@ from ..implicit_gemm.tensor_cores import (
     split_maps,
 )
 from ..memory_ops.plan import reduce
-from ..spec import Candidates, Family, Memory, seen, strided_reason
+from ..spec import Candidates, Family, Memory, seen
 
 NAME = "sm90_tensor_phases_128x128"
 """Of the candidate with whole sums."""
@@ -49,6 +49,7 @@ INTERLEAVE = KernelSpec("sm90_interleave", "sm90/interleave.sass", DOC)
 
 
 def unsupported_reason(problem: Problem) -> str | None:
+    """Gradients may have such strides as implicit_gemm/tensor_cores.py reads."""
     every = correlations(problem)
     s = every[0]
     if len(every) == 1:
@@ -61,7 +62,8 @@ def unsupported_reason(problem: Problem) -> str | None:
         return f"strides {s.every[0]}x{s.every[1]}, more than {MOST_STRIDE}"
     if source_of(problem, s) is None:
         return "gradients whose pixels, or groups of images, do not lie in equal steps"
-    return strided_reason(problem)
+    return next((f"{o.role} that are not C-contiguous" for o in problem.operands
+                 if o.strides and o.role != "gradients"), None)
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:

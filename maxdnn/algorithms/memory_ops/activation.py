@@ -35,7 +35,7 @@ def finished(make: Callable[[], Plan], problem: Problem) -> Plan:
         values = {**last.values, "flags": last.numbers["flags"] | ACTIVATION_FLAGS[problem.activation]}
         return replace(plan, problem=problem, launches=(*others, replace(last, values=values)))
     count = int(np.prod(out.shape))
-    if out.strides or count > MAX_ELEMENTS:
+    if (out.strides and not out.channels_last) or count > MAX_ELEMENTS:
         raise ShapeError(f"activation {problem.activation!r} is applied behind this kernel, to an out that is "
                          f"C-contiguous and has at most {MAX_ELEMENTS} elements (got {out.shape}, "
                          f"strides {out.strides})")

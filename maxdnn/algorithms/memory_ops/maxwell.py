@@ -17,9 +17,10 @@ z = min(C, 65535); a block walks over c in steps of gridDim.z. Block: (128, 1, 1
 TRANSPOSE = KernelSpec(
     name="stranspose",
     source="maxwell/transpose.sass",
-    doc="""Transpose of a matrix: dst[j, i] = src[i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S ->
-C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N. Grid: x = ceil(rows / 32),
-y = min(ceil(cols / 32), 65535); a block walks over column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
+    doc="""Transpose of matrices: dst[z, j, i] = src[z, i, j]. N,C,H,W -> C,H,W,N is rows = N, cols = C*H*W; K,C,R,S ->
+C,R,S,K is rows = K, cols = C*R*S; K,P,Q,N -> N,K,P,Q is rows = K*P*Q, cols = N; N,H,W,C -> N,C,H,W is N matrices of
+rows = H*W, cols = C. Grid: x = ceil(rows / 32), y = min(ceil(cols / 32), 65535), z = matrices; a block walks over
+column tiles in steps of gridDim.y. Block: (256, 1, 1).""",
 )
 
 TURN = KernelSpec("sturn", "maxwell/turn.sass", """Filters with channels and filters exchanged and any of their taps in

@@ -30,11 +30,12 @@ def pad(dst: str, src: str | Part, size: tuple[int, int, int, int], padded: tupl
     return Launch(PAD, grid, values, work, doing, (dst,))
 
 
-def transpose(dst: str, src: str, rows: int, cols: int, doing: str) -> Launch:
-    """Copy a matrix of rows x cols to cols x rows."""
+def transpose(dst: str, src: str, rows: int, cols: int, doing: str, matrices: int = 1) -> Launch:
+    """Copy matrices of rows x cols to cols x rows."""
     tile_rows, tile_cols = -(-rows // TRANSPOSE_TILE), -(-cols // TRANSPOSE_TILE)
-    grid = (tile_rows, min(tile_cols, MAX_GRID_YZ), 1)
-    work = Work(tile_rows * tile_cols, 2 * FLOAT_BYTES * rows * cols, Cost(8 * _TRANSPOSE_SLOTS, _LATENCY))
+    grid = (tile_rows, min(tile_cols, MAX_GRID_YZ), matrices)
+    work = Work(tile_rows * tile_cols * matrices, 2 * FLOAT_BYTES * rows * cols * matrices,
+                Cost(8 * _TRANSPOSE_SLOTS, _LATENCY))
     return Launch(TRANSPOSE, grid, {"dst": dst, "src": src, "rows": rows, "cols": cols}, work, doing, (dst,))
 
 

@@ -31,7 +31,9 @@ def reference(launch: Launch, memory: Memory, scalars: Mapping[str, float]) -> N
     if launch.spec is TRANSPOSE:
         rows, cols = v["rows"], v["cols"]
         assert launch.grid[0] * TRANSPOSE_TILE >= rows
-        memory[dst][:] = seen(memory, src)[:rows * cols].reshape(rows, cols).T.ravel()
+        count = launch.grid[2] * rows * cols
+        matrices = seen(memory, src)[:count].reshape(-1, rows, cols)
+        memory[dst][:count] = matrices.swapaxes(1, 2).ravel()
         return
     c, h, w, n, hp, wp, ns, top, left = (v[name] for name in "c h w n hp wp ns pad_h pad_w".split())
     assert launch.grid == (-(-wp // PAD_PIXELS), hp, min(c, MAX_GRID_YZ))

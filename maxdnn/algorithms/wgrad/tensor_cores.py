@@ -18,7 +18,7 @@ from ..gemm.patches import PATCHES, reference, split_patches
 from ..gemm.plan import Matrices
 from ..gemm.tensor_cores import CHUNK, NOTE, PRODUCT, TILE, multiply
 from ..memory_ops.plan import reduce_many
-from ..spec import Candidates, Family, strided_reason
+from ..spec import Candidates, Family
 from .plan import filling_splits
 
 FEWEST = 32
@@ -33,11 +33,12 @@ where all terms are positive; these come 4.6e-7 off."""
 
 
 def unsupported_reason(problem: Problem) -> str | None:
+    """Images and gradients may have any strides."""
     s: ConvShape = problem.shape
     for count, what in ((s.K // s.groups, "filters"), (s.patch, "elements C x R x S")):
         if count < FEWEST:
             return f"{count} {what} of a group, fewer than {FEWEST}"
-    return strided_reason(problem)
+    return "a result that is not C-contiguous" if problem.operand("out").strides else None
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:

@@ -31,7 +31,8 @@ sub _count {
 my %PAIR = map { $_ => 1 } qw(cx rel_register);    # a uniform register in it is the first of two
 my %HOLDS_REGISTER = map { $_ => 1 } qw(gpr addr cbank_indexed gpr_plus_simm implied_next_gpr);
 
-# ([spec, arg, access], ...) of the register operands that are not RZ. Address registers are read, whatever the row is.
+# ([spec, arg, access, how many registers], ...) of the register operands that are not RZ. Address registers are read,
+# whatever the row is. Encoding keeps it in `uses`, as {gprs}, since every pass asks.
 sub gpr_operands {
     my ($inst) = @_;
     my @found;
@@ -39,7 +40,8 @@ sub gpr_operands {
         next unless $HOLDS_REGISTER{ $spec->{type} };
         my $arg = $spec->{type} eq 'implied_next_gpr' ? _implied($inst, $spec) : $inst->{args}{ $spec->{name} };
         next if !$arg || $arg->{value} == RZ;
-        push @found, [$spec, $arg, $spec->{type} =~ /^(?:gpr|implied_next_gpr)$/ ? $spec->{access} : 'r'];
+        push @found, [$spec, $arg, $spec->{type} =~ /^(?:gpr|implied_next_gpr)$/ ? $spec->{access} : 'r',
+            register_count($inst, $spec)];
     }
     return @found;
 }
@@ -148,9 +150,9 @@ sub resources {
     my ($top, $bars, @exits, @ctaids, @reconvergences) = (-1, 0);
     $kernel->{accelerated} = 1 if grep { $_->{row}{accelerated} } @$instructions;
     for my $inst (@$instructions) {
-        for my $found (gpr_operands($inst)) {
-            my ($spec, $arg) = @$found;
-            my $count = register_count($inst, $spec) or next;
+        for my $found (@{ $inst->{uses}{gprs} }) {
+            my (undef, $arg, undef, $count) = @$found;
+            next unless $count;
             my $last = $arg->{value} + $count - 1;
             fail($inst->{at}, "$inst->{opcode}: needs $count registers from R$arg->{value} on: more than 255 registers") if $last > 254;
             my $aligned = $count % 4 ? $count % 2 ? 1 : 2 : 4;

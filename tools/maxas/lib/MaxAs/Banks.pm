@@ -4,7 +4,6 @@ package MaxAs::Banks;
 use strict;
 use warnings;
 use Exporter 'import';
-use MaxAs::Access qw(gpr_operands register_count);
 use MaxAs::Depend qw(probe accesses);
 use MaxAs::Fail qw(fail warn_at);
 use MaxAs::Reuse qw(set_reuse requested_reuse mark_served);
@@ -54,7 +53,7 @@ sub _conflicts {
 sub bank_reads {
     my ($inst, $registers) = @_;
     my @reads;
-    for my $found (gpr_operands($inst)) {
+    for my $found (@{ $inst->{uses}{gprs} }) {
         my ($spec, $arg, $access) = @$found;
         next if !defined $spec->{slot} || $access =~ /w/;
         push @reads, [MaxAs::Reuse::key($arg, $registers), $inst->{served} ? $inst->{served} >> $spec->{slot} & 1 : 0];

@@ -5,7 +5,7 @@ use strict;
 use warnings;
 use Exporter 'import';
 use List::Util qw(max min);
-use MaxAs::Access qw(gpr_operands register_count predicates uniforms carry is_store);
+use MaxAs::Access qw(predicates uniforms carry is_store);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail);
 use MaxAs::Scoreboards qw(scoreboard_edges $SCOREBOARD_CYCLES $OPERANDS $RESULT);
@@ -36,18 +36,19 @@ sub _found {
     my $word = MaxAs::Encode::encode($inst, { %$env, address => 0, label => sub { 0 }, register => $register });
     $stands_in ||= grep { $_->{type} =~ /^rel_/ } @{ $inst->{row}{operands} };    # those hang on its address
     $inst->{found_word} = $word unless $stands_in;
-    return { map { $_ => $inst->{$_} } qw(row args mods asked_reuse) };
+    return { map { $_ => $inst->{$_} } qw(row args mods asked_reuse uses) };
 }
 
 # { read => {key => read delay}, write => {key => 1} }; keys: register numbers, ~pool names, P0.., UP0.., U0.., CC.
+# Where no name waits for its number it is the same for all instructions that were encoded as one.
 sub accesses {
     my ($inst, $registers) = @_;
-    return $inst->{accesses} if $inst->{accesses};
+    return $inst->{accesses} //= $inst->{uses}{accesses} if $inst->{accesses} || $inst->{uses}{accesses};
     my $class = $inst->{row}{cls};
     my (%read, %write);
-    for my $found (gpr_operands($inst)) {
-        my ($spec, $arg, $access) = @$found;
-        for my $key (_keys($inst, $spec, $arg, $registers)) {
+    for my $found (@{ $inst->{uses}{gprs} }) {
+        my (undef, $arg, $access, $count) = @$found;
+        for my $key (_keys($inst, $arg, $count, $registers)) {
             $read{$key}  = $class->{read_cycles} if $access =~ /r/;
             $write{$key} = 1 if $access =~ /w/;
         }
@@ -63,12 +64,13 @@ sub accesses {
     my ($cc_read, $cc_write) = carry($inst);
     $read{CC}  = 0 if $cc_read;
     $write{CC} = 1 if $cc_write;
-    return $inst->{accesses} = { read => \%read, write => \%write };
+    my $found = $inst->{accesses} = { read => \%read, write => \%write };
+    $inst->{uses}{accesses} = $found unless grep { /^~/ } keys %read, keys %write;
+    return $found;
 }
 
 sub _keys {
-    my ($inst, $spec, $arg, $registers) = @_;
-    my $count = register_count($inst, $spec);
+    my ($inst, $arg, $count, $registers) = @_;
     my $name = ($arg->{of} // $arg)->{name};
     if (defined $name && $registers->{pool}{$name} && !defined $registers->number($name)) {
         fail($inst->{at}, "$inst->{opcode}: '$name' comes from a pool, and $count registers in a row are needed here")
@@ -133,7 +135,7 @@ sub apart {
 sub dependences {
     my ($run, $alias, $promises) = @_;
     my $state = { writers => {}, readers => {}, data => {}, edges => [map { {} } @$run], run => $run, alias => $alias,
-        promises => $promises };
+        promises => $promises, noted => [] };
     for my $i (0 .. $#$run) {
         _register_edges($state, $i);
         _memory_edges($state, $i);
@@ -234,13 +236,14 @@ sub _memory_edges {
     my ($state, $i) = @_;
     my $kinds = $state->{kinds} //= [map { _kind($_) } @{ $state->{run} }];
     my ($fence, $space, $writes, $clock) = @{ $kinds->[$i] };
-    for my $j (0 .. $i - 1) {
+    for my $j ($fence ? 0 .. $i - 1 : @{ $state->{noted} }) {
         my ($other_fence, $other_space, $other_writes, $other_clock) = @{ $kinds->[$j] };
         my $both = $space ne '' && $other_space =~ /[$space]/;
         my $memory = $both && ($writes || $other_writes);
         _edge($state, $j, $i, 0) if $fence || $other_fence || $clock && $other_clock || $memory;
         _needs($state, $i, $j, $RESULT) if $memory;
     }
+    push @{ $state->{noted} }, $i if $fence || $space ne '' || $clock;
     return;
 }
 

@@ -1,19 +1,22 @@
 package MaxAs::Encode;
 # An instruction's opcode and operands to its word (of 64 or 128 bits, without control code), by the rows of the table. Nothing here knows an opcode.
 #
-# An instruction: { opcode, operands (texts), guard, at }. `encode` adds row, mods (raw values) and args: operand name
-# -> { value, reg ... } for the passes that ask what it reads and writes.
+# An instruction: { opcode, operands (texts), guard, at }. `encode` adds row, mods (raw values), args: operand name
+# -> { value, reg ... }, and uses (see MaxAs::Access) for the passes that ask what it reads and writes.
 use strict;
 use warnings;
 no warnings 'portable';    # 64-bit words are meant
 use Exporter 'import';
 use List::Util qw(max min);
+use MaxAs::Access qw(gpr_operands);
 use MaxAs::Fail qw(fail);
 use MaxAs::Fields qw(operand_bits);
 use MaxAs::Operand qw(parse_operand);
 use MaxAs::Table qw(field_put);
 use MaxAs::Word qw(get put);
 our @EXPORT_OK = qw(encode);
+
+my @FOUND = qw(row args mods asked_reuse uses);    # what encoding adds to an instruction
 
 use constant PT => 7;
 
@@ -27,8 +30,32 @@ sub _no {
 }
 
 # $env: { table, sm, register (name -> number or undef), label (name -> address or undef), address }
-# Returns the word; fills row, mods, args, reuse (bits asked for by .reuse) of $inst.
+# Returns the word; fills row, mods, args, uses, asked_reuse (bits asked for by .reuse) of $inst. Kernels of a source say
+# most of their instructions again, in the same registers: those are encoded once, and nobody changes what was found.
 sub encode {
+    my ($inst, $env) = @_;
+    my $key = _key($inst, $env);
+    return _encoded($inst, $env) unless defined $key;
+    my $kept = $env->{table}{kept_words}{$key};
+    if ($kept) { (my $word, @{$inst}{@FOUND}) = @$kept; return $word }
+    my $word = _encoded($inst, $env);
+    $env->{table}{kept_words}{$key} = [$word, @{$inst}{@FOUND}] unless $inst->{warned};
+    return $word;
+}
+
+# All that the word hangs on; undef where that is more than the text and its registers: labels, slots, embedded code.
+sub _key {
+    my ($inst, $env) = @_;
+    my $table = $env->{table};
+    return unless $table->{same_anywhere}{ $inst->{opcode} } //=
+        (grep { $_->{type} =~ /^rel_/ || $_->{name} =~ /^(?:target|slot)$/ } map { @{ $_->[0]{operands} } } $table->rows_for($inst->{opcode})) ? 0 : 1;
+    my $operands = join ',', @{ $inst->{operands} };
+    return if $operands =~ /[<\$]/;
+    $operands =~ s/\b(?!R\d)([A-Za-z_]\w*)/"$1=" . ($env->{register}->($1) \/\/ '')/ge;
+    return join ' ', $env->{sm}, $inst->{opcode}, $inst->{guard} // '', $operands;
+}
+
+sub _encoded {
     my ($inst, $env) = @_;
     my $at = $inst->{at};
     my @rows = $env->{table}->rows_for($inst->{opcode});
@@ -132,6 +159,7 @@ sub _try_row {
     return _no(2, 'only one operand can be negated here') if _plus_one($row, $word);
     @{$inst}{qw(row args asked_reuse)} = ($row, $try->{args}, $try->{reuse});
     $inst->{mods} = { map { $_ => $raw{$_}[0] } keys %raw };
+    $inst->{uses} = { gprs => [gpr_operands($inst)] };
     return $word;
 }
 

@@ -3,7 +3,6 @@ package MaxAs::Reuse;
 use strict;
 use warnings;
 use Exporter 'import';
-use MaxAs::Access qw(gpr_operands register_count);
 our @EXPORT_OK = qw(set_reuse requested_reuse block_reuse mark_served);
 
 # With -n: the flags the source asks for.
@@ -21,17 +20,21 @@ sub key {
 }
 
 # ([slot, keys] of the cacheable reads, {keys written}) of an instruction. The keys of a read are the registers it covers,
-# joined by blanks: a double stays in the cache as a pair.
+# joined by blanks: a double stays in the cache as a pair. Where no name waits for its number it is kept, as accesses are.
 sub _touches {
     my ($inst, $registers) = @_;
-    my (%written, @reads);
-    for my $found (gpr_operands($inst)) {
-        my ($spec, $arg, $access) = @$found;
+    return @{ $inst->{uses}{touches} } if $inst->{uses}{touches};
+    my (%written, @reads, $waits);
+    for my $found (@{ $inst->{uses}{gprs} }) {
+        my ($spec, $arg, $access, $count) = @$found;
         my $key = key($arg, $registers);
-        my @keys = $key =~ /^~/ ? $key : map { $key + $_ } 0 .. register_count($inst, $spec) - 1;
+        my $named = $key =~ /^~/;
+        $waits ||= $named;
+        my @keys = $named ? $key : map { $key + $_ } 0 .. $count - 1;
         if    ($access =~ /w/)        { @written{@keys} = (1) x @keys }
         elsif (defined $spec->{slot}) { push @reads, [$spec->{slot}, "@keys"] }
     }
+    $inst->{uses}{touches} = [\@reads, \%written] unless $waits;
     return (\@reads, \%written);
 }
 

@@ -94,8 +94,9 @@ sub _schedule {
     my ($run, $edges, $out, $env, $debug) = @_;
     return unless @$run;
     my ($pending, $before) = (_pending($out), $out->[-1]);
-    my $state = { env => $env, run => $run, edges => $edges, done => {}, clock => 0, previous => undef, order => [],
-        dependents => _dependents($edges), at_least => [map { _pending_wait($_, $pending) } @$run], issued => [] };
+    my $state = { env => $env, run => $run, edges => $edges, clock => 0, previous => undef, order => [],
+        dependents => _dependents($edges), left => [map { scalar keys %$_ } @$edges], at_least => [map { _pending_wait($_, $pending) } @$run], issued => [] };
+    $state->{ready} = { map { $_ => 1 } grep { !$state->{left}[$_] } 0 .. $#$run };
     while (@{ $state->{order} } < @$run) {
         my $pick = _pick($state);
         _issue($state, $pick, $before, $debug);
@@ -103,11 +104,12 @@ sub _schedule {
     return (@{ $state->{idle}{first} // [] }, map { ($run->[$_], @{ $state->{idle}{$_} // [] }) } @{ $state->{order} });
 }
 
+# Of each instruction, those that wait for it.
 sub _dependents {
     my ($edges) = @_;
-    my @count = (0) x @$edges;
-    for my $into (@$edges) { $count[$_]++ for keys %$into }
-    return \@count;
+    my @found = map { [] } @$edges;
+    for my $to (0 .. $#$edges) { push @{ $found[$_] }, $to for keys %{ $edges->[$to] } }
+    return \@found;
 }
 
 # Cycles that an instruction must wait for what is under way.
@@ -131,14 +133,13 @@ sub _pick {
     my ($state) = @_;
     my $run = $state->{run};
     my @best;
-    for my $i (grep { !$state->{done}{$_} } 0 .. $#$run) {
-        next if grep { !$state->{done}{$_} } keys %{ $state->{edges}[$i] };
+    for my $i (keys %{ $state->{ready} }) {
         my $stall = _stall($state, $i);
         my $class = $run->[$i]{row}{class};
         my $previous = $state->{previous};
         my $first = !@{ $state->{order} } && $i == 0 && $run->[0]{control}{wait};
         my @rank = ($first ? 0 : 1, $stall, $run->[$i]{row}{cls}{dual_second} && $stall ? 1 : 0,
-            defined $previous && $run->[$previous]{row}{class} eq $class ? 1 : 0, -$state->{dependents}[$i], $i);
+            defined $previous && $run->[$previous]{row}{class} eq $class ? 1 : 0, -@{ $state->{dependents}[$i] }, $i);
         @best = @rank if !@best || _less(\@rank, \@best);
     }
     return [$best[-1], $best[1]];
@@ -189,7 +190,8 @@ sub _issue {
     $state->{paired}{$i} = 1 if defined $previous && $stall == 0;
     $state->{clock} += $stall;
     $state->{issued}[$i] = $state->{clock};
-    $state->{done}{$i} = 1;
+    delete $state->{ready}{$i};
+    for my $next (@{ $state->{dependents}[$i] }) { $state->{ready}{$next} = 1 unless --$state->{left}[$next] }
     push @{ $state->{order} }, $i;
     $state->{previous} = $i;
     printf STDERR "schedule: clock %3d  stall %2d  %-6s %s %s\n", $state->{clock}, $stall, $run->[$i]{row}{class},
