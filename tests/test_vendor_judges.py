@@ -54,6 +54,6 @@ def test_a_launch_is_predicted_and_its_error_is_in_the_table(bench: Any, cubins:
     row = {"program": "saxpy", "group": "streams", "size": [1 << 16], "measured": seen}
     out = tmp_path / "rows.json"
     out.write_text(json.dumps({"rows": [row]}))
-    bench.predict(cubins, out, (), False, "all")
+    bench.predict(cubins, out, (), False, "all", "h200")
     clocks = json.loads(out.read_text())["rows"][0]["model"]["clocks"]
     assert f"{100 * (clocks / 20000 - 1):+.1f} %" in bench.table(out)
