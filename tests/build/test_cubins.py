@@ -374,9 +374,9 @@ def test_planning_assembles_nothing_and_a_call_what_it_launches(tmp_path, monkey
     """In a tree where nothing is kept yet."""
     made = []
 
-    def build(source, path):
+    def build(source, archs, path):
         made.append(source)
-        return real(source, path)
+        return real(source, archs, path)
     real = cubins._build
     monkeypatch.setattr(cubins, "BINARIES", tmp_path)
     monkeypatch.setattr(cubins, "_build", build)
