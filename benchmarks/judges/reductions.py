@@ -92,26 +92,24 @@ def _blocks(x: np.ndarray, size: int) -> np.ndarray:
     return x.reshape(-1, size)
 
 
-@program("reductions", sizes=((1056,), (4096,)), small=(2,))
-def scan_doubling(blocks: int) -> Work:
+def _scan(blocks: int, threads: int) -> Work:
     x = integers(blocks * 1024, -9, 9)
     return Work(
-        *line(blocks, 1024),
+        *line(blocks, threads),
         ("x", "y"),
         {"x": x, "y": 0 * x},
         lambda: {"y": _blocks(x, 1024).cumsum(1, dtype=np.int32).ravel()},
     )
+
+
+@program("reductions", sizes=((1056,), (4096,)), small=(2,))
+def scan_doubling(blocks: int) -> Work:
+    return _scan(blocks, 1024)
 
 
 @program("reductions", sizes=((2048,), (8192,)), small=(2,))
 def scan_shuffle(blocks: int) -> Work:
-    x = integers(blocks * 1024, -9, 9)
-    return Work(
-        *line(blocks, 256),
-        ("x", "y"),
-        {"x": x, "y": 0 * x},
-        lambda: {"y": _blocks(x, 1024).cumsum(1, dtype=np.int32).ravel()},
-    )
+    return _scan(blocks, 256)
 
 
 @program("reductions", sizes=((2048,), (8192,)), small=(2,))
