@@ -5,8 +5,8 @@ extern "C" __global__ void transpose_naive(const float *a, float *b, int n) {
     b[x * n + y] = a[y * n + x];
 }
 
-extern "C" __global__ void transpose_tiled(const float *a, float *b, int n) {
-    __shared__ float tile[32][32];
+template <int WIDTH> static __device__ void transposed(const float *a, float *b, int n) {
+    __shared__ float tile[32][WIDTH];
     int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
     for (int k = 0; k < 32; k += 8) tile[threadIdx.y + k][threadIdx.x] = a[(y + k) * n + x];
     __syncthreads();
@@ -14,13 +14,12 @@ extern "C" __global__ void transpose_tiled(const float *a, float *b, int n) {
     for (int k = 0; k < 32; k += 8) b[(y + k) * n + x] = tile[threadIdx.x][threadIdx.y + k];
 }
 
+extern "C" __global__ void transpose_tiled(const float *a, float *b, int n) {
+    transposed<32>(a, b, n);
+}
+
 extern "C" __global__ void transpose_padded(const float *a, float *b, int n) {
-    __shared__ float tile[32][33];
-    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
-    for (int k = 0; k < 32; k += 8) tile[threadIdx.y + k][threadIdx.x] = a[(y + k) * n + x];
-    __syncthreads();
-    x = blockIdx.y * 32 + threadIdx.x, y = blockIdx.x * 32 + threadIdx.y;
-    for (int k = 0; k < 32; k += 8) b[(y + k) * n + x] = tile[threadIdx.x][threadIdx.y + k];
+    transposed<33>(a, b, n);
 }
 
 extern "C" __global__ void product_naive(const float *a, const float *b, float *c, int n) {
