@@ -41,8 +41,9 @@ def planned(m: int, n: int, k: int, layout: str = "nn", batch: tuple[int, ...] =
     return choose(problem, preset(), name)
 
 
-def multiplied(a: np.ndarray, b: np.ndarray, name: str = NAME) -> np.ndarray:
-    problem = product(a.shape, b.shape)
+def multiplied(a: np.ndarray, b: np.ndarray, name: str = NAME, layout: str = "nn") -> np.ndarray:
+    a, b = a if layout[0] == "n" else a.T.copy(), b if layout[1] == "n" else b.T.copy()
+    problem = product(a.shape, b.shape, transpose_a=layout[0] == "t", transpose_b=layout[1] == "t")
     operands = Operands(problem, np.random.default_rng(0))
     operands.arrays["a"][...], operands.arrays["b"][...] = a, b
     found = run(choose(problem, preset(), name), operands, {"alpha": np.float32(1)}).copy()
@@ -63,6 +64,27 @@ def zero_rows(rng: np.random.Generator, m: int, n: int) -> np.ndarray:
     return rng.standard_normal((m, n)) * (rng.random((m, 1)) < 0.5)
 
 
+def relu(*arrays: np.ndarray) -> list[np.ndarray]:
+    return [array.clip(0) for array in arrays]
+
+
+def k_scaled(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    scale = spread(rng, k)
+    return rng.standard_normal((m, k)) * scale, rng.standard_normal((k, n)) / scale[:, None]
+
+
+WIDE: dict[str, Any] = {
+    "outliers of 1e5 in both, after a ReLU": lambda r, m, n, k: relu(outliers(r, 1e5, m, k), outliers(r, 1e5, k, n)),
+    "outliers of 1e15 in both, after a ReLU": lambda r, m, n, k: relu(outliers(r, 1e15, m, k),
+                                                                      outliers(r, 1e15, k, n)),
+    "outliers of 1e30 in A, after a ReLU": lambda r, m, n, k: relu(outliers(r, 1e30, m, k), r.standard_normal((k, n))),
+    "outliers of 1e30 in B, after a ReLU": lambda r, m, n, k: relu(r.standard_normal((m, k)), outliers(r, 1e30, k, n)),
+    "outliers of 1e30 in A": lambda r, m, n, k: (outliers(r, 1e30, m, k), r.standard_normal((k, n))),
+    "k scaled": k_scaled,
+    "k scaled in A": lambda r, m, n, k: (k_scaled(r, m, n, k)[0], r.standard_normal((k, n))),
+}
+"""Data whose rows FP16 parts do not hold."""
+
 DATA = {
     "normal": lambda r, m, n, k: (r.standard_normal((m, k)), r.standard_normal((k, n))),
     "uniform": lambda r, m, n, k: (r.uniform(-1, 1, (m, k)), r.uniform(-1, 1, (k, n))),
@@ -71,7 +93,6 @@ DATA = {
     "rows apart": lambda r, m, n, k: (spread(r, m, 1) * r.standard_normal((m, k)) * spread(r, m, k)**0.5,
                                       spread(r, 1, n) * r.standard_normal((k, n)) * spread(r, k, n)**0.5),
     "outliers of 1e5": lambda r, m, n, k: (outliers(r, 1e5, m, k), r.standard_normal((k, n))),
-    "outliers of 1e30": lambda r, m, n, k: (outliers(r, 1e30, m, k), r.standard_normal((k, n))),
     "zero rows": lambda r, m, n, k: (zero_rows(r, m, k), zero_rows(r, n, k).T),
     "tiny by tiny": lambda r, m, n, k: (1e-17 * r.standard_normal((m, k)), 1e-17 * r.standard_normal((k, n))),
     "tiny by huge": lambda r, m, n, k: (1e-36 * r.standard_normal((m, k)), 1e36 * r.standard_normal((k, n))),
@@ -81,12 +102,15 @@ DATA = {
 }
 
 
-def floors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What results may lose of the largest of their row (column) and 64 values of k, and two roundings of a subnormal
-    number for each 64 values of k."""
+def floors(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:
+    """What results of a tile may lose of the largest of their row (column) and 64 values of k where FFMA does not
+    multiply, and two roundings of a subnormal number for each 64 values of k."""
     found = np.full((len(a), b.shape[1]), 2.0**-148 * -(-len(b) // tensor_cores.CHUNK))
     for first in range(0, len(b), tensor_cores.CHUNK):
         some = slice(first, first + tensor_cores.CHUNK)
+        spreads = [tensor_cores.spread(x.astype(np.float32)) for x in (a[:, some], b[some].T)]
+        if spreads[0] * (spreads[1] if name == NAME else tensor_cores.FLOAT_B_SPREAD) > tensor_cores.MOST_SPREAD:
+            continue
         left, right = abs(a[:, some]), abs(b[some])
         found += FLOOR * (left.max(1)[:, None] * right.sum(0) + left.sum(1)[:, None] * right.max(0))
     return found
@@ -107,8 +131,56 @@ def test_hard_data_within_the_documented_error(kind, name):
     within = abs(want) + terms * 1e-6 < np.finfo(np.float32).max  # else infinity is right
     error = abs(found.astype(float) - want)
     assert within.any() and not np.isnan(found).any()
-    assert (error <= 1e-6 * terms + floors(*wide))[within].all()
+    assert (error <= 1e-6 * terms + floors(*wide, name))[within].all()
     assert np.isinf(found[~within & (terms > 2 * np.finfo(np.float32).max) & (abs(want) > 2**129)]).all()
+
+
+@BOTH
+@pytest.mark.parametrize("kind", WIDE)
+def test_ffma_multiplies_what_parts_do_not_hold(kind, name):
+    """Several tiles, all layouts in turn, a last chunk of 60 values. No loss of the largest at all, but where spreads
+    are small."""
+    rng = np.random.default_rng(list(WIDE).index(kind))
+    with np.errstate(over="ignore"):
+        a, b = (x.astype(np.float32) for x in WIDE[kind](rng, 130, 133, 700))
+    layout = "nn" if name != NAME else ("nn", "nt", "tn", "tt")[list(WIDE).index(kind) % 4]
+    found = multiplied(a, b, name, layout).astype(float)
+    wide = a.astype(float), b.astype(float)
+    want, terms = wide[0] @ wide[1], abs(wide[0]) @ abs(wide[1])
+    for rows in (slice(0, 128), slice(128, 130)):
+        for columns in (slice(0, 128), slice(128, 133)):
+            error, most = abs(found - want)[rows, columns], terms[rows, columns]
+            assert (error <= 1e-6 * most + floors(wide[0][rows], wide[1][:, columns], name)).all()
+            assert (error <= 2e-6 * most).all()
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_pieces_tell_their_spread(layout):
+    """Some zeros, and magnitudes around those that decide: bit for bit against the reference; 2^6 unless asked for."""
+    rng = np.random.default_rng(len(layout))
+    m, k = 128 * 3, 64 * 40 - 5
+    plan = planned(m, m, k, layout)
+    assert all(launch.values["spreads"] == 1 for launch in plan.launches[:2])
+    values = rng.uniform(1, 2, (m, k)).astype(np.float32)
+    for row, chunk in np.ndindex(3, 40):
+        at = 128 * row + rng.integers(128), slice(64 * chunk, 64 * chunk + 64)
+        far = rng.integers(0, rng.choice([18, 19, 22, 120, 220]), values[at].shape) if rng.random() < 0.5 else \
+            rng.choice([0, 8, rng.integers(16, 20)], values[at].shape)
+        sign = rng.choice([-1, 0, 1], values[at].shape, p=[0.4, 0.2, 0.4])
+        values[at] *= sign * 2.0**(rng.choice([-100, 0, 90]) - far)
+    values[:128, :64] = 0
+    spreads = [tensor_cores.spread(np.pad(values, ((0, 0), (0, 5)))[128 * r:128 * r + 128, 64 * c:64 * c + 64])
+               for r, c in np.ndindex(3, 40)]
+    assert min(spreads) == 64 and max(spreads) == 2.0**100 and len(set(spreads)) > 6
+    for role, launch in zip("ab", plan.launches, strict=False):
+        ours = values if (layout == "nn") == (role == "a") else values.T.copy()
+        for asked in (1, 0):
+            pieces = np.full(plan.workspace[f"{role}_pieces"].nbytes // FLOAT_BYTES, 7, np.float32)
+            memory = {role: ours.reshape(-1), f"{role}_pieces": pieces}
+            same_pieces(find.host(), replace(launch, values={**launch.values, "spreads": asked}), memory,
+                        tensor_cores.reference)
+            found = pieces.view(np.uint8).reshape(-1, tensor_cores.PIECE_BYTES)[:, 33800:33804].copy()
+            assert found.view(np.float32).reshape(-1).tolist() == (spreads if asked else [64.0] * 120)
 
 
 @BOTH

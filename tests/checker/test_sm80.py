@@ -112,6 +112,19 @@ def test_memory_is_not_accessed_right_behind_a_block_barrier(tmp_path: Path) -> 
     assert _kinds(tmp_path, body.format(1)) == {"barrier"}
 
 
+@pytest.mark.parametrize("behind, found", [("LDC R9, c[0x0][0x210]", {"still-read"}),
+                                           ("LDG.E R9, desc[UR4][R2.64]", set())])
+def test_a_constant_does_not_tell_that_a_store_has_read(tmp_path: Path, behind: str, found: set[str]) -> None:
+    """It comes another way: stores of an H100 wrote what had been put into their registers after a constant behind
+    them had arrived."""
+    body = f"""--:1:-:-:2 STG.E desc[UR4][R2.64], R8;
+--:-:2:-:2 {behind};
+02:-:-:-:6 FADD R9, R9, R9;
+--:-:-:-:6 MOV R8, RZ;
+"""
+    assert _kinds(tmp_path, body) == found
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("body, found", [
     ("--:-:-:-:2 ISETP.LT.AND P2, PT, R0, RZ, PT;\n--:-:-:-:6 P2R R8, PR, RZ, 0x4;\n", {"fixed-latency"}),

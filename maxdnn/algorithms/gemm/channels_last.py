@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...planning.cost import Chip
-from ...planning.plan import Plan
+from ...planning.plan import Launch, Plan
 from ...problem import problem as problems
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape
@@ -54,8 +54,14 @@ def _plan(make: Callable[[], Plan], problem: Problem) -> Plan:
     names = {"a": maps_of(problem), "b": "filters"}
     terms = s.C if problem.kind == "forward" else s.K
     # The scaling by alpha counts as one more product, as in every convolution.
-    launches = [replace(renamed(x, names), flops=x.flops + x.flops // terms) for x in plan.launches]
+    launches = [replace(_without_numbers(renamed(x, names)), flops=x.flops + x.flops // terms) for x in plan.launches]
     return replace(plan, problem=problem, family=FAMILY.name, launches=tuple(launches))
+
+
+def _without_numbers(launch: Launch) -> Launch:
+    """The launch where pieces alone are multiplied, so that prepared filters need not keep what theirs were made of."""
+    unused = {name: 0 for name in ("spreads", "a_values", "b_values") if name in launch.values}
+    return replace(launch, values={**launch.values, **unused})
 
 
 FAMILY = Family("product of channels", (), reference, ("forward", "data"), unsupported_reason, candidates,

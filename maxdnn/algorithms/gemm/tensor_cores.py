@@ -2,10 +2,11 @@
 
 Both operands are split in two FP16 numbers, scaled by a power of two for each row (of A; column of B) and each 64
 values of k; three of the four products of parts are computed, 64 values of k at a time, and these sums are added by
-FFMA. A is split beforehand (sass/sm90/split.sass); B too (tensor_product.sass), or, if its columns lie side by side,
-by the kernel that multiplies (tensor_float_b.sass)."""
+FFMA. Where numbers of both lie so far below the largest that parts do not hold them, FFMA multiplies these. A is split
+beforehand (sass/sm90/split.sass); B too (tensor_product.sass), or, if its columns lie side by side, by the kernel that
+multiplies (tensor_float_b.sass)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from ...build.interface import KernelSpec
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
-from ...planning.plan import FLOAT_BYTES, Launch, Plan, begin
+from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, begin
 from ...problem.problem import Problem
 from ...problem.shape import ProductShape
 from ..common.epilogue import ADDS, PARTIAL, VECTORS, Epilogue, finish
@@ -29,9 +30,14 @@ CHUNK = 64  # values of k that the tensor cores sum before FFMA adds the result
 PIECE_BYTES = 34816
 """Of 128 rows and a chunk: high and low parts, factors, their halves, their range."""
 
-_LOW, _FACTORS, _HALVES, _RANGE = 16384, 32768, 33280, 33792  # bytes from the begin of a piece
+_LOW, _FACTORS, _HALVES, _RANGE, _SPREAD = 16384, 32768, 33280, 33792, 33800  # bytes from the begin of a piece
 _GROUP_LOG = 3  # most rows of tiles of a group
 _MOST_BATCH, _MOST_ROW = 2**30 - 1, 2**28 - 1  # limits of the strides of a B that is split inside the product kernel
+_MOST_STEP, _MOST_K_STEP = 2**23 - 1, 2**30 - 1  # of float32 numbers: from row (column of B) to row, from k to k
+_FAR, _LEAST_PLACES, _MOST_PLACES = 17, 6, 100  # binary places: see "spread" in split.sass
+MOST_SPREAD, FLOAT_B_SPREAD = 2.0**24, 2.0**11
+"""Of a product of two spreads, beyond which FFMA multiplies; what those of a B count as that is split on the way: see
+tensor_loop.inc, tensor_float_b.sass."""
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
 # on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
@@ -60,15 +66,32 @@ class TensorKernel(KernelSpec):
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """The float32 numbers of an operand: where, elements from one row (of A; column of B), k and matrix to the next."""
+
+    place: str | Part
+    row: int
+    k: int
+    matrix: int
+
+    def check(self, shape: object, role: str) -> None:
+        """Raises ShapeError unless a kernel can address them."""
+        within(shape, ((f"elements from one row of {role} to the next", self.row, _MOST_STEP, "elements"),
+                       (f"elements from one k of {role} to the next", self.k, _MOST_K_STEP, "elements")))
+
+
+@dataclass(frozen=True)
 class Pieces:
-    """An operand that was split: where, pieces from one matrix to the next, bytes."""
+    """An operand that was split: where, pieces from one matrix to the next, bytes. `numbers`: what it was made of, if
+    spreads were found."""
 
     place: str
     batch: int
     nbytes: int
+    numbers: Numbers | None = None
 
 
-NOTE = "an infinity among the operands gives NaN"
+NOTE = "an infinity among the operands may give NaN"
 
 ROWS = SplitKernel("sm90_split_rows", "sm90/split.sass", SPLIT_DOC, True)
 COLUMNS = SplitKernel("sm90_split_columns", "sm90/split.sass", SPLIT_DOC, False)
@@ -92,7 +115,7 @@ def _plan(problem: Problem, chip: Chip, spec: TensorKernel, splits: int) -> Plan
         row, stacked_too = s.K if innermost else rows, len(problem.operand(role).shape) > 2 and s.batch > 1
         where = Matrices(role, row, rows * s.K if stacked_too else 0)
         operands.append(where if role == "b" and spec is FLOAT_B else split(
-            draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost))
+            draft, f"{role}_pieces", where, rows, s.K, s.batch if stacked_too else 1, innermost, spreads=True))
     a, b = operands
     assert isinstance(a, Pieces)
     into, vectors, epilogue = destination(draft, splits)
@@ -104,19 +127,23 @@ def _plan(problem: Problem, chip: Chip, spec: TensorKernel, splits: int) -> Plan
     return draft.plan(FAMILY, spec)
 
 
-def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool) -> Pieces:
+def split(draft: Draft, region: str, source: Matrices, rows: int, k: int, count: int, innermost: bool, *,
+          spreads: bool = False) -> Pieces:
     """Adds the launch that splits so many matrices. `innermost`: values of k follow each other, `source.row` is from
-    one row (column of B) to the next; else from one k to the next."""
+    one row (column of B) to the next; else from one k to the next. `spreads` are found, and FFMA multiplies
+    what pieces were made of where they are large."""
     x, y = -(-k // CHUNK), -(-rows // TILE)
     draft.region(region, PIECE_BYTES // FLOAT_BYTES * x * y * count)
     within(draft.problem.shape, (("tiles", y, MAX_GRID_YZ, "blocks along y of the grid"),
                                  ("matrices", count, MAX_GRID_YZ, "blocks along z of the grid")))
-    values = {"in": source.place, "out": region, "rows": rows, "k": k, "step": source.row, "batch": source.batch}
+    values = {"in": source.place, "out": region, "rows": rows, "k": k, "step": source.row, "batch": source.batch,
+              "spreads": int(spreads)}
     nbytes = (PIECE_BYTES * x * y + FLOAT_BYTES * rows * k) * count
     work = split_work(x * y * count, nbytes)
     draft.launches.append(Launch(ROWS if innermost else COLUMNS, (x, y, count), values, work,
                                  f"{begin(source.place)[0]} are split in FP16 parts", (region,)))
-    return Pieces(region, x * y if count > 1 else 0, PIECE_BYTES * x * y * count)
+    numbers = Numbers(source.place, *((source.row, 1) if innermost else (1, source.row)), source.batch)
+    return Pieces(region, x * y if count > 1 else 0, PIECE_BYTES * x * y * count, numbers if spreads else None)
 
 
 def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Work:
@@ -133,7 +160,7 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
     tiles = order["tiles"]
     if isinstance(b, Pieces):
         spec, clocks, b_bytes = PRODUCT, _CHUNK_CLOCKS, b.nbytes
-        of_b = {}
+        of_b = {"k": s.K, **_numbers(s, "b", "column", b.numbers if a.numbers else None)}
     else:
         within(s, (("elements from one B to the next", b.batch, _MOST_BATCH, "elements"),
                    ("elements from one row of B to the next", b.row, _MOST_ROW, "elements")))
@@ -141,6 +168,7 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
         of_b = {"k": s.K, "b_row": b.row}
     values = {
         "a": a.place, "b": b.place, "out": out.place, **epilogue.values(VECTORS * vectors), **order, **of_b,
+        **_numbers(s, "a", "row", a.numbers),
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
         "out_split": (out.elements or s.batch * out.batch) if splits > 1 else 0}
     clocks = clocks * order["share"] + _TILE_CLOCKS
@@ -148,6 +176,15 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
     work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
     return Launch(spec, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
+
+
+def _numbers(shape: object, role: str, row: str, numbers: Numbers | None) -> dict[str, Value]:
+    """Parameters: the float32 numbers of an operand, or that there are none."""
+    if numbers is None:
+        return {f"{role}_{name}": 0 for name in ("values", row, "k", "matrix")}
+    numbers.check(shape, role)
+    return {f"{role}_values": numbers.place, f"{role}_{row}": numbers.row, f"{role}_k": numbers.k,
+            f"{role}_matrix": numbers.matrix}
 
 
 def multiply_maps(draft: Draft, chip: Chip, spec: TensorKernel, filters: Pieces, s: ProductShape, maps: Matrices,
@@ -198,20 +235,40 @@ def _split_reference(launch: Launch, memory: Memory, scalars: Mapping[str, float
     for matrix in range(z):
         at = matrix * v["batch"] + (r * v["step"] + k if launch.spec is ROWS else k * v["step"] + r)
         write_pieces(into, (x, y), matrix, source[at])
+        _write_spreads(into, (x, y), matrix, source[at], bool(v["spreads"]))
 
 
 def write_pieces(into: np.ndarray, grid: tuple[int, int], matrix: int, values: np.ndarray,
                  order: slice | np.ndarray = slice(None)) -> None:
     """The pieces of one of the matrices that lie in bytes `into`, each of grid[0] x grid[1] pieces. `order`: which of a
     piece's 64 values of k come one after the other."""
+    for piece, some in _each(into, grid, matrix, values):
+        piece[:] = _piece(some[:, order], piece)
+
+
+def _write_spreads(into: np.ndarray, grid: tuple[int, int], matrix: int, values: np.ndarray, found: bool) -> None:
+    for piece, some in _each(into, grid, matrix, values):
+        piece[_SPREAD:_SPREAD + 4].view(np.float32)[:] = spread(some) if found else 2.0**_LEAST_PLACES
+
+
+def _each(into: np.ndarray, grid: tuple[int, int], matrix: int,
+          values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each piece of a matrix, and the numbers that it is made of."""
     x, y = grid
     padded = np.zeros((TILE * y, CHUNK * x), np.float32)
     padded[:values.shape[0], :values.shape[1]] = values
     begin = PIECE_BYTES * x * y * matrix
     pieces = into[begin:begin + PIECE_BYTES * x * y].reshape(y, x, PIECE_BYTES)
     for row, chunk in np.ndindex(y, x):
-        some = padded[TILE * row:TILE * (row + 1), CHUNK * chunk:CHUNK * (chunk + 1)]
-        pieces[row, chunk] = _piece(some[:, order], pieces[row, chunk])
+        yield pieces[row, chunk], padded[TILE * row:TILE * (row + 1), CHUNK * chunk:CHUNK * (chunk + 1)]
+
+
+def spread(values: np.ndarray) -> float:
+    """The largest of rows of float32 numbers: see split.sass."""
+    exponents, there = (values.view(np.uint32) << 1 >> 24).astype(int), values != 0
+    far = np.where(there, exponents.max(axis=1, keepdims=True) - exponents, 0)
+    mean = np.where((far > _FAR).any(axis=1), far.sum(axis=1) // np.maximum(there.sum(axis=1), 1), 0)
+    return float(2.0**mean.max().clip(_LEAST_PLACES, _MOST_PLACES))
 
 
 def _piece(values: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -248,20 +305,36 @@ def _product_reference(launch: Launch, memory: Memory, scalars: Mapping[str, flo
     assert v["tiles_m"] == v["groups"] << v["group_log"] and launch.grid == (v["ctas"], 1, 1)
     m, n = np.arange(v["m"])[:, None], np.arange(v["n"])
     for matrix in range(matrices):
-        a = _restored(memory, launch, "a", matrix)
-        b = _columns(memory, launch, matrix) if launch.spec is FLOAT_B else _restored(memory, launch, "b", matrix)
+        a, b = _multiplied(memory, launch, matrix)
         for split in range(v["splits"]):
             k = slice(CHUNK * v["share"] * split, CHUNK * v["share"] * (split + 1))
             where = matrix * v["out_batch"] + split * v["out_split"] + m * v["out_row"] + n
             finish(launch, memory, scalars, where, a[:v["m"], k] @ b[:v["n"], k].T, m)
 
 
-def _columns(memory: Memory, launch: Launch, matrix: int) -> np.ndarray:
-    """Those of B, with zeros to a multiple of a chunk."""
+def _multiplied(memory: Memory, launch: Launch, matrix: int) -> list[np.ndarray]:
+    """Rows of A and columns of B as they are multiplied: the float32 numbers if the launch has them, which pieces
+    represent as well as float32 does where FFMA does not multiply; else what pieces represent."""
+    v, found = launch.numbers, []
+    for role, row, size in (("a", "row", "m"), ("b", "column", "n")):
+        if role == "b" and launch.spec is FLOAT_B:
+            found.append(_numbers_of(memory, launch, matrix, "b", (v["b_batch"], 1, v["b_row"]), size))
+        elif launch.values[f"{role}_values"]:
+            steps = v[f"{role}_matrix"], v[f"{role}_{row}"], v[f"{role}_k"]
+            found.append(_numbers_of(memory, launch, matrix, f"{role}_values", steps, size))
+        else:
+            found.append(_restored(memory, launch, role, matrix))
+    return found
+
+
+def _numbers_of(memory: Memory, launch: Launch, matrix: int, name: str, steps: tuple[int, int, int],
+                size: str) -> np.ndarray:
+    """The float32 numbers of a matrix, with zeros to a multiple of a chunk; elements from one matrix, row and k to the
+    next."""
     v = launch.numbers
-    at = matrix * v["b_batch"] + np.arange(v["n"])[:, None] + np.arange(v["k"]) * v["b_row"]
-    found = np.zeros((v["n"], CHUNK * v["chunks"]))
-    found[:, :v["k"]] = seen(memory, launch.values["b"])[at]
+    at = matrix * steps[0] + np.arange(v[size])[:, None] * steps[1] + np.arange(v["k"]) * steps[2]
+    found = np.zeros((v[size], CHUNK * v["chunks"]))
+    found[:, :v["k"]] = seen(memory, launch.values[name])[at]
     return found
 
 
