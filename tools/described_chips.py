@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Write the tables of docs/ampere.md: what is planned for chips that there are only documents of.
+"""Write the tables of benchmarks/results/described_chips.md: plans for chips that there are only documents of.
 
     python tools/described_chips.py [--check]
 
@@ -18,7 +18,7 @@ from maxdnn.planning.select import choose
 from maxdnn.problem.problem import data, filters, forward
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "ampere.md"
+DOCUMENT = ROOT / "benchmarks" / "results" / "described_chips.md"
 CHIPS = ("rtx4090", "rtx3080", "a100")
 PASSES = {"fprop": forward, "dgrad": data, "wgrad": filters}
 LAYOUTS = {"CHWN": "C,H,W,N", "NCHW": "N,C,H,W"}

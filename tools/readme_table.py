@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Write the efficiency table of README.md and the networks' table of docs/pytorch.md from benchmarks/results/.
+"""Write the efficiency table of README.md and the networks' table in benchmarks/results/ from the rows beside it.
 
     python tools/readme_table.py [--check]
 
@@ -70,7 +70,7 @@ def networks() -> str:
     return "\n".join(lines)
 
 
-PLACES = {"README.md": ("table", table), "docs/pytorch.md": ("networks", networks)}
+PLACES = {"README.md": ("table", table), "benchmarks/results/networks.md": ("networks", networks)}
 
 
 def written(text: str, name: str, content: str) -> str:

@@ -48,6 +48,11 @@ class TileKernel(KernelSpec):
     slots: tuple[int, int]
     translated: int
 
+    @property
+    def warps(self) -> int:
+        """Of a block."""
+        return self.threads // 32
+
 
 def strided_reason(problem: Problem) -> str | None:
     """For `unsupported_reason`: what no kernel of today walks over."""

@@ -25,6 +25,10 @@ def at(b: ir.IRBuilder, base: V, offset: V | int) -> V:
     return b.gep(base, [c64(offset) if isinstance(offset, int) else offset], source_etype=I8)
 
 
+def memset(b: ir.IRBuilder, where: V, byte: int, size: V) -> None:
+    call(b, "llvm.memset.p0.i64", ir.VoidType(), where, ir.Constant(I8, byte), size, ir.Constant(I1, 0))
+
+
 def get(b: ir.IRBuilder, base: V, fields: Mapping[str, tuple[int, str]], name: str) -> V:
     offset, kind = fields[name]
     return b.load(at(b, base, offset), typ=_TYPES[kind])

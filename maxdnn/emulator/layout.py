@@ -10,6 +10,7 @@ STACK_DEPTH = 512  # entries; deeper nesting is reported as a fault
 STACK_ENTRY = 16  # kind, target, mask, unused: i32 each
 BANKS = 18
 SITE_BYTES = 32
+POISON = 0xFF  # shared memory and registers are undefined when a block starts: every byte reads so
 SHADOW_BYTES = 36  # what race detection keeps for a byte of shared memory
 # A worker's scratch: idle lanes touch its start; then a texel of zeros, registers to throw away, zeros to store,
 # addresses of atomics.

@@ -32,31 +32,22 @@ def _bias(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.asarray(_inner(problem, given["gradients"]).sum(axis=(1, 2, 3)))
 
 
-def _forward(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:
+def _convolution(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The output of a layer, or the gradient of its images or filters, whichever is not given."""
     s: ConvShape = problem.shape
-    images, filters = _inner(problem, given["images"]), _filters(problem, given["filters"])
-    out = np.zeros((s.K, s.P, s.Q, s.N))
+    arrays = {role: _inner(problem, array) for role, array in given.items() if role in _OPERANDS}
+    sizes = {"forward": (s.K, s.P, s.Q, s.N), "data": (s.C, s.H, s.W, s.N), "filters": (s.C // s.groups, s.R, s.S, s.K)}
+    out = np.zeros(sizes[problem.kind])
+    images, filters, outputs = (arrays.get(role, out) for role in _OPERANDS)
     for r, c, here, there, k, q in _taps(s):
-        out[k][:, q[0], q[1]] += np.tensordot(filters[:, r, c, k], images[there][:, here[0], here[1]], (0, 0))
-    return _outer(problem, out)
-
-
-def _data(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:
-    s: ConvShape = problem.shape
-    gradients, filters = _inner(problem, given["gradients"]), _filters(problem, given["filters"])
-    out = np.zeros((s.C, s.H, s.W, s.N))
-    for r, c, here, there, k, q in _taps(s):
-        out[there][:, here[0], here[1]] += np.tensordot(filters[:, r, c, k], gradients[k][:, q[0], q[1]], (1, 0))
-    return _outer(problem, out)
-
-
-def _of_filters(problem: Problem, given: Mapping[str, np.ndarray]) -> np.ndarray:
-    s: ConvShape = problem.shape
-    images, gradients = _inner(problem, given["images"]), _inner(problem, given["gradients"])
-    out = np.zeros((s.C // s.groups, s.R, s.S, s.K))
-    for r, c, here, there, k, q in _taps(s):
-        met = images[there][:, here[0], here[1]], gradients[k][:, q[0], q[1]]
-        out[:, r, c, k] += np.tensordot(*met, ((1, 2, 3), (1, 2, 3)))
+        of_filter = filters[:, r, c, k]
+        of_image, of_output = images[there][:, here[0], here[1]], outputs[k][:, q[0], q[1]]
+        if problem.kind == "forward":
+            of_output += np.tensordot(of_filter, of_image, (0, 0))
+        elif problem.kind == "data":
+            of_image += np.tensordot(of_filter, of_output, (1, 0))
+        else:
+            of_filter += np.tensordot(of_image, of_output, ((1, 2, 3), (1, 2, 3)))
     return np.ascontiguousarray(out.transpose(3, 0, 1, 2)) if problem.layout == "NCHW" else out
 
 
@@ -84,18 +75,10 @@ def _met(first: int, step: int, size: int, outputs: int) -> tuple[slice, slice] 
     return slice(start, start + (high - low - 1) * step + 1, step), slice(low, high)
 
 
-def _inner(problem: Problem, maps: np.ndarray) -> np.ndarray:
-    """Maps as C,H,W,N."""
-    return maps.transpose(1, 2, 3, 0) if problem.layout == "NCHW" else maps
+def _inner(problem: Problem, array: np.ndarray) -> np.ndarray:
+    """Maps as C,H,W,N, filters as C,R,S,K."""
+    return array.transpose(1, 2, 3, 0) if problem.layout == "NCHW" else array
 
 
-def _outer(problem: Problem, maps: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(maps.transpose(3, 0, 1, 2)) if problem.layout == "NCHW" else maps
-
-
-def _filters(problem: Problem, filters: np.ndarray) -> np.ndarray:
-    """Filters as C,R,S,K."""
-    return filters.transpose(1, 2, 3, 0) if problem.layout == "NCHW" else filters
-
-
-_SUMS = {"product": _product, "bias": _bias, "forward": _forward, "data": _data, "filters": _of_filters}
+_OPERANDS = "images", "filters", "gradients"
+_SUMS = {"product": _product, "bias": _bias, "forward": _convolution, "data": _convolution, "filters": _convolution}

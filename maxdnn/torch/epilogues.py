@@ -1,7 +1,6 @@
 """The operator of fused layers: a convolution whose kernel also adds a bias and another map and applies an activation.
 PyTorch sees it as `torch.ops.maxdnn.conv2d_epilogue`, with shapes for tracing and derivatives."""
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,20 +25,9 @@ def _convolved(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Ten
     return out
 
 
-_library = torch.library.Library("maxdnn", "FRAGMENT")
-_library.define("conv2d_epilogue(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, str? activation, "
-                f"{ops.CONF}) -> Tensor")
-for _kind in ("CPU", "CUDA"):
-    _library.impl("conv2d_epilogue", _convolved, _kind)
-
-conv2d_epilogue = torch.ops.maxdnn.conv2d_epilogue.default
-
-
-@partial(torch.library.register_fake, "maxdnn::conv2d_epilogue", lib=_library)
-def _(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None,
-      *conf: Any) -> Tensor:
-    torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
-    return running.empty(input, running.output_shape(input, weight, conf), running.channels_last(input, weight))
+def _empty(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None,
+           *conf: Any) -> Tensor:
+    return ops.empty_output(input, weight, bias, *conf)
 
 
 def _keep_convolution(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -58,8 +46,10 @@ def _of_convolution(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
             gradients if ctx.adds and wanted[3] else None, None, *[None] * len(ctx.conf))
 
 
-torch.library.register_autograd("maxdnn::conv2d_epilogue", _of_convolution, setup_context=_keep_convolution,
-                                lib=_library)
+_library = torch.library.Library("maxdnn", "FRAGMENT")
+conv2d_epilogue = ops.operator(
+    _library, "conv2d_epilogue", "Tensor input, Tensor weight, Tensor? bias, Tensor? residual, str? activation, "
+    f"{ops.CONF}", _convolved, _empty, _of_convolution, _keep_convolution)
 
 
 class _Taped(torch.autograd.Function):

@@ -73,16 +73,10 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: in
             return out
     elif activation != "relu":
         raise ShapeError(f"activation must be 'relu' or None (got {shown(activation)})")
-    if isinstance(input, fx.Proxy):  # symbolic_trace: this function is what the traced graph calls
-        made = traced(conv2d, (input, weight, bias, stride, padding, dilation, groups),
-                      {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
+    made = elsewhere(conv2d, torch.nn.functional.conv2d, (input, weight, bias, stride, padding, dilation, groups),
+                     {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic})
+    if made is not None:
         return made if activation is None else torch.relu(made)
-    if for_onnx():
-        made = torch.nn.functional.conv2d(input, weight, bias, stride, padding, dilation, groups)
-        return made if activation is None else torch.relu(made)
-    refused = why_not(input, weight, bias)
-    if refused is not None:
-        raise ShapeError(refused)
     check_wanted(algorithm, max_error, None, arithmetic)
     return _made(activation, input, weight, bias, stride, padding, dilation, groups, algorithm, max_error, arithmetic)
 
@@ -118,9 +112,19 @@ def stock_alone() -> bool:
     return for_onnx() or ops.transformed()
 
 
-def traced(function: Any, args: tuple[Any, ...], how: dict[str, Any]) -> Tensor:
-    """A call with a proxy as its first argument, in the graph that torch.fx traces."""
-    made: Tensor = args[0].tracer.create_proxy("call_function", function, args, how)
+def elsewhere(function: Any, stock: Any, given: tuple[Any, ...], how: dict[str, Any], axes: int = 2) -> Tensor | None:
+    """What a call of `function` gives where it does not compute; None where it does.
+
+    That is itself, in the graph that torch.fx traces, or the operator of PyTorch that torch.onnx.export writes. Raises
+    ShapeError for what is not served.
+    """
+    made: Tensor | None = None
+    if isinstance(given[0], fx.Proxy):
+        made = given[0].tracer.create_proxy("call_function", function, given, how)
+    elif for_onnx():
+        made = stock(*given)
+    elif (refused := why_not(given[0], given[1], given[2], axes)) is not None:
+        raise ShapeError(refused)
     return made
 
 

@@ -52,12 +52,8 @@ class Conv2d(_Asked, nn.Conv2d):
     ----------
     *args, **options
         As for torch.nn.Conv2d.
-    algorithm : {"auto", "direct", "winograd", "fft"}
-        As for `conv2d`; an attribute that may be set at any time.
-    max_error : float
-        As for `conv2d`; an attribute that may be set at any time.
-    arithmetic : {"auto", "ffma"}
-        As for `conv2d`; an attribute that may be set at any time.
+    algorithm, max_error, arithmetic
+        As for `conv2d`; attributes that may be set at any time.
     activation : {"relu"}, optional
         As for `conv2d`, of every call; an attribute that may be set at any time.
 
@@ -186,11 +182,7 @@ class Conv1d(_Asked, nn.Conv1d):
     ----------
     *args, **options
         As for torch.nn.Conv1d.
-    algorithm : {"auto", "direct", "winograd", "fft"}
-        As for `Conv2d`.
-    max_error : float
-        As for `Conv2d`.
-    arithmetic : {"auto", "ffma"}
+    algorithm, max_error, arithmetic
         As for `Conv2d`.
 
     Attributes
@@ -262,11 +254,7 @@ class ConvTranspose2d(_Transposed, nn.ConvTranspose2d):
     ----------
     *args, **options
         As for torch.nn.ConvTranspose2d.
-    algorithm : {"auto", "direct", "winograd", "fft"}
-        As for `conv_transpose2d`.
-    max_error : float
-        As for `conv_transpose2d`.
-    arithmetic : {"auto", "ffma"}
+    algorithm, max_error, arithmetic
         As for `conv_transpose2d`.
 
     Raises
@@ -279,26 +267,19 @@ class ConvTranspose2d(_Transposed, nn.ConvTranspose2d):
 
 
 class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):
-    """torch.nn.ConvTranspose1d whose float32 calls run by this library's kernels.
-
-    What is not served, as an output_padding that is not below the stride, is PyTorch's. Filters are not kept: `frozen`
-    has no effect.
+    """torch.nn.ConvTranspose1d whose float32 calls run by this library's kernels, as those of `ConvTranspose2d` do.
 
     Parameters
     ----------
     *args, **options
         As for torch.nn.ConvTranspose1d.
-    algorithm : {"auto", "direct", "winograd", "fft"}
-        As for `conv_transpose2d`.
-    max_error : float
-        As for `conv_transpose2d`.
-    arithmetic : {"auto", "ffma"}
-        As for `conv_transpose2d`.
+    algorithm, max_error, arithmetic
+        As for `ConvTranspose2d`.
 
     Raises
     ------
     ShapeError
-        `algorithm`, `max_error` or `arithmetic` is none.
+        As for `ConvTranspose2d`.
     """
 
     _convolve, _axes = staticmethod(conv_transpose1d), 1

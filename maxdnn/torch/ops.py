@@ -190,34 +190,30 @@ records.changed.append(lambda: _eager.clear())
 
 CONF = ("int[2] stride, int[2] padding, int[2] dilation, int groups, str algorithm='auto', "
         f"float max_error={MAX_ERROR}, str arithmetic='auto'")
-_library = torch.library.Library("maxdnn", "DEF")
-for _name, _arguments, _function in (
-        ("conv2d", "Tensor input, Tensor weight, Tensor? bias", forward),
-        ("conv2d_input", "Tensor gradients, Tensor weight, SymInt[2] size", input_gradient),
-        ("conv2d_weight", "Tensor gradients, Tensor input, SymInt[2] size", weight_gradient)):
-    _library.define(f"{_name}({_arguments}, {CONF}) -> Tensor")
-    for _kind in ("CPU", "CUDA"):
-        _library.impl(_name, _function, _kind)
-
-conv2d = torch.ops.maxdnn.conv2d.default
-conv2d_input = torch.ops.maxdnn.conv2d_input.default
-conv2d_weight = torch.ops.maxdnn.conv2d_weight.default
+def operator(library: torch.library.Library, name: str, arguments: str, function: Any, shape: Any, derivative: Any,
+             keep: Any) -> Any:
+    """A new operator for the CPU and GPUs. `shape` makes an empty result for tracing; `keep` notes what `derivative`
+    needs."""
+    library.define(f"{name}({arguments}) -> Tensor")
+    for kind in ("CPU", "CUDA"):
+        library.impl(name, function, kind)
+    torch.library.register_fake(f"maxdnn::{name}", shape, lib=library)
+    torch.library.register_autograd(f"maxdnn::{name}", derivative, setup_context=keep, lib=library)
+    return getattr(torch.ops.maxdnn, name).default
 
 
-@partial(torch.library.register_fake, "maxdnn::conv2d", lib=_library)
-def _(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
+def empty_output(input: Tensor, weight: Tensor, bias: Tensor | None, *conf: Any) -> Tensor:
+    """An empty output of a convolution."""
     torch._check(input.shape[1] == weight.shape[1] * conf[3], lambda: "channels of input and weight do not fit")
     return running.empty(input, running.output_shape(input, weight, conf), running.channels_last(input, weight))
 
 
-@partial(torch.library.register_fake, "maxdnn::conv2d_input", lib=_library)
-def _(gradients: Tensor, weight: Tensor, size: Numbers, *conf: Any) -> Tensor:
+def _empty_input_gradient(gradients: Tensor, weight: Tensor, size: Numbers, *conf: Any) -> Tensor:
     shape = gradients.shape[0], weight.shape[1] * conf[3], *size
     return running.empty(gradients, shape, running.channels_last(gradients, weight))
 
 
-@partial(torch.library.register_fake, "maxdnn::conv2d_weight", lib=_library)
-def _(gradients: Tensor, input: Tensor, size: Numbers, *conf: Any) -> Tensor:
+def _empty_weight_gradient(gradients: Tensor, input: Tensor, size: Numbers, *conf: Any) -> Tensor:
     shape = gradients.shape[1], input.shape[1] // conf[3], *size
     return running.empty(gradients, shape, running.channels_last(gradients, input))
 
@@ -310,9 +306,13 @@ def _of_weight_gradient(ctx: Any, twice: Tensor) -> tuple[Any, ...]:
             None, *[None] * len(ctx.conf))
 
 
-for _name, _derivative in (("conv2d", _of_conv2d), ("conv2d_input", _of_input_gradient),
-                           ("conv2d_weight", _of_weight_gradient)):
-    torch.library.register_autograd(f"maxdnn::{_name}", _derivative, setup_context=_keep, lib=_library)
+_library = torch.library.Library("maxdnn", "DEF")
+conv2d = operator(_library, "conv2d", f"Tensor input, Tensor weight, Tensor? bias, {CONF}", forward, empty_output,
+                  _of_conv2d, _keep)
+conv2d_input = operator(_library, "conv2d_input", f"Tensor gradients, Tensor weight, SymInt[2] size, {CONF}",
+                        input_gradient, _empty_input_gradient, _of_input_gradient, _keep)
+conv2d_weight = operator(_library, "conv2d_weight", f"Tensor gradients, Tensor input, SymInt[2] size, {CONF}",
+                         weight_gradient, _empty_weight_gradient, _of_weight_gradient, _keep)
 
 
 def _batch_of_convolutions(info: Any, in_dims: tuple[Any, ...], images: Tensor, filters: Tensor,

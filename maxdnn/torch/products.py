@@ -4,7 +4,6 @@ PyTorch sees the operators as `torch.ops.maxdnn.*`.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,36 +94,18 @@ def _layer(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str =
     return out if input.dim() == 2 else out.view(*input.shape[:-1], weight.shape[0])
 
 
-_library = torch.library.Library("maxdnn", "FRAGMENT")
-for _name, _arguments, _function in (
-        ("product", "Tensor a, Tensor b, bool transpose_a, bool transpose_b, str arithmetic='auto'", _product),
-        ("product_sum", "Tensor added, Tensor a, Tensor b, bool transpose_a, bool transpose_b, float beta=1, "
-                        "float alpha=1, str arithmetic='auto'", _sum),
-        ("linear", "Tensor input, Tensor weight, Tensor? bias, str arithmetic='auto'", _layer)):
-    _library.define(f"{_name}({_arguments}) -> Tensor")
-    for _kind in ("CPU", "CUDA"):
-        _library.impl(_name, _function, _kind)
-
-product = torch.ops.maxdnn.product.default
-product_sum = torch.ops.maxdnn.product_sum.default
-layer = torch.ops.maxdnn.linear.default
-
-
-@partial(torch.library.register_fake, "maxdnn::product", lib=_library)
-def _(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithmetic: str = "auto") -> Tensor:
+def _empty_product(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, arithmetic: str = "auto") -> Tensor:
     torch._check(a.shape[-2 if transpose_a else -1] == b.shape[-1 if transpose_b else -2],
                  lambda: "rows and columns of a and b do not fit")
     return a.new_empty((*a.shape[:-2], a.shape[-1 if transpose_a else -2], b.shape[-2 if transpose_b else -1]))
 
 
-@partial(torch.library.register_fake, "maxdnn::product_sum", lib=_library)
-def _(added: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, beta: float = 1.0,
-      alpha: float = 1.0, arithmetic: str = "auto") -> Tensor:
-    return product(a, b, transpose_a, transpose_b, arithmetic)
+def _empty_sum(added: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, beta: float = 1.0,
+               alpha: float = 1.0, arithmetic: str = "auto") -> Tensor:
+    return _empty_product(a, b, transpose_a, transpose_b)
 
 
-@partial(torch.library.register_fake, "maxdnn::linear", lib=_library)
-def _(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
+def _empty_layer(input: Tensor, weight: Tensor, bias: Tensor | None, arithmetic: str = "auto") -> Tensor:
     torch._check(input.shape[-1] == weight.shape[1], lambda: "features of input and weight do not fit")
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
@@ -176,9 +157,15 @@ def _of_layer(ctx: Any, gradients: Tensor) -> tuple[Any, ...]:
             flat.sum(0) if wanted[2] else None, *[None] * len(ctx.more))
 
 
-torch.library.register_autograd("maxdnn::product", _of_product, setup_context=_keep_product, lib=_library)
-torch.library.register_autograd("maxdnn::product_sum", _of_sum, setup_context=_keep_sum, lib=_library)
-torch.library.register_autograd("maxdnn::linear", _of_layer, setup_context=_keep_layer, lib=_library)
+_library = torch.library.Library("maxdnn", "FRAGMENT")
+product = ops.operator(
+    _library, "product", "Tensor a, Tensor b, bool transpose_a, bool transpose_b, str arithmetic='auto'", _product,
+    _empty_product, _of_product, _keep_product)
+product_sum = ops.operator(
+    _library, "product_sum", "Tensor added, Tensor a, Tensor b, bool transpose_a, bool transpose_b, float beta=1, "
+    "float alpha=1, str arithmetic='auto'", _sum, _empty_sum, _of_sum, _keep_sum)
+layer = ops.operator(_library, "linear", "Tensor input, Tensor weight, Tensor? bias, str arithmetic='auto'", _layer,
+                     _empty_layer, _of_layer, _keep_layer)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, arithmetic: str = "auto") -> Tensor:

@@ -10,7 +10,7 @@ Batched = tuple[Tensor, int]
 
 
 class _Linear(torch.autograd.Function):
-    """A function that is linear in each of two tensors, `a` and `b`; what follows them says how."""
+    """A function that is linear in each of two tensors; what follows them says how."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -20,91 +20,26 @@ class _Linear(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
 
-class Convolution(_Linear):
-    """maxdnn::conv2d without a bias, of images and filters."""
+def _linear(operator: Any, batched: Any) -> Any:
+    """Completes a class of such a function, which `operator` computes; `batched` is its rule for a batch."""
+    def completed(function: Any) -> Any:
+        def jvp(ctx: Any, a: Any, b: Any, *_: Any) -> Any:
+            return _sum(function, ctx, a, b)
 
-    @staticmethod
-    def forward(images: Tensor, filters: Tensor, *conf: Any) -> Tensor:
-        """What the operator gives."""
-        out: Tensor = torch.ops.maxdnn.conv2d(images, filters, None, *conf)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradients: Any) -> tuple[Any, ...]:
-        """Of images and filters."""
-        images, filters = ctx.saved_tensors
-        wanted = [gradients is not None and one for one in ctx.needs_input_grad[:2]]
-        return (InputGradient.apply(gradients, filters, tuple(images.shape[2:]), *ctx.rest) if wanted[0] else None,
-                WeightGradient.apply(gradients, images, tuple(filters.shape[2:]), *ctx.rest) if wanted[1] else None,
-                *[None] * len(ctx.rest))
-
-    @staticmethod
-    def jvp(ctx: Any, images: Any, filters: Any, *_: Any) -> Any:
-        """The derivative in a direction."""
-        return _sum(Convolution, ctx, images, filters)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Batched:
-        """See `convolutions`."""
-        return convolutions(Convolution.apply, info.batch_size, in_dims, *args)
+        def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Batched:
+            found: Batched = batched(function.apply, info.batch_size, in_dims, *args)
+            return found
+        for name, rule in (("forward", operator), ("jvp", jvp), ("vmap", vmap)):
+            setattr(function, name, staticmethod(rule))
+        return function
+    return completed
 
 
-class InputGradient(_Linear):
-    """maxdnn::conv2d_input, of gradients and filters."""
-
-    @staticmethod
-    def forward(gradients: Tensor, filters: Tensor, size: Any, *conf: Any) -> Tensor:
-        """What the operator gives."""
-        out: Tensor = torch.ops.maxdnn.conv2d_input(gradients, filters, size, *conf)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, twice: Any) -> tuple[Any, ...]:
-        """Of gradients and filters."""
-        gradients, filters = ctx.saved_tensors
-        wanted = [twice is not None and one for one in ctx.needs_input_grad[:2]]
-        return (Convolution.apply(twice, filters, *ctx.rest[1:]) if wanted[0] else None,
-                WeightGradient.apply(gradients, twice, tuple(filters.shape[2:]), *ctx.rest[1:]) if wanted[1] else None,
-                *[None] * len(ctx.rest))
-
-    @staticmethod
-    def jvp(ctx: Any, gradients: Any, filters: Any, *_: Any) -> Any:
-        """The derivative in a direction."""
-        return _sum(InputGradient, ctx, gradients, filters)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Batched:
-        """See `input_gradients`."""
-        return input_gradients(InputGradient.apply, info.batch_size, in_dims, *args)
-
-
-class WeightGradient(_Linear):
-    """maxdnn::conv2d_weight, of gradients and images."""
-
-    @staticmethod
-    def forward(gradients: Tensor, images: Tensor, size: Any, *conf: Any) -> Tensor:
-        """What the operator gives."""
-        out: Tensor = torch.ops.maxdnn.conv2d_weight(gradients, images, size, *conf)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, twice: Any) -> tuple[Any, ...]:
-        """Of gradients and images."""
-        gradients, images = ctx.saved_tensors
-        wanted = [twice is not None and one for one in ctx.needs_input_grad[:2]]
-        return (Convolution.apply(images, twice, *ctx.rest[1:]) if wanted[0] else None,
-                InputGradient.apply(gradients, twice, tuple(images.shape[2:]), *ctx.rest[1:]) if wanted[1] else None,
-                *[None] * len(ctx.rest))
-
-    @staticmethod
-    def jvp(ctx: Any, gradients: Any, images: Any, *_: Any) -> Any:
-        """The derivative in a direction."""
-        return _sum(WeightGradient, ctx, gradients, images)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Batched:
-        """See `weight_gradients`."""
-        return weight_gradients(WeightGradient.apply, info.batch_size, in_dims, *args)
+def _derivatives(ctx: Any, given: Any, of_first: Any, of_second: Any) -> tuple[Any, ...]:
+    """With respect to the two tensors, those that are wanted, where `given` is the derivative of the result."""
+    first, second = [given is not None and wanted for wanted in ctx.needs_input_grad[:2]]
+    return (of_first(*ctx.saved_tensors) if first else None, of_second(*ctx.saved_tensors) if second else None,
+            *[None] * len(ctx.rest))
 
 
 # Rules for a batch of `b`, whose axes are `in_dims`. `call`: what computes one.
@@ -147,6 +82,52 @@ def weight_gradients(call: Any, b: int, in_dims: Any, gradients: Tensor, images:
         return out.unflatten(1, (b, -1)), 1
     out = call(_merged(gradients), _merged(images), size, *conf[:3], g * b, *conf[4:])
     return out.unflatten(0, (b, -1)), 0
+
+
+def _conv2d(images: Tensor, filters: Tensor, *conf: Any) -> Any:
+    return torch.ops.maxdnn.conv2d(images, filters, None, *conf)
+
+
+def _conv2d_input(gradients: Tensor, filters: Tensor, size: Any, *conf: Any) -> Any:
+    return torch.ops.maxdnn.conv2d_input(gradients, filters, size, *conf)
+
+
+def _conv2d_weight(gradients: Tensor, images: Tensor, size: Any, *conf: Any) -> Any:
+    return torch.ops.maxdnn.conv2d_weight(gradients, images, size, *conf)
+
+
+@_linear(_conv2d, convolutions)
+class Convolution(_Linear):
+    """maxdnn::conv2d without a bias, of images and filters."""
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Any) -> tuple[Any, ...]:
+        return _derivatives(
+            ctx, gradients,
+            lambda images, filters: InputGradient.apply(gradients, filters, tuple(images.shape[2:]), *ctx.rest),
+            lambda images, filters: WeightGradient.apply(gradients, images, tuple(filters.shape[2:]), *ctx.rest))
+
+
+@_linear(_conv2d_input, input_gradients)
+class InputGradient(_Linear):
+    """maxdnn::conv2d_input, of gradients and filters."""
+
+    @staticmethod
+    def backward(ctx: Any, twice: Any) -> tuple[Any, ...]:
+        return _derivatives(
+            ctx, twice, lambda gradients, filters: Convolution.apply(twice, filters, *ctx.rest[1:]),
+            lambda gradients, filters: WeightGradient.apply(gradients, twice, tuple(filters.shape[2:]), *ctx.rest[1:]))
+
+
+@_linear(_conv2d_weight, weight_gradients)
+class WeightGradient(_Linear):
+    """maxdnn::conv2d_weight, of gradients and images."""
+
+    @staticmethod
+    def backward(ctx: Any, twice: Any) -> tuple[Any, ...]:
+        return _derivatives(
+            ctx, twice, lambda gradients, images: Convolution.apply(images, twice, *ctx.rest[1:]),
+            lambda gradients, images: InputGradient.apply(gradients, twice, tuple(images.shape[2:]), *ctx.rest[1:]))
 
 
 def _sum(function: Any, ctx: Any, one: Any, other: Any) -> Any:

@@ -3,12 +3,12 @@
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from ..errors import ShapeError, shown
 from ..planning.select import MAX_ERROR, check_wanted
 from . import ops
-from .functional import conv2d, for_onnx, pair, traced, why_not
+from .functional import conv2d, elsewhere, pair
 
 Steps = int | tuple[int, ...]
 
@@ -44,13 +44,10 @@ def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: St
         As for `conv2d`.
     """
     how = {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic}
-    if isinstance(input, fx.Proxy):
-        return traced(conv1d, (input, weight, bias, stride, padding, dilation, groups), how)
-    if for_onnx():
-        return torch.nn.functional.conv1d(input, weight, bias, stride, padding, dilation, groups)
-    refused = why_not(input, weight, bias, axes=1)
-    if refused is not None:
-        raise ShapeError(refused)
+    given = input, weight, bias, stride, padding, dilation, groups
+    found = elsewhere(conv1d, torch.nn.functional.conv1d, given, how, axes=1)
+    if found is not None:
+        return found
     return conv2d(input.unsqueeze(-2), weight.unsqueeze(-2), bias, _row("stride", stride, 1),
                   padding if isinstance(padding, str) else _row("padding", padding, 0), _row("dilation", dilation, 1),
                   groups, algorithm=algorithm, max_error=max_error, arithmetic=arithmetic).squeeze(-2)
@@ -97,14 +94,10 @@ def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
         As for `conv2d`.
     """
     how = {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic}
-    if isinstance(input, fx.Proxy):
-        return traced(conv_transpose2d, (input, weight, bias, stride, padding, output_padding, groups, dilation), how)
-    if for_onnx():
-        return torch.nn.functional.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups,
-                                                    dilation)
-    refused = why_not(input, weight, bias)
-    if refused is not None:
-        raise ShapeError(refused)
+    given = input, weight, bias, stride, padding, output_padding, groups, dilation
+    found = elsewhere(conv_transpose2d, torch.nn.functional.conv_transpose2d, given, how)
+    if found is not None:
+        return found
     check_wanted(algorithm, max_error, None, arithmetic)
     steps = pair("stride", stride), pair("padding", padding), pair("dilation", dilation)
     size = _size(input, weight, *steps, pair("output_padding", output_padding))
@@ -145,14 +138,10 @@ def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
         As for `conv_transpose2d`.
     """
     how = {"algorithm": algorithm, "max_error": max_error, "arithmetic": arithmetic}
-    if isinstance(input, fx.Proxy):
-        return traced(conv_transpose1d, (input, weight, bias, stride, padding, output_padding, groups, dilation), how)
-    if for_onnx():
-        return torch.nn.functional.conv_transpose1d(input, weight, bias, stride, padding, output_padding, groups,
-                                                    dilation)
-    refused = why_not(input, weight, bias, axes=1)
-    if refused is not None:
-        raise ShapeError(refused)
+    given = input, weight, bias, stride, padding, output_padding, groups, dilation
+    found = elsewhere(conv_transpose1d, torch.nn.functional.conv_transpose1d, given, how, axes=1)
+    if found is not None:
+        return found
     return conv_transpose2d(input.unsqueeze(-2), weight.unsqueeze(-2), bias, _row("stride", stride, 1),
                             _row("padding", padding, 0), _row("output_padding", output_padding, 0), groups,
                             _row("dilation", dilation, 1), algorithm=algorithm, max_error=max_error,

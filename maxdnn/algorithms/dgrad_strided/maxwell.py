@@ -43,10 +43,6 @@ class PhaseKernel(TileKernel):
 
     alone: tuple[int, int]
 
-    @property
-    def warps(self) -> int:
-        return self.threads // 32
-
 
 def _kernel(tile: tuple[int, int], slots: tuple[int, int], translated: int, alone: tuple[int, int]) -> PhaseKernel:
     j, k = tile

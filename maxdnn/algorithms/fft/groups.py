@@ -10,13 +10,12 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, within
 from ..common.workspace import Draft
 from ..depthwise.plan import MOST_CHANNELS, few
 from ..spec import Candidates, Family, strided_reason
-from ..winograd.plan import map_values, readable
+from ..winograd.plan import map_values, readable, result_values
 from . import plan as fft
 from .cut import Cut
 from .maxwell import GROUPS, UNITS, GroupsKernel, twiddles
@@ -89,14 +88,12 @@ def _transform_filters(draft: Draft, x: Correlation, cut: Cut) -> None:
 def _launch(draft: Draft, spec: GroupsKernel, x: Correlation, cut: Cut, images: str) -> Launch:
     problem, c, (rows, columns) = draft.problem, x.C // x.groups, cut.tiles(x)
     tile, terms = fft.tiles_of(problem.layout == "CHWN", x.N, rows, columns, cut.step), c * len(cut)
-    maps, out = x.images(problem.layout), x.results(problem.layout)
+    maps = x.images(problem.layout)
     values: dict[str, Value] = {
-        **epilogue_of(problem).values(), **tile, "out": "out", "spectra": "spectra", "terms": terms,
+        **result_values(problem, x), **tile, "spectra": "spectra", "terms": terms,
         "parts_h": cut.parts[0], "parts_w": cut.parts[1], "part_h": cut.part[0], "part_w": cut.part[1],
         **map_values(maps, (x.pad_h, x.pad_w), 0), "map_group": c * maps["C"], "limit_h": spec.side,
-        "limit_w": spec.side, "p": x.P, "q": x.Q,
-        **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True)),
-        **divisor("group", x.K // x.groups, x.K), **twiddles(spec.side)}
+        "limit_w": spec.side, **divisor("group", x.K // x.groups, x.K), **twiddles(spec.side)}
     grid = -(-x.N * rows * columns // UNITS), x.K, 1
     each, rest = spec.slots
     slots = each * terms + rest

@@ -23,7 +23,6 @@ from ...problem.problem import Problem
 from ...problem.shape import ConvShape, ProductShape
 from ..common import layout
 from ..common.correlation import Correlation, correlations, maps_of
-from ..common.epilogue import epilogue_of
 from ..common.fastdiv import divisor
 from ..common.limits import MAX_ELEMENTS, MAX_GRID_YZ, TEXEL_FLOATS, round_up, within
 from ..common.workspace import Draft, part
@@ -33,7 +32,7 @@ from ..gemm.maxwell import ProductKernel
 from ..gemm.plan import Matrices, multiply
 from ..gemm.sm90 import NATIVE
 from ..spec import Candidates, Family, strided_reason
-from ..winograd.plan import fitted, images_at_once, map_values, readable
+from ..winograd.plan import Tiled, fitted, images_at_once, map_values, readable
 from . import sm90
 from .cut import Cut
 from .maxwell import KERNELS, SIDES, UNITS, TransformKernel, kernel, twiddles
@@ -170,15 +169,14 @@ class Form(Enum):
     MAPS = 3
 
 
-class Layer:
+class Layer(Tiled):
     """What the launches of a layer have in common. `planes`: numbers of a tile's transform. `step`: rows and columns
     of its results. `depth`: channels of all parts of the filters, whose maps lie behind one another in planes.
     `times`: columns of a tile in planes."""
 
     def __init__(self, draft: Draft, side: int, form: Form = Form.FILTERS) -> None:
-        (s,) = correlations(draft.problem)
-        self.draft, self.problem, self.side, self.s = draft, draft.problem, side, s
-        self.chwn = self.problem.layout == "CHWN"
+        super().__init__(draft)
+        self.side, s = side, self.s
         self.cut = Cut.best(side, s)
         self.step, self.depth = self.cut.step, s.C * len(self.cut)
         self.rows, self.columns = self.cut.tiles(s)
@@ -191,11 +189,6 @@ class Layer:
         self.filter_row = round_up(inner, TEXEL_FLOATS)
         self.filter_plane = outer * self.filter_row
         _check_limits(self)
-
-    @property
-    def filter_planes(self) -> Matrices:
-        """What transform_filters makes."""
-        return Matrices("filter_planes", self.filter_row, self.filter_plane)
 
     @property
     def error(self) -> float:
@@ -232,11 +225,8 @@ class Layer:
         self.transform_maps(images, first, count, tile)
         multiply_slots(ProductShape(2 * s.K // self.times, self.times * tiles, 2 * self.depth, self.slots),
                        Matrices(maps, row, 2 * self.depth * row), Matrices(sums, row, 2 * out_plane))
-        out = s.results(self.problem.layout)
-        values = tile | {"planes": sums, "plane": out_plane, "to_im": tiles if self.times > 1 else out_plane,
-                         "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
-                         **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True)),
-                         **epilogue_of(self.problem).values()}
+        values = tile | self.output(first) | {"planes": sums, "plane": out_plane,
+                                              "to_im": tiles if self.times > 1 else out_plane}
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         self.draft.launches.append(transform(
             kernel(self.side, "out", self.problem.layout), tiles, s.K, values, nbytes,

@@ -59,10 +59,6 @@ class PixelKernel(TileKernel):
     tests: str = "one"
 
     @property
-    def warps(self) -> int:
-        return self.threads // 32
-
-    @property
     def halves(self) -> int:
         return 2 if self.warps == 8 else 1
 

@@ -9,7 +9,7 @@ it is."""
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import ShapeError
 from ...planning.cost import SCHEDULERS, Chip, Cost, Work
@@ -110,13 +110,29 @@ def readable(draft: Draft, role: str, c: int, h: int, w: int) -> str:
                         f"{role} are copied: they begin where no texture may")
 
 
-class Tiled(Protocol):
-    """A correlation in tiles: planes of them, rows and columns of an image."""
+class Tiled:
+    """A correlation in tiles: planes of them, rows and columns of an image, and of the filters' planes."""
 
     s: Correlation
     planes: int
     rows: int
     columns: int
+    filter_row: int
+    filter_plane: int
+
+    def __init__(self, draft: Draft) -> None:
+        (self.s,) = correlations(draft.problem)
+        self.draft, self.problem = draft, draft.problem
+        self.chwn = self.problem.layout == "CHWN"
+
+    @property
+    def filter_planes(self) -> Matrices:
+        """What transform_filters makes."""
+        return Matrices("filter_planes", self.filter_row, self.filter_plane)
+
+    def output(self, first: int) -> dict[str, Value]:
+        """The parameters of a launch that writes results from an image on."""
+        return result_values(self.problem, self.s, first)
 
 
 def images_at_once(problem: Problem, layer: Tiled, other: int, parts: int = 1) -> int:
@@ -162,14 +178,13 @@ def fitted(make: Callable[..., Plan], problem: Problem, *args: Any) -> Plan:
     return replace(plan, problem=problem)
 
 
-class Layer:
+class Layer(Tiled):
     """What the launches of a layer have in common. `rows_of_channels`: planes of filters have a row for each channel,
     else for each filter; by the layout if it is None."""
 
     def __init__(self, draft: Draft, points: Points, rows_of_channels: bool | None = None) -> None:
-        (s,) = correlations(draft.problem)
-        self.draft, self.problem, self.points, self.s = draft, draft.problem, points, s
-        self.chwn = self.problem.layout == "CHWN"
+        super().__init__(draft)
+        self.points, s = points, self.s
         self.rows, self.columns = -(-s.P // points.outputs), -(-s.Q // points.outputs)
         self.planes = points.inputs**2
         self.rows_of_channels = self.chwn if rows_of_channels is None else rows_of_channels
@@ -177,11 +192,6 @@ class Layer:
         self.filter_row = round_up(inner, TEXEL_FLOATS)
         self.filter_plane = outer * self.filter_row
         _check_limits(self)
-
-    @property
-    def filter_planes(self) -> Matrices:
-        """What transform_filters makes."""
-        return Matrices("filter_planes", self.filter_row, self.filter_plane)
 
     def kernel(self, step: str) -> TransformKernel:
         return LAYER[self.points, step, "" if step == "filters" else self.problem.layout]
@@ -227,13 +237,6 @@ class Layer:
         nbytes = FLOAT_BYTES * (self.planes * out_plane + count * s.K * s.P * s.Q * (1 + self.problem.reads_out))
         doing = f"results of tiles of {points.outputs} x {points.outputs} are transformed back"
         self.draft.launches.append(transform(self.kernel("out"), tiles, s.K, values, nbytes, doing, "out"))
-
-    def output(self, first: int) -> dict[str, Value]:
-        """The parameters of a launch that writes results from an image on."""
-        s, out = self.s, self.s.results(self.problem.layout)
-        return epilogue_of(self.problem).values() | {
-            "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
-            **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True))}
 
     def transform_maps(self, images: str, first: int, count: int, tile: Mapping[str, int]) -> None:
         """Of some images, to region `map_planes`."""
@@ -322,6 +325,14 @@ def map_values(lies: layout.Layout, padding: tuple[int, int], start: int) -> dic
     _, _, h, w = (lies.shape[lies.axes.index(axis)] for axis in "NCHW")
     return {"h": h, "w": w, "pad_h": padding[0] % 2**32, "pad_w": padding[1] % 2**32, "map_start": start,
             **dict(zip(("map_image", "map_channel", "map_row", "map_col"), lies.steps("NCHW"), strict=True))}
+
+
+def result_values(problem: Problem, s: Correlation, first: int = 0) -> dict[str, Value]:
+    """The parameters of a launch that writes results from an image on."""
+    out = s.results(problem.layout)
+    return epilogue_of(problem).values() | {
+        "out": part("out", first * out["N"]), "p": s.P, "q": s.Q,
+        **dict(zip(("out_image", "out_k", "out_row", "out_col"), out.steps("NCHW"), strict=True))}
 
 
 def transform(spec: TransformKernel, x: int, y: int, values: Mapping[str, Value], nbytes: int, doing: str, writes: str,

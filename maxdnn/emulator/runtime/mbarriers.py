@@ -8,12 +8,11 @@ looking at it is a fault (proxies.py)."""
 
 from llvmlite import ir
 
-from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, call, get, put
-from ..layout import COPIES, COPY, COPY_BYTES, CTX, GRANULE, WARP
+from ..irkit import I1, I32, I64, PTR, Function, V, at, c32, c64, call, get, memset, put
+from ..layout import COPIES, COPY, COPY_BYTES, CTX, GRANULE, POISON, WARP
 from .memory import VI32, fault
 from .proxies import granule, known, of_barrier, tell
 
-POISON = 0xFF
 _EXPECTED, _BYTES, _MISSING, _PARITY = 1, 21, 43, 63
 _COUNT, _BYTES_BITS = 20, 22
 
@@ -146,8 +145,7 @@ def build_copy(module: ir.Module) -> None:
     status = call(b, "rt_unit_write", I32, ctx, warp, to, size, barrier, pc)
     with f.if_(b.icmp_unsigned("!=", status, c32(0))):
         f.ret(1)
-    call(b, "llvm.memset.p0.i64", ir.VoidType(), at(b, get(b, ctx, CTX, "shared"), wide), ir.Constant(I8, POISON),
-         b.zext(size, I64), ir.Constant(I1, 0))
+    memset(b, at(b, get(b, ctx, CTX, "shared"), wide), POISON, b.zext(size, I64))
     count = get(b, ctx, CTX, "copy_count")
     with f.if_(b.icmp_unsigned(">=", count, c32(COPIES))):
         f.ret(fault(b, ctx, "copies", c32(0), wide, "shared", size))

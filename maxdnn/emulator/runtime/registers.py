@@ -3,11 +3,10 @@ each warp one."""
 
 from llvmlite import ir
 
-from ..irkit import I1, I8, I32, I64, PTR, Function, at, c32, c64, call, get, put
-from ..layout import CTX, REGS_OFFSET, VECTOR_BYTES, WARP
+from ..irkit import I32, I64, PTR, Function, at, c32, c64, get, memset, put
+from ..layout import CTX, POISON, REGS_OFFSET, VECTOR_BYTES, WARP
 from .memory import fault
 
-POISON = 0xFF
 NAMES = ("rt_give_registers", "rt_take_registers")
 
 
@@ -36,8 +35,7 @@ def build_take(module: ir.Module) -> None:
     with f.if_(b.icmp_unsigned("<", pool, more)):
         f.ret(2)
     first = b.add(b.mul(b.zext(limit, I64), c64(VECTOR_BYTES)), c64(REGS_OFFSET))
-    call(b, "llvm.memset.p0.i64", ir.VoidType(), at(b, warp, first), ir.Constant(I8, POISON),
-         b.mul(b.zext(more, I64), c64(VECTOR_BYTES)), ir.Constant(I1, 0))
+    memset(b, at(b, warp, first), POISON, b.mul(b.zext(more, I64), c64(VECTOR_BYTES)))
     put(b, ctx, CTX, "pool", b.sub(pool, more))
     put(b, warp, WARP, "limit", count)
     put(b, ctx, CTX, "moved", 1)

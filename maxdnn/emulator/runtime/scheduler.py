@@ -4,20 +4,10 @@ to Python only when the grid is done, something went wrong, or a missing piece m
 from llvmlite import ir
 
 from .. import layout
-from ..irkit import I1, I8, I32, I64, PTR, Function, V, at, c32, c64, call, field, get, put
-from ..layout import BARRIER_BYTES, BARRIER_IDS, CTX, DONE, LANES, LAUNCH, READY, REGS_OFFSET, WAITING, WARP
+from ..irkit import I32, I64, PTR, Function, V, at, c32, c64, call, field, get, memset, put
+from ..layout import BARRIER_BYTES, BARRIER_IDS, CTX, DONE, LANES, LAUNCH, POISON, READY, REGS_OFFSET, WAITING, WARP
 from .memory import fault
-from .proxies import known, tell
-
-POISON = 0xFF  # shared memory and registers are undefined when a block starts: every byte reads 0xff
-
-
-def _warp_at(b: ir.IRBuilder, ctx: V, index: V) -> V:
-    return at(b, get(b, ctx, CTX, "warps"), b.mul(b.zext(index, I64), get(b, ctx, CTX, "warp_bytes")))
-
-
-def _memset(b: ir.IRBuilder, where: V, byte: int, size: V) -> None:
-    call(b, "llvm.memset.p0.i64", ir.VoidType(), where, ir.Constant(I8, byte), size, ir.Constant(I1, 0))
+from .proxies import known, tell, warp_at
 
 
 def build_start_block(module: ir.Module) -> None:
@@ -30,11 +20,11 @@ def build_start_block(module: ir.Module) -> None:
     rest = b.udiv(number, x)
     put(b, ctx, CTX, "ctaid_y", b.trunc(b.urem(rest, y), I32))
     put(b, ctx, CTX, "ctaid_z", b.trunc(b.udiv(rest, y), I32))
-    _memset(b, field(b, ctx, CTX, "barriers"), 0, c64(BARRIER_IDS * BARRIER_BYTES))
-    _memset(b, get(b, ctx, CTX, "shared"), POISON, get(b, ctx, CTX, "shared_bytes"))
+    memset(b, field(b, ctx, CTX, "barriers"), 0, c64(BARRIER_IDS * BARRIER_BYTES))
+    memset(b, get(b, ctx, CTX, "shared"), POISON, get(b, ctx, CTX, "shared_bytes"))
     count = get(b, ctx, CTX, "warp_count")
     with f.for_(c32(0), count) as index:
-        warp = _warp_at(b, ctx, index)
+        warp = warp_at(b, ctx, index)
         lanes = get(b, warp, WARP, "initial")
         put(b, warp, WARP, "pc", get(b, ctx, CTX, "first_pc"))
         put(b, warp, WARP, "active", lanes)
@@ -44,14 +34,14 @@ def build_start_block(module: ir.Module) -> None:
         put(b, warp, WARP, "issued", 0)
         put(b, warp, WARP, "synced", 1)
         put(b, warp, WARP, "fuel", get(b, ctx, CTX, "slice"))
-        _memset(b, field(b, warp, WARP, "written"), 0, c64(1024))
-        _memset(b, field(b, warp, WARP, "preds"), 0, c64(64))
-        _memset(b, field(b, warp, WARP, "flags"), 0, c64(32))
-        _memset(b, at(b, warp, REGS_OFFSET), POISON, get(b, ctx, CTX, "register_bytes"))
+        memset(b, field(b, warp, WARP, "written"), 0, c64(1024))
+        memset(b, field(b, warp, WARP, "preds"), 0, c64(64))
+        memset(b, field(b, warp, WARP, "flags"), 0, c64(32))
+        memset(b, at(b, warp, REGS_OFFSET), POISON, get(b, ctx, CTX, "register_bytes"))
     _start_units(f, ctx)
     shadow = get(b, ctx, CTX, "shadow")
     with f.if_(b.icmp_unsigned("!=", b.ptrtoint(shadow, I64), c64(0))):
-        _memset(b, shadow, 0, b.mul(get(b, ctx, CTX, "shared_bytes"), c64(layout.SHADOW_BYTES)))
+        memset(b, shadow, 0, b.mul(get(b, ctx, CTX, "shared_bytes"), c64(layout.SHADOW_BYTES)))
     put(b, ctx, CTX, "epoch", 1)
     put(b, ctx, CTX, "live", count)
     put(b, ctx, CTX, "next_warp", 0)
@@ -64,15 +54,15 @@ def _start_units(f: Function, ctx: V) -> None:
     b = f.b
     granules = get(b, ctx, CTX, "granules")
     with f.if_(b.icmp_unsigned("!=", b.ptrtoint(granules, I64), c64(0))):
-        _memset(b, field(b, ctx, CTX, "told"), 0, c64(32 * BARRIER_IDS))
+        memset(b, field(b, ctx, CTX, "told"), 0, c64(32 * BARRIER_IDS))
         size = b.add(get(b, ctx, CTX, "shared_bytes"), c64(15))
-        _memset(b, granules, 0, b.mul(b.lshr(size, c64(4)), c64(layout.GRANULE_BYTES)))
+        memset(b, granules, 0, b.mul(b.lshr(size, c64(4)), c64(layout.GRANULE_BYTES)))
         for name in ("copy_count", "fenced", "moved", "pool"):
             put(b, ctx, CTX, name, 0)
         with f.for_(c32(0), get(b, ctx, CTX, "warp_count")) as index:
-            warp = _warp_at(b, ctx, index)
+            warp = warp_at(b, ctx, index)
             first = WARP["committed"][0]
-            _memset(b, field(b, warp, WARP, "committed"), 0, c64(REGS_OFFSET - first))
+            memset(b, field(b, warp, WARP, "committed"), 0, c64(REGS_OFFSET - first))
             put(b, warp, WARP, "limit", get(b, ctx, CTX, "registers"))
 
 
@@ -125,7 +115,7 @@ def _open(f: Function, ctx: V, bar: V, bits: V, released: V) -> None:
     epoch = b.add(get(b, ctx, CTX, "epoch"), c32(1))
     put(b, ctx, CTX, "epoch", epoch)
     with f.for_(c32(0), get(b, ctx, CTX, "warp_count")) as index:
-        warp = _warp_at(b, ctx, index)
+        warp = warp_at(b, ctx, index)
         waits = b.and_(b.icmp_unsigned("==", get(b, warp, WARP, "state"), c32(WAITING)),
                        b.icmp_unsigned("==", get(b, warp, WARP, "bar_id"), bar))
         with f.if_(waits):
@@ -200,7 +190,7 @@ def build_run_block(module: ir.Module) -> None:
                 b.store(c32(0), progress)
                 put(b, ctx, CTX, "next_warp", 0)
             with inside:
-                warp = _warp_at(b, ctx, index)
+                warp = warp_at(b, ctx, index)
                 with f.if_(b.icmp_unsigned("==", get(b, warp, WARP, "state"), c32(READY))):
                     _step(f, ctx, warp, index, progress)
                 put(b, ctx, CTX, "next_warp", b.add(index, c32(1)))
