@@ -13,6 +13,7 @@ CC = PREDICATE + PT + 1
 UNIFORM = CC + 1  # bit of UR0
 UNIFORM_PREDICATE = UNIFORM + URZ + 1  # of UP0
 REGISTERS = (1 << RZ) - 1  # mask of all general registers
+UNIFORM_REGISTERS = (1 << URZ) - 1 << UNIFORM
 _ADDRESSES = ("addr", "gpr_plus_simm", "cbank_indexed", "rel_register")  # operands that accumulate in registers
 
 

@@ -10,7 +10,7 @@ it: twice the cycles that a result takes on an idle machine, HORIZON for operand
 
 from collections.abc import Iterator
 
-from .effects import PREDICATE, Effects, kind_of, names, resource_name
+from .effects import PREDICATE, UNIFORM_REGISTERS, Effects, kind_of, names, resource_name
 from .products import arrives, multiplies
 from .report import ERROR, WARNING, Finding, Place
 from .timing import HORIZON, LIKELY, OPERANDS, RESULT, Entry, State, Timing
@@ -50,6 +50,9 @@ class Hazards:
                 touched = (entry.live & (new.reads | new.writes)) | (self.effects[k].late & new.writes)
                 if touched and not self.timing.apart(entry, i, state):
                     self._pair(k, i, entry, clock - entry.issued, state.real(entry.issued, clock))
+                unread = self.effects[k].reads & new.writes & UNIFORM_REGISTERS
+                if unread and not self.timing.apart(entry, i, state):
+                    self._unread(k, i, unread, clock - entry.issued)
         return [self._found[key] for key in sorted(self._found, key=lambda key: key[1:])]
 
     def _pair(self, k: int, i: int, entry: Entry, elapsed: int, real: int) -> None:
@@ -66,6 +69,11 @@ class Hazards:
                 self._tracked("overwritten", k, i, written, protected)
         if entry.flags & OPERANDS and old.late & new.writes and not (old.queue and old.queue == new.queue):
             self._tracked("operands", k, i, old.late & new.writes, self._protected(0, real))
+
+    def _unread(self, k: int, i: int, mask: int, elapsed: int) -> None:
+        need, hazard = self.rules.reading(self.code[k], self.code[i]), self.rules.hazards.get("unread")
+        if hazard is not None and k != i and elapsed < need:
+            self._add(hazard.kind, k, i, mask, need, elapsed, hazard.message, hazard.fix)
 
     def _protected(self, expected: int, real: int) -> str:
         """What protects from what is expected to last so long, if that is distance alone."""

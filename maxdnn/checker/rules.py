@@ -23,17 +23,19 @@ class Hazard(NamedTuple):
 class Rules:
     """`needs`: of (producer of fixed latency, reader, role, kind of resource, mask of resources) the cycles between the
     two for each part of the mask; `overwriting`: cycles between two writes of one register so that the second stays;
+    `reading`: between what reads a uniform register and what writes it, so that it reads what was there before;
     `behind_barrier`: from a block barrier to an access to memory; `behind_arrive`: from WARPGROUP.ARRIVE to HGMMA.
     `hazards`: by kind of resource, read before its cycles are over; `result` and `operands`, of variable latency: read
     before it is there, overwritten before it was read; `overwritten`: written while a result is on its way; `lands`:
-    written before the cycles of `overwriting` are over; `early`: a wait too soon after its barrier was set; `memory`.
-    `static`: findings that hang on no time."""
+    written before the cycles of `overwriting` are over; `unread`: of `reading`; `early`: a wait too soon after its
+    barrier was set; `memory`. `static`: findings that hang on no time."""
 
     needs: Callable[[Instruction, Instruction, str, str, int], Iterable[tuple[int, int]]]
     hazards: Mapping[str, Hazard]
     static: Callable[[Graph, Sequence[Effects]], Iterator[Finding]]
     visible: int  # cycles until a scoreboard that is set can be waited for
     overwriting: Callable[[Instruction, Instruction], int] = lambda first, second: 0
+    reading: Callable[[Instruction, Instruction], int] = lambda reader, writer: 0
     behind_barrier: int = 0
     behind_arrive: int = 0
     unyielded: Mapping[int, int] = field(default_factory=dict)  # stalls without yield hint that guarantee fewer cycles

@@ -84,6 +84,10 @@ def _overwriting(first: Instruction, second: Instruction) -> int:
     return int(_figures(first)["overwritten"].get(_class(first), {}).get(_class(second), 0))
 
 
+def _reading(reader: Instruction, writer: Instruction) -> int:
+    return int(_figures(reader)["read_late"].get(_class(reader), {}).get(writer.opcode, 0))
+
+
 # -- what hangs on no time ----------------------------------------------------------------------------------------
 
 # What the cache of operands may hold: (operand slot, register, whether it may be what that was before a write).
@@ -163,6 +167,8 @@ def rules(figures: dict[str, Any]) -> Rules:
                          "set a write barrier and wait for it"),
         "overwritten": Hazard("overtaken", "is written, and something under way will write it later", "wait for that"),
         "lands": Hazard("overtaken", "is written, and what was written before lands later", "stall longer in between"),
+        "unread": Hazard("still-read", "is written, and what reads it before may read it later",
+                         "stall longer in between"),
         "operands": Hazard("still-read", "is written, and something under way may not have read it",
                            "set a read barrier and wait for it"),
         "early": Hazard("barrier", "is awaited before it is seen to be set"),
@@ -170,5 +176,5 @@ def rules(figures: dict[str, Any]) -> Rules:
                          "stall longer behind WARPGROUP.ARRIVE"),
         "memory": Hazard("barrier", "of the block may not have stopped this access to memory",
                          "stall longer behind BAR"),
-    }, _static, figures["barrier_visible"], _overwriting, figures["behind_barrier"], figures.get("behind_arrive", 0),
-        silent=figures["silent"], each_register=True)
+    }, _static, figures["barrier_visible"], _overwriting, _reading, figures["behind_barrier"],
+        figures.get("behind_arrive", 0), silent=figures["silent"], each_register=True)

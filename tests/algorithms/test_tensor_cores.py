@@ -17,8 +17,8 @@ from maxdnn.emulator import VirtualGpu
 from maxdnn.errors import EmulationFault
 from maxdnn.planning.cost import Chip, preset
 from maxdnn.planning.plan import FLOAT_BYTES, Launch, Plan
-from maxdnn.planning.select import choose, smaller
-from maxdnn.problem.problem import Problem, data, forward, product
+from maxdnn.planning.select import choose, plans, smaller
+from maxdnn.problem.problem import Problem, data, filters, forward, product
 from maxdnn.runtime import engine
 from maxdnn.runtime.devices import find
 from tests.sass.native import H200
@@ -79,7 +79,6 @@ WIDE: dict[str, Any] = {
                                                                       outliers(r, 1e15, k, n)),
     "outliers of 1e30 in A, after a ReLU": lambda r, m, n, k: relu(outliers(r, 1e30, m, k), r.standard_normal((k, n))),
     "outliers of 1e30 in B, after a ReLU": lambda r, m, n, k: relu(r.standard_normal((m, k)), outliers(r, 1e30, k, n)),
-    "outliers of 1e30 in A": lambda r, m, n, k: (outliers(r, 1e30, m, k), r.standard_normal((k, n))),
     "k scaled": k_scaled,
     "k scaled in A": lambda r, m, n, k: (k_scaled(r, m, n, k)[0], r.standard_normal((k, n))),
 }
@@ -93,6 +92,7 @@ DATA = {
     "rows apart": lambda r, m, n, k: (spread(r, m, 1) * r.standard_normal((m, k)) * spread(r, m, k)**0.5,
                                       spread(r, 1, n) * r.standard_normal((k, n)) * spread(r, k, n)**0.5),
     "outliers of 1e5": lambda r, m, n, k: (outliers(r, 1e5, m, k), r.standard_normal((k, n))),
+    "outliers of 1e30": lambda r, m, n, k: (outliers(r, 1e30, m, k), r.standard_normal((k, n))),
     "zero rows": lambda r, m, n, k: (zero_rows(r, m, k), zero_rows(r, n, k).T),
     "tiny by tiny": lambda r, m, n, k: (1e-17 * r.standard_normal((m, k)), 1e-17 * r.standard_normal((k, n))),
     "tiny by huge": lambda r, m, n, k: (1e-36 * r.standard_normal((m, k)), 1e36 * r.standard_normal((k, n))),
@@ -102,14 +102,16 @@ DATA = {
 }
 
 
-def floors(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:
+def floors(a: np.ndarray, b: np.ndarray, name: str = "") -> np.ndarray:
     """What results of a tile may lose of the largest of their row (column) and 64 values of k where FFMA does not
-    multiply, and two roundings of a subnormal number for each 64 values of k."""
+    multiply, which it does in the kernels of that name, and two roundings of a subnormal number for each 64 values of
+    k."""
     found = np.full((len(a), b.shape[1]), 2.0**-148 * -(-len(b) // tensor_cores.CHUNK))
     for first in range(0, len(b), tensor_cores.CHUNK):
         some = slice(first, first + tensor_cores.CHUNK)
         spreads = [tensor_cores.spread(x.astype(np.float32)) for x in (a[:, some], b[some].T)]
-        if spreads[0] * (spreads[1] if name == NAME else tensor_cores.FLOAT_B_SPREAD) > tensor_cores.MOST_SPREAD:
+        spread_b = spreads[1] if name == NAME else tensor_cores.FLOAT_B_SPREAD
+        if name and spreads[0] * spread_b > tensor_cores.MOST_SPREAD:
             continue
         left, right = abs(a[:, some]), abs(b[some])
         found += FLOOR * (left.max(1)[:, None] * right.sum(0) + left.sum(1)[:, None] * right.max(0))
@@ -181,6 +183,22 @@ def test_pieces_tell_their_spread(layout):
                         tensor_cores.reference)
             found = pieces.view(np.uint8).reshape(-1, tensor_cores.PIECE_BYTES)[:, 33800:33804].copy()
             assert found.view(np.float32).reshape(-1).tolist() == (spreads if asked else [64.0] * 120)
+
+
+@pytest.mark.parametrize("problem", [
+    forward(ConvShape(2, 70, 9, 9, 130, 3, 3, padding=1), layout="NCHW"),
+    filters(ConvShape(2, 70, 9, 9, 130, 3, 3, padding=1), layout="NCHW")], ids=["forward", "filters"])
+def test_only_products_of_matrices_look_at_spreads(problem):
+    """Pieces of convolutions have none: what lies there does not matter."""
+    checked = 0
+    for name, plan in plans(problem, H200, max_error=np.inf).items():
+        multiplying = [x for x in plan.launches if isinstance(x.spec, tensor_cores.TensorKernel)]
+        if any("most_spread" in x.values for x in multiplying):
+            operands, scalars = Operands(problem, np.random.default_rng(1)), {"alpha": np.float32(1)}
+            found = [run(plan, operands, scalars, workspace).copy() for workspace in (0, 3e38)]
+            assert np.array_equal(*found), name
+            checked += 1
+    assert checked > 1
 
 
 @BOTH

@@ -167,6 +167,19 @@ def test_a_second_write_is_not_overtaken_by_the_first(tmp_path: Path, first: str
         assert _kinds(tmp_path, body.format("-", cycles - 1, first, second)) == {"overtaken"}
 
 
+@pytest.mark.parametrize("reader, writer, cycles", [
+    ("ULOP3.LUT UR9, UR4, UR8, URZ, 0xfc, !UPT", "UMOV UR8, 0x5", 3), ("USEL UR9, UR8, UR4, UP0", "UMOV UR8, UR4", 3),
+    ("USEL UR9, UR8, UR4, UP0", "ULDC UR8, c[0x0][0x0]", 1), ("UMOV UR9, UR8", "UMOV UR8, 0x5", 1),
+    ("IADD3 R8, R0, UR8, RZ", "UMOV UR8, 0x5", 1), ("UIADD3 UR9, UR8, 0x1, URZ", "UIADD3 UR8, UR4, 0x1, URZ", 1)])
+def test_a_uniform_register_is_read_before_umov_writes_it(
+        tmp_path: Path, reader: str, writer: str, cycles: int) -> None:
+    """ULOP3, UIMAD and USEL of an H100 read what an UMOV one or two cycles behind them wrote. The other pairs were
+    right."""
+    for stall in range(1, 4):
+        body = f"--:-:-:Y:f NOP;\n--:-:-:-:{stall} {reader};\n--:-:-:Y:f {writer};\n"
+        assert _kinds(tmp_path, body) == ({"still-read"} if stall < cycles else set()), stall
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("first, second, cycles", [
     ("UISETP.LT.AND UP0, UPT, UR4, UR5, UPT", "@UP0 UMOV UR8, 0x5", 12),

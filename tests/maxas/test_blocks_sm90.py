@@ -75,6 +75,16 @@ def test_a_uniform_guard_has_its_time(tmp_path: Path, producer: str, consumer: s
     assert int(made[0].split()[0]) == cycles
 
 
+@pytest.mark.parametrize("reader", ["ULOP3.LUT UR6, UR4, UR5, URZ, 0xfc, !UPT", "USEL UR6, UR4, UR5, UP0"])
+@pytest.mark.parametrize("between", ["", "</SCHEDULE_BLOCK>\n<SCHEDULE_BLOCK>\n", "</SCHEDULE_BLOCK>\n"])
+def test_a_uniform_register_is_read_before_umov_writes_it(tmp_path: Path, reader: str, between: str) -> None:
+    """In a block, from one to the next, and behind the last: three cycles, as the checker wants."""
+    write = "--:-:-:-:1 UMOV UR5, 0x1;\n" + ("" if between == "</SCHEDULE_BLOCK>\n" else "</SCHEDULE_BLOCK>\n")
+    body = f"<SCHEDULE_BLOCK>\n--:-:-:-:1 {reader};\n{between}{write}"
+    image = tool.assemble(tmp_path, SOURCE.replace("<SCHEDULE_BLOCK>\n{}</SCHEDULE_BLOCK>\n", body), "-w")
+    assert not blocks.hazards(image)
+
+
 def test_what_is_behind_a_block_may_be_guarded_by_what_it_made(tmp_path: Path) -> None:
     body = ("<SCHEDULE_BLOCK>\n--:-:-:-:1 UISETP.LT.AND UP0, UPT, UR4, UR5, UPT;\n</SCHEDULE_BLOCK>\n"
             "--:-:-:Y:f @UP0 UMOV UR6, 0x1;\n")

@@ -2,6 +2,7 @@
 channels: without padding, stride and groups a convolution, and its gradient with respect to the images, are one product
 of them as they lie, by the families of products. A bias, a number for each column, none of their kernels adds."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -60,7 +61,8 @@ def _plan(make: Callable[[], Plan], problem: Problem) -> Plan:
 
 def _without_numbers(launch: Launch) -> Launch:
     """The launch where pieces alone are multiplied, so that prepared filters need not keep what theirs were made of."""
-    unused = {name: 0 for name in ("spreads", "a_values", "b_values") if name in launch.values}
+    none = {"spreads": 0, "a_values": 0, "b_values": 0, "most_spread": math.inf}
+    unused = {name: value for name, value in none.items() if name in launch.values}
     return replace(launch, values={**launch.values, **unused})
 
 

@@ -6,6 +6,7 @@ FFMA. Where numbers of both lie so far below the largest that parts do not hold 
 beforehand (sass/sm90/split.sass); B too (tensor_product.sass), or, if its columns lie side by side, by the kernel that
 multiplies (tensor_float_b.sass)."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -168,7 +169,7 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
         of_b = {"k": s.K, "b_row": b.row}
     values = {
         "a": a.place, "b": b.place, "out": out.place, **epilogue.values(VECTORS * vectors), **order, **of_b,
-        **_numbers(s, "a", "row", a.numbers),
+        **_numbers(s, "a", "row", a.numbers), "most_spread": MOST_SPREAD if a.numbers else math.inf,
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
         "out_split": (out.elements or s.batch * out.batch) if splits > 1 else 0}
     clocks = clocks * order["share"] + _TILE_CLOCKS

@@ -9,7 +9,7 @@ use MaxAs::Access qw(predicates uniforms carry is_store);
 use MaxAs::Encode ();
 use MaxAs::Fail qw(fail);
 use MaxAs::Scoreboards qw(scoreboard_edges $SCOREBOARD_CYCLES $OPERANDS $RESULT);
-our @EXPORT_OK = qw(probe accesses aliases latency apart dependences is_fence);
+our @EXPORT_OK = qw(probe accesses aliases latency apart unread dependences is_fence);
 
 my $PREDICATE_CYCLES = 13;
 
@@ -130,6 +130,14 @@ sub apart {
     return max(1, $cycles);
 }
 
+# Cycles from what reads a key to what writes it, so that the first reads what was there before.
+sub unread {
+    my ($reader, $writer, $key) = @_;
+    return 0 if $key !~ /^U\d/ || !$reader->{latencies};
+    my $late = ($reader->{latencies}{read_late} // {})->{ $reader->{latencies}{classes}{ $reader->{row}{class} } // '' };
+    return $late ? $late->{ $writer->{row}{op} } // 0 : 0;
+}
+
 # Edges into each instruction: [ { index of an earlier one => cycles }, ... ]. $alias and $promises are those of the whole
 # kernel (aliases, MaxAs::Scoreboards::promises).
 sub dependences {
@@ -195,7 +203,7 @@ sub _register_edges {
     for my $key (keys %{ $access->{write} }) {
         for my $same (@{ $alias->{$key} }) {
             for my $r (@{ $state->{readers}{$same} // [] }) {
-                _edge($state, $r, $i, 0);
+                _edge($state, $r, $i, unread($run->[$r], $inst, $same));
                 _needs($state, $i, $r, $OPERANDS);
             }
             for my $w (@{ $state->{writers}{$same} // [] }) {

@@ -6,7 +6,7 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(max min);
 use MaxAs::Access qw(reads_constant);
-use MaxAs::Depend qw(probe accesses aliases latency apart dependences is_fence);
+use MaxAs::Depend qw(probe accesses aliases latency apart unread dependences is_fence);
 use MaxAs::Fail qw(fail);
 use MaxAs::Macro qw(is_macro expand_macro);
 use MaxAs::Scoreboards qw(set_scoreboards promises $SCOREBOARD_CYCLES);
@@ -120,6 +120,7 @@ sub _pending_wait {
         my ($from, $elapsed) = @$entry;
         push @waits, map { $SCOREBOARD_CYCLES - $elapsed } grep { $inst->{control}{wait} >> $_ & 1 } set_scoreboards($from);
         next unless $from->{row}{cls}{latency} eq 'fixed';
+        push @waits, map { unread($from, $inst, $_) - $elapsed } grep { $access->{write}{$_} } keys %{ $from->{accesses}{read} };
         for my $key (keys %{ $from->{accesses}{write} }) {
             push @waits, latency($from, $key, $inst) - $elapsed - $access->{read}{$key} if exists $access->{read}{$key};
             push @waits, apart($from, $inst, $key) - $elapsed if $access->{write}{$key} && latency($from, $key) > $elapsed;
