@@ -53,7 +53,8 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     n = popcount4(mask)
     port = n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS])
     if X[P_SM90]:
-        port = max(port, TICK) if mask < 16 else (mask >> COST) * X[P_WRITE_TICKS]
+        sends = X[i + I_STORE] or X[i + I_ATOMIC]
+        port = (mask >> COST) * X[P_WRITE_TICKS] if sends else max(port, TICK)
         if X[i + I_STORE] and not X[i + I_ATOMIC]:
             n = mask >> TURNS & (1 << COST - TURNS) - 1
     begin = book(X, B_PORTS + X[w + W_SM], port, start)
