@@ -131,13 +131,23 @@ def global_requests(row, nbytes):
 
 
 @compiled
+def quarter_of(line):
+    """Which quarter of L1's tags has a line: its number folded, so that lines a power of two apart spread (probes "LDG,
+    8 lines n apart, a bank each")."""
+    line ^= line >> 16
+    line ^= line >> 8
+    line ^= line >> 4
+    return (line ^ line >> 2) % TAGS
+
+
+@compiled
 def tags_and_banks(row, nbytes, used, seen):
     """Cycles of an access of sm_90 in L1, which finds a line in each quarter of its tags a cycle, and above BANKS those
     that it reads the 32 banks for."""
     quarters = 0  # eight bits each
     for lane in range(32):
         if row[lane] != NO_LANE and is_first(row, 0, lane, LINE):
-            quarters += 1 << (row[lane] // LINE % TAGS << 3)
+            quarters += 1 << (quarter_of(row[lane] // LINE) << 3)
     most = 0
     for quarter in range(TAGS):
         most = max(most, quarters >> (quarter << 3) & 255)

@@ -7,7 +7,6 @@ from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
 SECTORS = LINE // SECTOR
-PARTLY = -2  # a sector of L1 of which bytes were stored
 MOST_TAKEN = TICK * 83 // 100  # of DRAM's time: what more says nothing of how long it takes
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
 
@@ -349,11 +348,18 @@ def l2_atomic(X, line, mask, begin):
 
 
 @compiled
+def l1_set(X, line):
+    """The set of L1 for a line; of sm_90 lines a power of two apart spread."""
+    sets = X[P_L1SETS]
+    return (line + line // sets) % sets if X[P_SM90] else line % sets
+
+
+@compiled
 def l1_lookup(X, half, line, mask, now):
     """Look a line up in one half of a texture/L1 cache: (its arrival cells, sectors to fetch, when the others are
     there)."""
     sets, ways = X[P_L1SETS], X[P_L1WAYS]
-    base = X[T_L1] + (half * sets + line % sets) * ways * SECTORED
+    base = X[T_L1] + (half * sets + l1_set(X, line)) * ways * SECTORED
     way, hit = find(X, base, ways, line, now)
     fill = base + 3 * ways + SECTORS * way if hit else claim(X, base, ways, way, line, now)
     missing, there = 0, 0
@@ -370,18 +376,17 @@ def l1_lookup(X, half, line, mask, now):
 
 @compiled
 def l1_store(X, sm, line, mask, now):
-    """Bytes of a line that L1 has from now on, too (probes "LDG behind STG of ..."): a sector that is not written as
-    a whole is found by stores alone."""
+    """Sectors of a line that L1 has from now on, too, if they are written as a whole (probes "LDG behind STG of ...").
+    A store hits where the line is there."""
     sets, ways, n = X[P_L1SETS], X[P_L1WAYS], popcount4(mask)
-    base = X[T_L1] + (sm * sets + line % sets) * ways * SECTORED
+    base = X[T_L1] + (sm * sets + l1_set(X, line)) * ways * SECTORED
     way, hit = find(X, base, ways, line, now)
     fill = base + 3 * ways + SECTORS * way if hit else claim(X, base, ways, way, line, now)
     X[C_L1_SECTORS] += n
+    X[C_L1_HITS] += n * hit
     for sector in range(SECTORS):
-        if mask >> sector & 1:
-            X[C_L1_HITS] += X[fill + sector] != -1
-            if X[fill + sector] < 0:
-                X[fill + sector] = now if mask >> COST == n else PARTLY
+        if mask >> sector & 1 and X[fill + sector] < 0 and mask >> COST == n:
+            X[fill + sector] = now
 
 
 @compiled

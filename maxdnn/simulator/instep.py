@@ -270,8 +270,7 @@ def touch(X, first, end, what, begin):
         if what == WRITE:
             write_sectors(X, dirty, fill, mask, begin)
             if X[P_SM90]:
-                X[C_L2_SECTORS] += popcount4(mask)
-                X[C_L2_HITS] += popcount4(mask)
+                X[C_L2_STORED] += popcount4(mask)
         else:
             change_sectors(X, X[at + A_LINE], dirty, fill, mask, begin)
 

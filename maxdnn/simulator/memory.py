@@ -85,8 +85,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     elif what == WRITE:
         done = l2_write(X, line, mask, mine) + X[P_L2LAT]
         if X[P_SM90]:
-            X[C_L2_SECTORS] += popcount4(mask)
-            X[C_L2_HITS] += popcount4(mask)
+            X[C_L2_STORED] += popcount4(mask)
     else:
         done = l2_read(X, line, mask, mine)
     touch_again(X, middle, line, begin, turn)

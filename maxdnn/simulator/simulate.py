@@ -77,6 +77,19 @@ class Result:
         return 100 * int(self.counters[hits]) / total if total else None
 
 
+    @property
+    def l2_hits(self) -> float | None:
+        """Percentage of L2's lookups that hit, as a card counts them. An SM of sm_90 asks its own part of L2, and that
+        the other one for half of the lines: for what is missing, what the other part alone has, and all stores."""
+        if not self.machine.sm90:
+            return self.ratio(c.C_L2_HITS, c.C_L2_SECTORS)
+        read, hits, stored = (int(self.counters[n]) for n in (c.C_L2_SECTORS, c.C_L2_HITS, c.C_L2_STORED))
+        missing = read - hits
+        both = 1 - 0.5 ** (hits / missing) if missing else 0  # of what is missing, SMs of both parts ask for
+        lookups = read + missing * (1 + both) / 2 + stored * 1.5
+        return 100 * (1 - missing * (3 + both) / 2 / lookups) if lookups else None
+
+
 def simulate(workload: Workload, machine: Machine, *, registers: int, shared_bytes: int, threads: int,
              options: Options | None = None, progress: Progress | None = None) -> Result:
     """Time a launch on a machine.

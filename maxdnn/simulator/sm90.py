@@ -102,7 +102,7 @@ def by_turns(X, w, s, out):
 def not_stored(X, sm, line, mask):
     """What goes to L2 of a store: sectors of lines that were stored last are on their way already (probes "STG, 16
     lines in turn, a bank each" and "32 lines")."""
-    last = X[T_SM] + sm * M_SIZE + M_STORED + line % STORED
+    last = X[T_SM] + sm * M_SIZE + M_STORED + (line ^ line >> 4 ^ line >> 8 ^ line >> 12) % STORED
     before = X[last] & 15 if X[last] >> 4 == line else 0
     X[last] = line << 4 | before | mask & 15
     left = mask & 15 & ~before
@@ -133,7 +133,7 @@ def into_l1(X, w, i, s, record, shift, out):
 
 @compiled
 def global_sm90(X, w, i, record, shift, more, start):
-    """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes longer than another."""
+    """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes beyond the least."""
     late, first = X[i + I_RESULT], X[record + 1]
     done = start + late + more
     for index in range(X[record + 2]):

@@ -11,9 +11,10 @@ from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import timing
 from maxdnn.simulator.probes import run
 
-ANSWERS = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "probes.h200.json").read_text())["slopes"]
-CLOCK = "SR_CLOCKLO"
 ROOT = Path(__file__).parents[2]
+ANSWERS, OF_H100 = (json.loads((ROOT / "benchmarks" / "results" / f"probes.{card}.json").read_text())["slopes"]
+                    for card in ("h200", "h100"))
+CLOCK = "SR_CLOCKLO"
 
 # Probe -> (blocks of so many warps, clocks an instruction may differ): one of each kind of rule.
 ASKED = {
@@ -87,13 +88,42 @@ ASKED = {
     "outer product beside IMAD.MOV after 8": (1, 8, 0.02),
 }
 
+# Those that an H100 alone was asked: of lanes that lie apart, stores and atomics, where lanes meet again.
+ASKED_H100 = {
+    "LDG, 8 lines in turn, a bank each": (1, 8, 2.0),
+    "LDG, 16 lines in turn, a bank each": (8, 8, 1.0),
+    "LDG, 32 lines in turn, a bank each": (1, 8, 4.1),
+    "LDG, 32 lines, 8 lanes to a bank": (1, 8, 4.0),
+    "LDG, 32 lines, 16 lanes to a bank": (1, 8, 4.1),
+    "LDG, 8 lines 4 apart, a bank each": (1, 8, 1.1),
+    "LDG, words of 1 KiB": (1, 8, 0.8),
+    "LDG, words of 4 KiB": (1, 8, 0.5),
+    "LDG, words of 32 KiB": (1, 8, 3.0),
+    "LDG L2, 16 lines in turn, a bank each": (1, 8, 1.2),
+    "LDG L2, 32 lines in turn, a bank each": (1, 8, 1.0),
+    "LDG, 32 lines, 32 lanes to a bank, each waited for": (1, 1, 1.0),
+    "LDG, 32 lines, 8 lanes to a bank, each waited for": (1, 1, 1.0),
+    "LDG, words of 4 KiB, each waited for": (1, 1, 1.0),
+    "kept by L1, 64 lines 64 KiB apart": (1, 1, 1.0),
+    "STG, 8 lines in turn, a bank each": (1, 8, 3.0),
+    "STG, 32 lines in turn, a bank each": (8, 8, 1.0),
+    "STG, 8 lines of its own": (8, 8, 7.0),
+    "STG, 8 lines of its own, 2 apart, beside sectors": (8, 8, 7.0),
+    "REDG, side by side": (1, 8, 4.0),
+    "REDG, a sector each": (8, 8, 1.0),
+    "REDG, 32 lines in turn, a bank each": (8, 8, 1.0),
+    "ATOMG, 8 lines in turn, a bank each": (1, 8, 11.0),
+    "flow BSSY and BSYNC": (1, 4, 0.01),
+    "flow BRA over one": (1, 4, 0.01),
+}
+
 
 def _stand(name: str) -> tuple[int, run.Stand]:
     number = [probe.name for probe in run.probes()].index(name)
     return number, run.Stand(VirtualGpu(), run.cubin([run.probes()[number]]))
 
 
-def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1) -> float:
+def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1, machine: str = "h200") -> float:
     """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip; of a probe
     of one length the clocks."""
     probe, clocks = run.probes()[number], []
@@ -107,7 +137,7 @@ def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1)
             (blocks, 1, 1),
             (32 * warps, 1, 1),
             [out, data, 1, 0],
-            machine="h200",
+            machine=machine,
             options=timing.Options(trace=(0, 200000)),
             full=True,
         )
@@ -132,6 +162,24 @@ def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
     number, stand = _stand(name)
     for warps in {few, many}:
         assert slope(name, warps, stand, number) == pytest.approx(ANSWERS[name][str(warps)], abs=apart)
+
+
+@pytest.mark.sampled(2, 8)
+@pytest.mark.parametrize("name", ASKED_H100)
+def test_the_model_answers_a_probe_as_an_h100_did(name: str) -> None:
+    few, many, apart = ASKED_H100[name]
+    number, stand = _stand(name)
+    for warps in {few, many}:
+        assert slope(name, warps, stand, number, machine="h100") == pytest.approx(OF_H100[name][str(warps)], abs=apart)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "name", "apart"), [
+    ("ATOMG", "a sector each", 0.06), ("ATOMG", "words of 1 KiB", 0.04), ("REDG", "a line each", 0.1)])
+def test_atomics_of_all_sms_on_the_same_lines_wait_for_each_other(kind: str, name: str, apart: float) -> None:
+    name = f"{kind} of 132 SMs, {name}, all"
+    number, stand = _stand(name)
+    assert slope(name, 8, stand, number, blocks=132, machine="h100") == pytest.approx(OF_H100[name]["8"], rel=apart)
 
 
 @pytest.mark.long

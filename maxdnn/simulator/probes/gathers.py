@@ -25,6 +25,7 @@ PATTERNS: dict[str, Callable[[int], int]] = {
     **{f"32 lines, {n} lanes to a bank": lambda t, n=n: t % 32 * 128 + t % 32 // n * 4 for n in (2, 4, 8, 16, 32)},
     **{f"{n} lines, all lanes to a bank": lambda t, n=n: t % n * 128 for n in (8, 16)},
     **{f"words of {kib} KiB": lambda t, places=places: places[t] * 4 for kib, places in _PLACES.items()},
+    **{f"8 lines {n} apart, a bank each": lambda t, n=n: t % 32 // 4 * 128 * n + t % 32 * 4 for n in (2, 4, 32)},
     "32 lines of its own": lambda t: t // 32 * 4096 + t % 32 * 132,
     "8 lines of its own": lambda t: t // 32 * 1024 + t % 32 // 4 * 128 + t % 4 * 4,
     "8 lines of its own, 2 apart": lambda t: t // 32 * 1024 + t % 32 // 4 * 128 + t % 4 * 8,
@@ -140,6 +141,21 @@ def places() -> Iterator[Probe]:
             ]
 
         yield Probe(f"LDG L2, {kib} KiB on, each waited for", body, (16, 48), (1,), big=8 << 20)
+
+
+def kept_apart() -> Iterator[Probe]:
+    """Loads of some lines a power of two apart, again and again: whether L1 keeps them."""
+    for kib in (1, 8, 64):
+        for lines in (4, 8, 16, 32, 64):
+
+            def body(count: int, kib: int = kib, lines: int = lines) -> list[str]:
+                return [
+                    text for n in range(count)
+                    for text in (line(f"LDG.E R20, desc[UR4][R4.64+{n % lines * (kib << 10):#x}]", write=2, stall=2),
+                                 line("NOP", wait=2, stall=2))
+                ]
+
+            yield Probe(f"kept by L1, {lines} lines {kib} KiB apart", body, (lines, 3 * lines), (1,), big=8 << 20)
 
 
 def filling() -> Iterator[Probe]:

@@ -1,4 +1,4 @@
-"""Probes of L2 and DRAM under load: how long loads take when so many warps have so many of them on the way, loads beside
+"""Probes of L2 and DRAM under load: how long loads take when so many warps have so many on the way, loads beside
 stores, and what few SMs get."""
 
 from collections.abc import Iterator
@@ -81,3 +81,27 @@ def few_sms() -> Iterator[Probe]:
 
                 yield Probe(f"lines of L2, {blocks} SMs, {kind}, {sectors} sectors of each", body, (16, 64),
                             (threads // 32,), blocks=blocks, big=64 * MIB)
+
+
+def parts_of_sectors() -> Iterator[Probe]:
+    """Stores of so many SMs to lines of their own that write a part of a sector of each, or the whole."""
+    threads = 256
+    for blocks in (1, 33, 66, 132):
+        for width, together in ((4, 1), (8, 1), (16, 1), (4, 8), (4, 32)):
+            across = blocks * threads // together * 128
+
+            def body(count: int, width: int = width, together: int = together, across: int = across) -> list[str]:
+                suffix = {4: "", 8: ".64", 16: ".128"}[width]
+                return [
+                    line(f"SHF.R.U32.HI R12, RZ, {together.bit_length() - 1:#x}, R9", stall=6),
+                    line(f"LOP3.LUT R13, R9, {together - 1:#x}, RZ, 0xc0, !PT", stall=6),
+                    line("IMAD.SHL.U32 R12, R12, 0x80, RZ", stall=6),
+                    line("LEA R12, R13, R12, 0x2", stall=6),
+                    line("IADD3 R10, P2, R12, R4, RZ", stall=6),
+                    line("IADD3.X R11, R5, RZ, RZ, P2, !PT", stall=6),
+                    *(line(f"STG.E{suffix} desc[UR4][R10.64+{n % 2 * across:#x}], R48", read=1, stall=2)
+                      for n in range(count)),
+                ]
+
+            yield Probe(f"stores of {blocks} SMs, {width * together} bytes of each line", body, (32, 128, 256),
+                        (threads // 32,), blocks=blocks, big=32 * MIB)
