@@ -37,7 +37,7 @@ P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
 # latency of DRAM: mean, and what its load adds; when the window began in which load is counted, this one's and the last
 P_ATOMIC_SECTOR, P_ATOMIC_LANE, P_ATOMIC_FLOAT, C_TURN, T_PLACES, P_DRAM_SPREAD, P_DRAM_WAIT, T_SPREAD = range(140, 148)
 C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
-P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED = range(151, 155)
+P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LEAST = range(151, 156)
 HEAD = 160
 # Places of L2 where atomics wait for each other: that many, of so many lines (a power of two's bits) side by side.
 PLACES, PLACE_BITS = 1024, 3
@@ -124,8 +124,9 @@ SPAN_BITS = 16
 SPAN = 1 << SPAN_BITS
 ALIKE_SIZE, FOUND, FOUND_SIZE = 2, 512, 3
 
-# One row per bandwidth-limited resource: L2, DRAM, L2 for stores of sm_90, then the L2 port of each SM. A row is the first bucket of a stretch
-# known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands for, ticks taken.
+# One row per bandwidth-limited resource: L2, DRAM, L2 for stores of sm_90, then the L2 port of each SM. A row is the
+# first bucket of a stretch known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands
+# for, ticks taken.
 B_L2, B_DRAM, B_L2_STORES, B_PORTS = 0, 1, 2, 3
 BUCKET, BUCKETS = 16, 4096
 BOOK_SIZE = 2 + 2 * BUCKETS

@@ -39,10 +39,10 @@ def shares(costs: np.ndarray, sms: int, fit: int, ahead: Mapping[str, int]) -> l
             taken[sm].append(block)
             heapq.heappush(ends, (int(costs[block]), sm))
             block += 1
-    for block in range(block, len(costs)):
+    for later in range(block, len(costs)):
         end, sm = heapq.heappop(ends)
-        taken[sm].append(block)
-        heapq.heappush(ends, (end + int(costs[block]), sm))
+        taken[sm].append(later)
+        heapq.heappush(ends, (end + int(costs[later]), sm))
     return taken
 
 

@@ -149,6 +149,7 @@ class Image:
             c.P_ATOMIC_FLOAT: round(m["atomic_float_cycles"] * c.TICK),
             c.P_ATOMIC_SECTOR: round(m["atomic_sector_cycles"] * c.TICK), c.P_DRAM_SPREAD: m["dram_spread"],
             c.P_DRAM_WAIT: m["dram_wait"], c.P_STOREQUEUE: m["store_queue"], c.P_L2FAR: m["l2_far"],
+            c.P_L2_PART_LEAST: round(m["l2_part_least"] * c.TICK),
             c.P_TURN: m["turn_stall"],
             c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],

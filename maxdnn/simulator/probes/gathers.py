@@ -1,5 +1,5 @@
-"""Probes of accesses whose lanes lie apart: how many lines and how many lanes to a bank of L1 cost what, of loads, stores
-and atomics, and how long one takes by itself."""
+"""Probes of accesses whose lanes lie apart: what lines and lanes to a bank of L1 cost, of loads, stores and atomics, and
+how long one takes by itself."""
 
 import random
 from collections.abc import Callable, Iterator
