@@ -1,4 +1,4 @@
-"""Probes of accesses whose lanes lie apart: what lines and lanes to a bank of L1 cost, of loads, stores and atomics, and
+"""Probes of accesses whose lanes lie apart: what lines and lanes to a bank of L1 cost loads, stores and atomics, and
 how long one takes by itself."""
 
 import random
@@ -12,20 +12,47 @@ from .probe import Probe
 _WORDS = random.Random(1)
 _PLACES = {name: [_WORDS.randrange(n) for _ in range(1024)] for name, n in (("1", 256), ("4", 1024), ("32", 8192))}
 
+Place = Callable[[int], int]
+
+
+def _in_turn(n: int) -> Place:
+    return lambda t: t % n * 128 + t % 32 * 4
+
+
+def _lines(n: int) -> Place:
+    return lambda t: t % 32 * n // 32 * 128 + t % 32 * 4
+
+
+def _to_a_bank(n: int) -> Place:
+    return lambda t: t % 32 * 128 + t % 32 // n * 4
+
+
+def _one_bank(n: int) -> Place:
+    return lambda t: t % n * 128
+
+
+def _words(places: list[int]) -> Place:
+    return lambda t: places[t] * 4
+
+
+def _apart(n: int) -> Place:
+    return lambda t: t % 32 // 4 * 128 * n + t % 32 * 4
+
+
 # Where lane `t` is, in bytes.
-PATTERNS: dict[str, Callable[[int], int]] = {
+PATTERNS: dict[str, Place] = {
     "the same": lambda t: 0,
     "pairs the same": lambda t: t % 32 // 2 * 4,
     "eights the same": lambda t: t % 32 // 8 * 4,
     "side by side": lambda t: t % 32 * 4,
     "a sector each, a bank each": lambda t: t % 32 * 36,
     "a sector each": lambda t: t % 32 * 32,
-    **{f"{n} lines in turn, a bank each": lambda t, n=n: t % n * 128 + t % 32 * 4 for n in (2, 4, 8, 16, 32)},
-    **{f"{n} lines, a bank each": lambda t, n=n: t % 32 * n // 32 * 128 + t % 32 * 4 for n in (2, 4, 8, 16)},
-    **{f"32 lines, {n} lanes to a bank": lambda t, n=n: t % 32 * 128 + t % 32 // n * 4 for n in (2, 4, 8, 16, 32)},
-    **{f"{n} lines, all lanes to a bank": lambda t, n=n: t % n * 128 for n in (8, 16)},
-    **{f"words of {kib} KiB": lambda t, places=places: places[t] * 4 for kib, places in _PLACES.items()},
-    **{f"8 lines {n} apart, a bank each": lambda t, n=n: t % 32 // 4 * 128 * n + t % 32 * 4 for n in (2, 4, 32)},
+    **{f"{n} lines in turn, a bank each": _in_turn(n) for n in (2, 4, 8, 16, 32)},
+    **{f"{n} lines, a bank each": _lines(n) for n in (2, 4, 8, 16)},
+    **{f"32 lines, {n} lanes to a bank": _to_a_bank(n) for n in (2, 4, 8, 16, 32)},
+    **{f"{n} lines, all lanes to a bank": _one_bank(n) for n in (8, 16)},
+    **{f"words of {kib} KiB": _words(places) for kib, places in _PLACES.items()},
+    **{f"8 lines {n} apart, a bank each": _apart(n) for n in (2, 4, 32)},
     "32 lines of its own": lambda t: t // 32 * 4096 + t % 32 * 132,
     "8 lines of its own": lambda t: t // 32 * 1024 + t % 32 // 4 * 128 + t % 4 * 4,
     "8 lines of its own, 2 apart": lambda t: t // 32 * 1024 + t % 32 // 4 * 128 + t % 4 * 8,
