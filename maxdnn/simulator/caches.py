@@ -7,7 +7,6 @@ from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
 SECTORS = LINE // SECTOR
-MOST_TAKEN = TICK * 83 // 100  # of DRAM's time: what more says nothing of how long it takes
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
 
 
@@ -208,7 +207,7 @@ def dram_latency(X, line):
     """Of sm_90 it differs from line to line, and is longer the more DRAM is taken (probes "loads of DRAM, ...")."""
     if not X[P_DRAM_SPREAD]:
         return X[P_DRAMLAT]
-    taken = min(X[C_WINDOW_LAST] >> WINDOW_BITS, MOST_TAKEN)
+    taken = min(X[C_WINDOW_LAST] >> WINDOW_BITS, X[P_DRAM_MOST])
     key = (line >> 1) * 0x9E3779B1 >> 32 - SPREAD_BITS & (1 << SPREAD_BITS) - 1
     more = X[P_DRAM_SPREAD] * (X[X[T_SPREAD] + key] - SPREAD_ONE) // SPREAD_ONE
     return X[P_DRAMLAT] + more + X[P_DRAM_WAIT] * taken // TICK * taken // (TICK - taken)
@@ -251,7 +250,7 @@ def read_sectors(X, line, fill, mask, begin):
 @compiled
 def further(X, line):
     """How much further away than others a line is: those of half the KiB are in the other part of L2 (probes "LDG L2, n
-    KiB on, each waited for")."""
+    KiB on, each waited for"). Copies to shared memory show nothing of it."""
     return X[P_L2FAR] * ((line >> PLACE_BITS) * 0x9E3779B1 >> 31 & 1)
 
 
@@ -259,7 +258,7 @@ def further(X, line):
 def l2_read(X, line, mask, begin):
     """`read_sectors` of a line, L2's bandwidth is booked already."""
     _, fill = l2_way(X, line, begin)
-    return read_sectors(X, line, fill, mask, begin) + further(X, line)
+    return read_sectors(X, line, fill, mask, begin)
 
 
 @compiled

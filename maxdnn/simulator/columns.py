@@ -37,7 +37,7 @@ P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
 # latency of DRAM: mean, and what its load adds; when the window began in which load is counted, this one's and the last
 P_ATOMIC_SECTOR, P_ATOMIC_LANE, P_ATOMIC_FLOAT, C_TURN, T_PLACES, P_DRAM_SPREAD, P_DRAM_WAIT, T_SPREAD = range(140, 148)
 C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
-P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LEAST = range(151, 156)
+P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LEAST, P_DRAM_MOST = range(151, 157)
 HEAD = 160
 # Places of L2 where atomics wait for each other: that many, of so many lines (a power of two's bits) side by side.
 PLACES, PLACE_BITS = 1024, 3

@@ -7,6 +7,7 @@ from .caches import (
     book,
     constant_line,
     end_round,
+    further,
     l1_lookup,
     l2_atomic,
     l2_read,
@@ -89,7 +90,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         if X[P_SM90]:
             X[C_L2_STORED] += popcount4(mask)
     else:
-        done = l2_read(X, line, mask, mine)
+        done = l2_read(X, line, mask, mine) + further(X, line)
     touch_again(X, middle, line, begin, turn)
     touch(X, middle, end, what, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
