@@ -134,7 +134,7 @@ def into_l1(X, w, i, s, record, shift, out):
 @compiled
 def global_sm90(X, w, i, record, shift, more, start):
     """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes beyond the least."""
-    late, first = X[i + I_RESULT], X[record + 1]
+    late, first = 0 if X[i + I_STORE] else X[i + I_RESULT], X[record + 1]
     done = start + late + more
     for index in range(X[record + 2]):
         at = first + index * LINE_SIZE
