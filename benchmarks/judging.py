@@ -136,7 +136,7 @@ def modelled(result: Any) -> dict[str, Any]:
         "issued": int(result.issued.sum()),
         "slots": round(report.slots(result)["issued"], 2),
         "l1_hit": _rounded(result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS)),
-        "l2_hit": _rounded(result.ratio(columns.C_L2_HITS, columns.C_L2_SECTORS)),
+        "l2_hit": _rounded(result.l2_hits),
     }
 
 

@@ -5,14 +5,16 @@ An address row holds the byte address of each of 32 lanes, as int64; NO_LANE (al
 part."""
 
 from ..emulator.trace import ARRIVALS, MORE, MORE_BITS
-from .columns import ARRIVING, K_BULK, K_LDC, K_MBARRIER, K_SHARED, MOST_BYTES, TURNS
+from .columns import ARRIVING, BANKS, COST, K_BULK, K_LDC, K_MBARRIER, K_SHARED, MOST_BYTES, TURNS
 from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = -1
-MERGES, OF_SM90, ADDS, PACKS = 1, 2, 4, 8
+MERGES, OF_SM90, ADDS, PACKS, TWICE = 1, 2, 4, 8, 16
 """Rules: parts of an access of shared memory that agree share a phase; L1 of sm_90; lanes' arrivals at an mbarrier add
-up; a store moves the bytes that it writes, not whole sectors."""
+up; a store moves the bytes that it writes, not whole sectors; an
+atomic takes each sector twice, since it has two operands."""
+TAGS = 4  # quarters of L1's tags, of which each finds a line a cycle
 MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
 
 
@@ -129,15 +131,27 @@ def global_requests(row, nbytes):
 
 
 @compiled
-def lines_of_parts(row, nbytes):
-    """Cycles of an access of sm_90 in L1: the lines of each whole, half or quarter warp, by 32, 64 or 128 bits a
-    lane."""
-    per = 32 if nbytes <= 4 else 16 if nbytes == 8 else 8
-    total = 0
-    for at in range(0, 32, per):
-        for lane in range(at, at + per):
-            total += row[lane] != NO_LANE and is_first(row, at, lane, LINE)
-    return total
+def quarter_of(line):
+    """Which quarter of L1's tags has a line: its number folded, so that lines a power of two apart spread (probes "LDG,
+    8 lines n apart, a bank each")."""
+    line ^= line >> 16
+    line ^= line >> 8
+    line ^= line >> 4
+    return (line ^ line >> 2) % TAGS
+
+
+@compiled
+def tags_and_banks(row, nbytes, used, seen):
+    """Cycles of an access of sm_90 in L1, which finds a line in each quarter of its tags a cycle, and above BANKS those
+    that it reads the 32 banks for."""
+    quarters = 0  # eight bits each
+    for lane in range(32):
+        if row[lane] != NO_LANE and is_first(row, 0, lane, LINE):
+            quarters += 1 << (quarter_of(row[lane] // LINE) << 3)
+    most = 0
+    for quarter in range(TAGS):
+        most = max(most, quarters >> (quarter << 3) & 255)
+    return most | shared_phases(row, nbytes, False, False, used, seen) << BANKS
 
 
 @compiled
@@ -157,8 +171,22 @@ def add_turns(row, lines, first, count):
 
 
 @compiled
+def add_cost(row, lines, first, count, twice):
+    """Add to the mask of each line of an atomic the cycles that it takes on the way to L2: one where it has one lane,
+    else one more than sectors."""
+    for k in range(first, first + count):
+        lanes, sectors = 0, 0
+        for lane in range(32):
+            lanes += row[lane] != NO_LANE and row[lane] // LINE == lines[k, 0]
+        for sector in range(LINE // SECTOR):
+            sectors += lines[k, 1] >> sector & 1
+        lines[k, 1] |= (1 if lanes == 1 else 1 + sectors * (2 if twice else 1)) << COST
+
+
+@compiled
 def add_filled(row, nbytes, lines, first, count):
-    """Add to the mask of each line of a store, above its sectors, how many sectors the bytes fill that are written."""
+    """Add to the mask of each line of a store, above its sectors, how many sectors the bytes fill that are written,
+    and the cycles that it takes on the way to L2: one for each sector, one more where bytes of them are left out."""
     for k in range(first, first + count):
         start, written, touched = lines[k, 0] * LINE, 0, 0
         for lane in range(32):
@@ -166,7 +194,8 @@ def add_filled(row, nbytes, lines, first, count):
                 written += max(0, min(row[lane] + nbytes, start + LINE) - max(row[lane], start))
         for sector in range(LINE // SECTOR):
             touched += lines[k, 1] >> sector & 1
-        lines[k, 1] |= min(touched, (written + SECTOR - 1) // SECTOR) << TURNS
+        filled = min(touched, (written + SECTOR - 1) // SECTOR)
+        lines[k, 1] |= filled << TURNS | touched + (written < touched * SECTOR) << COST
 
 
 @compiled
@@ -259,10 +288,13 @@ def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records
             count, service = bulk_of(row, lines, total), 0
         else:
             sm90 = rules[index] & OF_SM90
-            service = lines_of_parts(row, nbytes[index]) if sm90 else global_requests(row, nbytes[index])
+            service = (tags_and_banks(row, nbytes[index], used, seen) if sm90
+                       else global_requests(row, nbytes[index]))
             count = cache_lines(row, nbytes[index], lines, total)
             if atomic[index]:
                 add_turns(row, lines, total, count)
+                if sm90:
+                    add_cost(row, lines, total, count, rules[index] & TWICE)
             elif rules[index] & PACKS:
                 add_filled(row, nbytes[index], lines, total, count)
         records[n, 0], records[n, 1], records[n, 2] = service, total, count

@@ -157,6 +157,7 @@ def l2_empty(X, dirty, fill, now, number, cell):
         else:
             book(X, B_DRAM, n * X[P_DRAM_WRITE_TICKS], now)
         X[C_DRAM_WRITE] += n
+        loaded(X, now, n * X[P_DRAM_WRITE_TICKS])
     Y[dirty] = 0
     for sector in range(fill, fill + SECTORS):
         Y[sector] = -1
@@ -181,21 +182,43 @@ def absent(X, fill):
 
 @compiled
 def to_fetch(X, fill, missing):
-    """What DRAM gives for sectors of a line that are asked for and missing: (the absent ones that come together with
-    them, how many accesses miss; to the others they have come by then)."""
-    group, come, misses = (1 << X[P_DRAM_SECTORS]) - 1, 0, 0
+    """What DRAM gives for sectors of a line that are asked for and missing: them and the absent ones that come together
+    with them."""
+    group, come = (1 << X[P_DRAM_SECTORS]) - 1, 0
     for _ in range(0, SECTORS, X[P_DRAM_SECTORS]):
         if missing & group:
             come |= group
-            misses += 1
         group <<= X[P_DRAM_SECTORS]
-    return come & absent(X, fill), misses
+    return come & absent(X, fill)
 
 
 @compiled
-def l2_fetch(X, fill, missing, begin, number, cell):
+def loaded(X, begin, ticks):
+    """Count what DRAM is taken for, in windows of time."""
+    window = begin >> WINDOW_BITS
+    if window > X[C_WINDOW]:
+        X[C_WINDOW_LAST] = X[C_WINDOW_TICKS] if window == X[C_WINDOW] + 1 else 0
+        X[C_WINDOW], X[C_WINDOW_TICKS] = window, 0
+    X[C_WINDOW_TICKS] += ticks
+
+
+@compiled
+def dram_latency(X, line):
+    """Of sm_90 it differs from line to line, and is longer the more DRAM is taken (probes "loads of DRAM, ...")."""
+    if not X[P_DRAM_SPREAD]:
+        return X[P_DRAMLAT]
+    taken = min(X[C_WINDOW_LAST] >> WINDOW_BITS, X[P_DRAM_MOST])
+    key = (line >> 1) * 0x9E3779B1 >> 32 - SPREAD_BITS & (1 << SPREAD_BITS) - 1
+    more = X[P_DRAM_SPREAD] * (X[X[T_SPREAD] + key] - SPREAD_ONE) // SPREAD_ONE
+    return X[P_DRAMLAT] + more + X[P_DRAM_WAIT] * taken // TICK * taken // (TICK - taken)
+
+
+@compiled
+def l2_fetch(X, line, fill, missing, begin, number, cell):
     """Sectors of a line come from DRAM, one behind the other. number, cell: `room` of DRAM from `begin` on."""
     Y, n, ticks = narrow(X), popcount4(missing), X[P_DRAM_TICKS]
+    loaded(X, begin, n * ticks)
+    latency = dram_latency(X, line)
     X[C_DRAM_READ] += n
     together = X[cell] + n * ticks <= BUCKET * TICK
     served = number * BUCKET * TICK + X[cell]
@@ -204,21 +227,20 @@ def l2_fetch(X, fill, missing, begin, number, cell):
     for sector in range(SECTORS):
         if missing >> sector & 1:
             when = max(begin * TICK, served) + TICK - 1 >> TICK_BITS if together else book(X, B_DRAM, ticks, begin)
-            Y[fill + sector] = when + X[P_DRAMLAT]
+            Y[fill + sector] = when + latency
             served += ticks
 
 
 @compiled
-def read_sectors(X, fill, mask, begin):
+def read_sectors(X, line, fill, mask, begin):
     """Read sectors of a line through L2: the cycle the last one is there."""
     Y, missing, done = narrow(X), absent(X, fill) & mask, begin + X[P_L2LAT]
     X[C_L2_SECTORS] += popcount4(mask)
     X[C_L2_HITS] += popcount4(mask)
     if missing:
         number, cell = room(X, B_DRAM, begin)
-        come, misses = to_fetch(X, fill, missing)
-        X[C_L2_HITS] -= misses
-        l2_fetch(X, fill, come, begin, number, cell)
+        X[C_L2_HITS] -= popcount4(missing)
+        l2_fetch(X, line, fill, to_fetch(X, fill, missing), begin, number, cell)
     for sector in range(SECTORS):
         if mask >> sector & 1:
             done = max(done, Y[fill + sector])
@@ -226,10 +248,17 @@ def read_sectors(X, fill, mask, begin):
 
 
 @compiled
+def further(X, line):
+    """How much further away than others a line is: those of half the KiB are in the other part of L2 (probes "LDG L2, n
+    KiB on, each waited for"). Copies to shared memory show nothing of it."""
+    return X[P_L2FAR] * ((line >> PLACE_BITS) * 0x9E3779B1 >> 31 & 1)
+
+
+@compiled
 def l2_read(X, line, mask, begin):
     """`read_sectors` of a line, L2's bandwidth is booked already."""
     _, fill = l2_way(X, line, begin)
-    return read_sectors(X, fill, mask, begin)
+    return read_sectors(X, line, fill, mask, begin)
 
 
 @compiled
@@ -282,13 +311,27 @@ def l2_write(X, line, mask, begin):
 
 
 @compiled
-def change_sectors(X, dirty, fill, mask, begin):
+def change_in_turn(X, line, dirty, fill, mask, begin):
+    """`change_sectors` of sm_90: lines side by side are in a place of L2, which does one sector after another and, of
+    lanes at one address, one lane (probes "REDG of 132 SMs, ...")."""
+    place = X[T_PLACES] + (line >> PLACE_BITS & PLACES - 1)
+    start = max(begin * TICK, X[place])
+    lanes = mask >> TURNS & (1 << COST - TURNS) - 1
+    X[place] = start + max(popcount4(mask) * X[P_ATOMIC_SECTOR], lanes * X[C_TURN] if lanes > 1 else 0)
+    narrow(X)[dirty] |= mask & 15
+    return max(read_sectors(X, line, fill, mask, begin), X[place] // TICK + X[P_L2LAT])
+
+
+@compiled
+def change_sectors(X, line, dirty, fill, mask, begin):
     """Atomic operations on sectors of a line, in L2: the cycle the last one's result is there. Those on one address are
     done one after another, so a sector is taken until its last is done."""
+    if X[P_SM90]:
+        return change_in_turn(X, line, dirty, fill, mask, begin)
     Y, done = narrow(X), begin
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            there = read_sectors(X, fill, 1 << sector, begin)
+            there = read_sectors(X, line, fill, 1 << sector, begin)
             over = there + (mask >> TURNS) * X[P_ATOMIC]
             Y[fill + sector] = over
             done = max(done, over - X[P_ATOMIC])
@@ -300,7 +343,14 @@ def change_sectors(X, dirty, fill, mask, begin):
 def l2_atomic(X, line, mask, begin):
     """`change_sectors` of a line, L2's bandwidth is booked already."""
     dirty, fill = l2_way(X, line, begin)
-    return change_sectors(X, dirty, fill, mask, begin)
+    return change_sectors(X, line, dirty, fill, mask, begin) + further(X, line)
+
+
+@compiled
+def l1_set(X, line):
+    """The set of L1 for a line; of sm_90 lines a power of two apart spread."""
+    sets = X[P_L1SETS]
+    return (line + line // sets) % sets if X[P_SM90] else line % sets
 
 
 @compiled
@@ -308,7 +358,7 @@ def l1_lookup(X, half, line, mask, now):
     """Look a line up in one half of a texture/L1 cache: (its arrival cells, sectors to fetch, when the others are
     there)."""
     sets, ways = X[P_L1SETS], X[P_L1WAYS]
-    base = X[T_L1] + (half * sets + line % sets) * ways * SECTORED
+    base = X[T_L1] + (half * sets + l1_set(X, line)) * ways * SECTORED
     way, hit = find(X, base, ways, line, now)
     fill = base + 3 * ways + SECTORS * way if hit else claim(X, base, ways, way, line, now)
     missing, there = 0, 0
@@ -321,6 +371,21 @@ def l1_lookup(X, half, line, mask, now):
                 X[C_L1_HITS] += 1
                 there = max(there, X[fill + sector])
     return fill, missing, there
+
+
+@compiled
+def l1_store(X, sm, line, mask, now):
+    """Sectors of a line that L1 has from now on, too, if they are written as a whole (probes "LDG behind STG of ...").
+    A store hits where the line is there."""
+    sets, ways, n = X[P_L1SETS], X[P_L1WAYS], popcount4(mask)
+    base = X[T_L1] + (sm * sets + l1_set(X, line)) * ways * SECTORED
+    way, hit = find(X, base, ways, line, now)
+    fill = base + 3 * ways + SECTORS * way if hit else claim(X, base, ways, way, line, now)
+    X[C_L1_SECTORS] += n
+    X[C_L1_HITS] += n * hit
+    for sector in range(SECTORS):
+        if mask >> sector & 1 and X[fill + sector] < 0 and mask >> COST == n:
+            X[fill + sector] = now
 
 
 @compiled

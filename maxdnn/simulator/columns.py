@@ -33,7 +33,16 @@ WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
 # Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
 T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(134, 139)
 P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
-HEAD = 144
+# Of sm_90: atomics in L2, whose places are done one after another, by sectors and by lanes; what is added to the
+# latency of DRAM: mean, and what its load adds; when the window began in which load is counted, this one's and the last
+P_ATOMIC_SECTOR, P_ATOMIC_LANE, P_ATOMIC_FLOAT, C_TURN, T_PLACES, P_DRAM_SPREAD, P_DRAM_WAIT, T_SPREAD = range(140, 148)
+C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
+P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LEAST, P_DRAM_MOST = range(151, 157)
+HEAD = 160
+# Places of L2 where atomics wait for each other: that many, of so many lines (a power of two's bits) side by side.
+PLACES, PLACE_BITS = 1024, 3
+SPREAD_BITS, SPREAD_ONE = 6, 256  # of a table of how much more than the mean the latency of DRAM is, and 1 in it
+WINDOW_BITS = 10
 
 # One row per instruction.
 (I_KIND, I_STALL, I_YIELD, I_WB, I_RB, I_WAIT, I_ALU, I_MEM, I_UNIT, I_CLINE, I_LINE, I_D0, I_DOUBLES, I_REUSE, I_LATE,
@@ -46,6 +55,7 @@ I_SIZE = 32
 # ... of what works beside warps: copies of threads (LDGSTS) and their groups, operations on mbarriers, bulk copies,
 # products of tensor cores and waits for them
 (K_COPY, K_COMMIT, K_MBARRIER, K_BULK, K_PRODUCT, K_PRODUCTS) = range(12, 18)
+FLOATS = 2  # I_ATOMIC of those that add floating-point numbers
 # I_SERVICE of K_MBARRIER
 M_BEGIN, M_ARRIVE, M_WAIT, M_TEST = range(4)
 
@@ -90,8 +100,11 @@ S_LSUEND, S_LSUCOST, S_SIZE = 94, 95, 96
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
 # from. One row per line: number, sector mask. One per block and group: shift in lines, variant.
+BANKS = 16  # bits of the service cycles of global memory above which are those of sm_90's banks
 RUN_SIZE, RECORD_SIZE, LINE_SIZE, SHIFT_SIZE = 2, 4, 2, 2
-TURNS = 4  # bits of a mask above which atomics have how many operations wait for one another
+TURNS = 4  # bits of a mask above which atomics have how many operations wait for one another, stores how many sectors
+# they fill; of sm_90 above which is what either costs on the way to L2, in cycles
+COST = 10
 
 # Cells per way. A set of a sectored cache is the lines of its ways, their last uses, dirty masks, and four arrival
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
@@ -111,9 +124,10 @@ SPAN_BITS = 16
 SPAN = 1 << SPAN_BITS
 ALIKE_SIZE, FOUND, FOUND_SIZE = 2, 512, 3
 
-# One row per bandwidth-limited resource: L2, DRAM, then the L2 port of each SM. A row is the first bucket of a stretch
-# known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands for, ticks taken.
-B_L2, B_DRAM, B_PORTS = 0, 1, 2
+# One row per bandwidth-limited resource: L2, DRAM, L2 for stores of sm_90, then the L2 port of each SM. A row is the
+# first bucket of a stretch known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands
+# for, ticks taken.
+B_L2, B_DRAM, B_L2_STORES, B_PORTS = 0, 1, 2, 3
 BUCKET, BUCKETS = 16, 4096
 BOOK_SIZE = 2 + 2 * BUCKETS
 
@@ -132,7 +146,12 @@ B_SIZE = B_STORED + 1
 # The line of an operation on one: its number, and arrivals (or the parity asked for) + ARRIVING x (bytes + MOST_BYTES).
 MB_PARITY, MB_EXPECTED, MB_MISSING, MB_BYTES, MB_ENDED, MB_LATEST, MB_SIZE = range(7)
 ARRIVING, MOST_BYTES = 1 << 20, 1 << 40
-M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_BULK, M_LAUNCH, M_SIZE = range(8)
+M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_BULK, M_LAUNCH, M_STORED = range(8)
+STORED = 16  # lines that were stored last, by their numbers' last bits: number x 16 + sectors
+# Of sm_90: when each store of a ring is on its way to L2, and the oldest.
+M_STOREHEAD, STORE_PLACES = M_STORED + STORED, 32
+M_STORERING = M_STOREHEAD + 1
+M_SIZE = M_STORERING + STORE_PLACES
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.

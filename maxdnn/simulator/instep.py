@@ -269,8 +269,10 @@ def touch(X, first, end, what, begin):
             number, cell = l2_empty(X, dirty, fill, begin, number, cell)
         if what == WRITE:
             write_sectors(X, dirty, fill, mask, begin)
+            if X[P_SM90]:
+                X[C_L2_STORED] += popcount4(mask)
         else:
-            change_sectors(X, dirty, fill, mask, begin)
+            change_sectors(X, X[at + A_LINE], dirty, fill, mask, begin)
 
 
 @compiled
@@ -287,9 +289,8 @@ def read(X, first, end, begin):
         missing = absent(X, fill) & mask
         if missing:
             number, cell = dram_room(X, number, cell, begin)
-            come, misses = to_fetch(X, fill, missing)
-            missed += misses
-            l2_fetch(X, fill, come, begin, number, cell)
+            missed += popcount4(missing)
+            l2_fetch(X, X[at + A_LINE], fill, to_fetch(X, fill, missing), begin, number, cell)
     X[C_L2_SECTORS] += asked
     X[C_L2_HITS] += asked - missed
 

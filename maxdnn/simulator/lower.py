@@ -10,7 +10,7 @@ from ..isa import RZ, Instruction
 from ..isa.operands import access_bytes, barrier_kind
 from . import columns as c
 from . import lower_sm90
-from .access import ADDS, MERGES, OF_SM90, PACKS
+from .access import ADDS, MERGES, OF_SM90, PACKS, TWICE
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
@@ -170,11 +170,20 @@ def _row_sm90(inst: Instruction, machine: Machine) -> np.ndarray:
     return row
 
 
+def local_bytes(instructions: tuple[Instruction, ...]) -> np.ndarray:
+    """For each instruction the bytes of local memory that a lane moves, of sm_90; 0 for others."""
+    if not of_sm90(instructions):
+        return np.zeros(len(instructions), np.int64)
+    return np.array([lower_sm90.moved_bytes(i) if i.access is not None and i.access.spaces == {"local"} else 0
+                     for i in instructions], np.int64)
+
+
 @functools.lru_cache(maxsize=8)
 def _accesses(same: "_Same") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     kind_of = lower_sm90.memory_kind if of_sm90(same.it) else memory_kind
     kinds = [k if (k := kind_of(i)) is not None else -1 for i in same.it]
-    return (np.array(kinds, np.int64), np.array([access_bytes(i) for i in same.it], np.int64),
+    moved = lower_sm90.moved_bytes if of_sm90(same.it) else access_bytes
+    return (np.array(kinds, np.int64), np.array([moved(i) for i in same.it], np.int64),
             np.array([_atomic(i) for i in same.it], np.int64))
 
 
@@ -191,8 +200,9 @@ def merge_rules(instructions: tuple[Instruction, ...], pair_merge: bool) -> np.n
         return np.full(len(instructions), MERGES if pair_merge else 0, np.int64)
     stores = np.array([i.access is not None and i.access.only_writes for i in instructions])
     arrivals = np.array([lower_sm90.on_mbarrier(i) == c.M_ARRIVE for i in instructions])
+    swaps = np.array([i.operand("c") is not None for i in instructions])
     return (np.where(stores | (not pair_merge), OF_SM90, OF_SM90 | MERGES) | ADDS * arrivals
-            | PACKS * stores).astype(np.int64)
+            | PACKS * stores | TWICE * swaps).astype(np.int64)
 
 
 class _Same:

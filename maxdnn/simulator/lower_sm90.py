@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import SimulationError
 from ..isa import RZ, Instruction
+from ..isa.operands import access_bytes
 from ..isa.text import format_opcode
 from . import columns as c
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
@@ -35,6 +36,12 @@ def memory_kind(inst: Instruction) -> int | None:
     if inst.touches("constant"):
         return c.K_LDC if any(op.type == "cbank_indexed" for op in inst.operands) else None
     return c.K_GLOBAL
+
+
+def moved_bytes(inst: Instruction) -> int:
+    """Bytes that each lane of a memory instruction moves."""
+    narrow = next((n for n, names in ((1, {"U8", "S8"}), (2, {"U16", "S16"})) if names & words(inst)), None)
+    return narrow or access_bytes(inst)
 
 
 def on_mbarrier(inst: Instruction) -> int | None:
@@ -119,6 +126,8 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_STALL], row[c.I_YIELD] = control.stall, control.yield_hint
     row[c.I_WB] = -1 if control.write_barrier is None else control.write_barrier
     row[c.I_RB] = -1 if control.read_barrier is None else control.read_barrier
+    if inst.opcode == "BSYNC":
+        row[c.I_STALL] = max(control.stall, machine["meet_cycles"])
     row[c.I_WAIT], row[c.I_REUSE] = control.wait_mask, control.reuse & 7
     row[c.I_ALU] = kind == c.K_ALU
     row[c.I_MEM] = kind in _THROUGH_QUEUE or inst.cls.name in ("ldc", "sreg")
@@ -133,7 +142,7 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_LINE] = inst.address // INSTRUCTION_LINE
     access = inst.access
     row[c.I_STORE] = access is not None and access.only_writes
-    row[c.I_ATOMIC] = access is not None and access.atomic
+    row[c.I_ATOMIC] = access is not None and access.atomic and (c.FLOATS if "RN" in words(inst) else 1)
     strong = "STRONG" in words(inst)
     row[c.I_CACHED] = kind == c.K_GLOBAL and access is not None and access.does == "load" and not strong
     if inst.opcode in _BESIDE or inst.cls.name in ("wgmma", "async"):

@@ -7,6 +7,7 @@ from .caches import (
     book,
     constant_line,
     end_round,
+    further,
     l1_lookup,
     l2_atomic,
     l2_read,
@@ -51,9 +52,14 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there.
     `theirs`: which sectors of their lines the other SMs ask for, if they touch them."""
     n = popcount4(mask)
-    if X[P_SM90] and X[i + I_STORE] and not X[i + I_ATOMIC]:
-        n = mask >> TURNS
-    begin = book(X, B_PORTS + X[w + W_SM], n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS]), start)
+    port = n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS])
+    if X[P_SM90]:
+        sends = X[i + I_STORE] or X[i + I_ATOMIC]
+        port = (mask >> COST) * X[P_WRITE_TICKS] if sends else max(port, TICK)
+        if X[i + I_STORE] and not X[i + I_ATOMIC]:
+            n = mask >> TURNS & (1 << COST - TURNS) - 1
+    begin = book(X, B_PORTS + X[w + W_SM], port, start)
+    X[C_PORTEND] = begin + port // TICK
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1
@@ -67,16 +73,24 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         touch(X, middle, end, READ, begin)
         end_round(X, begin)
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
-    ticks = l2_ticks(X, n, X[i + I_STORE])
-    begin = book(X, B_L2, asking * ticks, begin)
+    ticks = l2_ticks(X, n, what != READ if X[P_SM90] else X[i + I_STORE])
+    if what == WRITE and mask >> COST > popcount4(mask):
+        ticks = max(ticks, X[P_L2_PART_LEAST])
+    begin = book(X, B_L2_STORES if X[P_SM90] and what != READ else B_L2, asking * ticks, begin)
+    if what == CHANGE:
+        X[C_TURN] = X[P_ATOMIC_FLOAT] if X[i + I_ATOMIC] == FLOATS else X[P_ATOMIC_LANE]
     touch(X, X[T_AHEAD], middle, what, begin)
     mine = begin + turn * ticks // TICK
+    X[C_PORTEND] = max(X[C_PORTEND], mine)
     if what == CHANGE:
         done = l2_atomic(X, line, mask, mine)
+        X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])
     elif what == WRITE:
         done = l2_write(X, line, mask, mine) + X[P_L2LAT]
+        if X[P_SM90]:
+            X[C_L2_STORED] += popcount4(mask)
     else:
-        done = l2_read(X, line, mask, mine)
+        done = l2_read(X, line, mask, mine) + further(X, line)
     touch_again(X, middle, line, begin, turn)
     touch(X, middle, end, what, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK

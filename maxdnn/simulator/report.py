@@ -46,7 +46,7 @@ def as_dict(result: Result, lines: bool = True, source: Sequence[Line] | None = 
         "slots": 4 * result.cycles * result.simulated_sms,
         "dual_issued": int(n[c.C_DUAL]), "failed_pairs": int(n[c.C_FAILED_DUAL]),
         "hit_percent": {"texture/L1": result.ratio(c.C_L1_HITS, c.C_L1_SECTORS),
-                        "L2": result.ratio(c.C_L2_HITS, c.C_L2_SECTORS),
+                        "L2": result.l2_hits,
                         "constant": result.ratio(c.C_C_HITS, c.C_C_LOOKUPS),
                         "constant L1.5": result.ratio(c.C_C15_HITS, c.C_C15_LOOKUPS),
                         "instruction": result.ratio(c.C_I_HITS, c.C_I_LOOKUPS)},

@@ -8,9 +8,11 @@ import numpy as np
 from ..errors import SimulationError
 from ..runtime.forks import compiling
 from . import columns as c
+from .footprint import shared
 from .lower import lower
-from .machine import Machine
+from .machine import LINE, Machine
 from .occupancy import Occupancy, l1_kib, occupancy
+from .placement import placed
 from .state import Image, Shape
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
 from .workload import Outline, Workload
@@ -75,6 +77,19 @@ class Result:
         return 100 * int(self.counters[hits]) / total if total else None
 
 
+    @property
+    def l2_hits(self) -> float | None:
+        """Percentage of L2's lookups that hit, as a card counts them. An SM of sm_90 asks its own part of L2, and that
+        the other one for half of the lines: for what is missing, what the other part alone has, and all stores."""
+        if not self.machine.sm90:
+            return self.ratio(c.C_L2_HITS, c.C_L2_SECTORS)
+        read, hits, stored = (int(self.counters[n]) for n in (c.C_L2_SECTORS, c.C_L2_HITS, c.C_L2_STORED))
+        missing = read - hits
+        both = 1 - 0.5 ** (hits / missing) if missing else 0  # of what is missing, SMs of both parts ask for
+        lookups = read + missing * (1 + both) / 2 + stored * 1.5
+        return 100 * (1 - missing * (3 + both) / 2 / lookups) if lookups else None
+
+
 def simulate(workload: Workload, machine: Machine, *, registers: int, shared_bytes: int, threads: int,
              options: Options | None = None, progress: Progress | None = None) -> Result:
     """Time a launch on a machine.
@@ -106,18 +121,28 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     outline = workload.outline
     resident = _resident(outline, machine, fit)
     code = lower(outline.instructions, machine)
+    work = workload.work
     if machine.sm90:
+        if not options.all_sms:
+            work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"])
         l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
-        machine = replace(machine, figures={**machine.figures, "l1_kib": l1})
+        l2 = replace(machine.figures["l2_kib"], value=_l2_kib(machine, shared(code, workload.work)))
+        machine = replace(machine, figures={**machine.figures, "l1_kib": l1, "l2_kib": l2})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
                   options.warm)
-    image = Image(machine, code, workload.work, shape)
+    image = Image(machine, code, work, shape)
     recorder = None
     if timeline:
         recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)
     _run(image, progress, recorder)
     return _result(image, outline, fit, options, recorder)
+
+
+def _l2_kib(machine: Machine, shared: float) -> int:
+    """What L2 keeps where some of the lines are in both of its parts."""
+    own, whole = machine["l2_own_kib"], machine["l2_ways"] * LINE // 1024
+    return round(own / (1 + shared * (own / machine["l2_kib"] - 1))) // whole * whole
 
 
 def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:

@@ -8,7 +8,7 @@ read by a slot of a register that the entry holds, by the same warp, asks no ban
 flag, begins one. Writes leave it alone."""
 
 from .beside import WIDTH, bulk_copy, on_mbarrier, shared_bytes
-from .caches import constant_line, l1_lookup, small_lookup
+from .caches import constant_line, l1_lookup, l1_store, popcount4, small_lookup
 from .columns import *
 from .instep import moved, variant
 from .jit import compiled
@@ -72,16 +72,16 @@ def leave_queue(X, s, out):
 
 
 @compiled
-def through_pipe(X, w, s, port, cycles, out):
-    """An access that keeps the SM's pipe of shared memory and L1 so many cycles, and the scheduler's way there twice as
-    many: when it begins."""
+def through_pipe(X, w, s, port, cycles, way, out):
+    """An access that keeps the SM's pipe of shared memory and L1 so many cycles, and the scheduler's way there `way`:
+    when it begins."""
     pipe = X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED
     if X[P_BESIDE]:
         start = shared_bytes(X, X[w + W_SM], cycles * WIDTH, max(out, X[s + port])) - cycles
     else:
         start = max(min(max(out, X[pipe]), by_turns(X, w, s, out)), X[s + port])
         X[pipe] = max(X[pipe], start) + cycles
-    X[s + port] = start + 2 * cycles
+    X[s + port] = start + way
     X[s + S_LSUEND], X[s + S_LSUCOST] = start + cycles, cycles
     return start
 
@@ -99,16 +99,52 @@ def by_turns(X, w, s, out):
 
 
 @compiled
-def global_sm90(X, w, i, record, shift, cycles, start):
-    """An access of global or local memory through L1: the cycle its result is there."""
-    done, first = start + X[i + I_RESULT] + 2 * (cycles - 1), X[record + 1]
-    late = X[i + I_RESULT]
+def not_stored(X, sm, line, mask):
+    """What goes to L2 of a store: sectors of lines that were stored last are on their way already (probes "STG, 16
+    lines in turn, a bank each" and "32 lines")."""
+    last = X[T_SM] + sm * M_SIZE + M_STORED + (line ^ line >> 4 ^ line >> 8 ^ line >> 12) % STORED
+    before = X[last] & 15 if X[last] >> 4 == line else 0
+    X[last] = line << 4 | before | mask & 15
+    left = mask & 15 & ~before
+    if left == mask & 15 or not left:
+        return mask if left else 0
+    n, part = popcount4(left), (mask >> COST) - popcount4(mask)
+    return left | min(n, mask >> TURNS & (1 << COST - TURNS) - 1) << TURNS | n + part << COST
+
+
+@compiled
+def into_l1(X, w, i, s, record, shift, out):
+    """(begin, result there) of an access of global or local memory. So many stores of the SM may be on their way to L2
+    (probes "STG, 32 lines in turn, a bank each", "8 lines of its own")."""
+    tags, banks = X[record] & (1 << BANKS) - 1, max(X[record] >> BANKS, X[i + I_LATEBY])
+    cycles, last = max(tags, banks), X[T_SM] + X[w + W_SM] * M_SIZE
+    X[C_TEX_BUSY] += cycles
+    sends = X[i + I_STORE] or X[i + I_ATOMIC]
+    if sends:
+        out = max(out, X[last + M_STORERING + X[last + M_STOREHEAD]])
+    start = through_pipe(X, w, s, S_PORT1, cycles, max(cycles, 2 * banks), out)
+    X[C_PORTEND] = start
+    done = global_sm90(X, w, i, record, shift, max(tags - 1, 0) + 2 * (banks - 1), start)
+    if sends:
+        X[last + M_STORERING + X[last + M_STOREHEAD]] = X[C_PORTEND]
+        X[last + M_STOREHEAD] = (X[last + M_STOREHEAD] + 1) % X[P_STOREQUEUE]
+    return start, done
+
+
+@compiled
+def global_sm90(X, w, i, record, shift, more, start):
+    """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes beyond the least."""
+    late, first = 0 if X[i + I_STORE] else X[i + I_RESULT], X[record + 1]
+    done = start + late + more
     for index in range(X[record + 2]):
         at = first + index * LINE_SIZE
         line, mask, there = X[at] + shift, X[at + 1], 0
         missing, fill = mask, -1
         if X[i + I_CACHED]:
             fill, missing, there = l1_lookup(X, X[w + W_SM], line, mask, start)
+        elif X[i + I_STORE] and not X[i + I_ATOMIC]:
+            l1_store(X, X[w + W_SM], line, mask, start)
+            missing = mask = not_stored(X, X[w + W_SM], line, mask)
         if missing:
             # sectors of other blocks lie elsewhere in their lines
             got = through_l2(X, w, i, index, line, missing, start, 15 if missing == mask else missing)
@@ -129,7 +165,7 @@ def memory_sm90(X, w, i, s, now):
         return constant_sm90(X, w, i, s, now)
     out = read_in_queue(X, s, X[i + I_INTERVAL], now)
     if kind == K_SHUFFLE:
-        start = through_pipe(X, w, s, S_PORT0, 1, out)
+        start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
         leave_queue(X, s, max(out, start - X[P_MIOLAG]))
         return start + X[i + I_RESULT], out + X[i + I_DN]
     if kind in (K_MBARRIER, K_BULK):
@@ -137,17 +173,15 @@ def memory_sm90(X, w, i, s, now):
     shift = X[w + W_SHIFT]
     chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
     record = variant(X, chosen, shift)
-    cycles, others = max(X[record], X[i + I_LATEBY]), False
+    cycles, others = max(X[record] & (1 << BANKS) - 1, X[i + I_LATEBY]), False
     if kind == K_SHARED:
         others = X[X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED] > max(out, X[s + S_PORT0])  # they keep the pipe
         X[C_SHARED_BUSY] += cycles
-        start = through_pipe(X, w, s, S_PORT0, cycles, out)
+        start = through_pipe(X, w, s, S_PORT0, cycles, 2 * cycles, out)
         done = start + X[i + I_RESULT] + 2 * (cycles - 1)
     else:
-        X[C_TEX_BUSY] += cycles
-        start = through_pipe(X, w, s, S_PORT1, cycles, out)
-        done = global_sm90(X, w, i, record, moved(X, chosen, shift), cycles, start)
-        if X[i + I_STORE]:
+        start, done = into_l1(X, w, i, s, record, moved(X, chosen, shift), out)
+        if X[i + I_STORE] or X[i + I_ATOMIC]:
             X[w + W_STORES] = max(X[w + W_STORES], done)
         if kind == K_COPY:
             X[w + W_COPIES] = max(X[w + W_COPIES], done)
@@ -164,7 +198,7 @@ def beside_memory(X, w, i, s, out):
     those that wait."""
     start, done, ended = out, out, 0
     if X[i + I_KIND] == K_MBARRIER:
-        start = through_pipe(X, w, s, S_PORT0, 1, out)
+        start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
         done, ended = on_mbarrier(X, w, i, start)
     else:
         ended = bulk_copy(X, w, i, out)

@@ -94,6 +94,9 @@ class Image:
         if beside:
             head[c.P_BESIDE] = 1
             self._add(head, c.T_MBARRIER, np.zeros((shape.sms * shape.resident * work.barriers, c.MB_SIZE), np.int64))
+        self._add(head, c.T_PLACES, np.zeros(c.PLACES, np.int64))
+        ranks = (np.arange(1 << c.SPREAD_BITS) + 0.5) / (1 << c.SPREAD_BITS)
+        self._add(head, c.T_SPREAD, np.round(-np.log(ranks) * c.SPREAD_ONE).astype(np.int64))
         self._add(head, c.T_ASKED, np.zeros((c.ASKED, c.ASKED_SIZE), np.int64))
         self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.AHEAD_SIZE), np.int64))
         if machine.sm90 and shape.mirror and not beside:
@@ -142,7 +145,13 @@ class Image:
             c.P_C15SETS: m["constant15_kib"] * 1024 // CONSTANT15_LINE // m["constant15_ways"],
             c.P_IWAYS: m["instruction_ways"],
             c.P_ISETS: m["instruction_kib"] * 1024 // INSTRUCTION_LINE // m["instruction_ways"],
-            c.P_ATOMIC: m["atomic_cycles"], c.P_TURN: m["turn_stall"],
+            c.P_ATOMIC: int(m["atomic_cycles"]), c.P_ATOMIC_LANE: round(m["atomic_cycles"] * c.TICK),
+            c.P_ATOMIC_FLOAT: round(m["atomic_float_cycles"] * c.TICK),
+            c.P_ATOMIC_SECTOR: round(m["atomic_sector_cycles"] * c.TICK), c.P_DRAM_SPREAD: m["dram_spread"],
+            c.P_DRAM_WAIT: m["dram_wait"], c.P_DRAM_MOST: round(m["dram_most"] * c.TICK),
+            c.P_STOREQUEUE: m["store_queue"], c.P_L2FAR: m["l2_far"],
+            c.P_L2_PART_LEAST: round(m["l2_part_least"] * c.TICK),
+            c.P_TURN: m["turn_stall"],
             c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],
             c.P_PORT_TICKS: round(SECTOR * c.TICK / m["l2_port_bytes"]),

@@ -14,12 +14,14 @@ from ..isa import Instruction
 from . import columns as c
 from .access import MOST_LINES, NO_LANE
 from .blocks import Alike, Block
-from .lower import accesses, merge_rules
+from .lower import accesses, local_bytes, merge_rules
 from .machine import CONSTANT_LINE, LINE, SHARED_BANKS
 from .state import Work, expand
 
 _CHUNK = 4096  # rows reduced in one go
 _WORD = 4
+_LOCAL = 1 << 37  # where local memory is taken to lie
+_LOCAL_BLOCKS = 1056  # that have some of their own, those of eight for each SM; a later one has that of one before it
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Reducer:
     def __init__(self, instructions: Sequence[Instruction], pair_merge: bool) -> None:
         self.kinds, self.bytes, self.atomic = accesses(tuple(instructions))
         self._rules = merge_rules(tuple(instructions), pair_merge)
+        self.local = local_bytes(tuple(instructions))
         memory = np.full((len(instructions), 3), -1, np.int64)
         memory[:, 0] = 0
         self._scratch = (memory, np.zeros((len(instructions), 2, 32), np.int64), np.zeros(SHARED_BANKS, np.int64),
@@ -76,6 +79,20 @@ class Reducer:
         """Instruction index of each memory instruction a path executes, in order."""
         path = expand(runs)
         return path[self.kinds[path] >= 0]
+
+    def interleaved(self, block: Block, indices: np.ndarray) -> np.ndarray:
+        """A block's address rows where a word of local memory of all lanes of a warp is a line: warp after warp the
+        lines of each."""
+        where = np.flatnonzero(self.local[indices])
+        if not len(where):
+            return block.rows
+        rows, width = block.rows.copy(), np.maximum(self.local[indices[where]], _WORD)[:, None]
+        warp = np.repeat(np.arange(len(block.counts)), block.counts)[where][:, None]
+        at = rows[where]
+        lines = int(at.max()) // _WORD + _WORD  # of a warp
+        place = _LOCAL + (warp * lines + at // _WORD) * LINE + np.arange(32) * width + at % _WORD
+        rows[where] = np.where(at == NO_LANE, NO_LANE, place)
+        return rows
 
     def records(self, rows: np.ndarray, indices: np.ndarray, shift: int = 0) -> np.ndarray:
         """(n, 3): service cycles, first line, lines of each row, every address moved by `shift`."""
@@ -130,7 +147,8 @@ class Builder:
         """A block that shares with none."""
         self._start([number], block)
         indices = self._indices(block)
-        for w, rows in enumerate(_split(block.rows, block.counts)):
+        local = self.reducer.interleaved(block, np.concatenate(indices))
+        for w, rows in enumerate(_split(local, block.counts)):
             self._stream(_with_group(self.reducer.records(rows, indices[w])))
 
     def alike(self, found: Alike, grid: Sequence[int]) -> None:
@@ -143,12 +161,18 @@ class Builder:
         records = np.zeros((len(block.rows), 4), np.int64)
         groups = _Groups(len(numbers))
         kinds = self.reducer.kinds[indices]
+        local = self.reducer.local[indices] > 0
+        if local.any():
+            rows = self.reducer.interleaved(block, indices)
+            size = int(rows[local].max()) - _LOCAL + LINE
+            self._moving(records, np.flatnonzero(local), rows[local], indices[local], groups,
+                         np.array(numbers) % _LOCAL_BLOCKS * (size // LINE * LINE), LINE)
         aside = np.zeros(len(indices), bool)
         aside[motion.apart] = True
         for g, slope in enumerate(motion.slopes):
             shift = values @ slope
             for of_kind, unit in ((kinds == c.K_SHARED, 0), (kinds == c.K_LDC, CONSTANT_LINE),
-                                  ((kinds != c.K_SHARED) & (kinds != c.K_LDC), LINE)):
+                                  ((kinds != c.K_SHARED) & (kinds != c.K_LDC) & ~local, LINE)):
                 where = np.flatnonzero((motion.group == g) & of_kind & ~aside)
                 if len(where):
                     self._moving(records, where, block.rows[where], indices[where], groups, shift, unit)

@@ -9,11 +9,14 @@ import pytest
 from maxdnn.build.assemble import assemble
 from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import timing
+from maxdnn.simulator.machine import preset
 from maxdnn.simulator.probes import run
 
-ANSWERS = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "probes.h200.json").read_text())["slopes"]
-CLOCK = "SR_CLOCKLO"
 ROOT = Path(__file__).parents[2]
+H200, H100 = (json.loads((ROOT / "benchmarks" / "results" / f"probes.{card}.json").read_text())
+              for card in ("h200", "h100"))
+ANSWERS, OF_H100, PLACES = H200["slopes"], H100["slopes"], H100["places"]
+CLOCK = "SR_CLOCKLO"
 
 # Probe -> (blocks of so many warps, clocks an instruction may differ): one of each kind of rule.
 ASKED = {
@@ -87,13 +90,42 @@ ASKED = {
     "outer product beside IMAD.MOV after 8": (1, 8, 0.02),
 }
 
+# Those that an H100 alone was asked: of lanes that lie apart, stores and atomics, where lanes meet again.
+ASKED_H100 = {
+    "LDG, 8 lines in turn, a bank each": (1, 8, 2.0),
+    "LDG, 16 lines in turn, a bank each": (1, 8, 4.0),
+    "LDG, 32 lines in turn, a bank each": (1, 8, 4.1),
+    "LDG, 32 lines, 8 lanes to a bank": (1, 8, 4.0),
+    "LDG, 32 lines, 16 lanes to a bank": (1, 8, 4.1),
+    "LDG, 8 lines 4 apart, a bank each": (1, 8, 1.1),
+    "LDG, words of 1 KiB": (1, 8, 0.8),
+    "LDG, words of 4 KiB": (1, 8, 4.5),
+    "LDG, words of 32 KiB": (1, 8, 3.0),
+    "LDG L2, 16 lines in turn, a bank each": (1, 8, 1.2),
+    "LDG L2, 32 lines in turn, a bank each": (1, 8, 1.0),
+    "LDG, 32 lines, 32 lanes to a bank, each waited for": (1, 1, 1.0),
+    "LDG, 32 lines, 8 lanes to a bank, each waited for": (1, 1, 1.0),
+    "LDG, words of 4 KiB, each waited for": (1, 1, 1.0),
+    "STG, 8 lines in turn, a bank each": (1, 8, 3.0),
+    "STG, 32 lines in turn, a bank each": (8, 8, 1.0),
+    "STG, 8 lines of its own": (8, 8, 7.0),
+    "STG, 8 lines of its own, 2 apart, beside sectors": (8, 8, 9.0),
+    "REDG, side by side": (1, 8, 4.5),
+    "REDG, a sector each": (8, 8, 1.0),
+    "REDG, 32 lines in turn, a bank each": (8, 8, 1.0),
+    "ATOMG, 8 lines in turn, a bank each": (1, 8, 12.0),
+    "flow BSSY and BSYNC": (1, 4, 0.01),
+    "flow BRA over one": (1, 4, 0.01),
+}
+
 
 def _stand(name: str) -> tuple[int, run.Stand]:
     number = [probe.name for probe in run.probes()].index(name)
     return number, run.Stand(VirtualGpu(), run.cubin([run.probes()[number]]))
 
 
-def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1) -> float:
+def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1, machine: str = "h200",
+          trace: int = 200000) -> float:
     """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip; of a probe
     of one length the clocks."""
     probe, clocks = run.probes()[number], []
@@ -101,14 +133,14 @@ def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1)
         function = stand.module.function(f"probe_{number}_{length}")
         stand.device.upload(stand.words, np.array(probe.words, np.uint32))
         data = stand.device.alloc(probe.big) if blocks > 1 else stand.words
-        out = stand.device.alloc(1 << 20)
+        out = stand.device.alloc(1 << 22)
         result = timing.launch(
             function,
             (blocks, 1, 1),
             (32 * warps, 1, 1),
             [out, data, 1, 0],
-            machine="h200",
-            options=timing.Options(trace=(0, 200000)),
+            machine=machine,
+            options=timing.Options(trace=(0, trace)),
             full=True,
         )
         code = function.kernel.instructions
@@ -132,6 +164,24 @@ def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
     number, stand = _stand(name)
     for warps in {few, many}:
         assert slope(name, warps, stand, number) == pytest.approx(ANSWERS[name][str(warps)], abs=apart)
+
+
+@pytest.mark.sampled(2, 8)
+@pytest.mark.parametrize("name", ASKED_H100)
+def test_the_model_answers_a_probe_as_an_h100_did(name: str) -> None:
+    few, many, apart = ASKED_H100[name]
+    number, stand = _stand(name)
+    for warps in {few, many}:
+        assert slope(name, warps, stand, number, machine="h100") == pytest.approx(OF_H100[name][str(warps)], abs=apart)
+
+
+@pytest.mark.long
+def test_atomics_of_all_sms_on_the_same_lines_wait_for_each_other() -> None:
+    """Each lane of a warp to one of 32 lines, which are in four places of L2."""
+    name = "ATOMG of 132 SMs, a line each, all"
+    number, stand = _stand(name)
+    model = slope(name, 8, stand, number, blocks=132, machine="h100", trace=1000000)
+    assert model == pytest.approx(OF_H100[name]["8"], rel=0.1)
 
 
 @pytest.mark.long
@@ -173,3 +223,14 @@ def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> 
     out, few, many = gpu.alloc(1 << 17), 10, 30
     clocks = [timing.launch(function, (132, 1, 1), (128, 1, 1), [out, n], machine="h200").cycles for n in (few, many)]
     assert 100 * 1024 * (many - few) / (clocks[1] - clocks[0]) == pytest.approx(98.1, abs=0.98)
+
+
+def test_blocks_go_to_sms_as_on_the_card() -> None:
+    """Of 400 blocks with room for four on an SM: which share one with those that come first, and how many they are."""
+    from maxdnn.simulator.placement import shares
+
+    card = next(grid for grid in PLACES if grid["blocks"] == 400)["sm"]
+    model = shares(np.ones(400, np.int64), 132, 4, preset("h100")["blocks_ahead"])
+    for first in range(8):
+        assert [b for b, sm in enumerate(card) if sm == card[first]][:3] == next(x for x in model if first in x)[:3]
+    assert max(map(len, model)) == max(card.count(sm) for sm in set(card)) == 4

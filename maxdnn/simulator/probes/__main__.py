@@ -20,14 +20,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--slopes", type=Path, help="write the clocks of an instruction of each probe of --out there")
     parser.add_argument("--first", type=Path, help="what first touches cost instead, into a file (first.py)")
+    parser.add_argument("--places", type=Path, help="which SM takes which block instead, into a file (placing.py)")
     args = parser.parse_args(argv)
-    if args.first:
+    if args.first or args.places:
         from ...runtime.devices import cuda
-        from . import first
+        from . import first, placing
 
+        others = first if args.first else placing
         if not args.cubin.exists():
-            args.cubin.write_bytes(first.cubin())
-        first.run(cuda.device(0), args.cubin.read_bytes(), args.first)
+            args.cubin.write_bytes(others.cubin())
+        others.run(cuda.device(0), args.cubin.read_bytes(), args.first or args.places)
         return 0
     if not args.cubin.exists():
         args.cubin.write_bytes(run.cubin())

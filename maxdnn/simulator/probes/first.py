@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...build.assemble import assemble
-from .frame import REPEATS, line, once
+from .frame import line
 
 PLACES = 32  # stamps of a thread
 BIG = 512 << 20
@@ -92,15 +92,10 @@ def empty(name: str = "nothing") -> str:
     return "\n".join([f"# Kernel: {name}", "# Arch: sm_90", "# Param: ptr out", "--:-:-:Y:5      EXIT;"]) + "\n"
 
 
-def waiting(name: str = "waiting") -> str:
-    """A kernel whose blocks wait a while: which SM takes which."""
-    return once(name, [line("NOP", stall=15, turn=True) for _ in range(256)]).source
-
-
 def cubin() -> bytes:
     with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
         text, made = Path(folder) / "first.sass", Path(folder) / "first.cubin"
-        text.write_text(source() + empty() + waiting())
+        text.write_text(source() + empty())
         assemble(text, made, no_reuse=True)
         return made.read_bytes()
 
@@ -122,15 +117,6 @@ def run(device: Any, code: bytes, out: Path) -> None:
             rows.append({"blocks": blocks, "step": step, "warps": warps,
                          "names": [name for name, _ in STEPS[1:]],
                          "median": np.median(clocks, 0).tolist(), "most": clocks.max(0).tolist()})
-    for blocks, threads in ((132, 1024), (224, 1024), (264, 1024), (400, 1024), (258, 512), (500, 512)):
-        words = device.alloc(16 * REPEATS * threads * blocks)
-        module.function("waiting").launch((blocks, 1, 1), (threads, 1, 1), [words, big, 1, 0])
-        device.synchronize()
-        seen = np.zeros((blocks, threads, REPEATS, 4), np.uint32)
-        device.download(words, seen)
-        start, end, sm = seen[:, 0, 0, 0].astype(int), seen[:, -1, 0, 1].astype(int), seen[:, 0, 0, 2].astype(int)
-        rows.append({"blocks": blocks, "threads": threads, "sm": sm.tolist(), "start": start.tolist(),
-                     "end": end.tolist()})
     for blocks, threads in ((1, 32), (132, 32), (132, 1024), (1320, 128)):
         for _ in range(2):
             module.function("nothing").launch((blocks, 1, 1), (threads, 1, 1), [big])

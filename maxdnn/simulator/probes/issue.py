@@ -4,7 +4,7 @@ other, stall counts, register banks, the reuse cache, chains of results that com
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from .frame import line
+from .frame import control, line
 from .kinds import KINDS, STORES, VARIABLE
 from .probe import Probe
 
@@ -399,3 +399,35 @@ def depth() -> Iterator[Probe]:
             yield Probe(
                 f"queue {kind} {n}", queued, (n,), (1, 4, 8), setup=SETUP, shared=32768, words=spread(16), drain=False
             )
+
+
+_FLOWS = {
+    "BSSY and BSYNC": ("BSSY B0, MEET{n}", "MEET{n}:", "BSYNC B0"),
+    "BSSY": ("BSSY B0, MEET{n}", "MEET{n}:"),
+    "BRA not taken": ("@!PT BRA PAST{n}", "PAST{n}:"),
+    "BRA of no lane": ("@P3 BRA PAST{n}", "PAST{n}:"),
+    "BRA over one": ("BRA PAST{n}", "NOP", "PAST{n}:"),
+    "BRA of half the lanes": ("BSSY B0, MEET{n}", "@P4 BRA MEET{n}", "NOP", "MEET{n}:", "BSYNC B0"),
+    "BRA of half the lanes, others": ("BSSY B0, MEET{n}", "@P4 BRA OTHER{n}", "NOP", "BRA MEET{n}", "OTHER{n}:", "NOP",
+                                      "MEET{n}:", "BSYNC B0"),
+    "VOTE to a predicate": ("VOTE.ANY RZ, P2, PT",),
+}
+
+
+def flows() -> Iterator[Probe]:
+    """Branches and where lanes meet again."""
+    setup = (
+        line("LOP3.LUT R12, R7, 0x1, RZ, 0xc0, !PT", stall=6),
+        line("ISETP.EQ.U32.AND P4, PT, R12, RZ, PT", stall=13),
+        line("ISETP.GT.U32.AND P3, PT, R12, 0x1, PT", stall=13),
+    )
+    for name, texts in _FLOWS.items():
+
+        def body(count: int, texts: tuple[str, ...] = texts) -> list[str]:
+            return [
+                text.format(n=n) if text.endswith(":") else
+                f"{control(turn=True, stall=5)}  {text.format(n=n)};"
+                for n in range(count) for text in texts
+            ]
+
+        yield Probe(f"flow {name}", body, (16, 48), (1, 4, 8, 16), setup=setup)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...build.assemble import assemble
 from ...runtime.devices.protocol import Device
-from . import contention, issue, memory, tensor
+from . import contention, gathers, issue, loaded, memory, tensor
 from .frame import REPEATS
 from .probe import Probe
 
@@ -50,6 +50,18 @@ def probes() -> tuple[Probe, ...]:
         contention.beside,
         contention.kept,
         contention.line_parts,
+        gathers.gathers,
+        gathers.shared_atomics,
+        gathers.stored,
+        loaded.waited_for,
+        loaded.beside_stores,
+        loaded.few_sms,
+        loaded.parts_of_sectors,
+        gathers.places,
+        gathers.kept_apart,
+        gathers.filling,
+        gathers.swapped,
+        issue.flows,
     )
     return tuple(probe for part in parts for probe in part())
 

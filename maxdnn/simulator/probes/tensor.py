@@ -242,3 +242,13 @@ def thread_copies() -> Iterator[Probe]:
                 big=1 << 20)
     yield Probe("LDGSTS.128, each waited for", lambda count: body(count, True), (8, 24), (1, 4, 8), setup=setup,
                 shared=0x8000, big=1 << 20)
+    few = (line("IMAD.WIDE.U32 R56, R7, 0x4, R4", stall=6), line("LEA R13, R7, RZ, 0x2", stall=6))
+
+    def through_l1(count: int) -> list[str]:
+        return [
+            text for _ in range(count)
+            for text in (line("LDGSTS.E [R13], desc[UR4][R56.64]", read=2, stall=2),
+                         line("LDGDEPBAR", write=1, stall=3), line("DEPBAR.LE SB0, 0x0", stall=4))
+        ]
+
+    yield Probe("LDGSTS of 4 bytes, each waited for", through_l1, (8, 24), (1,), setup=few, shared=0x8000, big=1 << 20)

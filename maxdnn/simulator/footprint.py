@@ -1,0 +1,57 @@
+"""What of a launch's memory more than one block touches: L2 keeps such lines in both of its parts."""
+
+import numpy as np
+
+from . import columns as c
+from .machine import LINE
+from .state import Work, touches
+
+_MOST = 1 << 21  # lines that are looked at
+_SOME = 16
+
+
+def _lines(work: Work, kinds: np.ndarray, first: int, end: int, group: int, some: bool) -> np.ndarray:
+    """The lines of records from `first` to `end` that belong to a group, each once. `some`: one of _SOME of them."""
+    rows = work.records[first:end]
+    taken = np.flatnonzero((kinds[first:end] > 0) & (np.where(rows[:, 3] >= 0, rows[:, 3], -1 - rows[:, 3]) == group))
+    rows, bulk = rows[taken], kinds[first:end][taken] == c.WARM_BULK
+    apart = rows[:, 3] < 0
+    rows = np.where(apart[:, None], work.records[np.where(apart, rows[:, 1], 0)], rows)
+    at, n = rows[~bulk, 1], rows[~bulk, 2]
+    found, where = work.lines[_spread(at, n), 0], rows[bulk & (rows[:, 2] > 0), 1]
+    if some:
+        found, where = found[_chosen(found)], where[_chosen(work.lines[where + 1, 0])]
+    copied = _spread(work.lines[where + 1, 0], -(-work.lines[where, 1] // LINE))
+    return np.unique(np.concatenate([found, copied]))
+
+
+def _chosen(lines: np.ndarray) -> np.ndarray:
+    return (lines * 0x9E3779B1 >> 24) % _SOME == 0
+
+
+def _spread(first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Numbers from each of `first` on, as many as `count` says."""
+    return np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+
+
+def shared(code: np.ndarray, work: Work) -> float:
+    """The share of the lines that blocks touch that at least two of them touch."""
+    kinds, classes = touches(code, work), int(work.class_of.max()) + 1
+    warps = (len(work.record_ptr) - 1) // classes
+    lines, times, size = [], [], 0
+    for number in range(classes):
+        blocks = np.flatnonzero(work.class_of == number)
+        first, end = (int(work.record_ptr[(number + n) * warps]) for n in (0, 1))
+        for group in range(work.shift.shape[1]):
+            mine = _lines(work, kinds, first, end, group, classes > _SOME and len(blocks) == 1)
+            if not len(mine) or size > _MOST:
+                continue
+            moves, count = np.unique(work.shift[blocks, group, 0], return_counts=True)
+            moves, count = moves[:_MOST // len(mine) + 1], count[:_MOST // len(mine) + 1]
+            lines.append((mine[:, None] + moves).ravel())
+            times.append(np.broadcast_to(count, (len(mine), len(moves))).ravel())
+            size += len(lines[-1])
+    if not lines:
+        return 0.0
+    _, where = np.unique(np.concatenate(lines), return_inverse=True)
+    return float((np.bincount(where, np.concatenate(times)) >= 2).mean())

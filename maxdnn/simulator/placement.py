@@ -1,0 +1,65 @@
+"""Which blocks of a grid an SM gets, of sm_90: the SM that is simulated has those of the one with the most to do."""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from .state import Work
+
+
+def instructions(work: Work) -> np.ndarray:
+    """How many each block issues, its warps together."""
+    lengths = np.concatenate([[0], np.cumsum(work.runs[:, 1])])
+    paths = (lengths[work.path_ptr[1:]] - lengths[work.path_ptr[:-1]])[work.path]
+    classes = int(work.class_of.max()) + 1
+    return np.asarray(paths.reshape(classes, -1).sum(1)[work.class_of])
+
+
+def turns(blocks: int, sms: int, ahead: Mapping[str, int]) -> np.ndarray:
+    """The SM of each block while there is room: some take a block more often than one in a turn of all (probe
+    placing.py)."""
+    number = np.arange(blocks)
+    since = np.where(number < ahead["first"], number, (number - ahead["first"]) % ahead["every"])
+    mine = since < ahead["sms"]
+    others = (np.cumsum(~mine) - 1) % (sms - ahead["sms"]) + ahead["sms"]
+    return np.where(mine, since, others)
+
+
+def shares(costs: np.ndarray, sms: int, fit: int, ahead: Mapping[str, int]) -> list[list[int]]:
+    """The blocks of each SM: as `turns` says until all are full, then by whose block ends first. `fit`: how many are
+    on an SM at a time."""
+    taken: list[list[int]] = [[] for _ in range(sms)]
+    ends: list[tuple[int, int]] = []
+    wanted, block = iter(turns(4 * sms * fit + len(costs), sms, ahead).tolist()), 0
+    while block < min(len(costs), sms * fit):
+        sm = next(wanted)
+        if len(taken[sm]) < fit:
+            taken[sm].append(block)
+            heapq.heappush(ends, (int(costs[block]), sm))
+            block += 1
+    for later in range(block, len(costs)):
+        end, sm = heapq.heappop(ends)
+        taken[sm].append(later)
+        heapq.heappush(ends, (end + int(costs[later]), sm))
+    return taken
+
+
+def placed(work: Work, sms: int, fit: int, ahead: Mapping[str, int]) -> Work:
+    """The same work with its blocks in an order in which every `sms`th is of the SM that has the most to do. Where all
+    blocks issue as many instructions it stays as it is."""
+    costs = instructions(work)
+    if len(costs) <= sms // 2 or costs.min() == costs.max():
+        return work
+    most = max(shares(costs, sms, fit, ahead), key=lambda blocks: int(costs[blocks].sum()))
+    rest = np.setdiff1d(np.arange(len(costs)), most, assume_unique=True)
+    rounds = -(-len(costs) // sms)
+    mine = most[:rounds]
+    if len(mine) < rounds:  # what it lacks are the shortest
+        few = rest[np.argsort(costs[rest], kind="stable")][:rounds - len(mine)]
+        mine, rest = [*mine, *few.tolist()], np.setdiff1d(rest, few, assume_unique=True)
+    order = np.empty(len(costs), np.int64)
+    own = np.arange(len(costs)) % sms == 0
+    order[own], order[~own] = mine, np.concatenate([rest, most[rounds:]]).astype(np.int64)
+    return replace(work, class_of=work.class_of[order], shift=work.shift[order])

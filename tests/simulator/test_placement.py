@@ -1,0 +1,62 @@
+"""Which blocks the simulated SM of sm_90 gets, and how much of a launch's memory blocks share."""
+
+import numpy as np
+import pytest
+
+from maxdnn.simulator import columns as c
+from maxdnn.simulator.footprint import shared
+from maxdnn.simulator.placement import instructions, placed, shares, turns
+from maxdnn.simulator.state import Work
+
+AHEAD = {"sms": 2, "first": 6, "every": 7}
+
+
+def work(lengths, shift=0):
+    """A block of one warp for each of `lengths`, so many instructions long, each with one load; `shift`: lines from one
+    block's to the next one's."""
+    kinds = sorted(set(lengths))
+    runs = np.array([[0, n] for n in kinds])
+    records = np.stack([np.ones(len(kinds)), np.arange(len(kinds)), np.ones(len(kinds)), np.zeros(len(kinds))], 1)
+    lines = np.stack([np.zeros(len(kinds)), np.full(len(kinds), 15)], 1).astype(np.int64)
+    moved = np.zeros((len(lengths), 1, 2), np.int64)
+    moved[:, 0, 0] = shift * np.arange(len(lengths))
+    return Work(runs, np.arange(len(kinds) + 1), np.arange(len(kinds)), np.array([kinds.index(n) for n in lengths]),
+                np.arange(len(kinds) + 1), records.astype(np.int64), lines, moved)
+
+
+def code(count):
+    rows = np.zeros((count, c.I_SIZE), np.int64)
+    rows[0, c.I_KIND] = c.K_GLOBAL
+    rows[1:, c.I_KIND] = c.K_ALU
+    return rows
+
+
+def test_the_instructions_of_each_block():
+    assert instructions(work([3, 5, 3])).tolist() == [3, 5, 3]
+
+
+def test_some_sms_take_blocks_more_often():
+    assert turns(14, 5, AHEAD).tolist() == [0, 1, 2, 3, 4, 2, 0, 1, 3, 4, 2, 3, 4, 0]
+
+
+def test_a_full_sm_takes_its_next_block_when_one_ends():
+    every = shares(np.array([9, 1, 1, 1, 1, 1]), 2, 1, {"sms": 0, "first": 0, "every": 9})
+    assert every == [[0], [1, 2, 3, 4, 5]]
+
+
+def test_the_simulated_sm_has_the_most_to_do():
+    lengths = [2, 2, 9, 2, 2, 9, 2, 2]
+    order = placed(work(lengths), 3, 4, {"sms": 0, "first": 0, "every": 9})
+    costs = instructions(order).tolist()
+    assert sorted(costs) == sorted(lengths)
+    assert costs[::3] == [9, 9, 2]
+
+
+def test_blocks_that_are_alike_stay_in_order():
+    same = work([4] * 8)
+    assert placed(same, 3, 4, AHEAD) is same
+
+
+@pytest.mark.parametrize(("shift", "part"), [(0, 1.0), (1, 0.0)])
+def test_lines_that_several_blocks_touch(shift, part):
+    assert shared(code(4), work([4] * 8, shift)) == part
