@@ -3,7 +3,7 @@ ask it."""
 
 from collections.abc import Iterator
 
-from .frame import line
+from .frame import in_lines, line
 from .probe import Probe
 
 # What the other warps of the block do, whose number is not 0.
@@ -96,30 +96,26 @@ def kept() -> Iterator[Probe]:
 
 def line_parts() -> Iterator[Probe]:
     """Loads and stores of all SMs of some sectors of each line: whether L2 counts lines or sectors."""
-    threads = 256
-    for kind, store in (("LDG", False), ("STG", True)):
+    for kind in ("LDG", "STG"):
         for sectors in (1, 2, 4):
-            across = 132 * threads // (2 * sectors) * 128
+            yield sectors_of_lines(132, kind, sectors)
 
-            def body(count: int, store: bool = store, sectors: int = sectors, across: int = across) -> list[str]:
-                of_line = 2 * sectors  # threads, 16 bytes each
-                text = [
-                    line(f"SHF.R.U32.HI R12, RZ, {of_line.bit_length() - 1:#x}, R9", stall=6),
-                    line(f"LOP3.LUT R13, R9, {of_line - 1:#x}, RZ, 0xc0, !PT", stall=6),
-                    line("IMAD.SHL.U32 R12, R12, 0x80, RZ", stall=6),
-                    line("LEA R12, R13, R12, 0x4", stall=6),
-                    line("IADD3 R10, P2, R12, R4, RZ", stall=6),
-                    line("IADD3.X R11, R5, RZ, RZ, P2, !PT", stall=6),
-                ]
-                for n in range(count):
-                    at = f"desc[UR4][R10.64+{n % 4 * across:#x}]"
-                    text.append(
-                        line(f"STG.E.128 {at}, R48", read=1, stall=2)
-                        if store
-                        else line(f"LDG.E.128.STRONG.GPU R{16 + 4 * (n % 8)}, {at}", write=2, stall=2)
-                    )
-                return text
 
-            yield Probe(f"lines of L2, 132 SMs, {kind}, {sectors} sectors of each", body, (16, 64), (threads // 32,),
-                        blocks=132, big=64 << 20)
+def sectors_of_lines(blocks: int, kind: str, sectors: int) -> Probe:
+    """Loads or stores of so many SMs, so many sectors of each line."""
+    threads, of_line = 256, 2 * sectors  # 16 bytes each
+    across = blocks * threads // of_line * 128
 
+    def body(count: int) -> list[str]:
+        text = in_lines(of_line, 4)
+        for n in range(count):
+            at = f"desc[UR4][R10.64+{n % 4 * across:#x}]"
+            text.append(
+                line(f"STG.E.128 {at}, R48", read=1, stall=2)
+                if kind == "STG"
+                else line(f"LDG.E.128.STRONG.GPU R{16 + 4 * (n % 8)}, {at}", write=2, stall=2)
+            )
+        return text
+
+    return Probe(f"lines of L2, {blocks} SMs, {kind}, {sectors} sectors of each", body, (16, 64), (threads // 32,),
+                 blocks=blocks, big=64 << 20)

@@ -23,6 +23,18 @@ def line(text: str, **codes: int) -> str:
     return f"{control(**codes)}      {text};"  # type: ignore[arg-type]
 
 
+def in_lines(together: int, scale: int) -> list[str]:
+    """R10:R11 becomes the address of the thread's 2^scale bytes of the data: so many threads have a line."""
+    return [
+        line(f"SHF.R.U32.HI R12, RZ, {together.bit_length() - 1:#x}, R9", stall=6),
+        line(f"LOP3.LUT R13, R9, {together - 1:#x}, RZ, 0xc0, !PT", stall=6),
+        line("IMAD.SHL.U32 R12, R12, 0x80, RZ", stall=6),
+        line(f"LEA R12, R13, R12, {scale:#x}", stall=6),
+        line("IADD3 R10, P2, R12, R4, RZ", stall=6),
+        line("IADD3.X R11, R5, RZ, RZ, P2, !PT", stall=6),
+    ]
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A kernel by its name, with what a launch of it needs."""
@@ -31,12 +43,8 @@ class Kernel:
     source: str
 
 
-def kernel(
-    name: str, body: Iterable[str], *, setup: Sequence[str] = (), meet: bool = True, shared: int = 0, drain: bool = True
-) -> Kernel:
-    """A kernel around a body. `meet`: warps of the block wait for each other before each run. `drain`: the second clock
-    is read when everything has come; else the body reads it."""
-    head = [
+def _head(name: str, shared: int) -> list[str]:
+    return [
         f"# Kernel: {name}",
         "# Arch: sm_90",
         *([f"# SharedSize: {shared}"] if shared else []),
@@ -45,6 +53,13 @@ def kernel(
         "# Param: u32 n",
         "# Param: u32 step",
     ]
+
+
+def kernel(
+    name: str, body: Iterable[str], *, setup: Sequence[str] = (), meet: bool = True, shared: int = 0, drain: bool = True
+) -> Kernel:
+    """A kernel around a body. `meet`: warps of the block wait for each other before each run. `drain`: the second clock
+    is read when everything has come; else the body reads it."""
     begin = [
         line("S2R R7, SR_TID.X", write=1),
         line("S2R R9, SR_CTAID.X", write=2),
@@ -81,21 +96,12 @@ def kernel(
         line("NOP", wait=63, stall=11),
         line("CS2R.32 R0, SR_CLOCKLO", stall=11),
     ]
-    return Kernel(name, "\n".join([*head, *begin, "AGAIN:", *start, *body, *end]) + "\n")
+    return Kernel(name, "\n".join([*_head(name, shared), *begin, "AGAIN:", *start, *body, *end]) + "\n")
 
 
 def once(name: str, body: Iterable[str], *, shared: int = 0) -> Kernel:
     """A kernel whose first and last instructions read the clock, with a body in between that runs once, and no more
     beside it than it takes to keep them in the first place of `kernel`."""
-    head = [
-        f"# Kernel: {name}",
-        "# Arch: sm_90",
-        *([f"# SharedSize: {shared}"] if shared else []),
-        "# Param: ptr out",
-        "# Param: ptr data",
-        "# Param: u32 n",
-        "# Param: u32 step",
-    ]
     text = [
         line("CS2R.32 R0, SR_CLOCKLO", stall=2),
         line("S2R R7, SR_TID.X", write=1),
@@ -111,4 +117,4 @@ def once(name: str, body: Iterable[str], *, shared: int = 0) -> Kernel:
         line("STG.E.128 desc[UR4][R4.64], R0", stall=6),
         "--:-:-:Y:5      EXIT;",
     ]
-    return Kernel(name, "\n".join([*head, *text]) + "\n")
+    return Kernel(name, "\n".join([*_head(name, shared), *text]) + "\n")

@@ -3,7 +3,8 @@ stores, and what few SMs get."""
 
 from collections.abc import Iterator
 
-from .frame import line
+from .contention import sectors_of_lines
+from .frame import in_lines, line
 from .memory import _reading
 from .probe import Probe
 
@@ -55,32 +56,10 @@ def beside_stores() -> Iterator[Probe]:
 
 def few_sms() -> Iterator[Probe]:
     """Loads and stores of so many SMs, a sector of each line or all four."""
-    threads = 256
     for blocks in (1, 8, 16, 33, 66):
         for kind in ("LDG", "STG"):
             for sectors in (1, 4):
-                across = blocks * threads // (2 * sectors) * 128
-
-                def body(count: int, kind: str = kind, sectors: int = sectors, across: int = across) -> list[str]:
-                    of_line = 2 * sectors  # threads, 16 bytes each
-                    text = [
-                        line(f"SHF.R.U32.HI R12, RZ, {of_line.bit_length() - 1:#x}, R9", stall=6),
-                        line(f"LOP3.LUT R13, R9, {of_line - 1:#x}, RZ, 0xc0, !PT", stall=6),
-                        line("IMAD.SHL.U32 R12, R12, 0x80, RZ", stall=6),
-                        line("LEA R12, R13, R12, 0x4", stall=6),
-                        line("IADD3 R10, P2, R12, R4, RZ", stall=6),
-                        line("IADD3.X R11, R5, RZ, RZ, P2, !PT", stall=6),
-                    ]
-                    for n in range(count):
-                        at = f"desc[UR4][R10.64+{n % 4 * across:#x}]"
-                        text.append(
-                            line(f"STG.E.128 {at}, R48", read=1, stall=2) if kind == "STG"
-                            else line(f"LDG.E.128.STRONG.GPU R{16 + 4 * (n % 8)}, {at}", write=2, stall=2)
-                        )
-                    return text
-
-                yield Probe(f"lines of L2, {blocks} SMs, {kind}, {sectors} sectors of each", body, (16, 64),
-                            (threads // 32,), blocks=blocks, big=64 * MIB)
+                yield sectors_of_lines(blocks, kind, sectors)
 
 
 def parts_of_sectors() -> Iterator[Probe]:
@@ -93,12 +72,7 @@ def parts_of_sectors() -> Iterator[Probe]:
             def body(count: int, width: int = width, together: int = together, across: int = across) -> list[str]:
                 suffix = {4: "", 8: ".64", 16: ".128"}[width]
                 return [
-                    line(f"SHF.R.U32.HI R12, RZ, {together.bit_length() - 1:#x}, R9", stall=6),
-                    line(f"LOP3.LUT R13, R9, {together - 1:#x}, RZ, 0xc0, !PT", stall=6),
-                    line("IMAD.SHL.U32 R12, R12, 0x80, RZ", stall=6),
-                    line("LEA R12, R13, R12, 0x2", stall=6),
-                    line("IADD3 R10, P2, R12, R4, RZ", stall=6),
-                    line("IADD3.X R11, R5, RZ, RZ, P2, !PT", stall=6),
+                    *in_lines(together, 2),
                     *(line(f"STG.E{suffix} desc[UR4][R10.64+{n % 2 * across:#x}], R48", read=1, stall=2)
                       for n in range(count)),
                 ]
