@@ -20,7 +20,7 @@ from tests.maxas.blocks import INDEX, POOLED, SHARED, Line
 
 THREADS, _WINDOW = 32, 256
 UNIFORM = [f"UR{n}" for n in range(8, 14)]
-_QUEUE = {"LDS": ("mio", "shared"), "LDG": ("mio", ""), "LDC": ("mio", ""), "STS": ("mio", ""), "STG": ("mio", ""),
+_QUEUE = {"LDS": ("mio", "shared"), "LDG": ("mio", ""), "LDC": ("constant", ""), "STS": ("mio", ""), "STG": ("mio", ""),
           "REDG": ("mio", ""), "ATOMS": ("mio", ""), "SHFL": ("mio", "exchange"), "S2R": ("sreg", ""),
           "MUFU": ("xu", "xu"), "I2F": ("xu", "xu"), "POPC": ("xu", "xu")}
 

@@ -110,13 +110,16 @@ def test_gradients_like_earlier_ones_are_checked_like_new_ones():
     ops._gradients.clear()
     first = gradients(x, w, weights)
     assert len(ops._gradients) == 2
-    for again in ((x, w, weights), (x, w, weights.to(memory_format=last)), (x.to(memory_format=last), w, weights),
-                  (odd, w, weights), (x, torch._neg_view(-w), weights)):
+    last_ones = (x, w, weights.to(memory_format=last)), (x.to(memory_format=last), w, weights)
+    others = (x, w, weights), (odd, w, weights), (x, torch._neg_view(-w), weights)
+    known = []
+    for again in (*last_ones, *last_ones, *others):
         for found, right in zip(gradients(*again), first, strict=True):
             torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5)
+        known.append(len(ops._gradients))
     for found, right in zip(gradients(x, w, weights), first, strict=True):
         assert torch.equal(found, right)
-    assert len(ops._gradients) == 2
+    assert known[1:] == [known[1]] * 6, "only those with channels innermost are made ready like contiguous ones"
 
 
 def test_tensors_on_different_devices_are_refused():
