@@ -161,7 +161,7 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
     tiles = order["tiles"]
     if isinstance(b, Pieces):
         spec, clocks, b_bytes = PRODUCT, _CHUNK_CLOCKS, b.nbytes
-        of_b = {"k": s.K, **_numbers(s, "b", "column", b.numbers if a.numbers else None)}
+        of_b = {"k": s.K, **_numbers(s, "b", "column", b.numbers)}
     else:
         within(s, (("elements from one B to the next", b.batch, _MOST_BATCH, "elements"),
                    ("elements from one row of B to the next", b.row, _MOST_ROW, "elements")))

@@ -23,15 +23,16 @@ def line(text: str, **codes: int) -> str:
     return f"{control(**codes)}      {text};"  # type: ignore[arg-type]
 
 
-def in_lines(together: int, scale: int) -> list[str]:
-    """R10:R11 becomes the address of the thread's 2^scale bytes of the data: so many threads have a line."""
+def in_lines(together: int, scale: int, *, thread: str = "R9", to: int = 10) -> list[str]:
+    """Registers `to` and `to` + 1 become the address of the thread's 2^scale bytes of the data: so many threads have a
+    line. R12 and R13 are scratch."""
     return [
-        line(f"SHF.R.U32.HI R12, RZ, {together.bit_length() - 1:#x}, R9", stall=6),
-        line(f"LOP3.LUT R13, R9, {together - 1:#x}, RZ, 0xc0, !PT", stall=6),
+        line(f"SHF.R.U32.HI R12, RZ, {together.bit_length() - 1:#x}, {thread}", stall=6),
+        line(f"LOP3.LUT R13, {thread}, {together - 1:#x}, RZ, 0xc0, !PT", stall=6),
         line("IMAD.SHL.U32 R12, R12, 0x80, RZ", stall=6),
         line(f"LEA R12, R13, R12, {scale:#x}", stall=6),
-        line("IADD3 R10, P2, R12, R4, RZ", stall=6),
-        line("IADD3.X R11, R5, RZ, RZ, P2, !PT", stall=6),
+        line(f"IADD3 R{to}, P2, R12, R4, RZ", stall=6),
+        line(f"IADD3.X R{to + 1}, R5, RZ, RZ, P2, !PT", stall=6),
     ]
 
 

@@ -4,7 +4,7 @@ how long one takes by itself."""
 import random
 from collections.abc import Callable, Iterator
 
-from .frame import control, line
+from .frame import control, in_lines, line
 from .issue import SETUP, Registers
 from .memory import _AT, _access
 from .probe import Probe
@@ -192,7 +192,7 @@ def filling() -> Iterator[Probe]:
 
         def body(count: int, distance: int = distance) -> list[str]:
             return [
-                *_STAGGERED,
+                *in_lines(4, 3, thread="R7", to=56),
                 *(
                     line(f"STG.E desc[UR4][R56.64+{n // 2 * 16384 + n % 2 * (distance or 8192 * 16):#x}], R12", stall=2,
                          **({"read": 2} if n == count - 1 else {}))
@@ -202,16 +202,6 @@ def filling() -> Iterator[Probe]:
 
         for warps in (1, 8):
             yield Probe(f"STG, {name}, {warps} warps", body, (16, 48), (warps,), big=8 << 20)
-
-
-_STAGGERED = (
-    line("SHF.R.U32.HI R12, RZ, 0x2, R7", stall=6),
-    line("IMAD.SHL.U32 R12, R12, 0x80, RZ", stall=6),
-    line("LOP3.LUT R13, R7, 0x3, RZ, 0xc0, !PT", stall=6),
-    line("LEA R12, R13, R12, 0x3", stall=6),
-    line("IADD3 R56, P2, R4, R12, RZ", stall=6),
-    line("IADD3.X R57, R5, RZ, RZ, P2, !PT", stall=6),
-)
 
 
 def swapped() -> Iterator[Probe]:
