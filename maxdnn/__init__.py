@@ -18,6 +18,7 @@ from .errors import (
     SimulationError,
     TranslationError,
 )
+from .runtime.forks import compiling
 
 if TYPE_CHECKING:
     from .checker import check_hazards
@@ -69,7 +70,8 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("maxdnn")
     if name not in _HOME:
         raise AttributeError(f"module 'maxdnn' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    with compiling:  # a child forked in the middle of an import waits for the rest of it for ever
+        value = globals()[name] = getattr(import_module(f".{_HOME[name]}", __name__), name)
     return value
 
 

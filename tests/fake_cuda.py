@@ -293,6 +293,8 @@ def install(monkeypatch, driver, pycuda=False):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(devices, "cuda", raising=False)
     from maxdnn.runtime.devices import cuda as gpu
+    from maxdnn.runtime.devices import find
+    monkeypatch.setattr(find, "_cuda", lambda: gpu)
     library = LibCuda(driver)
     monkeypatch.setattr(gpu.context, "_driver", library)
     return gpu, library

@@ -21,10 +21,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ..cubin import interface, read
 from ..errors import AssemblyError
 from ..runtime import cache, notices
 from ..runtime.files import read_regular, write_whole
-from . import passed
+from ..runtime.forks import compiling
+from . import assemble, passed
 
 ARCHS = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62")
 AMPERE = ("sm_80", "sm_86", "sm_89")
@@ -84,9 +86,6 @@ def declared(source: str) -> tuple[Mapping[str, Any], ...]:
     """What the header of a source declares of its kernels, in the form of `maxdnn.cubin.interface`: from the kept
     cubin where there is one, else from the header alone, so that nothing is assembled but what is launched. Raises
     AssemblyError as `cubin` does."""
-    from ..cubin import interface
-    from . import assemble
-
     code = _kept_code(source, generations(source)[-1])
     found = interface(code) if code is not None else []
     if found or Path(source).is_absolute():  # for a source elsewhere only the assembler knows the included files
@@ -263,9 +262,7 @@ def _build(source: str, archs: tuple[str, ...], path: Path) -> bytes:
 def _seen(origin: Path) -> tuple[list[str], str, list[tuple[int, int]]]:
     """The files of a source as seen from its folder, a hash of what the cubin is made of, and each file's time of
     change, which reveals a file that was changed and changed back."""
-    from .assemble import files
-
-    names = [os.path.relpath(path, origin.parent) for path in files(origin)]
+    names = [os.path.relpath(path, origin.parent) for path in assemble.files(origin)]
     return names, *_looked_at(origin, names)
 
 
@@ -291,11 +288,9 @@ def _made(source: str, archs: tuple[str, ...], name: str) -> bytes:
 
 def _assembled(origin: Path, made: Path, archs: tuple[str, ...]) -> None:
     """Assemble for the oldest architecture that has the kernel's instructions."""
-    from .assemble import assemble
-
     for arch in archs:
         try:
-            assemble(origin, made, arch=arch)
+            assemble.assemble(origin, made, arch=arch)
         except AssemblyError as e:
             if f"this kernel is for {arch}" not in str(e) or arch == archs[-1]:
                 raise
@@ -314,8 +309,8 @@ def _keep(path: Path, data: bytes) -> None:
 
 def check(path: Path) -> None:
     """Refuse a kernel with an error or with anything that was not decided."""
-    from ..checker import check_hazards, findings
-    from ..cubin import read
+    with compiling:
+        from ..checker import check_hazards, findings
 
     for kernel in read(path).kernels.values():
         if findings(kernel):

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..runtime.forks import compiling
+
 MEMORY_GIB = {"gm107": 2, "gm200": 12, "gm204": 4, "gm20b": 4, "gp104": 8, "h200": 141, "h100": 80, "h100-pcie": 80}
 """Of the boards that the presets are named after (product pages). No part of the timing model, which does not ask."""
 
@@ -154,7 +156,8 @@ def neighbours(runs: Iterable[tuple[float, int]]) -> tuple[list[float], int]:
 @cache
 def preset(name: str = "gm204") -> Chip:
     """The chip of a preset of the timing model."""
-    from ..simulator.machine import preset as machine
+    with compiling:
+        from ..simulator.machine import preset as machine
 
     figures = machine(name)
     return Chip(name, figures["sms"], figures.dram_bytes_per_cycle, not figures.sm90, MEMORY_GIB[name] << 30,

@@ -19,6 +19,7 @@ from ..build.cubins import ingredients
 from ..errors import MaxdnnError
 from ..problem.problem import Problem
 from ..runtime import cache
+from ..runtime.forks import compiling
 from ..runtime.remember import remembered
 from .cost import Chip
 
@@ -110,7 +111,8 @@ def _change() -> None:
 def library() -> str:
     """Version of the library and a digest of its kernels and of what makes them."""
     try:
-        version = metadata.version("maxdnn")
+        with compiling:  # metadata imports what it reads with
+            version = metadata.version("maxdnn")
     except metadata.PackageNotFoundError:  # a source tree that is not installed
         version = "source"
     return f"{version} {ingredients()[:12]}"

@@ -6,6 +6,7 @@ import operator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ma
 
 from ..errors import ShapeError, shown
 
@@ -47,7 +48,7 @@ def view(name: str, array: Any, rank: int | None = 4, strided: bool = False) -> 
     """Describe argument `name`. Raises ShapeError unless it is a C-contiguous float32 array without empty axes, with
     `rank` axes (None: any number); with `strided`, strides may be any number of elements but negative ones."""
     stream = ordinal = None
-    if isinstance(array, np.ma.MaskedArray):
+    if isinstance(array, ma.MaskedArray):
         raise ShapeError(f"{name} must be a plain array (got a masked one, whose mask would be ignored)")
     if isinstance(array, np.ndarray):
         shape, typestr = array.shape, array.dtype.str

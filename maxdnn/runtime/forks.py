@@ -4,6 +4,8 @@ what it protected may be half changed.
 So a fork waits for the locks that are held briefly (`ForkLock`), and finds what they protect whole. Locks that are held
 for as long as somebody computes (`FreshLock`) begin anew in the child, where nobody computes."""
 
+import concurrent.futures.thread  # noqa: F401  imported here because they have hooks of forks, too: what is imported
+import logging  # noqa: F401  while a fork waits is told of its end without having been told of its beginning
 import os
 import threading
 import weakref
@@ -42,6 +44,7 @@ class FreshLock:
 
 
 _watched: list[Any] = []
+_held: list[Any] = []  # by the fork that is going on: another thread may have more of them watched meanwhile
 _fresh: set[Any] = set()  # of as many locks as there are plans on devices
 
 
@@ -51,13 +54,14 @@ def watch(lock: Any) -> None:
 
 
 def _before() -> None:
-    for lock in _watched:
+    for lock in list(_watched):
         lock.acquire()
+        _held.append(lock)
 
 
 def _release() -> None:
-    for lock in reversed(_watched):
-        lock.release()
+    while _held:
+        _held.pop().release()
 
 
 def _in_child() -> None:
@@ -71,5 +75,5 @@ def _in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)
 
-compiling = ForkLock()  # held while anything is compiled, by LLVM or by numba, or loaded for the first time
+compiling = ForkLock()  # held while anything is compiled, by LLVM or by numba, or imported at its first use
 tables = ForkLock()  # held while the virtual GPU's tables of memory and textures are read or changed

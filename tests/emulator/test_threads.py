@@ -192,7 +192,7 @@ FORKS = textwrap.dedent("""
     threads = [threading.Thread(target=forever, args=(work,), daemon=True) for work in (compile_and_run, convolve)]
     [t.start() for t in threads]
     for number in range(int(sys.argv[2])):
-        time.sleep(0.1 + 0.37 * number % 1)
+        time.sleep(0.37 * number % 1)  # the first while modules are imported
         pid = os.fork()
         if not pid:
             signal.alarm(100)  # ends a child that hangs
@@ -215,3 +215,28 @@ def test_a_child_computes_that_was_forked_while_others_computed(tmp_path):
     (tmp_path / "add.cubin").write_bytes(oracles.compile_cuda(SOURCE))
     env = {**os.environ, "MAXDNN_CACHE_BYTES": "0"}
     subprocess.run([sys.executable, "-c", FORKS, str(tmp_path / "add.cubin"), "4"], check=True, env=env, timeout=500)
+
+
+IMPORTS = textwrap.dedent("""
+    import sys
+    import numpy as np
+    import maxdnn
+    from maxdnn.runtime.forks import compiling
+
+    class Watch:
+        def find_spec(self, name, path=None, target=None):
+            assert compiling.acquire.__self__._is_owned(), name
+
+    images, filters = np.ones((3, 6, 6, 8), np.float32), np.ones((3, 2, 2, 5), np.float32)
+    sys.meta_path.insert(0, Watch())
+    outputs = maxdnn.conv_fprop(images, filters)
+    maxdnn.conv_bprop_data(outputs, filters, (6, 6))
+    maxdnn.conv_bprop_filters(images, outputs, (2, 2))
+    maxdnn.conv_fprop(images, maxdnn.prepare_filters(filters, maxdnn.plan(maxdnn.ConvShape(8, 3, 6, 6, 5, 2, 2))))
+    maxdnn.matmul(images[0, 0], images[0, 1].T.copy())
+""")
+
+
+def test_what_a_first_call_imports_a_fork_waits_for():
+    """A child that is forked in the middle of another thread's import waits for the rest of it for ever."""
+    subprocess.run([sys.executable, "-c", IMPORTS], check=True, timeout=300)

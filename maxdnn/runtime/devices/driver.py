@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DeviceError
+from ..forks import compiling
 
 _POINTER_CONTEXT, _POINTER_ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
@@ -409,7 +410,8 @@ class Driver:
 
     def _compiled(self) -> Any:
         """`launch_all` (_TEXT), calling this library."""
-        from ...emulator import native  # LLVM, which nothing else of a native card's calls needs
+        with compiling:
+            from ...emulator import native  # LLVM, which nothing else of a native card's calls needs
 
         for name in ("cuLaunchKernel", "cuCtxGetCurrent", "cuStreamIsCapturing", "cuEventRecord"):
             native.export(name, ctypes.cast(getattr(self._lib, name), ctypes.c_void_p).value or 0)

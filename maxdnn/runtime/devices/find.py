@@ -1,7 +1,7 @@
 """The device of an array. Loads the virtual GPU or the GPU driver only when an array asks for it."""
 
 import math
-import sys
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -9,8 +9,6 @@ import numpy as np
 from ...errors import OutOfMemoryError
 from ..forks import compiling
 from .protocol import Device
-
-_CUDA = f"{__package__}.cuda"
 
 
 def host() -> Device:
@@ -80,11 +78,12 @@ def of_address(address: int) -> Device:
     return cast(Device, _cuda().for_pointer(address))
 
 
+@cache  # an import that finds a module costs more than the rest
 def _cuda() -> Any:
-    found: Any = sys.modules.get(_CUDA)
-    if found is None:  # an import that finds a module costs more than the rest
-        from . import cuda as found
-    return found
+    with compiling:
+        from . import cuda
+
+    return cuda
 
 
 def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
@@ -112,6 +111,4 @@ def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
             return np.empty(shape, np.float32)
         except (MemoryError, ValueError) as e:  # more than an array can have
             raise OutOfMemoryError(f"out of host memory for an array of shape {shape}", 4 * math.prod(shape)) from e
-    from . import cuda
-
-    return cuda.empty_like(array, shape)
+    return _cuda().empty_like(array, shape)
