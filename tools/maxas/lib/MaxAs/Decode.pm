@@ -12,6 +12,9 @@ our @EXPORT_OK = qw(decode);
 
 use constant { RZ => 255, PT => 7 };
 
+# Reuse flags of texture fetches say a phase: by class of the row.
+my %PHASES = (tex => { 1 => '.T', 2 => '.P' }, texture => { 1 => '.T', 4 => '.P' });
+
 # ($table, word, control hash, address, $name_target->(address) -> label or undef)
 # to { row, guard, opcode, operands [texts], target }, or a string that says why not.
 sub decode {
@@ -32,7 +35,8 @@ sub decode {
         push @operands, $text if defined $text;
     }
     my $opcode = dialect_opcode($row->{text} =~ s/\{(\w+)\}/$mods{$1}/gr);
-    $opcode .= ('', '.T', '.P', '')[ $control->{reuse} & 3 ] if $row->{class} eq 'tex';
+    my $phases = $PHASES{ $row->{class} };
+    $opcode .= $phases->{ $control->{reuse} } // '' if $phases;
     return { row => $row, guard => scalar _guard($row, $word, $table->{guard_lsb}), opcode => $opcode, operands => \@operands, target => $d->{target} };
 }
 

@@ -11,6 +11,7 @@ use MaxAs::Encode qw(encode);
 use MaxAs::Fail qw(fail_plain);
 use MaxAs::Layout qw(address_of tail_items target_of);
 use MaxAs::Program qw(parse_instruction);
+use MaxAs::Reuse qw(phase_bits);
 use MaxAs::Word qw(get hex_of word_of);
 our @EXPORT_OK = qw(extract_kernel extract_body module_lines disassemble_code test_code split_words);
 
@@ -201,7 +202,7 @@ sub _differs {
     my $again = eval { encode($inst, { table => $table, sm => $sm, address => $address, register => sub { }, label => sub { } }) };
     return 'does not assemble: ' . (ref $@ ? $@->message =~ s/\n.*//sr : $@) unless defined $again;
     return sprintf 'assembles to %s, not %s', hex_of($again), hex_of($word) if $again != $word;
-    $inst->{control}{reuse} = $inst->{asked_reuse} | $inst->{phase};
+    $inst->{control}{reuse} = $inst->{asked_reuse} | phase_bits($inst);
     my $control = pack_control($inst->{control});
     return sprintf 'its control code means 0x%06x, not 0x%06x', $control, $bits if $control != $bits;
     return;

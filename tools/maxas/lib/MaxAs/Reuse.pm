@@ -3,12 +3,19 @@ package MaxAs::Reuse;
 use strict;
 use warnings;
 use Exporter 'import';
-our @EXPORT_OK = qw(set_reuse requested_reuse block_reuse mark_served);
+our @EXPORT_OK = qw(set_reuse requested_reuse block_reuse mark_served phase_bits);
+
+# The flags that say a texture fetch's phase, .T or .P. 128-bit words have the second in the third slot's flag.
+sub phase_bits {
+    my ($inst) = @_;
+    my $phase = $inst->{phase} // 0;
+    return $phase == 2 && $inst->{row}{class} eq 'texture' ? 4 : $phase;
+}
 
 # With -n: the flags the source asks for.
 sub requested_reuse {
     my ($instructions) = @_;
-    $_->{control}{reuse} = ($_->{asked_reuse} // 0) | ($_->{phase} // 0) for @$instructions;
+    $_->{control}{reuse} = ($_->{asked_reuse} // 0) | phase_bits($_) for @$instructions;
     return;
 }
 
@@ -82,7 +89,7 @@ my $CANDIDATES = 3;
 
 sub set_reuse {
     my ($items, $registers) = @_;
-    $_->{control}{reuse} = $_->{phase} // 0 for grep { $_->{type} eq 'instr' } @$items;
+    $_->{control}{reuse} = phase_bits($_) for grep { $_->{type} eq 'instr' } @$items;
     _walk($items, $registers, $CANDIDATES, 1, 1, sub {
         my (undef, $number, $found) = @_;
         $found->[1]{control}{reuse} |= 1 << $number if $found;
