@@ -14,11 +14,12 @@ import numpy as np
 
 from ...build.assemble import assemble
 from ...runtime.devices.protocol import Device
-from . import contention, gathers, issue, loaded, memory, tensor
+from . import bursts, contention, gathers, issue, loaded, memory, tensor
 from .frame import REPEATS
 from .probe import Probe
 
-_WORDS = 4  # of a run of a thread: clock before, clock after, SM, nothing
+_WORDS = 4  # of a run of a thread: clock before, clock after, SM, nanoseconds
+_LONG = 20_000  # nanoseconds that tell how fast the clock runs
 
 
 @functools.cache
@@ -62,6 +63,8 @@ def probes() -> tuple[Probe, ...]:
         gathers.filling,
         gathers.swapped,
         issue.flows,
+        bursts.bursts,
+        bursts.kept_written,
     )
     return tuple(probe for part in parts for probe in part())
 
@@ -127,6 +130,9 @@ def _summary(found: np.ndarray) -> dict[str, Any]:
     first = start.min(1, keepdims=True)
     span = (end - first).max(1) % (1 << 32)
     row: dict[str, Any] = {"clocks": np.median(span, 0).astype(int).tolist()}
+    behind = np.diff(found[:, 0, [0, -1]][..., [1, 3]].astype(np.int64), axis=1)[:, 0] % (1 << 32)
+    if np.median(behind[:, 1]) > _LONG:
+        row["mhz"] = round(1000 * float(np.median(behind[:, 0] / behind[:, 1])))
     if len(found) == 1:
         row["each"] = np.stack([(start - first)[0, :, -1], (end - first)[0, :, -1]], 1).tolist()
     else:

@@ -1,0 +1,91 @@
+"""Probes of DRAM and L2 where all SMs load at the same time and then rest, and of what L2 keeps of written lines."""
+
+from collections.abc import Iterator
+
+from .frame import line
+from .probe import Probe
+
+MIB = 1 << 20
+THREADS = 256
+
+
+def _on(at: str, across: int) -> list[str]:
+    """The next place of every thread. P2 is scratch."""
+    high = f"R{int(at[1:]) + 1}"
+    return [
+        line(f"IADD3 {at}, P2, {at}, {across:#x}, RZ", wait=1, stall=6),
+        line(f"IADD3.X {high}, {high}, RZ, RZ, P2, !PT", stall=6),
+    ]
+
+
+def _begin(other: int) -> list[str]:
+    """R10: the thread's place, R14: the place so many bytes on, R12: rounds."""
+    return [
+        line("IMAD.WIDE.U32 R10, R9, 0x10, R4", stall=6),
+        line(f"IADD3 R14, P2, R10, {other:#x}, RZ", stall=6),
+        line("IADD3.X R15, R11, RZ, RZ, P2, !PT", stall=6),
+        line("ULDC UR8, param_n", stall=6),
+        line("MOV R12, UR8", stall=6),
+        "ROUND:",
+    ]
+
+
+_END = (
+    line("IADD3 R12, R12, -0x1, RZ", stall=6),
+    line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
+    "--:-:-:Y:5  @P2 BRA ROUND;",
+)
+_MEET = line("BAR.SYNC.DEFER_BLOCKING 0x0", wait=2, stall=6)
+
+
+def bursts() -> Iterator[Probe]:
+    """Rounds of all SMs: each thread has so many loads from DRAM, the block waits for all of them, stores as much or
+    nothing, and rests for so many times 15 cycles (the length)."""
+    half, rounds = 512 * MIB, 12
+    for per_sm in (1, 2, 4):
+        for loads in (2, 8):
+            for stores in (False, True):
+                across = 132 * per_sm * THREADS * 16
+
+                def body(count: int, loads: int = loads, stores: bool = stores, across: int = across) -> list[str]:
+                    text = _begin(half)
+                    for n in range(loads):
+                        text += [
+                            line(f"LDG.E.128.STRONG.GPU R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2),
+                            *_on("R10", across),
+                        ]
+                    text.append(_MEET)
+                    for n in range(loads if stores else 0):
+                        text += [
+                            line(f"STG.E.128 desc[UR4][R14.64], R{16 + 4 * n}", read=1, stall=2),
+                            *_on("R14", across),
+                        ]
+                    return [*text, *(line("NOP", stall=15, turn=True) for _ in range(count)), *_END]
+
+                yield Probe(f"bursts of {loads} loads{' and stores' if stores else ''}, {per_sm} blocks an SM", body,
+                            (1, 40, 100, 250), (THREADS // 32,), blocks=132 * per_sm, n=rounds, big=2 * half)
+
+
+def kept_written() -> Iterator[Probe]:
+    """Some MiB that all SMs write again and again, each its own lines, or of which they read one half and write the
+    other."""
+    blocks, threads = 132, 512
+    across = blocks * threads * 16
+    for name in ("written", "read and written by halves"):
+        for size in (12, 20, 24, 28, 32, 36, 40, 44, 48, 60):
+            places = size * MIB // across
+
+            def body(count: int, name: str = name, size: int = size) -> list[str]:
+                text = _begin(size * MIB // 2)
+                for n in range(count):
+                    if n % 2 and name != "written":
+                        text += [line("STG.E.128 desc[UR4][R14.64], R48", read=1, stall=2), *_on("R14", across)]
+                    elif name != "written":
+                        text += [line(f"LDG.E.128.STRONG.GPU R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2,
+                                      stall=2, wait=2 if n == 0 else 0), *_on("R10", across)]
+                    else:
+                        text += [line("STG.E.128 desc[UR4][R10.64], R48", read=1, stall=2), *_on("R10", across)]
+                return [*text, *_END]
+
+            yield Probe(f"kept by L2, {size} MiB, {name}", body, (4,), (threads // 32,), blocks=blocks,
+                        n=max(1, places // 4), big=64 * MIB)
