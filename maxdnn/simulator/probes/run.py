@@ -130,9 +130,10 @@ def _summary(found: np.ndarray) -> dict[str, Any]:
     first = start.min(1, keepdims=True)
     span = (end - first).max(1) % (1 << 32)
     row: dict[str, Any] = {"clocks": np.median(span, 0).astype(int).tolist()}
-    behind = np.diff(found[:, 0, [0, -1]][..., [1, 3]].astype(np.int64), axis=1)[:, 0] % (1 << 32)
-    if np.median(behind[:, 1]) > _LONG:
-        row["mhz"] = round(1000 * float(np.median(behind[:, 0] / behind[:, 1])))
+    ends = found[:, 0, :, [1, 3]].astype(np.int64)
+    clocks, passed = (ends[:, :, -1] - ends[:, :, 0]) % (1 << 32)
+    if passed.min() > _LONG:
+        row["mhz"] = round(1000 * float(np.median(clocks / passed)))
     if len(found) == 1:
         row["each"] = np.stack([(start - first)[0, :, -1], (end - first)[0, :, -1]], 1).tolist()
     else:
