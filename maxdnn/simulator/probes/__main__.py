@@ -15,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--cubin", type=Path, required=True, help="the assembled probes: read if it is there, else written"
     )
+    parser.add_argument("--modules", nargs="+", metavar="NAME", help="assemble those of some modules alone, as misses")
     parser.add_argument("--out", type=Path, help="run them on GPU 0 and write the answers there, a line of JSON each")
     parser.add_argument("--seconds", type=float, default=120.0, help="stop after so long")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         others.run(cuda.device(0), args.cubin.read_bytes(), args.first or args.places)
         return 0
     if not args.cubin.exists():
-        args.cubin.write_bytes(run.cubin())
+        args.cubin.write_bytes(run.cubin(run.of_modules(args.modules) if args.modules else None))
     if args.work is not None:
         from ...runtime.devices import cuda
 

@@ -89,3 +89,31 @@ def kept_written() -> Iterator[Probe]:
 
             yield Probe(f"kept by L2, {size} MiB, {name}", body, (4,), (threads // 32,), blocks=blocks,
                         n=max(1, places // 4), big=64 * MIB)
+
+
+def kept_plain() -> Iterator[Probe]:
+    """Some MiB that all SMs read again and again by loads without .STRONG, past an L1 that shared memory leaves little
+    of: each its own lines, or two the same ones, or each its own beside as many that it writes."""
+    blocks, threads = 132, 512
+    for name, apart in (("each its own", 132), ("two the same", 66), ("beside as many written", 132)):
+        across = apart * threads * 16
+        for size in (28, 32, 36, 40, 44, 48):
+            half, stores = size * MIB // 2, name.startswith("beside")
+
+            def body(count: int, apart: int = apart, across: int = across, half: int = half,
+                     stores: bool = stores) -> list[str]:
+                text = _begin(half)
+                if apart < blocks:
+                    text[0:0] = [line(f"SHF.R.U32.HI R12, RZ, {threads.bit_length():#x}, R9", stall=6),
+                                 line(f"LEA R13, R12, R7, {threads.bit_length() - 1:#x}", stall=6)]
+                    text[2] = line("IMAD.WIDE.U32 R10, R13, 0x10, R4", stall=6)
+                for n in range(count):
+                    if stores and n % 2:
+                        text += [line("STG.E.128 desc[UR4][R14.64], R48", read=1, stall=2), *_on("R14", across)]
+                    else:
+                        text += [line(f"LDG.E.128 R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2,
+                                      wait=2 if n == 0 else 0), *_on("R10", across)]
+                return [*text, *_END]
+
+            yield Probe(f"kept by L2, {size} MiB of plain loads, {name}", body, (4,), (threads // 32,), blocks=blocks,
+                        n=max(1, size * MIB // across // 4), big=64 * MIB, shared=47 << 10)

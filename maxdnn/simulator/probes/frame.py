@@ -44,11 +44,13 @@ class Kernel:
     source: str
 
 
-def _head(name: str, shared: int) -> list[str]:
+def _head(name: str, shared: int, stack: int = 0, constants: int = 0) -> list[str]:
     return [
         f"# Kernel: {name}",
         "# Arch: sm_90",
         *([f"# SharedSize: {shared}"] if shared else []),
+        *([f"# StackSize: {stack}"] if stack else []),
+        *([f"# Constant: bank 3 table {constants}"] if constants else []),
         "# Param: ptr out",
         "# Param: ptr data",
         "# Param: u32 n",
@@ -57,10 +59,12 @@ def _head(name: str, shared: int) -> list[str]:
 
 
 def kernel(
-    name: str, body: Iterable[str], *, setup: Sequence[str] = (), meet: bool = True, shared: int = 0, drain: bool = True
+    name: str, body: Iterable[str], *, setup: Sequence[str] = (), meet: bool = True, shared: int = 0,
+    drain: bool = True, stack: int = 0, constants: int = 0, quiet: bool = False,
 ) -> Kernel:
     """A kernel around a body. `meet`: warps of the block wait for each other before each run. `drain`: the second clock
-    is read when everything has come; else the body reads it."""
+    is read when everything has come; else the body reads it. `stack`: bytes of local memory; `constants`: of bank 3.
+    `quiet`: the first lane alone keeps what it has read, so that the next run does not meet the stores of all."""
     begin = [
         line("S2R R7, SR_TID.X", write=1),
         line("S2R R9, SR_CTAID.X", write=2),
@@ -83,7 +87,8 @@ def kernel(
     end = [
         line("CS2R.32 R1, SR_CLOCKLO" if drain else "NOP", wait=63, stall=11),
         line("CS2R.32 R3, SR_GLOBALTIMERLO", stall=11),
-        line("STG.E.128 desc[UR4][R58.64], R0", read=6, stall=6),
+        *([line("LOP3.LUT P1, RZ, R7, 0x1f, RZ, 0xc0, !PT", stall=13)] if quiet else []),
+        f"{control(read=6, stall=6)}  {'@!P1' if quiet else ''} STG.E.128 desc[UR4][R58.64], R0;",
         line("IADD3 R6, R6, -0x1, RZ", stall=6),
         line("ISETP.NE.AND P0, PT, R6, RZ, PT", stall=13),
         line("IADD3 R58, P1, R58, 0x10, RZ", wait=32, stall=6),
@@ -97,7 +102,8 @@ def kernel(
         line("NOP", wait=63, stall=11),
         line("CS2R.32 R0, SR_CLOCKLO", stall=11),
     ]
-    return Kernel(name, "\n".join([*_head(name, shared), *begin, "AGAIN:", *start, *body, *end]) + "\n")
+    head = _head(name, shared, stack, constants)
+    return Kernel(name, "\n".join([*head, *begin, "AGAIN:", *start, *body, *end]) + "\n")
 
 
 def once(name: str, body: Iterable[str], *, shared: int = 0) -> Kernel:

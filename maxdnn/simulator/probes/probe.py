@@ -12,7 +12,8 @@ class Probe:
     costs; `warps`: of the blocks that run it; `words`: what each thread of a block has in R8. `blocks`: of the grid;
     `n`, `step`: the kernel's parameters; `big`: bytes of the buffer that is given as data instead of the words;
     `chase`: (footprint, stride) of a chain of addresses in it. `dynamic`: bytes of shared memory beside the static.
-    `once`: in a kernel that begins and ends with the clock."""
+    `stack`, `constants`: bytes of local memory of a thread and of constants in bank 3. `once`: in a kernel that begins
+    and ends with the clock. `quiet`: the first lane of a warp alone keeps its clocks."""
 
     name: str
     body: Callable[[int], list[str]]
@@ -30,6 +31,9 @@ class Probe:
     dynamic: int = 0
     meet: bool = True
     once: bool = False
+    stack: int = 0
+    constants: int = 0
+    quiet: bool = False
 
     def kernels(self, number: int) -> list[Kernel]:
         """A kernel for each length, named by the probe's number."""
@@ -43,6 +47,9 @@ class Probe:
                 shared=self.shared,
                 meet=self.meet,
                 drain=self.drain,
+                stack=self.stack,
+                constants=self.constants,
+                quiet=self.quiet,
             )
             for length in self.lengths
         ]

@@ -2,11 +2,12 @@
 
 import functools
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,17 @@ import numpy as np
 
 from ...build.assemble import assemble
 from ...runtime.devices.protocol import Device
-from . import bursts, contention, gathers, issue, loaded, memory, tensor
+from . import branches, bursts, contention, gathers, issue, loaded, local, memory, misses, more_kinds, tensor
 from .frame import REPEATS
 from .probe import Probe
 
+_CONSTANTS = re.compile("^# Constant: .*\\n", re.MULTILINE)
 _WORDS = 4  # of a run of a thread: clock before, clock after, SM, nanoseconds
 _LONG = 20_000  # nanoseconds that tell how fast the clock runs
 
 
-@functools.cache
-def probes() -> tuple[Probe, ...]:
-    """All of them, in a fixed order."""
-    parts = (
+def _parts() -> tuple[Callable[[], Iterator[Probe]], ...]:
+    return (
         issue.streams,
         issue.banks,
         issue.chains,
@@ -65,21 +65,55 @@ def probes() -> tuple[Probe, ...]:
         issue.flows,
         bursts.bursts,
         bursts.kept_written,
+        bursts.kept_plain,
+        tensor.kept_copies,
+        branches.jumps,
+        branches.loops,
+        branches.alone,
+        branches.among,
+        branches.left,
+        more_kinds.more_kinds,
+        more_kinds.guarded,
+        local.behind_stores,
+        local.local_rates,
+        local.kept,
+        local.constants,
+        misses.missing,
+        misses.mixed,
+        misses.partly,
+        misses.on_their_way,
+        misses.words_of_sectors,
     )
-    return tuple(probe for part in parts for probe in part())
+
+
+@functools.cache
+def _with_modules() -> tuple[tuple[str, Probe], ...]:
+    return tuple((part.__module__.rpartition(".")[2], probe) for part in _parts() for probe in part())
+
+
+@functools.cache
+def probes() -> tuple[Probe, ...]:
+    """All of them, in a fixed order."""
+    return tuple(probe for _, probe in _with_modules())
+
+
+def of_modules(names: Sequence[str]) -> list[Probe]:
+    """Those of some modules of this package."""
+    return [probe for module, probe in _with_modules() if module in names]
 
 
 def cubin(chosen: Sequence[Probe] | None = None) -> bytes:
     """The kernels of all probes, or of some."""
-    text = "".join(
-        kernel.source
-        for number, probe in enumerate(probes())
-        if chosen is None or probe in chosen
-        for kernel in probe.kernels(number)
-    )
+    wanted = {id(probe) for probe in (probes() if chosen is None else chosen)}
+    text, constants = [], False
+    for number, probe in enumerate(probes()):
+        for kernel in probe.kernels(number) if id(probe) in wanted else ():
+            # the bank is the module's: the first kernel that reads it declares it
+            text.append(kernel.source if not constants else _CONSTANTS.sub("", kernel.source))
+            constants = constants or _CONSTANTS.search(kernel.source) is not None
     with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
         source, made = Path(folder) / "probes.sass", Path(folder) / "probes.cubin"
-        source.write_text(text)
+        source.write_text("".join(text))
         assemble(source, made, no_reuse=True)
         return made.read_bytes()
 

@@ -212,6 +212,32 @@ def shared_copies() -> Iterator[Probe]:
                     big=8 << 20, blocks=132)
 
 
+def kept_copies() -> Iterator[Probe]:
+    """So many bulk copies of 16 KiB of each SM, two at a time, of its own memory, again and again: what L2 keeps."""
+    for copies_of_sm in (6, 10, 12, 14, 16, 18, 20, 22, 24):
+
+        def body(count: int) -> list[str]:
+            text = [line("UMOV UR28, 0x400", stall=6), line("IMAD.MOV.U32 R15, RZ, RZ, 0x8000", stall=6)]
+            for n in range(count // 2):
+                text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13+URZ], R15;")
+                for k in range(2):
+                    text += [
+                        line(f"IADD3 R16, P2, R4, {(2 * n + k) * 0x4000:#x}, RZ", wait=4, stall=6),
+                        line("IADD3.X R17, R5, RZ, RZ, P2, !PT", stall=6),
+                        line("R2UR UR24, R16", stall=13),
+                        line("R2UR UR25, R17", stall=13),
+                        line(f"UMOV UR26, {0x400 + k * 0x4000:#x}", stall=13),
+                        line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2),
+                    ]
+                text += [*_waiting(f"HERE{n}"), _turned()]
+            return text
+
+        place = [line("SHF.R.U32.HI R10, RZ, 0x5, R9", stall=6),
+                 line(f"IMAD.WIDE.U32 R4, R10, {copies_of_sm * 0x4000:#x}, R4", stall=6)]
+        yield Probe(f"kept by L2, {copies_of_sm} bulk copies of 16 KiB an SM", body, (copies_of_sm,), (1,),
+                    setup=[*place, *_COPY], shared=SHARED, big=64 << 20, blocks=132)
+
+
 def copies() -> Iterator[Probe]:
     """Bulk copies of some sizes, one after another and several at a time; copies of threads."""
     setup, body = _COPY, _copying

@@ -1,0 +1,148 @@
+"""Probes of branches among other instructions: what a jump, a loop and a place where lanes meet cost a scheduler that
+has one warp or many, whether schedulers share what they need for it, and where in a line of code the target lies."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from .frame import control, line
+from .probe import Probe
+
+WARPS = (1, 4, 8, 16, 32)
+_JUMP = control(turn=True, stall=5)
+
+# P4: of every second lane; P5: of warps that are not the first scheduler's; R13: the lane's number and one.
+SETUP = (
+    line("LOP3.LUT R12, R7, 0x1, RZ, 0xc0, !PT", stall=6),
+    line("ISETP.EQ.U32.AND P4, PT, R12, RZ, PT", stall=13),
+    line("LOP3.LUT R12, R7, 0x60, RZ, 0xc0, !PT", stall=6),
+    line("ISETP.NE.U32.AND P5, PT, R12, RZ, PT", stall=13),
+    line("LOP3.LUT R13, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
+    line("IADD3 R13, R13, 0x1, RZ", stall=6),
+)
+
+
+_FFMA = "FFMA R{d}, R10, 1.5, R11"
+
+
+def _plain(count: int, text: str = _FFMA) -> list[str]:
+    return [line(text.format(d=16 + n % 32)) for n in range(count)]
+
+
+def _jumps(every: int, skipped: int, before: int = 0, text: str = _FFMA) -> Callable[[int], list[str]]:
+    """Jumps over so many instructions, each the last of `every` that run."""
+
+    def body(count: int) -> list[str]:
+        return _plain(before) + [
+            each for n in range(count)
+            for each in (*_plain(every - 1, text), f"{_JUMP}      BRA L{n};", *_plain(skipped), f"L{n}:")
+        ]
+
+    return body
+
+
+def jumps() -> Iterator[Probe]:
+    """A jump after so many instructions, and to so many places in a line of code."""
+    for every in (2, 4, 8, 16, 32):
+        yield Probe(f"a jump every {every} FFMA", _jumps(every, 1), (8, 24), WARPS)
+    yield Probe("a jump every 8 IADD3", _jumps(8, 1, text="IADD3 R{d}, R10, R11, RZ"), (8, 24), WARPS)
+    for far in (7, 63, 255):
+        yield Probe(f"a jump every 4 FFMA over {far}", _jumps(4, far), (4, 8), (1, 4, 16))
+    for before in range(8):
+        yield Probe(f"a jump every 8 FFMA over 8, {before} places on", _jumps(8, 8, before), (8, 24), (1, 4, 16))
+
+
+def _loop(size: int, before: int = 0) -> Callable[[int], list[str]]:
+    """So many rounds of a loop of so many instructions."""
+
+    def body(count: int) -> list[str]:
+        return [
+            *_plain(before),
+            line(f"IMAD.MOV.U32 R12, RZ, RZ, {count:#x}", stall=6),
+            "LOOP:",
+            line("IADD3 R12, R12, -0x1, RZ", stall=6),
+            line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=max(1, 13 - (size - 3))),
+            *_plain(size - 3),
+            f"{_JUMP}  @P2 BRA LOOP;",
+        ]
+
+    return body
+
+
+def loops() -> Iterator[Probe]:
+    for size in (8, 16, 24, 32, 64, 128):
+        yield Probe(f"loop of {size}", _loop(size), (16, 48), WARPS)
+    for before in range(1, 8):
+        yield Probe(f"loop of 16, {before} places on", _loop(16, before), (16, 48), (4, 16))
+
+
+def _repeated(texts: Sequence[str], alone: bool = False) -> Callable[[int], list[str]]:
+    """Lines again and again, {n} the number of the time; `alone`: of the warps of one scheduler."""
+
+    def body(count: int) -> list[str]:
+        lines = [
+            text.format(n=n) if text.endswith(":") else f"{_JUMP}  {text.format(n=n)};"
+            for n in range(count) for text in texts
+        ]
+        return [f"{_JUMP}  @P5 BRA BEHIND;", *lines, "BEHIND:"] if alone else lines
+
+    return body
+
+
+_FLOWS = {
+    "BSSY": ("BSSY B0, MEET{n}", "MEET{n}:"),
+    "BSSY and BSYNC": ("BSSY B0, MEET{n}", "MEET{n}:", "BSYNC B0"),
+    "BRA over one": ("BRA PAST{n}", "NOP", "PAST{n}:"),
+    "BRA of half the lanes": ("BSSY B0, MEET{n}", "@P4 BRA MEET{n}", "NOP", "MEET{n}:", "BSYNC B0"),
+    "VOTE to a predicate": ("VOTE.ANY RZ, P2, PT",),
+    "WARPSYNC": ("WARPSYNC.ALL",),
+}
+
+
+def alone() -> Iterator[Probe]:
+    """Branches of one scheduler's warps alone, and of more warps on all."""
+    for name, texts in _FLOWS.items():
+        yield Probe(f"flow {name}, one scheduler", _repeated(texts, True), (16, 48), (4, 16, 32), setup=SETUP)
+    for name in ("BSSY", "BSSY and BSYNC", "BRA over one", "BRA of half the lanes", "WARPSYNC"):
+        yield Probe(f"flow {name}, more warps", _repeated(_FLOWS[name]), (16, 48), (1, 12, 20, 24, 32), setup=SETUP)
+
+
+def among() -> Iterator[Probe]:
+    """Where lanes meet among arithmetic: whether other warps' slots are lost."""
+    for between in (3, 7, 15, 31):
+
+        def begun(count: int, between: int = between) -> list[str]:
+            return [each for n in range(count) for each in (line(f"BSSY B0, MEET{n}"), f"MEET{n}:", *_plain(between))]
+
+        def met(count: int, between: int = between) -> list[str]:
+            return [
+                each for n in range(count)
+                for each in (line(f"BSSY B0, MEET{n}"), *_plain(between), f"MEET{n}:",
+                             line("BSYNC B0", stall=5))
+            ]
+
+        yield Probe(f"BSSY and {between} FFMA", begun, (8, 24), (1, 4, 8, 16))
+        yield Probe(f"BSSY, {between} FFMA, BSYNC", met, (8, 24), (1, 4, 8, 16))
+
+
+def left() -> Iterator[Probe]:
+    """Loops of eight instructions that all lanes leave after 32 rounds, or one lane after each."""
+    for name, rounds in (
+        ("together", "IMAD.MOV.U32 R12, RZ, RZ, 0x20"), ("one by one", "IMAD.MOV.U32 R12, RZ, RZ, R13")
+    ):
+
+        def body(count: int, rounds: str = rounds) -> list[str]:
+            return [
+                each for n in range(count)
+                for each in (
+                    line(rounds, stall=6),
+                    line(f"BSSY B0, MEET{n}"),
+                    f"ROUND{n}:",
+                    line("IADD3 R12, R12, -0x1, RZ", stall=6),
+                    line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=8),
+                    *_plain(5),
+                    f"{_JUMP}  @P2 BRA ROUND{n};",
+                    f"MEET{n}:",
+                    line("BSYNC B0", stall=5),
+                )
+            ]
+
+        yield Probe(f"loop that lanes leave {name}", body, (1, 3), (1, 4, 8, 16), setup=SETUP)
