@@ -69,6 +69,8 @@ class ConvergenceLowering(Lowering):
     def _split(self, taken: ir.Value, target: int, after: int, inst: Instruction) -> None:
         b = self.b
         self._agreed(taken, target, after, inst)
+        if self.t.tracing:
+            self._add_run(self.at.index_of(inst.address), 0)
         self._park(b.and_(self.t.active_bits, b.not_(taken)), after)
         self._park(taken, target)
         self._settle(inst)

@@ -105,16 +105,22 @@ class Lowering:
         self._go(self.at.following(block.last.address), block.last.address)
 
     def _record_run(self, block: Block) -> None:
-        """Note that this block runs, after making sure that its run and its addresses find room."""
+        """Note that this block runs, after making sure that its run, its addresses and a note that its lanes part find
+        room."""
         b = self.b
         runs, rows = get(b, self.warp, WARP, "trace_runs"), get(b, self.warp, WARP, "trace_rows")
-        enough = b.and_(b.icmp_unsigned("<", runs, get(b, self.ctx, CTX, "runs_room")),
+        enough = b.and_(b.icmp_unsigned("<", b.add(runs, c32(1)), get(b, self.ctx, CTX, "runs_room")),
                         b.icmp_unsigned("<=", b.add(rows, c32(len(block.items))), get(b, self.ctx, CTX, "rows_room")))
         with b.if_then(b.not_(enough)):
             self._return(block.start, layout.TRACE_FULL)
+        self._add_run(self.at.index_of(block.start), len(block.items))
+
+    def _add_run(self, first: int, count: int) -> None:
+        b = self.b
+        runs = get(b, self.warp, WARP, "trace_runs")
         row = b.add(b.mul(get(b, self.warp, WARP, "index"), get(b, self.ctx, CTX, "runs_room")), runs)
         where = at(b, get(b, self.ctx, CTX, "runs"), b.shl(b.zext(row, I64), c64(3)))
-        b.store(c64(self.at.index_of(block.start) | len(block.items) << 32), where)
+        b.store(c64(first | count << 32), where)
         put(b, self.warp, WARP, "trace_runs", b.add(runs, c32(1)))
 
     def _give_up(self, kind: str, address: int) -> None:

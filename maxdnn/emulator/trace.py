@@ -15,7 +15,8 @@ class WarpTrace:
     """One warp of one block.
 
     runs: (n, 2) uint32, the executed path: pairs (index of first instruction, number of consecutive instructions),
-    instructions indexed as in CubinKernel.instructions.
+    instructions indexed as in CubinKernel.instructions. From sm_70 on a pair of a branch and zero follows where the
+    branch parts the lanes.
     addresses: (m, 32) uint64, one row per executed memory instruction (global, generic, shared, local, texture,
     constant through LDC, atomics) in execution order: byte address of each lane; for textures the byte address of the
     texel; all ones for a lane that did not take part. Rows of operations on mbarriers hold words as ARRIVALS and MORE

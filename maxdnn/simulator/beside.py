@@ -15,7 +15,8 @@ operands, not the other way round.
 An mbarrier's phase ends when its last arrival and its last byte have come. All that comes is known at issue, so the
 cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
 
-from .caches import begin_round, book, end_round, l2_read, popcount4
+from .bandwidth import book
+from .caches import begin_round, end_round, l2_read, popcount4
 from .columns import *
 from .instep import READ, before, expect, moved, record_of, touch, variant
 from .jit import compiled
@@ -92,8 +93,13 @@ def amid_products(X, s, now):
 
 @compiled
 def had_its_turn(X, w, s):
-    """Whether a warp is about to issue a product and has issued the last one of its scheduler: those of other warps
-    that wait for a place in the queue come first (probe "tensor turns of two warpgroups")."""
+    """Whether a warp is about to issue a product and has issued the last one of its scheduler, or has waited for room
+    in the queue of memory or of special functions: others that wait come first (probes "tensor turns of two
+    warpgroups"; "rate STG", "STL, lanes at n words" of 8 and 16 warps, whose stores do not go along with each other;
+    of "rate MUFU.RSQ", "queue of 24 LDG ..." all warps end together)."""
+    reason = X[w + W_REASON]
+    if X[P_SM90] and (reason == R_QUEUE or (reason == R_PIPE and X[X[w + W_PC] + I_UNIT] == U_XU)):
+        return True
     return X[X[w + W_PC] + I_KIND] == K_PRODUCT and X[s + S_TENSORLAST] == w
 
 

@@ -2,6 +2,7 @@
 """Set-associative LRU caches, compiled, and the path of an access through L2 and DRAM. Texture/L1 and L2 have lines of
 128 bytes in four sectors, each with the cycle its data arrives; constant and instruction caches keep whole lines."""
 
+from .bandwidth import book_dram, book_l2, room_of_dram
 from .columns import *
 from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
@@ -41,52 +42,6 @@ def popcount4(mask):
 
 
 @compiled
-def bucket(X, row, number):
-    """The cell of a stretch of BUCKET cycles; a ring, so an old stretch makes room."""
-    cell = row + 2 + (number & BUCKETS - 1) * 2
-    if X[cell] != number:
-        X[cell], X[cell + 1] = number, 0
-    return cell + 1
-
-
-@compiled
-def room(X, resource, start):
-    """(number, cell) of the first stretch of cycles from `start` on in which a resource is not taken."""
-    row = X[T_BOOK] + resource * BOOK_SIZE
-    number = start // BUCKET
-    if X[row] <= number < X[row + 1]:
-        number = X[row + 1]
-    first = number
-    cell = bucket(X, row, number)
-    while X[cell] >= BUCKET * TICK:
-        number += 1
-        cell = bucket(X, row, number)
-    if first == X[row + 1]:
-        X[row + 1] = number
-    elif number - first > X[row + 1] - X[row]:
-        X[row], X[row + 1] = first, number
-    return number, cell
-
-
-@compiled
-def book(X, resource, ticks, start):
-    """Take `ticks` of a bandwidth-limited resource from cycle `start` on: the cycle it is served.
-
-    Requests do not come in the order of their starts (a texture unit's queue reaches into the future), so what is taken
-    is kept per stretch of cycles: a request late in time does not delay an earlier one that comes after it."""
-    number, cell = room(X, resource, start)
-    served = max(start * TICK, number * BUCKET * TICK + X[cell])
-    X[cell] += ticks
-    while X[cell] > BUCKET * TICK:
-        over = X[cell] - BUCKET * TICK
-        X[cell] = BUCKET * TICK
-        number += 1
-        cell = bucket(X, X[T_BOOK] + resource * BOOK_SIZE, number)
-        X[cell] += over
-    return (served + TICK - 1) // TICK
-
-
-@compiled
 def by_sets(X, line):
     """line // L2's sets, without a division."""
     quotient = line * X[P_L2INVERSE] >> 32
@@ -104,13 +59,31 @@ def l2_set(X, line):
 
 
 @compiled
-def l2_find(Y, base, ways, line, now):
-    """`find` in L2, which gives the way to the line at once."""
+def of_some(Y, uses, count, key):
+    """The way that was used least recently of so many that chance chooses."""
+    key = key * 0x9E3779B97F4A7C15 >> 16
+    way = key & VECTOR - 1
+    for n in range(1, count):
+        other = key >> 4 * n & VECTOR - 1
+        if Y[uses + other] < Y[uses + way]:
+            way = other
+    return way
+
+
+@compiled
+def l2_find(X, base, ways, line, now):
+    """`find` in L2, which gives the way to the line at once. L2 of sm_90 does not quite replace what was used least
+    recently (probes "kept by L2, ...": of footprints somewhat too large it keeps a part)."""
+    Y = narrow(X)
     if ways == VECTOR:
         way = first_of(Y, base, line)
         hit = way < VECTOR
         if not hit:
-            way = first_of(Y, base + VECTOR, least_of(Y, base + VECTOR))
+            oldest = least_of(Y, base + VECTOR)
+            if X[P_L2CHOICE] and oldest > LONG_AGO:
+                way = of_some(Y, base + VECTOR, X[P_L2CHOICE], line ^ now)
+            else:
+                way = first_of(Y, base + VECTOR, oldest)
     else:
         way, hit = find(Y, base, ways, line, now)
     Y[base + way], Y[base + ways + way] = line, now
@@ -133,7 +106,7 @@ def l2_locate(X, line, base, now):
         if X[P_SM90]:
             Y[X[C_L2_DIRTY] - ways] = now
         return X[C_L2_DIRTY], X[C_L2_FILL], False
-    way, hit = l2_find(Y, base, ways, line, now)
+    way, hit = l2_find(X, base, ways, line, now)
     X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, base + 2 * ways + way, base + 3 * ways + SECTORS * way
     return X[C_L2_DIRTY], X[C_L2_FILL], not hit
 
@@ -142,7 +115,7 @@ def l2_locate(X, line, base, now):
 def dram_room(X, number, cell, start):
     """`room` of DRAM; number, cell: what it was before from the same cycle on, or 0, -1."""
     if cell < 0 or X[cell] >= BUCKET * TICK:
-        return room(X, B_DRAM, start)
+        return room_of_dram(X, start)
     return number, cell
 
 
@@ -153,9 +126,10 @@ def l2_empty(X, dirty, fill, now, number, cell):
     if n:
         number, cell = dram_room(X, number, cell, now)
         if X[cell] + n * X[P_DRAM_WRITE_TICKS] <= BUCKET * TICK:
+            X[C_EMPTIED] = number * BUCKET
             X[cell] += n * X[P_DRAM_WRITE_TICKS]
         else:
-            book(X, B_DRAM, n * X[P_DRAM_WRITE_TICKS], now)
+            X[C_EMPTIED] = book_dram(X, n * X[P_DRAM_WRITE_TICKS], now)
         X[C_DRAM_WRITE] += n
         loaded(X, now, n * X[P_DRAM_WRITE_TICKS])
     Y[dirty] = 0
@@ -210,7 +184,7 @@ def dram_latency(X, line):
     taken = min(X[C_WINDOW_LAST] >> WINDOW_BITS, X[P_DRAM_MOST])
     key = (line >> 1) * 0x9E3779B1 >> 32 - SPREAD_BITS & (1 << SPREAD_BITS) - 1
     more = X[P_DRAM_SPREAD] * (X[X[T_SPREAD] + key] - SPREAD_ONE) // SPREAD_ONE
-    return X[P_DRAMLAT] + more + X[P_DRAM_WAIT] * taken // TICK * taken // (TICK - taken)
+    return X[P_DRAMLAT] + X[P_DRAM_OTHERS] + more + X[P_DRAM_WAIT] * taken // TICK * taken // (TICK - taken)
 
 
 @compiled
@@ -226,7 +200,7 @@ def l2_fetch(X, line, fill, missing, begin, number, cell):
         X[cell] += n * ticks
     for sector in range(SECTORS):
         if missing >> sector & 1:
-            when = max(begin * TICK, served) + TICK - 1 >> TICK_BITS if together else book(X, B_DRAM, ticks, begin)
+            when = max(begin * TICK, served) + TICK - 1 >> TICK_BITS if together else book_dram(X, ticks, begin)
             Y[fill + sector] = when + latency
             served += ticks
 
@@ -238,7 +212,7 @@ def read_sectors(X, line, fill, mask, begin):
     X[C_L2_SECTORS] += popcount4(mask)
     X[C_L2_HITS] += popcount4(mask)
     if missing:
-        number, cell = room(X, B_DRAM, begin)
+        number, cell = room_of_dram(X, begin)
         X[C_L2_HITS] -= popcount4(missing)
         l2_fetch(X, line, fill, to_fetch(X, fill, missing), begin, number, cell)
     for sector in range(SECTORS):
@@ -282,14 +256,14 @@ def begin_round(X, line, mask, start):
     """SMs in step ask for a line each, one of them for this: the cycle L2 begins with it."""
     X[C_ASKED] += 1
     X[C_ROUND] = 0
-    return book(X, B_L2, asked_ticks(X, line, mask), start)
+    return book_l2(X, B_L2, asked_ticks(X, line, mask), start)
 
 
 @compiled
 def end_round(X, begin):
     """Take the bandwidth that the other SMs' lines have asked for."""
     if X[C_ROUND]:
-        book(X, B_L2, X[C_ROUND], begin)
+        book_l2(X, B_L2, X[C_ROUND], begin)
 
 
 @compiled
@@ -304,10 +278,12 @@ def write_sectors(X, dirty, fill, mask, begin):
 
 @compiled
 def l2_write(X, line, mask, begin):
-    """`write_sectors` of a line, L2's bandwidth is booked already: when taken."""
+    """`write_sectors` of a line, L2's bandwidth is booked already: when taken. Of sm_90 it waits until DRAM has taken
+    what was in its place."""
+    X[C_EMPTIED] = 0
     dirty, fill = l2_way(X, line, begin)
     write_sectors(X, dirty, fill, mask, begin)
-    return begin
+    return max(begin, X[C_EMPTIED]) if X[P_SM90] else begin
 
 
 @compiled
@@ -413,7 +389,7 @@ def behind_first_level(X, sm, line, now):
     """The cycle a 256-byte line is there from the cache that constants and instructions share, or from L2."""
     fill, hit = counted_lookup(X, X[T_CONST15], X[P_C15SETS], X[P_C15WAYS], sm, line, now, C_C15_LOOKUPS)
     if not hit:
-        X[fill] = now + X[P_L2LAT] - X[P_C15LAT]
+        X[fill] = now + X[P_L2LAT] + X[P_C15FILL] - X[P_C15LAT]
     return max(X[fill], now) + X[P_C15LAT]
 
 

@@ -38,7 +38,9 @@ P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
 P_ATOMIC_SECTOR, P_ATOMIC_LANE, P_ATOMIC_FLOAT, C_TURN, T_PLACES, P_DRAM_SPREAD, P_DRAM_WAIT, T_SPREAD = range(140, 148)
 C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
 P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LEAST, P_DRAM_MOST = range(151, 157)
-HEAD = 160
+P_L2_SLACK, P_DRAM_SLACK, C_EMPTIED, P_DRAM_OTHERS, P_L2CHOICE = range(157, 162)
+P_SPLIT, P_C15FILL, P_JUMPTICKS, P_JUMPNEAR, P_JUMPWAIT, P_L2_PART_TICKS = range(162, 168)
+HEAD = 168
 # Places of L2 where atomics wait for each other: that many, of so many lines (a power of two's bits) side by side.
 PLACES, PLACE_BITS = 1024, 3
 SPREAD_BITS, SPREAD_ONE = 6, 256  # of a table of how much more than the mean the latency of DRAM is, and 1 in it
@@ -62,8 +64,9 @@ M_BEGIN, M_ARRIVE, M_WAIT, M_TEST = range(4)
 # I_UNIT: functional units of a scheduler that are narrower than a warp
 U_NONE, U_HALF, U_SFU, U_FP64, U_IMUL = range(5)
 # ... of sm_90: integers and comparisons, one of the two pipes of FFMA, which multiplies integers, and others
-U_ALU, U_XU, U_DOUBLE, U_HEAVY, U_UNIFORM, U_MMA16, U_SREG, U_FMA, U_TENSOR = range(1, 10)
-UNITS = 10
+(U_ALU, U_XU, U_DOUBLE, U_HEAVY, U_UNIFORM, U_MMA16, U_SREG, U_FMA, U_TENSOR, U_MEET, U_LITE,
+ U_BOTH) = range(1, 13)
+UNITS = 13
 
 # One row per resident warp (W_STALLED: when its stall count ends), then its queue of shared and of global operations in
 # flight (times of their ends).
@@ -76,7 +79,7 @@ W_GLRING, W_SHRING, W_READS = 29, 45, 97  # sm_90: until when registers of the w
 W_GROUPS, W_GROUPRING = 98, 99
 GROUPS = 8
 (W_COPIES, W_MBARRIER, W_TRIED) = range(W_GROUPRING + GROUPS, W_GROUPRING + GROUPS + 3)
-W_SIZE = 110
+W_PARTED, W_SIZE = 110, 111  # whether its lanes have just parted at a branch
 RING_LIMITS = W_SHRING - W_GLRING, W_READS - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
@@ -96,6 +99,7 @@ S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
 TENSOR_PLACES = 8
 # ... when its last access of shared memory or L1 ends, and the cycles of that.
 S_LSUEND, S_LSUCOST, S_SIZE = 94, 95, 96
+S_JUMP = 93  # when a warp of it jumped last
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
@@ -151,7 +155,9 @@ STORED = 16  # lines that were stored last, by their numbers' last bits: number 
 # Of sm_90: when each store of a ring is on its way to L2, and the oldest.
 M_STOREHEAD, STORE_PLACES = M_STORED + STORED, 32
 M_STORERING = M_STOREHEAD + 1
-M_SIZE = M_STORERING + STORE_PLACES
+# ... when the SM can take the next place where lanes meet or part, and the next jump, in 1/TICK cycles.
+M_MEET = M_STORERING + STORE_PLACES
+M_JUMP, M_SIZE = M_MEET + 1, M_MEET + 2
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.

@@ -5,7 +5,7 @@ A warp knows at the moment it issues when it may issue again as far as its own c
 what it shares with others (operand fetch, narrow units, memory queues, instruction lines) is asked when it is chosen.
 Rows are named by where they start in the image X: w a warp, s a scheduler, i an instruction."""
 
-from .beside import amid_products, had_its_turn, product, products_left, tell
+from .beside import amid_products, had_its_turn, product, tell
 from .caches import constant_line, instruction_line
 from .columns import *
 from .instep import moved, variant
@@ -13,7 +13,19 @@ from .jit import compiled
 from .memory import global_access, load_constant, shared_access
 from .operand import bank_reads, enter, forget, read_later
 from .residency import complete, finish_warp, launch_block, release_barrier, step_path, wake
-from .sm90 import bank_reads_sm90, code_line_sm90, enter_sm90, issue_xu, memory_sm90, room_sm90
+from .scoreboards import occupy, wait_for_boards
+from .sm90 import (
+    bank_reads_sm90,
+    code_line_sm90,
+    enter_sm90,
+    issue_xu,
+    jump,
+    meet,
+    memory_sm90,
+    room_sm90,
+    take_fma,
+    take_fmas,
+)
 
 
 @compiled
@@ -47,8 +59,8 @@ def side_hazard(X, w, i, s, now):
     unit = X[i + I_UNIT]
     if unit > 0 and X[s + S_UNIT0 + unit] > now:
         return X[s + S_UNIT0 + unit], R_PIPE
-    if X[P_SM90] and unit == U_HEAVY and X[i + I_INTERVAL] == 2:  # every other cycle: "... beside IMAD.MOV ..."
-        return now + (now - X[s + S_UNIT0 + unit] & 1), R_PIPE
+    if unit == U_BOTH and X[P_SM90]:
+        return max(X[s + S_UNIT0 + U_LITE], X[s + S_UNIT0 + U_HEAVY]), R_PIPE
     if X[i + I_MEM]:
         if X[P_SM90]:
             return room_sm90(X, s), R_QUEUE
@@ -174,8 +186,7 @@ def execute(X, w, i, s, now):
     if X[i + I_ALU]:
         if X[P_SM90]:
             enter_sm90(X, s, now, bank_reads_sm90(X, i, s, X[w + W_ID]))
-            if X[i + I_INTERVAL] > 2 and X[i + I_UNIT] == U_HEAVY:
-                X[s + S_UNIT0 + U_FMA] = now + X[i + I_INTERVAL]
+            take_fma(X, i, s, now)
         else:
             enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
         if X[s + S_LEAVE2] > now + 1:
@@ -189,52 +200,6 @@ def execute(X, w, i, s, now):
 
 
 @compiled
-def few_left(X, w, what):
-    """The cycle when at most n operations on a scoreboard are left; what: n * 8 + scoreboard."""
-    ring = X[T_COUNT] + (X[w + W_ID] * 6 + (what & 7)) * COUNT_SIZE
-    kept, later, limit = min(X[ring], RING), what >> 3, NEVER
-    while later >= 0 and limit >= 0:  # the end that n later ones follow; ends need not be in order
-        latest, times = -1, 1
-        for at in range(ring + 1, ring + 1 + kept):
-            if latest < X[at] < limit:
-                latest, times = X[at], 1
-            elif X[at] == latest:
-                times += 1
-        limit, later = latest, later - times
-    return limit
-
-
-@compiled
-def occupy(X, w, board, until):
-    """An operation holds a scoreboard of its warp."""
-    X[w + W_SB0 + board] = max(X[w + W_SB0 + board], until)
-    if X[T_COUNT]:
-        ring = X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE
-        X[ring + 1 + X[ring] % RING] = until
-        X[ring] += 1
-
-
-@compiled
-def wait_for_boards(X, w, i, ready):
-    """Put the warp off until the scoreboards its next instruction waits for are clear."""
-    X[w + W_STALLED] = ready
-    reason, mask = R_STALL, X[i + I_WAIT]
-    if mask:
-        for board in range(6):
-            if mask >> board & 1 and X[w + W_SB0 + board] > ready:
-                ready, reason = X[w + W_SB0 + board], board
-        if mask & WAIT_COUNTED:
-            left = few_left(X, w, X[i + I_SERVICE])
-            if left > ready:
-                ready, reason = left, X[i + I_SERVICE] & 7
-        if reason + 1 == X[w + W_TRIED] and reason < 6:
-            reason = R_MBARRIER
-    if X[i + I_KIND] == K_PRODUCTS and products_left(X, w, X[i + I_SERVICE]) > ready:
-        ready, reason = products_left(X, w, X[i + I_SERVICE]), R_TENSOR
-    X[w + W_READY], X[w + W_REASON] = ready, reason
-
-
-@compiled
 def advance(X, w, i, now):
     """After an issue: when the warp's next instruction may issue by its control codes. False when the warp is done."""
     if not step_path(X, w):
@@ -245,7 +210,13 @@ def advance(X, w, i, now):
         if X[i + I_YIELD] and X[i + I_STALL] < 2:
             ready = now + 2
         if X[w + W_PC] != i + I_SIZE:
-            ready = max(ready, now + X[P_TAKEN])
+            if X[i + I_UNIT] == U_MEET:  # behind a BSYNC lanes go on that went another way
+                ready = max(ready, now + X[P_TAKEN]) + X[i + I_SERVICE]
+            else:
+                ready = max(ready, jump(X, w, now))
+        if X[i + I_UNIT] == U_MEET or X[w + W_PARTED]:
+            ready += meet(X, w, now)
+        X[w + W_PARTED] = 0
     if X[i + I_STALL] > 1:  # its own count stands still with the others'
         ready += max(X[X[w + W_SCHED] + S_LEAVE2] - now - 1, 0)
     if kind == K_MEMBAR:
@@ -327,6 +298,8 @@ def burst(X, w, i, s, now, count):
         now += 1
         i += I_SIZE
     count = (i - start) // I_SIZE
+    if X[P_SM90]:
+        take_fmas(X, s, now - 1, count)
     X[C_ISSUED] += count
     X[w + W_PC] = i
     X[w + W_LEFT] -= count

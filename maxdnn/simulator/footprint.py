@@ -1,9 +1,9 @@
-"""What of a launch's memory more than one block touches: L2 keeps such lines in both of its parts."""
+"""What L2 keeps of a launch's memory, by who touches its lines."""
 
 import numpy as np
 
 from . import columns as c
-from .machine import LINE
+from .machine import LINE, Machine
 from .state import Work, touches
 
 _MOST = 1 << 21  # lines that are looked at
@@ -34,11 +34,25 @@ def _spread(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
 
 
-def shared(code: np.ndarray, work: Work) -> float:
-    """The share of the lines that blocks touch that at least two of them touch."""
+def kept_kib(code: np.ndarray, work: Work, machine: Machine, warm: bool) -> int:
+    """What L2 keeps of the lines that a launch touches: it has more room for those that one SM reads than for those
+    that several do, and least for those that are written. From one launch to the next these seem to be in both parts
+    of L2: that is assumed."""
+    shared, written = _shares(code, work)
+    own = machine["l2_own_kib"]
+    of_written = own / machine["l2_parts"] if warm else machine["l2_written_kib"]
+    taken = (1 - shared - written) / own + shared / machine["l2_kib"] + written / of_written
+    whole = machine["l2_ways"] * LINE // 1024
+    return round(1 / taken) // whole * whole
+
+
+def _shares(code: np.ndarray, work: Work) -> tuple[float, float]:
+    """Of the lines that blocks touch the share that at least two of them touch and none writes, and the share that one
+    writes."""
     kinds, classes = touches(code, work), int(work.class_of.max()) + 1
+    stores = np.where(kinds == c.WARM_STORE, kinds, 0)
     warps = (len(work.record_ptr) - 1) // classes
-    lines, times, size = [], [], 0
+    lines, times, changed, size = [], [], [], 0
     for number in range(classes):
         blocks = np.flatnonzero(work.class_of == number)
         first, end = (int(work.record_ptr[(number + n) * warps]) for n in (0, 1))
@@ -49,9 +63,13 @@ def shared(code: np.ndarray, work: Work) -> float:
             moves, count = np.unique(work.shift[blocks, group, 0], return_counts=True)
             moves, count = moves[:_MOST // len(mine) + 1], count[:_MOST // len(mine) + 1]
             lines.append((mine[:, None] + moves).ravel())
+            written = np.isin(mine, _lines(work, stores, first, end, group, classes > _SOME and len(blocks) == 1))
             times.append(np.broadcast_to(count, (len(mine), len(moves))).ravel())
+            changed.append(np.repeat(written, len(moves)))
             size += len(lines[-1])
     if not lines:
-        return 0.0
+        return 0.0, 0.0
     _, where = np.unique(np.concatenate(lines), return_inverse=True)
-    return float((np.bincount(where, np.concatenate(times)) >= 2).mean())
+    written = np.bincount(where, np.concatenate(changed)) > 0
+    shared = np.bincount(where, np.concatenate(times)) >= 2
+    return float((shared & ~written).mean()), float(written.mean())

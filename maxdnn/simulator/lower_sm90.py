@@ -11,7 +11,7 @@ from ..isa.text import format_opcode
 from . import columns as c
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, Machine
 
-_UNITS = {"alu": c.U_ALU, "cs2r": c.U_ALU, "ffma": c.U_NONE, "imad": c.U_HEAVY, "wide": c.U_HEAVY, "half": c.U_HEAVY,
+_UNITS = {"alu": c.U_ALU, "cs2r": c.U_ALU, "ffma": c.U_NONE, "imad": c.U_HEAVY, "wide": c.U_HEAVY, "half": c.U_BOTH,
           "mma16": c.U_MMA16, "fp64": c.U_DOUBLE, "umove": c.U_UNIFORM, "ualu": c.U_UNIFORM, "r2ur": c.U_UNIFORM,
           "xu": c.U_XU}
 _ARITHMETIC = ("alu", "cs2r", "ffma", "imad", "wide", "half", "mma16", "fp64")
@@ -126,8 +126,6 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_STALL], row[c.I_YIELD] = control.stall, control.yield_hint
     row[c.I_WB] = -1 if control.write_barrier is None else control.write_barrier
     row[c.I_RB] = -1 if control.read_barrier is None else control.read_barrier
-    if inst.opcode == "BSYNC":
-        row[c.I_STALL] = max(control.stall, machine["meet_cycles"])
     row[c.I_WAIT], row[c.I_REUSE] = control.wait_mask, control.reuse & 7
     row[c.I_ALU] = kind == c.K_ALU
     row[c.I_MEM] = kind in _THROUGH_QUEUE or inst.cls.name in ("ldc", "sreg")
@@ -137,6 +135,16 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_DN] = _figure(machine["read_cycles"], inst, name)
     row[c.I_ISSUED] = row[c.I_DUAL] = row[c.I_SERVICE] = row[c.I_DOUBLES] = 0
     row[c.I_LATEBY] = _figure(machine["least_cycles"], inst, name)
+    if inst.opcode in ("BSSY", "BSYNC"):
+        row[c.I_UNIT] = c.U_MEET
+    if inst.opcode == "BSYNC":
+        row[c.I_STALL], row[c.I_SERVICE] = max(control.stall, machine["meet_cycles"]), machine["part_cycles"]
+    if inst.cls.name == "ldc" and kind == c.K_UNIT:
+        row[c.I_SERVICE] = constant_operand(inst) + 1
+    elif inst.cls.name == "sreg":
+        row[c.I_X1] = 1
+    elif inst.cls.name == "wide" and "HI" not in words(inst):
+        row[c.I_SERVICE] = row[c.I_INTERVAL]
     _operands(inst, row)
     row[c.I_X0] = 0 if row[c.I_ALU] else len(inst.reads()) + _figure(machine["extra_reads"], inst, name)
     row[c.I_LINE] = inst.address // INSTRUCTION_LINE

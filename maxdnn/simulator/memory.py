@@ -2,9 +2,9 @@
 """Memory instructions at issue: when their result is there and when their operands have been read. Every shared
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
+from .bandwidth import book, book_l2
 from .caches import (
     begin_round,
-    book,
     constant_line,
     end_round,
     further,
@@ -56,8 +56,6 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     if X[P_SM90]:
         sends = X[i + I_STORE] or X[i + I_ATOMIC]
         port = (mask >> COST) * X[P_WRITE_TICKS] if sends else max(port, TICK)
-        if X[i + I_STORE] and not X[i + I_ATOMIC]:
-            n = mask >> TURNS & (1 << COST - TURNS) - 1
     begin = book(X, B_PORTS + X[w + W_SM], port, start)
     X[C_PORTEND] = begin + port // TICK
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
@@ -75,8 +73,8 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
     ticks = l2_ticks(X, n, what != READ if X[P_SM90] else X[i + I_STORE])
     if what == WRITE and mask >> COST > popcount4(mask):
-        ticks = max(ticks, X[P_L2_PART_LEAST])
-    begin = book(X, B_L2_STORES if X[P_SM90] and what != READ else B_L2, asking * ticks, begin)
+        ticks = max(n * X[P_L2_PART_TICKS], X[P_L2_PART_LEAST])
+    begin = book_l2(X, B_L2_STORES if X[P_SM90] and what != READ else B_L2, asking * ticks, begin)
     if what == CHANGE:
         X[C_TURN] = X[P_ATOMIC_FLOAT] if X[i + I_ATOMIC] == FLOATS else X[P_ATOMIC_LANE]
     touch(X, X[T_AHEAD], middle, what, begin)
@@ -87,6 +85,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])
     elif what == WRITE:
         done = l2_write(X, line, mask, mine) + X[P_L2LAT]
+        X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])
         if X[P_SM90]:
             X[C_L2_STORED] += popcount4(mask)
     else:

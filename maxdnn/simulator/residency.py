@@ -16,6 +16,9 @@ def step_path(X, w):
     run = X[w + W_RUN]
     if run >= X[w + W_RUNEND]:
         return False
+    if X[run + 1] == 0:  # the lanes have parted
+        run += RUN_SIZE
+        X[w + W_PARTED] = 1
     X[w + W_PC], X[w + W_LEFT], X[w + W_RUN] = X[run], X[run + 1] - 1, run + RUN_SIZE
     return True
 

@@ -8,9 +8,9 @@ import numpy as np
 from ..errors import SimulationError
 from ..runtime.forks import compiling
 from . import columns as c
-from .footprint import shared
+from .footprint import kept_kib
 from .lower import lower
-from .machine import LINE, Machine
+from .machine import Machine
 from .occupancy import Occupancy, l1_kib, occupancy
 from .placement import placed
 from .state import Image, Shape
@@ -126,7 +126,7 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
         if not options.all_sms:
             work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"])
         l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
-        l2 = replace(machine.figures["l2_kib"], value=_l2_kib(machine, shared(code, workload.work)))
+        l2 = replace(machine.figures["l2_kib"], value=kept_kib(code, workload.work, machine, options.warm))
         machine = replace(machine, figures={**machine.figures, "l1_kib": l1, "l2_kib": l2})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
@@ -137,12 +137,6 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
         recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)
     _run(image, progress, recorder)
     return _result(image, outline, fit, options, recorder)
-
-
-def _l2_kib(machine: Machine, shared: float) -> int:
-    """What L2 keeps where some of the lines are in both of its parts."""
-    own, whole = machine["l2_own_kib"], machine["l2_ways"] * LINE // 1024
-    return round(own / (1 + shared * (own / machine["l2_kib"] - 1))) // whole * whole
 
 
 def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:

@@ -145,6 +145,8 @@ def global_sm90(X, w, i, record, shift, more, start):
         elif X[i + I_STORE] and not X[i + I_ATOMIC]:
             l1_store(X, X[w + W_SM], line, mask, start)
             missing = mask = not_stored(X, X[w + W_SM], line, mask)
+        elif not X[i + I_ATOMIC]:
+            X[C_L1_SECTORS] += popcount4(mask)  # past L1, whose counters have them as misses
         if missing:
             # sectors of other blocks lie elsewhere in their lines
             got = through_l2(X, w, i, index, line, missing, start, 15 if missing == mask else missing)
@@ -167,6 +169,7 @@ def memory_sm90(X, w, i, s, now):
     if kind == K_SHUFFLE:
         start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
         leave_queue(X, s, max(out, start - X[P_MIOLAG]))
+        X[s + S_LEAVE2] = max(X[s + S_LEAVE2], now + X[i + I_X0])
         return start + X[i + I_RESULT], out + X[i + I_DN]
     if kind in (K_MBARRIER, K_BULK):
         return beside_memory(X, w, i, s, out)
@@ -209,9 +212,12 @@ def beside_memory(X, w, i, s, out):
 
 @compiled
 def constant_sm90(X, w, i, s, now):
-    """Loads of constants and reads of special registers, which the SM serves one after another."""
+    """Loads of constants and reads of special registers, which the SM serves one after another. Those take the pipe of
+    shared memory as well (probe "mix 1xS2R 1xLDS")."""
     unit = X[T_SM] + X[w + W_SM] * M_SIZE + M_SREG
     start = max(now, X[unit])
+    if X[i + I_X1] > 0:
+        start = through_pipe(X, w, s, S_PORT0, X[P_SRINTERVAL], X[P_SRINTERVAL], start)
     X[unit] = start + X[P_SRINTERVAL]
     done = start
     if X[i + I_KIND] == K_LDC:
@@ -223,15 +229,72 @@ def constant_sm90(X, w, i, s, now):
             done = max(done, constant_line(X, X[w + W_SM], X[at] + moved(X, chosen, shift), start))
         done += max(X[record] - 1, 0)
         X[w + W_REC] += 1
-    elif X[i + I_CLINE] >= 0:
-        done = constant_line(X, X[w + W_SM], X[i + I_CLINE], start)
+    elif X[i + I_SERVICE] > 0:
+        done = constant_line(X, X[w + W_SM], X[i + I_SERVICE] - 1, start)
+        done += X[P_CLAT] if done > start else 0
     leave_queue(X, s, start)
     return done + X[i + I_RESULT], start + X[i + I_DN]
 
 
 @compiled
+def meet(X, w, now):
+    """How long a BSSY, a BSYNC or a branch that parts lanes waits for those of other warps: the SM takes one a cycle
+    (probes "flow BSSY, more warps", "flow BSSY and BSYNC, more warps")."""
+    at = X[T_SM] + X[w + W_SM] * M_SIZE + M_MEET
+    begin = max(X[at], now)
+    X[at] = begin + 1
+    return begin - now
+
+
+@compiled
+def jump(X, w, now):
+    """When a warp that has jumped can go on: the SM has so much for jumps, one that is close behind another of its
+    scheduler waits, and where lanes part it takes as long as where they meet (probes "flow BRA over one, ...",
+    "loop that lanes leave ...")."""
+    s, at = X[w + W_SCHED], X[T_SM] + X[w + W_SM] * M_SIZE + M_JUMP
+    begin = max(X[at], now * TICK)
+    X[at] = begin + X[P_JUMPTICKS]
+    ready = (begin + TICK - 1) // TICK + X[P_TAKEN]
+    if now - X[s + S_JUMP] < X[P_JUMPNEAR]:
+        ready += X[P_JUMPWAIT]
+    X[s + S_JUMP] = now
+    if X[w + W_PARTED]:
+        ready += X[P_SPLIT]
+    return ready
+
+
+@compiled
+def take_fma(X, i, s, now):
+    """The pipes that multiply: two for FFMA, each of which takes one in two cycles, the first where it is free.
+    Integers have the second, and those of halves both (probes "outer product beside IMAD.MOV after 8", "after 21",
+    "mix 1xFFMA 1xIMAD 1xIADD3", "mix 3xFFMA 1xHFMA2")."""
+    lite, heavy, unit = s + S_UNIT0 + U_LITE, s + S_UNIT0 + U_HEAVY, X[i + I_UNIT]
+    if unit == U_NONE and X[lite] <= now:
+        X[lite] = now + 2
+    elif unit == U_NONE:
+        X[heavy] = max(X[heavy], now + 2)
+    elif unit == U_BOTH:
+        X[lite] = X[heavy] = X[s + S_UNIT0 + U_FMA] = now + X[i + I_INTERVAL]
+    elif unit == U_HEAVY and X[i + I_SERVICE]:
+        X[s + S_UNIT0 + U_FMA] = now + X[i + I_SERVICE]
+
+
+@compiled
+def take_fmas(X, s, last, count):
+    """`take_fma` of so many FFMA, one a cycle, the last of which has issued at `last`."""
+    lite, heavy = s + S_UNIT0 + U_LITE, s + S_UNIT0 + U_HEAVY
+    if (X[lite] <= last + 1 - count) == (count & 1):
+        lite, heavy = heavy, lite
+    X[heavy] = max(X[heavy], last + 2)
+    if count > 1:
+        X[lite] = max(X[lite], last + 1)
+
+
+@compiled
 def issue_xu(X, i, s, now):
-    """(result there, operands read) of an instruction of XU, which takes it when the one before the last is through."""
+    """(result there, operands read) of an instruction of XU, which takes it when the one before the last is through.
+    Meanwhile no warp's arithmetic issues (probe "mix 7xFFMA 1xMUFU" of 8 and 16 warps)."""
+    X[s + S_LEAVE2] = max(X[s + S_LEAVE2], now + X[i + I_X0])
     start = max(now + X[P_XUDELAY], X[s + S_XUEND])
     X[s + S_UNIT0 + U_XU] = X[s + S_XUEND]
     X[s + S_XUEND] = start + X[i + I_INTERVAL]

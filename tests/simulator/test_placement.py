@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from maxdnn.simulator import columns as c
-from maxdnn.simulator.footprint import shared
+from maxdnn.simulator.footprint import kept_kib
+from maxdnn.simulator.machine import preset
 from maxdnn.simulator.placement import instructions, placed, shares, turns
 from maxdnn.simulator.state import Work
 
@@ -57,6 +58,21 @@ def test_blocks_that_are_alike_stay_in_order():
     assert placed(same, 3, 4, AHEAD) is same
 
 
-@pytest.mark.parametrize(("shift", "part"), [(0, 1.0), (1, 0.0)])
-def test_lines_that_several_blocks_touch(shift, part):
-    assert shared(code(4), work([4] * 8, shift)) == part
+def code_with(store):
+    rows = code(4)
+    rows[0, c.I_STORE] = store
+    return rows
+
+
+@pytest.mark.parametrize(("store", "shift", "figure"), [
+    (0, 0, "l2_kib"), (0, 1, "l2_own_kib"), (1, 0, "l2_written_kib"), (1, 1, "l2_written_kib"),
+])
+def test_l2_keeps_lines_by_who_touches_them(store, shift, figure):
+    machine = preset("h100")
+    assert kept_kib(code_with(store), work([4] * 8, shift), machine, False) == machine[figure]
+
+
+def test_of_a_launch_before_l2_keeps_half_as_much_of_what_it_wrote():
+    machine = preset("h100")
+    assert kept_kib(code_with(1), work([4] * 8, 1), machine, True) == machine["l2_own_kib"] // 2
+    assert kept_kib(code_with(0), work([4] * 8, 1), machine, True) == machine["l2_own_kib"]

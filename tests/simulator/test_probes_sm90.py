@@ -114,8 +114,30 @@ ASKED_H100 = {
     "REDG, a sector each": (8, 8, 1.0),
     "REDG, 32 lines in turn, a bank each": (8, 8, 1.0),
     "ATOMG, 8 lines in turn, a bank each": (1, 8, 12.0),
-    "flow BSSY and BSYNC": (1, 4, 0.01),
+    "flow BSSY": (8, 16, 0.07),
+    "flow BSSY and BSYNC": (1, 16, 0.3),
+    "flow BRA of half the lanes": (1, 8, 0.01),
+    "flow BRA of half the lanes, others": (1, 4, 0.01),
+    "mix 7xFFMA 1xMUFU": (1, 16, 0.01),
     "flow BRA over one": (1, 4, 0.01),
+    "flow BRA over one, more warps": (1, 32, 0.2),
+    "flow BSSY and BSYNC, more warps": (20, 32, 1.2),
+    "BSSY, 15 FFMA, BSYNC": (8, 16, 1.1),
+    "a jump every 2 FFMA": (1, 32, 1.0),
+    "loop that lanes leave one by one": (1, 4, 25),
+    "rate STG": (4, 16, 12),
+    "STL, lanes at 8 words": (16, 32, 60),
+    "STL of 8 words, again and again": (8, 32, 0.4),
+    "mix 1xFFMA 1xIMAD.HI": (1, 16, 0.01),
+    "mix 1xFFMA 1xIMAD 1xIADD3": (1, 16, 0.01),
+    "mix 3xFFMA 1xHFMA2": (1, 8, 0.01),
+    "mix 7xFFMA 1xSHFL": (1, 8, 0.02),
+    "mix 1xS2R 1xLDS": (1, 16, 0.3),
+    "outer product beside IMAD.MOV after 8": (1, 8, 0.02),
+    "constants, 48 lines by FFMA": (1, 1, 1),
+    "constants, 48 lines by ULDC": (1, 1, 1),
+    "constants, 256 lines by LDC": (1, 1, 1),
+    "constants 32 apart by LDC": (1, 1, 1),
 }
 
 
@@ -153,6 +175,40 @@ def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1,
     return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
 
 
+# Probes of what all SMs ask of L2 and DRAM -> how far the model may be from the middle runs on the card, in parts of
+# them. Each run is the median of the blocks; the first meets what was there before, in the last some are through.
+SHARED = {
+    "bursts of 2 loads, 1 blocks an SM": 0.1,
+    "bursts of 2 loads, 2 blocks an SM": 0.1,
+    "bursts of 8 loads, 2 blocks an SM": 0.12,
+    "bursts of 2 loads and stores, 4 blocks an SM": 0.1,
+    "kept by L2, 36 MiB, each its own": 0.05,
+    "kept by L2, 44 MiB, each its own": 0.1,
+    "kept by L2, 48 MiB, each its own": 0.1,
+    "kept by L2, 40 MiB, written": 0.1,
+    "kept by L2, 44 MiB, read and written by halves": 0.1,
+    "loads.128 of DRAM, 132 blocks of 256, 2 at a time": 0.1,
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SHARED)
+def test_the_model_shares_l2_and_dram_as_an_h100_does(name: str) -> None:
+    number, stand = _stand(name)
+    probe = run.probes()[number]
+    data, out = stand.device.alloc(probe.big), stand.device.alloc(1 << 24)
+    for length in probe.lengths:
+        function = stand.module.function(f"probe_{number}_{length}")
+        result = timing.launch(function, (probe.blocks, 1, 1), (32 * probe.warps[0], 1, 1), [out, data, probe.n, 0],
+                               machine="h100", options=timing.Options(trace=(0, 1000000)))
+        code = function.kernel.instructions
+        stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
+        begins, ends = (np.array([np.sort(rows[:, 0]) for rows in _by_warp(result.events[result.events[:, 3] == at])])
+                        for at in (stamps[0], stamps[-1]))
+        runs = (ends.max(0) - begins.min(0))[1:3]
+        assert np.mean(runs) == pytest.approx(np.mean(H100["runs"][name][str(length)][1:3]), rel=SHARED[name])
+
+
 def _by_warp(events: np.ndarray) -> list[np.ndarray]:
     return [events[events[:, 2] == warp] for warp in np.unique(events[:, 2])]
 
@@ -173,6 +229,13 @@ def test_the_model_answers_a_probe_as_an_h100_did(name: str) -> None:
     number, stand = _stand(name)
     for warps in {few, many}:
         assert slope(name, warps, stand, number, machine="h100") == pytest.approx(OF_H100[name][str(warps)], abs=apart)
+
+
+def test_probes_of_some_modules_alone_are_assembled() -> None:
+    """Their kernels have the numbers that they have among all."""
+    chosen = run.of_modules(["branches", "local"])[:2] + run.of_modules(["local"])[-2:]
+    names = {run.probes()[number].name for number, _, _ in run.tasks(run.cubin(chosen))}
+    assert names == {probe.name for probe in chosen}
 
 
 @pytest.mark.long

@@ -1,0 +1,52 @@
+# ruff: noqa: F403, F405
+"""Scoreboards of a warp, compiled: who holds them, and when what waits for them may issue."""
+
+from .beside import products_left
+from .columns import *
+from .jit import compiled
+
+
+@compiled
+def few_left(X, w, what):
+    """The cycle when at most n operations on a scoreboard are left; what: n * 8 + scoreboard."""
+    ring = X[T_COUNT] + (X[w + W_ID] * 6 + (what & 7)) * COUNT_SIZE
+    kept, later, limit = min(X[ring], RING), what >> 3, NEVER
+    while later >= 0 and limit >= 0:  # the end that n later ones follow; ends need not be in order
+        latest, times = -1, 1
+        for at in range(ring + 1, ring + 1 + kept):
+            if latest < X[at] < limit:
+                latest, times = X[at], 1
+            elif X[at] == latest:
+                times += 1
+        limit, later = latest, later - times
+    return limit
+
+
+@compiled
+def occupy(X, w, board, until):
+    """An operation holds a scoreboard of its warp."""
+    X[w + W_SB0 + board] = max(X[w + W_SB0 + board], until)
+    if X[T_COUNT]:
+        ring = X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE
+        X[ring + 1 + X[ring] % RING] = until
+        X[ring] += 1
+
+
+@compiled
+def wait_for_boards(X, w, i, ready):
+    """Put the warp off until the scoreboards its next instruction waits for are clear."""
+    X[w + W_STALLED] = ready
+    reason, mask = R_STALL, X[i + I_WAIT]
+    if mask:
+        for board in range(6):
+            if mask >> board & 1 and X[w + W_SB0 + board] > ready:
+                ready, reason = X[w + W_SB0 + board], board
+        if mask & WAIT_COUNTED:
+            left = few_left(X, w, X[i + I_SERVICE])
+            if left > ready:
+                ready, reason = left, X[i + I_SERVICE] & 7
+        if reason + 1 == X[w + W_TRIED] and reason < 6:
+            reason = R_MBARRIER
+    if X[i + I_KIND] == K_PRODUCTS and products_left(X, w, X[i + I_SERVICE]) > ready:
+        ready, reason = products_left(X, w, X[i + I_SERVICE]), R_TENSOR
+    X[w + W_READY], X[w + W_REASON] = ready, reason
