@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,11 +166,8 @@ def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1,
             options=timing.Options(trace=(0, trace)),
             full=True,
         )
-        code = function.kernel.instructions
-        stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
-        issues = {stamp: result.events[result.events[:, 3] == stamp] for stamp in (stamps[0], stamps[-1])}
-        first = min(max(rows[:, 0]) for rows in _by_warp(issues[stamps[0]]))
-        clocks.append(max(issues[stamps[-1]][:, 0]) - first)
+        begins, ends = _stamps(function, result)
+        clocks.append(ends.max() - begins[:, -1].min())
     if len(clocks) == 1:
         return float(clocks[0])
     return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
@@ -201,16 +199,21 @@ def test_the_model_shares_l2_and_dram_as_an_h100_does(name: str) -> None:
         function = stand.module.function(f"probe_{number}_{length}")
         result = timing.launch(function, (probe.blocks, 1, 1), (32 * probe.warps[0], 1, 1), [out, data, probe.n, 0],
                                machine="h100", options=timing.Options(trace=(0, 1000000)))
-        code = function.kernel.instructions
-        stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
-        begins, ends = (np.array([np.sort(rows[:, 0]) for rows in _by_warp(result.events[result.events[:, 3] == at])])
-                        for at in (stamps[0], stamps[-1]))
+        begins, ends = _stamps(function, result)
         runs = (ends.max(0) - begins.min(0))[1:3]
         assert np.mean(runs) == pytest.approx(np.mean(H100["runs"][name][str(length)][1:3]), rel=SHARED[name])
 
 
-def _by_warp(events: np.ndarray) -> list[np.ndarray]:
-    return [events[events[:, 2] == warp] for warp in np.unique(events[:, 2])]
+def _stamps(function: Any, result: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The clocks that each warp reads first and last in each run: (warps, runs)."""
+    code, events = function.kernel.instructions, result.events
+    stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
+    first, last = (events[events[:, 3] == at] for at in (stamps[0], stamps[-1]))
+    return _by_warp(first), _by_warp(last)
+
+
+def _by_warp(events: np.ndarray) -> np.ndarray:
+    return np.array([np.sort(events[events[:, 2] == warp, 0]) for warp in np.unique(events[:, 2])])
 
 
 @pytest.mark.sampled(2, 8)

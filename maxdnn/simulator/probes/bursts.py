@@ -2,39 +2,34 @@
 
 from collections.abc import Iterator
 
-from .frame import line
+from .frame import advance, again, line, rounds
 from .probe import Probe
 
 MIB = 1 << 20
 THREADS = 256
 
 
-def _on(at: str, across: int) -> list[str]:
-    """The next place of every thread. P2 is scratch."""
-    high = f"R{int(at[1:]) + 1}"
+def _begin(other: int, number: str = "R9") -> list[str]:
+    """R10: the place of the thread of a number, R14: the place so many bytes on, R12: rounds."""
     return [
-        line(f"IADD3 {at}, P2, {at}, {across:#x}, RZ", wait=1, stall=6),
-        line(f"IADD3.X {high}, {high}, RZ, RZ, P2, !PT", stall=6),
-    ]
-
-
-def _begin(other: int) -> list[str]:
-    """R10: the thread's place, R14: the place so many bytes on, R12: rounds."""
-    return [
-        line("IMAD.WIDE.U32 R10, R9, 0x10, R4", stall=6),
+        line(f"IMAD.WIDE.U32 R10, {number}, 0x10, R4", stall=6),
         line(f"IADD3 R14, P2, R10, {other:#x}, RZ", stall=6),
         line("IADD3.X R15, R11, RZ, RZ, P2, !PT", stall=6),
-        line("ULDC UR8, param_n", stall=6),
-        line("MOV R12, UR8", stall=6),
-        "ROUND:",
+        *rounds("ROUND"),
     ]
 
 
-_END = (
-    line("IADD3 R12, R12, -0x1, RZ", stall=6),
-    line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
-    "--:-:-:Y:5  @P2 BRA ROUND;",
-)
+def _load(n: int, across: int, strong: str = ".STRONG.GPU", wait: int = 0) -> list[str]:
+    """The n-th load of a round; then R10 goes on."""
+    return [line(f"LDG.E.128{strong} R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2, wait=wait),
+            *advance(10, across)]
+
+
+def _store(at: int, across: int, value: int = 48) -> list[str]:
+    """A store; then its address goes on."""
+    return [line(f"STG.E.128 desc[UR4][R{at}.64], R{value}", read=1, stall=2), *advance(at, across)]
+
+
 _MEET = line("BAR.SYNC.DEFER_BLOCKING 0x0", wait=2, stall=6)
 
 
@@ -50,17 +45,11 @@ def bursts() -> Iterator[Probe]:
                 def body(count: int, loads: int = loads, stores: bool = stores, across: int = across) -> list[str]:
                     text = _begin(half)
                     for n in range(loads):
-                        text += [
-                            line(f"LDG.E.128.STRONG.GPU R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2),
-                            *_on("R10", across),
-                        ]
+                        text += _load(n, across)
                     text.append(_MEET)
                     for n in range(loads if stores else 0):
-                        text += [
-                            line(f"STG.E.128 desc[UR4][R14.64], R{16 + 4 * n}", read=1, stall=2),
-                            *_on("R14", across),
-                        ]
-                    return [*text, *(line("NOP", stall=15, turn=True) for _ in range(count)), *_END]
+                        text += _store(14, across, 16 + 4 * n)
+                    return [*text, *(line("NOP", stall=15, turn=True) for _ in range(count)), *again("ROUND")]
 
                 yield Probe(f"bursts of {loads} loads{' and stores' if stores else ''}, {per_sm} blocks an SM", body,
                             (1, 40, 100, 250), (THREADS // 32,), blocks=132 * per_sm, n=rounds, big=2 * half)
@@ -71,21 +60,18 @@ def kept_written() -> Iterator[Probe]:
     other."""
     blocks, threads = 132, 512
     across = blocks * threads * 16
-    for name in ("written", "read and written by halves"):
+    for name, loads in (("written", False), ("read and written by halves", True)):
         for size in (12, 20, 24, 28, 32, 36, 40, 44, 48, 60):
             places = size * MIB // across
 
-            def body(count: int, name: str = name, size: int = size) -> list[str]:
+            def body(count: int, loads: bool = loads, size: int = size) -> list[str]:
                 text = _begin(size * MIB // 2)
                 for n in range(count):
-                    if n % 2 and name != "written":
-                        text += [line("STG.E.128 desc[UR4][R14.64], R48", read=1, stall=2), *_on("R14", across)]
-                    elif name != "written":
-                        text += [line(f"LDG.E.128.STRONG.GPU R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2,
-                                      stall=2, wait=2 if n == 0 else 0), *_on("R10", across)]
+                    if loads and n % 2 == 0:
+                        text += _load(n, across, wait=2 if n == 0 else 0)
                     else:
-                        text += [line("STG.E.128 desc[UR4][R10.64], R48", read=1, stall=2), *_on("R10", across)]
-                return [*text, *_END]
+                        text += _store(14 if loads else 10, across)
+                return text + again("ROUND")
 
             yield Probe(f"kept by L2, {size} MiB, {name}", body, (4,), (threads // 32,), blocks=blocks,
                         n=max(1, places // 4), big=64 * MIB)
@@ -102,18 +88,15 @@ def kept_plain() -> Iterator[Probe]:
 
             def body(count: int, apart: int = apart, across: int = across, half: int = half,
                      stores: bool = stores) -> list[str]:
-                text = _begin(half)
-                if apart < blocks:
-                    text[0:0] = [line(f"SHF.R.U32.HI R12, RZ, {threads.bit_length():#x}, R9", stall=6),
-                                 line(f"LEA R13, R12, R7, {threads.bit_length() - 1:#x}", stall=6)]
-                    text[2] = line("IMAD.WIDE.U32 R10, R13, 0x10, R4", stall=6)
+                alike = [line(f"SHF.R.U32.HI R12, RZ, {threads.bit_length():#x}, R9", stall=6),
+                         line(f"LEA R13, R12, R7, {threads.bit_length() - 1:#x}", stall=6)]
+                text = [*alike, *_begin(half, "R13")] if apart < blocks else _begin(half)
                 for n in range(count):
                     if stores and n % 2:
-                        text += [line("STG.E.128 desc[UR4][R14.64], R48", read=1, stall=2), *_on("R14", across)]
+                        text += _store(14, across)
                     else:
-                        text += [line(f"LDG.E.128 R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2,
-                                      wait=2 if n == 0 else 0), *_on("R10", across)]
-                return [*text, *_END]
+                        text += _load(n, across, "", 2 if n == 0 else 0)
+                return text + again("ROUND")
 
             yield Probe(f"kept by L2, {size} MiB of plain loads, {name}", body, (4,), (threads // 32,), blocks=blocks,
                         n=max(1, size * MIB // across // 4), big=64 * MIB, shared=47 << 10)

@@ -3,7 +3,7 @@ ask it."""
 
 from collections.abc import Iterator
 
-from .frame import in_lines, line
+from .frame import advance, again, in_lines, line, rounds
 from .probe import Probe
 
 # What the other warps of the block do, whose number is not 0.
@@ -72,22 +72,17 @@ def kept() -> Iterator[Probe]:
                     line(f"SHF.R.U32.HI R12, RZ, {threads.bit_length():#x}, R9", stall=6),
                     line(f"LEA R12, R12, R7, {threads.bit_length() - 1:#x}", stall=6),
                     line(f"IMAD.WIDE.U32 R10, {number}, 0x10, R4", stall=6),
-                    line("ULDC UR8, param_n", stall=6),
-                    line("MOV R12, UR8", stall=6),
-                    "READ:",
+                    *rounds("READ"),
                     *(
                         text
                         for n in range(count)
                         for text in (
                             line(f"LDG.E.128.STRONG.GPU R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2,
                                  wait=2 if n == 0 else 0),
-                            line(f"IADD3 R10, P2, R10, {across:#x}, RZ", wait=1, stall=6),
-                            line("IADD3.X R11, R11, RZ, RZ, P2, !PT", stall=6),
+                            *advance(10, across),
                         )
                     ),
-                    line("IADD3 R12, R12, -0x1, RZ", stall=6),
-                    line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
-                    "--:-:-:Y:5  @P2 BRA READ;",
+                    *again("READ"),
                 ]
 
             yield Probe(f"kept by L2, {size} MiB, {name}", body, (4,), (threads // 32,), blocks=132,

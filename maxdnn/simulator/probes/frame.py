@@ -36,6 +36,29 @@ def in_lines(together: int, scale: int, *, thread: str = "R9", to: int = 10) -> 
     ]
 
 
+def advance(at: int, nbytes: int) -> list[str]:
+    """Registers `at` and `at` + 1, an address that barrier 1 says has been read, go on by so many bytes. P2 is
+    scratch."""
+    return [
+        line(f"IADD3 R{at}, P2, R{at}, {nbytes:#x}, RZ", wait=1, stall=6),
+        line(f"IADD3.X R{at + 1}, R{at + 1}, RZ, RZ, P2, !PT", stall=6),
+    ]
+
+
+def rounds(label: str) -> list[str]:
+    """`n` rounds begin, counted in R12. UR8 is scratch."""
+    return [line("ULDC UR8, param_n", stall=6), line("MOV R12, UR8", stall=6), f"{label}:"]
+
+
+def again(label: str, count: int = 12, wait: int = 0) -> list[str]:
+    """The next round, while there is one: the register that counts them, what it waits for. P2 is scratch."""
+    return [
+        line(f"IADD3 R{count}, R{count}, -0x1, RZ", wait=wait, stall=6),
+        line(f"ISETP.NE.AND P2, PT, R{count}, RZ, PT", stall=13),
+        f"--:-:-:Y:5  @P2 BRA {label};",
+    ]
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A kernel by its name, with what a launch of it needs."""

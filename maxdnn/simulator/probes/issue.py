@@ -2,7 +2,7 @@
 other, stall counts, register banks, the reuse cache, chains of results that come in their own time."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import groupby, product
 
 from .frame import control, line
 from .kinds import KINDS, STORES, VARIABLE
@@ -109,11 +109,27 @@ SETUP = (
 )
 
 
+def mix_name(pattern: Sequence[str]) -> str:
+    return "mix " + " ".join(f"{len(list(run))}x{kind}" for kind, run in groupby(pattern))
+
+
+def of_pattern(
+    name: str, size: int, body: Callable[[int], list[str]], warps: Sequence[int], setup: Sequence[str] = SETUP
+) -> Probe:
+    """A probe of a pattern of so many instructions, which its body repeats."""
+    lengths = tuple(-(-n // size) * size for n in (48, 144))
+    return Probe(name, body, lengths, warps, setup=setup, shared=32768, words=spread(16))
+
+
 def _stream(
     name: str, pattern: Sequence[str], stall: int = 1, turn: bool = False, warps: Sequence[int] = WARPS
 ) -> Probe:
-    lengths = tuple(-(-n // len(pattern)) * len(pattern) for n in (48, 144))
-    return Probe(name, stream(pattern, stall, turn), lengths, warps, setup=SETUP, shared=32768, words=spread(16))
+    return of_pattern(name, len(pattern), stream(pattern, stall, turn), warps)
+
+
+def chained(text: str) -> Callable[[int], list[str]]:
+    """An instruction again and again, each waits for the result of the one before."""
+    return lambda count: [line(text, wait=2 if n else 0, write=2, stall=2) for n in range(count)]
 
 
 def spread(nbytes: int) -> list[int]:
@@ -125,13 +141,7 @@ def streams() -> Iterator[Probe]:
     for kind in KINDS:
         yield _stream(f"rate {kind}", (kind,))
     for pattern in MIXES:
-        runs: list[str] = []
-        for kind in pattern:
-            if runs and runs[-1].endswith(f"x{kind}"):
-                runs[-1] = f"{int(runs[-1].partition('x')[0]) + 1}x{kind}"
-            else:
-                runs.append(f"1x{kind}")
-        yield _stream("mix " + " ".join(runs), pattern)
+        yield _stream(mix_name(pattern), pattern)
     for kind, turn, stall in product(
         ("FFMA", "IADD3", "NOP"), (False, True), (1, 2, 3, 4, 5, 6, 8, 11, 12, 13, 14, 15)
     ):
@@ -349,11 +359,7 @@ _OWN = (
 def chains() -> Iterator[Probe]:
     """Each instruction waits for the result of the one before."""
     for name, text in CHAINS.items():
-
-        def chained(count: int, text: str = text) -> list[str]:
-            return [line(text, wait=2 if n else 0, write=2, stall=2) for n in range(count)]
-
-        yield Probe(f"latency {name}", chained, (16, 48), (1, 4), setup=_OWN, shared=1024)
+        yield Probe(f"latency {name}", chained(text), (16, 48), (1, 4), setup=_OWN, shared=1024)
     for name, text in {
         "STS": "STS [R8], R10",
         "STS.128": "STS.128 [R8], R12",

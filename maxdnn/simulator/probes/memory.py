@@ -3,7 +3,7 @@ blocks that follow each other."""
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .frame import line
+from .frame import advance, again, line, rounds
 from .issue import SETUP, Registers
 from .probe import Probe
 
@@ -106,13 +106,9 @@ def _chain(count: int, strong: str = "") -> list[str]:
     return [
         line("IMAD.MOV.U32 R10, RZ, RZ, R4", stall=6),
         line("IMAD.MOV.U32 R11, RZ, RZ, R5", stall=6),
-        line("ULDC UR8, param_n", stall=6),
-        line("MOV R12, UR8", stall=6),
-        "CHAIN:",
+        *rounds("CHAIN"),
         *(line(f"LDG.E.64{strong} R10, desc[UR4][R10.64]", write=2, wait=2 if n else 0, stall=2) for n in range(count)),
-        line("IADD3 R12, R12, -0x1, RZ", wait=2, stall=6),
-        line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
-        "--:-:-:Y:5  @P2 BRA CHAIN;",
+        *again("CHAIN", wait=2),
     ]
 
 
@@ -148,9 +144,7 @@ def _reading(width: str, step: int, store: bool, strong: str = "") -> Callable[[
     def body(count: int) -> list[str]:
         text = [
             line(f"IMAD.WIDE.U32 R10, R9, {size:#x}, R4", stall=6),
-            line("ULDC UR8, param_n", stall=6),
-            line("MOV R12, UR8", stall=6),
-            "READ:",
+            *rounds("READ"),
         ]
         for n in range(count):
             codes = {"wait": 2 if n == 0 else 0}
@@ -160,16 +154,8 @@ def _reading(width: str, step: int, store: bool, strong: str = "") -> Callable[[
                 text.append(
                     line(f"LDG.E{width}{strong} R{16 + 4 * n}, desc[UR4][R10.64]", read=1, write=2, stall=2, **codes)
                 )
-            text += [
-                line(f"IADD3 R10, P2, R10, {step:#x}, RZ", wait=1, stall=6),
-                line("IADD3.X R11, R11, RZ, RZ, P2, !PT", stall=6),
-            ]
-        return [
-            *text,
-            line("IADD3 R12, R12, -0x1, RZ", stall=6),
-            line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
-            "--:-:-:Y:5  @P2 BRA READ;",
-        ]
+            text += advance(10, step)
+        return text + again("READ")
 
     return body
 
@@ -278,8 +264,7 @@ def long_rates() -> Iterator[Probe]:
                     for n in range(count)
                     for text in (
                         line(f"LDG.E.128.STRONG.GPU R{16 + 4 * (n % 8)}, desc[UR4][R10.64]", read=1, write=2, stall=2),
-                        line(f"IADD3 R10, P2, R10, {across:#x}, RZ", wait=1, stall=6),
-                        line("IADD3.X R11, R11, RZ, RZ, P2, !PT", stall=6),
+                        *advance(10, across),
                     )
                 ),
             ]
@@ -299,33 +284,24 @@ def copies() -> Iterator[Probe]:
                 line("IMAD.WIDE.U32 R10, R9, 0x10, R4", stall=6),
                 line(f"IADD3 R14, P2, R10, {half:#x}, RZ", stall=6),
                 line("IADD3.X R15, R11, RZ, RZ, P2, !PT", stall=6),
-                line("ULDC UR8, param_n", stall=6),
-                line("MOV R12, UR8", stall=6),
-                "COPY:",
+                *rounds("COPY"),
             ]
             for n in range(count):
                 kind = n % (loads + stores) < loads
-                at = "R10" if kind else "R14"
                 text += [
                     line(f"LDG.E.128 R{16 + 4 * (n % 8)}, desc[UR4][R10.64]", read=1, write=2, stall=2,
                          wait=2 if n == 0 else 0)
                     if kind
                     else line("STG.E.128 desc[UR4][R14.64], R48", read=1, stall=2),
-                    line(f"IADD3 {at}, P2, {at}, {across:#x}, RZ", wait=1, stall=6),
-                    line(f"IADD3.X R{int(at[1:]) + 1}, R{int(at[1:]) + 1}, RZ, RZ, P2, !PT", stall=6),
+                    *advance(10 if kind else 14, across),
                 ]
-            return [
-                *text,
-                line("IADD3 R12, R12, -0x1, RZ", stall=6),
-                line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=13),
-                "--:-:-:Y:5  @P2 BRA COPY;",
-            ]
+            return text + again("COPY")
 
         together = loads + stores
         count = 12 // together * together
-        rounds = half // across * together // (count * max(loads, stores))
+        times = half // across * together // (count * max(loads, stores))
         yield Probe(f"copies of all SMs, {loads} loads and {stores} stores by turns", body, (count,), (threads // 32,),
-                    blocks=264, n=rounds, big=2 * half)
+                    blocks=264, n=times, big=2 * half)
 
 
 def code() -> Iterator[Probe]:

@@ -4,7 +4,7 @@ which a part misses, how many may be on their way; and stores to words of severa
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .frame import REPEATS, line
+from .frame import REPEATS, advance, again, line
 from .probe import Probe
 
 LOADS = 24  # of new lines of a warp, at most, in a run
@@ -73,11 +73,8 @@ class Place:
             line(f"IMAD.MOV.U32 R15, RZ, RZ, {-(-self.area // together):#x}", stall=6),
             "TOUCH:",
             line("LDG.E.128.STRONG.GPU R20, desc[UR4][R16.64]", read=1, write=2, stall=2),
-            line(f"IADD3 R16, P2, R16, {together:#x}, RZ", wait=1, stall=6),
-            line("IADD3.X R17, R17, RZ, RZ, P2, !PT", stall=6),
-            line("IADD3 R15, R15, -0x1, RZ", stall=6),
-            line("ISETP.NE.AND P2, PT, R15, RZ, PT", stall=13),
-            "--:-:-:Y:5  @P2 BRA TOUCH;",
+            *advance(16, together),
+            *again("TOUCH", 15),
             line("NOP", wait=2, stall=6),
         )
 

@@ -4,7 +4,7 @@ their results take, what they do to arithmetic, and what an instruction costs wh
 from collections.abc import Callable, Iterator, Sequence
 
 from .frame import control, line
-from .issue import SETUP, Registers, spread
+from .issue import SETUP, Registers, chained, mix_name, of_pattern
 from .kinds import KINDS, VARIABLE
 from .probe import Probe
 
@@ -111,37 +111,17 @@ def _stream(pattern: Sequence[str], guard: str = "") -> Callable[[int], list[str
     return body
 
 
-def _probe(name: str, pattern: Sequence[str], guard: str = "") -> Probe:
-    lengths = tuple(-(-n // len(pattern)) * len(pattern) for n in (48, 144))
-    return Probe(name, _stream(pattern, guard), lengths, WARPS, setup=SETUP, shared=32768, words=spread(16))
-
-
-def _name(pattern: Sequence[str]) -> str:
-    runs: list[list[str]] = []
-    for kind in pattern:
-        if runs and runs[-1][0] == kind:
-            runs[-1].append(kind)
-        else:
-            runs.append([kind])
-    return " ".join(f"{len(run)}x{run[0]}" for run in runs)
-
-
 def more_kinds() -> Iterator[Probe]:
     for kind in (*FIXED, *LATE):
-        yield _probe(f"rate {kind}", (kind,))
+        yield of_pattern(f"rate {kind}", 1, _stream((kind,)), WARPS)
     for pattern in MIXES:
-        yield _probe(f"mix {_name(pattern)}", pattern)
+        yield of_pattern(mix_name(pattern), len(pattern), _stream(pattern), WARPS)
     for kind, text in CHAINS.items():
-
-        def chained(count: int, text: str = text) -> list[str]:
-            return [line(text, wait=2 if n else 0, write=2, stall=2) for n in range(count)]
-
-        yield Probe(f"latency {kind}", chained, (16, 48), (1, 4), setup=SETUP)
+        yield Probe(f"latency {kind}", chained(text), (16, 48), (1, 4), setup=SETUP)
 
 
 def guarded() -> Iterator[Probe]:
     """Instructions whose guard is false in every lane."""
     setup = (*SETUP, line("ISETP.LT.AND P3, PT, R7, RZ, PT", stall=13))
     for kind in ("FFMA", "IADD3", "IMAD.WIDE", "MUFU", "SHFL", "LDS", "LDG", "STS", "STG"):
-        probe = _probe(f"off {kind}", (kind,), "@P3")
-        yield Probe(probe.name, probe.body, probe.lengths, WARPS, setup=setup, shared=32768, words=probe.words)
+        yield of_pattern(f"off {kind}", 1, _stream((kind,), "@P3"), WARPS, setup)
