@@ -4,6 +4,7 @@
 
 from .bandwidth import book_dram, book_l2, room_of_dram
 from .columns import *
+from .dram import dram_latency, dram_room, loaded, write_ticks
 from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
@@ -99,7 +100,25 @@ def l2_soon(X, base):
 
 
 @compiled
-def l2_locate(X, line, base, now):
+def l2_clean(X, base, now):
+    """Where as many lines of a set are dirty as may be, the one that was used least recently goes to DRAM, and stays
+    (probes "launch of 0 loads and 1 stores ...")."""
+    Y, ways, count, oldest = narrow(X), X[P_L2WAYS], 0, -1
+    for way in range(ways):
+        if Y[base + 2 * ways + way]:
+            count += 1
+            if oldest < 0 or Y[base + ways + way] < Y[base + ways + oldest]:
+                oldest = way
+    if count >= X[P_L2DIRTY]:
+        n = popcount4(Y[base + 2 * ways + oldest])
+        X[C_EMPTIED] = max(X[C_EMPTIED], book_dram(X, n * write_ticks(X), now))
+        X[C_DRAM_WRITE] += n
+        loaded(X, now, n * write_ticks(X), 0)
+        Y[base + 2 * ways + oldest] = 0
+
+
+@compiled
+def l2_locate(X, line, base, now, store):
     """(dirty cell, arrival cells, whether it was given to the line just now) of L2's way for a line."""
     Y, ways = narrow(X), X[P_L2WAYS]
     if X[C_L2_LINE] == line:  # SMs in step ask for the same filters one after another
@@ -107,16 +126,10 @@ def l2_locate(X, line, base, now):
             Y[X[C_L2_DIRTY] - ways] = now
         return X[C_L2_DIRTY], X[C_L2_FILL], False
     way, hit = l2_find(X, base, ways, line, now)
+    if store and X[P_L2DIRTY] < ways and not (hit and Y[base + 2 * ways + way]):
+        l2_clean(X, base, now)
     X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, base + 2 * ways + way, base + 3 * ways + SECTORS * way
     return X[C_L2_DIRTY], X[C_L2_FILL], not hit
-
-
-@compiled
-def dram_room(X, number, cell, start):
-    """`room` of DRAM; number, cell: what it was before from the same cycle on, or 0, -1."""
-    if cell < 0 or X[cell] >= BUCKET * TICK:
-        return room_of_dram(X, start)
-    return number, cell
 
 
 @compiled
@@ -125,13 +138,13 @@ def l2_empty(X, dirty, fill, now, number, cell):
     Y, n = narrow(X), popcount4(narrow(X)[dirty])
     if n:
         number, cell = dram_room(X, number, cell, now)
-        if X[cell] + n * X[P_DRAM_WRITE_TICKS] <= BUCKET * TICK:
+        if X[cell] + n * write_ticks(X) <= BUCKET * TICK:
             X[C_EMPTIED] = number * BUCKET
-            X[cell] += n * X[P_DRAM_WRITE_TICKS]
+            X[cell] += n * write_ticks(X)
         else:
-            X[C_EMPTIED] = book_dram(X, n * X[P_DRAM_WRITE_TICKS], now)
+            X[C_EMPTIED] = book_dram(X, n * write_ticks(X), now)
         X[C_DRAM_WRITE] += n
-        loaded(X, now, n * X[P_DRAM_WRITE_TICKS])
+        loaded(X, now, n * write_ticks(X), 0)
     Y[dirty] = 0
     for sector in range(fill, fill + SECTORS):
         Y[sector] = -1
@@ -139,9 +152,9 @@ def l2_empty(X, dirty, fill, now, number, cell):
 
 
 @compiled
-def l2_way(X, line, now):
+def l2_way(X, line, now, store):
     """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be."""
-    dirty, fill, fresh = l2_locate(X, line, l2_set(X, line), now)
+    dirty, fill, fresh = l2_locate(X, line, l2_set(X, line), now, store)
     if fresh:
         l2_empty(X, dirty, fill, now, 0, -1)
     return dirty, fill
@@ -167,32 +180,15 @@ def to_fetch(X, fill, missing):
 
 
 @compiled
-def loaded(X, begin, ticks):
-    """Count what DRAM is taken for, in windows of time."""
-    window = begin >> WINDOW_BITS
-    if window > X[C_WINDOW]:
-        X[C_WINDOW_LAST] = X[C_WINDOW_TICKS] if window == X[C_WINDOW] + 1 else 0
-        X[C_WINDOW], X[C_WINDOW_TICKS] = window, 0
-    X[C_WINDOW_TICKS] += ticks
-
-
-@compiled
-def dram_latency(X, line):
-    """Of sm_90 it differs from line to line, and is longer the more DRAM is taken (probes "loads of DRAM, ...")."""
-    if not X[P_DRAM_SPREAD]:
-        return X[P_DRAMLAT]
-    taken = min(X[C_WINDOW_LAST] >> WINDOW_BITS, X[P_DRAM_MOST])
-    key = (line >> 1) * 0x9E3779B1 >> 32 - SPREAD_BITS & (1 << SPREAD_BITS) - 1
-    more = X[P_DRAM_SPREAD] * (X[X[T_SPREAD] + key] - SPREAD_ONE) // SPREAD_ONE
-    return X[P_DRAMLAT] + X[P_DRAM_OTHERS] + more + X[P_DRAM_WAIT] * taken // TICK * taken // (TICK - taken)
-
-
-@compiled
 def l2_fetch(X, line, fill, missing, begin, number, cell):
-    """Sectors of a line come from DRAM, one behind the other. number, cell: `room` of DRAM from `begin` on."""
+    """Sectors of a line come from DRAM, one behind the other. number, cell: `room` of DRAM from `begin` on. Of sm_90
+    what comes is written into L2 like what is stored (probes "launch of 1 loads and 1 stores of 16 bytes, 8 MiB" to
+    "24 MiB", with empty caches)."""
     Y, n, ticks = narrow(X), popcount4(missing), X[P_DRAM_TICKS]
-    loaded(X, begin, n * ticks)
+    loaded(X, begin, n * ticks, n * ticks)
     latency = dram_latency(X, line)
+    if X[P_SM90]:
+        book_l2(X, B_L2_STORES, n * X[P_L2_WRITE_TICKS], begin)
     X[C_DRAM_READ] += n
     together = X[cell] + n * ticks <= BUCKET * TICK
     served = number * BUCKET * TICK + X[cell]
@@ -231,7 +227,7 @@ def further(X, line):
 @compiled
 def l2_read(X, line, mask, begin):
     """`read_sectors` of a line, L2's bandwidth is booked already."""
-    _, fill = l2_way(X, line, begin)
+    _, fill = l2_way(X, line, begin, False)
     return read_sectors(X, line, fill, mask, begin)
 
 
@@ -281,7 +277,7 @@ def l2_write(X, line, mask, begin):
     """`write_sectors` of a line, L2's bandwidth is booked already: when taken. Of sm_90 it waits until DRAM has taken
     what was in its place."""
     X[C_EMPTIED] = 0
-    dirty, fill = l2_way(X, line, begin)
+    dirty, fill = l2_way(X, line, begin, True)
     write_sectors(X, dirty, fill, mask, begin)
     return max(begin, X[C_EMPTIED]) if X[P_SM90] else begin
 
@@ -318,7 +314,7 @@ def change_sectors(X, line, dirty, fill, mask, begin):
 @compiled
 def l2_atomic(X, line, mask, begin):
     """`change_sectors` of a line, L2's bandwidth is booked already."""
-    dirty, fill = l2_way(X, line, begin)
+    dirty, fill = l2_way(X, line, begin, True)
     return change_sectors(X, line, dirty, fill, mask, begin) + further(X, line)
 
 

@@ -40,7 +40,12 @@ C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
 P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LEAST, P_DRAM_MOST = range(151, 157)
 P_L2_SLACK, P_DRAM_SLACK, C_EMPTIED, P_DRAM_OTHERS, P_L2CHOICE = range(157, 162)
 P_SPLIT, P_C15FILL, P_JUMPTICKS, P_JUMPNEAR, P_JUMPWAIT, P_L2_PART_TICKS = range(162, 168)
-HEAD = 168
+P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = range(168, 174)
+# Of blocks that differ in what they load and store (slots.py): slots of records, records by slot, how many slots, of
+# which loads; whether some have no lane where others have.
+T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
+P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_READS_LAST = range(179, 182)
+HEAD = 182
 # Places of L2 where atomics wait for each other: that many, of so many lines (a power of two's bits) side by side.
 PLACES, PLACE_BITS = 1024, 3
 SPREAD_BITS, SPREAD_ONE = 6, 256  # of a table of how much more than the mean the latency of DRAM is, and 1 in it
@@ -98,8 +103,12 @@ S_MIORING, MIO_PLACES = S_COMING0 + 17, 16
  S_TENSORLAST, S_TENSORFROM, S_TENSORHEAD, S_TENSORRING) = range(S_MIORING + MIO_PLACES, S_MIORING + MIO_PLACES + 14)
 TENSOR_PLACES = 8
 # ... when its last access of shared memory or L1 ends, and the cycles of that.
-S_LSUEND, S_LSUCOST, S_SIZE = 94, 95, 96
+S_LSUEND, S_LSUCOST = 94, 95
 S_JUMP = 93  # when a warp of it jumped last
+# ... of pairs of registers that loads bring and that wait for a cycle in which arithmetic writes none: when each came,
+# a ring, the oldest, how many; the last cycle that was not free
+S_PAIRRING, PAIRS = 96, 16
+S_PAIRHEAD, S_PAIRCOUNT, S_PAIRLAST, S_SIZE = range(S_PAIRRING + PAIRS, S_PAIRRING + PAIRS + 4)
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose

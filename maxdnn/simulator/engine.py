@@ -25,6 +25,7 @@ from .sm90 import (
     room_sm90,
     take_fma,
     take_fmas,
+    write_pairs,
 )
 
 
@@ -86,7 +87,7 @@ def hazard(X, w, s, now):
         if X[P_SM90]:
             if free < X[w + W_READS]:
                 free = X[w + W_READS]
-            if free <= now and X[s + S_UNIT0 + U_FMA] > now:
+            if free <= now and X[s + S_UNIT0 + U_FMA] > now and X[i + I_X1] <= 0:
                 free, reason = X[s + S_UNIT0 + U_FMA], R_PIPE
             if free <= now and X[P_BESIDE]:
                 free, reason = amid_products(X, s, now), R_PIPE
@@ -187,6 +188,8 @@ def execute(X, w, i, s, now):
         if X[P_SM90]:
             enter_sm90(X, s, now, bank_reads_sm90(X, i, s, X[w + W_ID]))
             take_fma(X, i, s, now)
+            if X[s + S_PAIRCOUNT]:
+                write_pairs(X, s, now)
         else:
             enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
         if X[s + S_LEAVE2] > now + 1:
@@ -291,6 +294,8 @@ def burst(X, w, i, s, now, count):
         X[i + I_ISSUED] += 1
         if X[P_SM90]:
             enter_sm90(X, s, now, bank_reads_sm90(X, i, s, warp))
+            if X[s + S_PAIRCOUNT]:
+                write_pairs(X, s, now)
         else:
             enter(X, s, now, bank_reads(X, i, s, warp))
         if X[i + I_D0] >= 0:

@@ -8,6 +8,8 @@ from .state import Work, touches
 
 _MOST = 1 << 21  # lines that are looked at
 _SOME = 16
+# Figures: of lines that one SM reads, that several do, that are written.
+_AT_ONCE, _AGAIN = ("l2_own_kib", "l2_kib", "l2_written_kib"), ("l2_next_kib", "l2_next_kib", "l2_next_written_kib")
 
 
 def _lines(work: Work, kinds: np.ndarray, first: int, end: int, group: int, some: bool) -> np.ndarray:
@@ -36,12 +38,11 @@ def _spread(first: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 def kept_kib(code: np.ndarray, work: Work, machine: Machine, warm: bool) -> int:
     """What L2 keeps of the lines that a launch touches: it has more room for those that one SM reads than for those
-    that several do, and least for those that are written. From one launch to the next these seem to be in both parts
-    of L2: that is assumed."""
+    that several do, and least for those that are written. Behind a launch of its like another SM reads a line than the
+    one before."""
     shared, written = _shares(code, work)
-    own = machine["l2_own_kib"]
-    of_written = own / machine["l2_parts"] if warm else machine["l2_written_kib"]
-    taken = (1 - shared - written) / own + shared / machine["l2_kib"] + written / of_written
+    own, several, changed = (machine[name] for name in (_AGAIN if warm else _AT_ONCE))
+    taken = (1 - shared - written) / own + shared / several + written / changed
     whole = machine["l2_ways"] * LINE // 1024
     return round(1 / taken) // whole * whole
 

@@ -12,7 +12,6 @@ from .caches import (
     absent,
     asked_ticks,
     change_sectors,
-    dram_room,
     l2_empty,
     l2_fetch,
     l2_locate,
@@ -23,6 +22,7 @@ from .caches import (
     write_sectors,
 )
 from .columns import *
+from .dram import dram_room
 from .jit import compiled, narrow, prefetch
 
 READ, WRITE, CHANGE = range(3)
@@ -130,9 +130,20 @@ def expect(X, at, line, mask, span):
 
 
 @compiled
+def of_slot(X, stream, slot):
+    """The record that a stream has in a slot, or below 0."""
+    at = X[X[T_BYSLOT] + stream * X[P_SLOTS] + slot]
+    return X[T_RECORD] + at * RECORD_SIZE if at >= 0 else -1
+
+
+@compiled
 def record_of(X, w, block):
     """What a warp of another block does where this one is: the record that stands for it, below 0 if it has ended."""
-    stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
+    number = X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
+    if X[T_SLOT]:
+        slot = X[X[T_SLOT] + X[w + W_STREAM] + X[w + W_REC]]
+        return of_slot(X, number, slot) if slot >= 0 else -1
+    stream = X[T_RECPTR] + number
     ordinal = X[stream] + X[w + W_REC]
     return -1 if ordinal >= X[stream + 1] else X[T_RECORD] + ordinal * RECORD_SIZE
 
@@ -247,7 +258,7 @@ def locate(X, first, end, what, begin):
     """Find the ways of L2 for the lines of the table from `first` to `end`."""
     Y = narrow(X)
     for at in range(first, end, AHEAD_SIZE):
-        dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin)
+        dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin, what != READ)
         prefetch(Y, fill)
         if fresh or what != READ:
             prefetch(Y, dirty)
@@ -300,4 +311,33 @@ def touch_again(X, end, line, begin, turn):
     """The line of this SM, which an SM had asked for before it, is asked for by one behind it."""
     for at in range(X[T_AHEAD], end, AHEAD_SIZE):
         if X[at + A_LINE] == line and last_of(X[at + A_SPAN]) > turn:
-            l2_locate(X, line, X[at + A_SET], begin)
+            l2_locate(X, line, X[at + A_SET], begin, False)
+
+
+@compiled
+def touch_beyond(X, w, i, index, what, now):
+    """Lines that the other SMs' accesses have beyond so many, which this one's has."""
+    end = lines_of_others(X, w, i, index, -1)
+    while end > X[T_AHEAD]:
+        touch(X, X[T_AHEAD], end, what, now)
+        index += 1
+        end = lines_of_others(X, w, i, index, -1)
+
+
+@compiled
+def touch_left(X, w, now):
+    """A warp has ended: what those of the other SMs load and store that it does not have itself."""
+    own, last = X[X[T_CLASS] + X[w + W_BLOCK]] * X[P_BLOCK_WARPS] + X[w + W_NUMBER], X[P_BLOCKS] - X[w + W_BLOCK] - 1
+    for slot in range(X[P_SLOTS]):
+        if of_slot(X, own, slot) >= 0:
+            continue
+        index, end = 0, X[T_AHEAD] + 1
+        while end > X[T_AHEAD]:
+            end = X[T_AHEAD]
+            for distance in range(1, min(X[P_MIRROR], last) + 1):
+                block = X[w + W_BLOCK] + distance
+                chosen = of_slot(X, X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER], slot)
+                if chosen >= 0:
+                    end = line_of(X, end, chosen, block, index, -1, distance + distance * SPAN + SPAN * SPAN)
+            touch(X, X[T_AHEAD], end, READ if slot < X[P_LOADSLOTS] else WRITE, now)
+            index += 1

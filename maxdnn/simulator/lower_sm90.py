@@ -20,6 +20,7 @@ _OTHERS = ("HMMA", "IMMA", "DMMA", "LDSM", "STSM", "UBLKPF", "UBLKRED", "UCGABAR
 _BESIDE = {"LDGSTS": c.K_COPY, "LDGDEPBAR": c.K_COMMIT, "SYNCS": c.K_MBARRIER, "UBLKCP": c.K_BULK,
            "HGMMA": c.K_PRODUCT}
 _ON_MBARRIERS = {"EXCH": c.M_BEGIN, "ARRIVE": c.M_ARRIVE, "TRYWAIT": c.M_WAIT, "PHASECHK": c.M_TEST}
+_PAIR = 8  # bytes of two registers of a lane
 _OPERAND_BYTES = 32  # of a row of an operand of HGMMA: 16 values of two bytes, or 8 of four
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
 _WAITS = {"scoreboards": c.K_DEPBAR, "memory": c.K_MEMBAR}
@@ -145,6 +146,8 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
         row[c.I_X1] = 1
     elif inst.cls.name == "wide" and "HI" not in words(inst):
         row[c.I_SERVICE] = row[c.I_INTERVAL]
+    elif inst.opcode == "MOV":  # goes beside IMAD.WIDE: probe "mix 1xMOV 1xIMAD.WIDE"
+        row[c.I_X1] = 1
     _operands(inst, row)
     row[c.I_X0] = 0 if row[c.I_ALU] else len(inst.reads()) + _figure(machine["extra_reads"], inst, name)
     row[c.I_LINE] = inst.address // INSTRUCTION_LINE
@@ -153,6 +156,8 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_ATOMIC] = access is not None and access.atomic and (c.FLOATS if "RN" in words(inst) else 1)
     strong = "STRONG" in words(inst)
     row[c.I_CACHED] = kind == c.K_GLOBAL and access is not None and access.does == "load" and not strong
+    if kind == c.K_SHARED and not row[c.I_STORE] and not row[c.I_ATOMIC]:
+        row[c.I_SERVICE] = nbytes // _PAIR
     if inst.opcode in _BESIDE or inst.cls.name in ("wgmma", "async"):
         _beside(inst, row, machine)
     return row

@@ -2,7 +2,7 @@
 """Blocks and warps of an SM, compiled: how they come, go from instruction to instruction, meet at barriers and end."""
 
 from .columns import *
-from .instep import bring_together
+from .instep import bring_together, touch_left
 from .jit import compiled
 
 
@@ -69,10 +69,11 @@ def launch_block(X, sm, slot, now):
     block = X[C_NEXT_BLOCK]
     if block >= X[P_BLOCKS]:
         return
-    if X[P_SM90]:  # an SM gets its blocks one after another: probes "blocks as many as fit, ..."
+    if X[P_SM90]:  # an SM gets its blocks one after another, later ones in turn with all SMs: probes "blocks as many
+        # as fit, ...", "blocks of n warps that rest ..."
         last = X[T_SM] + sm * M_SIZE + M_LAUNCH
         now = max(now, X[last])
-        X[last] = now + X[P_BLOCKPER]
+        X[last] = now + (X[P_BLOCKALL] if X[C_DONE] else X[P_BLOCKPER])
     X[C_NEXT_BLOCK] += X[P_MIRROR] + 1
     X[C_LAUNCHED] += 1
     at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
@@ -106,15 +107,17 @@ def release_barrier(X, sm, slot, barrier, now):
 @compiled
 def finish_warp(X, w, now):
     X[w + W_ALIVE] = 0
+    if X[T_SLOT]:
+        touch_left(X, w, now)
     sm, slot = X[w + W_SM], X[w + W_SLOT]
     at = X[T_BLOCK] + (sm * X[P_BLOCK_SLOTS] + slot) * B_SIZE
     X[at + B_LIVE] -= 1
-    if X[P_SM90]:  # a block ends when its stores are in L2: probes "blocks ..."
+    if X[P_SM90]:  # another follows when its stores are in L2: probes "blocks ..."
         X[at + B_STORED] = max(X[at + B_STORED], X[w + W_STORES])
     if X[at + B_LIVE] == 0:
         X[C_DONE] += 1
         X[C_STORED] = max(X[C_STORED], X[at + B_STORED])
-        launch_block(X, sm, slot, max(now, X[at + B_STORED]))
+        launch_block(X, sm, slot, max(now + X[P_BLOCKNEXT], X[at + B_STORED]))
         return
     for barrier in range(at + B_BARRIER0, at + B_STORED, BARRIER_SIZE):
         if X[barrier + B_ARRIVED] and complete(X, at, barrier):

@@ -13,6 +13,7 @@ from .lower import lower
 from .machine import Machine
 from .occupancy import Occupancy, l1_kib, occupancy
 from .placement import placed
+from .slots import slots, uneven
 from .state import Image, Shape
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
 from .workload import Outline, Workload
@@ -127,11 +128,17 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
             work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"])
         l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
         l2 = replace(machine.figures["l2_kib"], value=kept_kib(code, workload.work, machine, options.warm))
-        machine = replace(machine, figures={**machine.figures, "l1_kib": l1, "l2_kib": l2})
+        figures = {**machine.figures, "l1_kib": l1, "l2_kib": l2}
+        if machine["sms"] <= outline.blocks <= machine["sms"] * fit.blocks:  # no SM helps another
+            furthest = machine["l2_latency"] + machine["l2_furthest"]
+            figures["l2_latency"] = replace(machine.figures["l2_latency"], value=furthest)
+        machine = replace(machine, figures=figures)
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
                   options.warm)
-    image = Image(machine, code, work, shape)
+    apart = machine.sm90 and shape.mirror and not (code[:, c.I_KIND] >= c.K_COPY).any()
+    image = Image(machine, code, work, shape, slots(code, work) if apart else None)
+    image.X[c.P_UNEVEN] = apart and uneven(code, work)
     recorder = None
     if timeline:
         recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)

@@ -10,10 +10,12 @@ flag, begins one. Writes leave it alone."""
 from .beside import WIDTH, bulk_copy, on_mbarrier, shared_bytes
 from .caches import constant_line, l1_lookup, l1_store, popcount4, small_lookup
 from .columns import *
-from .instep import moved, variant
+from .instep import READ, WRITE, moved, touch_beyond, variant
 from .jit import compiled
 from .memory import through_l2
 
+BEFORE_UNIFORM = 3  # cycles from IMAD.WIDE to what is uniform (probes "mix 1xUIADD3 1xIMAD.WIDE", "3xUIADD3")
+WRITTEN_AFTER = 5  # cycles: what comes so long before it can be used is written beside what issues then
 
 @compiled
 def bank_reads_sm90(X, i, s, warp):
@@ -46,6 +48,34 @@ def enter_sm90(X, s, now, counts):
         if n:
             X[s + S_BANK0 + bank] = max(X[s + S_BANK0 + bank], at) + n
     X[s + S_LEAVE1] = X[s + S_LEAVE2] = at + 1
+
+
+@compiled
+def bring_pairs(X, s, done, count):
+    """So many pairs of registers come, whose values are there at `done`, each in a cycle: both banks are written. That
+    has twice the cycle: the lowest bit tells the first of them."""
+    for n in range(min(count, PAIRS - X[s + S_PAIRCOUNT])):
+        come = done - WRITTEN_AFTER - 2 * (count - 1 - n)
+        X[s + S_PAIRRING + (X[s + S_PAIRHEAD] + X[s + S_PAIRCOUNT]) % PAIRS] = 2 * come + (n == 0)
+        X[s + S_PAIRCOUNT] += 1
+
+
+@compiled
+def write_pairs(X, s, now):
+    """Pairs of registers that loads brought are written in cycles in which no arithmetic has issued so many before. The
+    first of a load that has waited long makes arithmetic wait (probes "FFMA beside LDS.64 after each n", "LDS.128")."""
+    while X[s + S_PAIRCOUNT]:
+        come = X[s + S_PAIRRING + X[s + S_PAIRHEAD]]
+        first, come = come & 1, come >> 1
+        at = max(come, X[s + S_PAIRLAST] + 1)
+        if at >= now:
+            if first and come + X[P_WRITEWAIT] <= now:
+                X[s + S_LEAVE2] = max(X[s + S_LEAVE2], now + 1 + X[P_WRITEHOLD])
+            break
+        X[s + S_PAIRLAST] = at
+        X[s + S_PAIRHEAD] = (X[s + S_PAIRHEAD] + 1) % PAIRS
+        X[s + S_PAIRCOUNT] -= 1
+    X[s + S_PAIRLAST] = now
 
 
 @compiled
@@ -156,6 +186,8 @@ def global_sm90(X, w, i, record, shift, more, start):
                     if missing >> sector & 1:
                         X[fill + sector] = got
         done = max(done, there + late)
+    if X[P_UNEVEN] and not X[i + I_ATOMIC]:
+        touch_beyond(X, w, i, X[record + 2], WRITE if X[i + I_STORE] else READ, start)
     return done
 
 
@@ -182,6 +214,8 @@ def memory_sm90(X, w, i, s, now):
         X[C_SHARED_BUSY] += cycles
         start = through_pipe(X, w, s, S_PORT0, cycles, 2 * cycles, out)
         done = start + X[i + I_RESULT] + 2 * (cycles - 1)
+        if 0 < cycles <= X[i + I_SERVICE]:  # two registers of all lanes in each cycle
+            bring_pairs(X, s, done, cycles)
     else:
         start, done = into_l1(X, w, i, s, record, moved(X, chosen, shift), out)
         if X[i + I_STORE] or X[i + I_ATOMIC]:
@@ -277,6 +311,7 @@ def take_fma(X, i, s, now):
         X[lite] = X[heavy] = X[s + S_UNIT0 + U_FMA] = now + X[i + I_INTERVAL]
     elif unit == U_HEAVY and X[i + I_SERVICE]:
         X[s + S_UNIT0 + U_FMA] = now + X[i + I_SERVICE]
+        X[s + S_UNIT0 + U_UNIFORM] = max(X[s + S_UNIT0 + U_UNIFORM], now + BEFORE_UNIFORM)
 
 
 @compiled

@@ -61,10 +61,33 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([part.ravel() for part in parts], out=room[first:first + size])
 
 
+def _behind_l1(machine: Machine) -> dict[int, int]:
+    """Figures of L2 and DRAM."""
+    m, sets = machine.of_any, machine["l2_kib"] * 1024 // LINE // machine["l2_ways"]
+    sector, of_dram = SECTOR * c.TICK, SECTOR * c.TICK / machine.dram_bytes_per_cycle
+    return {
+        c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"], c.P_L2SETS: sets, c.P_L2INVERSE: (1 << 32) // sets,
+        c.P_L2_TICKS: round(sector / m["l2_bytes"]),
+        c.P_L2_LOAD_TICKS: round(sector / (m["l2_load_bytes"] or m["l2_bytes"])),
+        c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
+        c.P_L2_WRITE_TICKS: round(sector / (m["l2_store_bytes"] or m["l2_bytes"])),
+        c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
+        c.P_L2_PART_TICKS: round(m["l2_part_sector"] * c.TICK), c.P_L2_PART_LEAST: round(m["l2_part_least"] * c.TICK),
+        c.P_L2DIRTY: round(min(1, (m["l2_dirty_kib"] or m["l2_kib"]) / m["l2_kib"]) * m["l2_ways"]),
+        c.P_STILLDIRTY: round(256 * (m["l2_next_dirty"] or 1)),
+        c.P_DRAMLAT: m["dram_latency"], c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_DRAM_TICKS: round(of_dram),
+        c.P_DRAM_WRITE_TICKS: round(of_dram * (m["dram_write_cost"] or 1)),
+        c.P_DRAM_ALONE_TICKS: round(of_dram * m["dram_write_alone"]),
+    }
+
+
 class Image:
     """The image and the shapes of the tables in it; `X` is what the engine takes."""
 
-    def __init__(self, machine: Machine, code: np.ndarray, work: Work, shape: Shape) -> None:
+    def __init__(
+        self, machine: Machine, code: np.ndarray, work: Work, shape: Shape,
+        unlike: tuple[np.ndarray, np.ndarray, int] | None = None,
+    ) -> None:
         self.machine, self.shape, self.instructions = machine, shape, len(code)
         if int(work.lines[:, 0].max(initial=0)) + int(work.shift[:, :, 0].max(initial=0)) >= c.MOST_LINES:
             raise SimulationError(f"addresses must be below {c.MOST_LINES * LINE >> 30} GiB")
@@ -104,6 +127,7 @@ class Image:
             self._add(head, c.T_ALIKE, np.zeros((lists, 1 + shape.mirror * c.ALIKE_SIZE), np.int64))
             self._add(head, c.T_PLACE, np.zeros(shape.mirror + 1, np.int64))
             self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
+            self._add_slots(head, unlike)
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
         self.X = _joined(self._parts)
@@ -136,9 +160,6 @@ class Image:
             c.P_GLQUEUE: m["global_queue"], c.P_SHLAT: m["shared_latency"], c.P_SHWAY: m["shared_way_cycles"],
             c.P_L1LAT: m["l1_latency"], c.P_L1WAYS: m["l1_ways"],
             c.P_L1SETS: m["l1_kib"] * 1024 // (1 if self.machine.sm90 else 2) // LINE // m["l1_ways"],
-            c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"],
-            c.P_L2SETS: m["l2_kib"] * 1024 // LINE // m["l2_ways"],
-            c.P_L2INVERSE: (1 << 32) // (m["l2_kib"] * 1024 // LINE // m["l2_ways"]), c.P_DRAMLAT: m["dram_latency"],
             c.P_CLAT: m["constant_latency"], c.P_CWAYS: m["constant_ways"],
             c.P_CSETS: m["constant_kib"] * 1024 // CONSTANT_LINE // m["constant_ways"],
             c.P_C15LAT: m["constant15_latency"], c.P_C15WAYS: m["constant15_ways"],
@@ -150,16 +171,12 @@ class Image:
             c.P_ATOMIC_SECTOR: round(m["atomic_sector_cycles"] * c.TICK), c.P_DRAM_SPREAD: m["dram_spread"],
             c.P_DRAM_WAIT: m["dram_wait"], c.P_DRAM_MOST: round(m["dram_most"] * c.TICK),
             c.P_STOREQUEUE: m["store_queue"], c.P_L2FAR: m["l2_far"],
-            c.P_L2_PART_LEAST: round(m["l2_part_least"] * c.TICK),
-            c.P_L2_PART_TICKS: round(m["l2_part_sector"] * c.TICK),
             c.P_L2_SLACK: m["l2_slack"], c.P_DRAM_SLACK: m["dram_slack"],
             c.P_DRAM_OTHERS: m["dram_others"] if s.mirror else 0, c.P_L2CHOICE: m["l2_choice"],
             c.P_TURN: m["turn_stall"],
             c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],
             c.P_PORT_TICKS: round(SECTOR * c.TICK / m["l2_port_bytes"]),
-                            c.P_L2_TICKS: round(SECTOR * c.TICK / m["l2_bytes"]),
-            c.P_DRAM_TICKS: round(SECTOR * c.TICK / self.machine.dram_bytes_per_cycle),
             c.P_TRACE_FROM: s.trace[0], c.P_TRACE_TO: s.trace[1], c.P_EVENTS_MAX: events,
             c.P_SM90: int(self.machine.sm90), c.P_MIOQUEUE: m["memory_queue"], c.P_MIODELAY: m["memory_queue_cycles"],
             c.P_MIOLAG: m["memory_lag"], c.P_TAKEN: m["taken_cycles"], c.P_SPLIT: m["split_cycles"],
@@ -170,17 +187,14 @@ class Image:
             c.P_CODEAHEAD: m["code_ahead_kib"] * 1024 // INSTRUCTION_LINE,
             c.P_L0SETS: m["code_kib"] * 1024 // INSTRUCTION_LINE // max(m["code_ways"], 1), c.P_L0WAYS: m["code_ways"],
             c.P_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_write_bytes"] or m["l2_port_bytes"])),
-            c.P_L2_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_store_bytes"] or m["l2_bytes"])),
             c.P_TENSORLAT: m["tensor_latency"], c.P_MBARLAT: m["mbarrier_latency"], c.P_BULKLAT: m["bulk_latency"],
             c.P_L2PARTS: m["l2_parts"], c.P_BLOCKPER: m["block_interval"],
+            c.P_BLOCKNEXT: m["block_next_cycles"], c.P_BLOCKALL: round(m["block_next_interval"] * m["sms"]),
+            c.P_WRITEWAIT: m["write_wait"], c.P_WRITEHOLD: m["write_hold"],
             c.P_TENSORSTART: m["tensor_start"], c.P_TENSORQUEUE: m["tensor_queue"],
             c.P_BULK_TICKS: round(m["bulk_line_cycles"] * c.TICK), c.P_MBARRIERS: work.barriers,
-            c.P_DRAM_WRITE_TICKS: round(
-                SECTOR * c.TICK / self.machine.dram_bytes_per_cycle * (m["dram_write_cost"] or 1)),
-            c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
-            c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
-            c.P_L2_LOAD_TICKS: round(SECTOR * c.TICK / (m["l2_load_bytes"] or m["l2_bytes"])),
             c.P_ORDER_LENGTH: self.order_length, c.P_GROUPS: work.shift.shape[1] * c.SHIFT_SIZE,
+            **_behind_l1(self.machine),
         }.items():
             head[cell] = value
         return head
@@ -200,6 +214,13 @@ class Image:
                                  records[:, 1] * c.RECORD_SIZE + self.at)
         self._add(head, c.T_RECORD, records)
         self._add(head, c.T_SHIFT, work.shift)
+
+    def _add_slots(self, head: np.ndarray, found: tuple[np.ndarray, np.ndarray, int] | None) -> None:
+        if found is not None:
+            of_record, by_slot, head[c.P_LOADSLOTS] = found
+            head[c.P_SLOTS] = by_slot.shape[1]
+            self._add(head, c.T_SLOT, of_record)
+            self._add(head, c.T_BYSLOT, by_slot)
 
     def _add_caches(self, head: np.ndarray) -> None:
         sms = self.shape.sms

@@ -14,14 +14,14 @@ AGE = 1 << 30  # how long before the begin the first touch was, at least
 
 @compiled
 def touch(X, line, mask, store, age):
-    """Sectors of a line are in L2."""
+    """Sectors of a line are in L2; some of those that were stored have gone to DRAM by then."""
     Y, ways, base = narrow(X), X[P_L2WAYS], l2_set(X, line)
     way, hit = l2_find(Y, base, ways, line, age)
     fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
     for sector in range(SECTORS):
         if mask >> sector & 1:
             Y[fill + sector] = 0
-    if store:
+    if store and line * 0x9E3779B1 >> 24 & 255 < X[P_STILLDIRTY]:
         Y[base + 2 * ways + way] |= mask & 15
 
 

@@ -52,7 +52,7 @@ PATTERNS: dict[str, Place] = {
     **{f"32 lines, {n} lanes to a bank": _to_a_bank(n) for n in (2, 4, 8, 16, 32)},
     **{f"{n} lines, all lanes to a bank": _one_bank(n) for n in (8, 16)},
     **{f"words of {kib} KiB": _words(places) for kib, places in _PLACES.items()},
-    **{f"8 lines {n} apart, a bank each": _apart(n) for n in (2, 4, 32)},
+    **{f"8 lines {n} apart, a bank each": _apart(n) for n in (2, 4, 16, 32, 64, 128, 256)},
     "32 lines of its own": lambda t: t // 32 * 4096 + t % 32 * 132,
     "8 lines of its own": lambda t: t // 32 * 1024 + t % 32 // 4 * 128 + t % 4 * 4,
     "8 lines of its own, 2 apart": lambda t: t // 32 * 1024 + t % 32 // 4 * 128 + t % 4 * 8,

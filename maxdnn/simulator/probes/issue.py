@@ -57,6 +57,17 @@ MIXES = (
     ("FFMA", "VIADD"),
     ("VIADD", "IADD3"),
     ("UIADD3", "ULDC"),
+    ("UIADD3", "IMAD"),
+    ("UIADD3", "IMAD.WIDE"),
+    ("UIADD3", "UIADD3", "UIADD3", "IMAD.WIDE"),
+    ("UIADD3", "IMAD UR"),
+    ("UIADD3", "UIADD3", "IMAD UR", "IMAD.WIDE"),
+    ("UIADD3", "ULOP3"),
+    ("IMAD", "IMAD.WIDE"),
+    ("IMAD.WIDE", "LDS"),
+    ("MOV", "IMAD.WIDE"),
+    ("UIADD3", "UIADD3", "FFMA"),
+    ("UIADD3", "FADD", "IMAD"),
 )
 
 

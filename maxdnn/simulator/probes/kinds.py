@@ -40,6 +40,7 @@ FIXED = {
     "FFMA UR": "FFMA R{d}, R10, UR8, R11",
     "FFMA c": "FFMA R{d}, R10, c[0x0][0x210], R11",
     "IADD3 UR": "IADD3 R{d}, R10, UR8, RZ",
+    "IMAD UR": "IMAD R{d}, R10, UR8, R11",
 }
 VARIABLE = {
     "MUFU": "MUFU.RCP R{d}, R10",

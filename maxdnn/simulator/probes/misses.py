@@ -217,3 +217,24 @@ def words_of_sectors() -> Iterator[Probe]:
                     ]
 
                 yield place.probe(f"STG, {name} of {sectors} sectors of {lines} lines, {_count(place)}", body, (16, 64))
+
+
+
+def walks() -> Iterator[Probe]:
+    """Batches of 16 loads of a word for all lanes, one behind the other so many bytes apart: sectors that are missing
+    of lines that L1 has."""
+    for warps, blocks in ((4, 1), (8, 1), (16, 1), (32, 1), (32, 132)):
+        for stride in (4, 8, 16, 32, 64, 128):
+            of_line = 128 // stride
+            place = Place(apart=0, warps=warps, blocks=blocks, loads=24)
+
+            def body(count: int, place: Place = place, stride: int = stride, of_line: int = of_line) -> list[str]:
+                text = [place.begin()]
+                for n in range(count):
+                    at = n // of_line * place.step + n % of_line * stride
+                    text.append(line(f"LDG.E R{16 + n % 16}, desc[UR4][R10.64+{at:#x}]", write=2, stall=2,
+                                     wait=2 if n % 16 == 0 else 0))
+                return text
+
+            longest = min(24 * of_line, 192) // 16 * 16
+            yield place.probe(f"walk of words {stride} bytes apart, {_count(place)}", body, (longest // 3, longest))

@@ -1,0 +1,86 @@
+"""Probes of arithmetic amid loads and stores: what the registers that a load writes cost it, by their number, by the
+banks that both write, and by what there is between two loads."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from .frame import line
+from .issue import SETUP, spread
+from .probe import Probe
+
+LOADS = {
+    "nothing": "",
+    "LDS": "LDS R16, [R8]",
+    "LDS.64": "LDS.64 R16, [R8]",
+    "LDS.128": "LDS.128 R16, [R8]",
+    "LDG": "LDG.E R16, desc[UR4][R56.64]",
+    "LDG.64": "LDG.E.64 R16, desc[UR4][R56.64]",
+    "LDG.128": "LDG.E.128 R16, desc[UR4][R56.64]",
+    "STS": "STS [R8], R16",
+    "STS.64": "STS.64 [R8], R16",
+    "STS.128": "STS.128 [R8], R16",
+    "SHFL": "SHFL.BFLY PT, R16, R17, 0x1, 0x1f",
+}
+_BROADCAST = [t % 32 // 8 * 16 for t in range(1024)]
+
+# Arithmetic by the registers that it writes.
+WRITES: dict[str, Callable[[int], str]] = {
+    "both banks": lambda n: f"FFMA R{20 + n % 24}, R10, 1.5, R11",
+    "even registers": lambda n: f"FFMA R{20 + 2 * (n % 12)}, R10, 1.5, R11",
+    "odd registers": lambda n: f"FFMA R{21 + 2 * (n % 12)}, R10, 1.5, R11",
+    "none": lambda n: "FFMA RZ, R10, 1.5, R11",
+}
+
+
+def _sum(n: int, flags: bool) -> str:
+    """An FFMA of an outer product of 8 by 6 values; every other one of both keeps its operand in the reuse cache."""
+    x, end = n % 8 if n // 8 % 2 == 0 else 7 - n % 8, n % 8 == 7
+    total = 20 + 8 * (n // 8 % 3) + (x ^ 1)
+    first, second = ("", ".reuse") if end else (".reuse", "")
+    return (f"FFMA R{total}, R{10 + n // 8 % 6}{first if flags else ''}, R{48 + x}{second if flags else ''}, R{total}")
+
+
+def _body(text: str, gap: int, arithmetic: Callable[[int], str]) -> Callable[[int], list[str]]:
+    codes = {"write": 2, "stall": 2} if text[:2] in ("LD", "SH") else {"read": 2, "stall": 2}
+
+    def body(count: int) -> list[str]:
+        found = []
+        for n in range(count):
+            found.append(line(arithmetic(n)))
+            if text and n % gap == gap - 1:
+                found.append(line(text, **codes))
+        return [*found, line("NOP", stall=4)]
+
+    return body
+
+
+def _probe(name: str, text: str, gap: int, arithmetic: Callable[[int], str], warps: Sequence[int],
+           words: Sequence[int] = _BROADCAST) -> Probe:
+    return Probe(name, _body(text, gap, arithmetic), (384, 1152), warps, setup=SETUP, shared=32768, words=words)
+
+
+def products() -> Iterator[Probe]:
+    """Outer products with a load or store after each so many FFMA."""
+    for name, text in LOADS.items():
+        for gap in (8, 16, 32):
+            yield _probe(f"sums beside {name} after {gap}", text, gap, lambda n: _sum(n, True), (1, 4, 8, 16))
+    for name in ("LDS.128", "LDG.128"):
+        yield _probe(f"sums beside {name} side by side after 32", LOADS[name], 32, lambda n: _sum(n, True), (1, 4, 8),
+                     spread(16))
+
+
+def writes() -> Iterator[Probe]:
+    """FFMA that write one bank, both in turn or nothing, with loads that write one register, two or four."""
+    for to, arithmetic in WRITES.items():
+        for name in ("LDS", "LDS.64", "LDS.128", "LDG.128", "STS.128"):
+            for gap in (16, 32):
+                yield _probe(f"FFMA to {to} beside {name} after {gap}", LOADS[name], gap, arithmetic, (1, 4, 8))
+
+
+def gaps() -> Iterator[Probe]:
+    """FFMA that write both banks in turn, with a load after each so many: whether there is a cycle without one when
+    what is loaded comes."""
+    for name in ("LDS", "LDS.64", "LDS.128", "LDG.128"):
+        for gap in (10, 12, 14, 15, 17, 18, 20, 22, 24, 28, 36, 40, 48, 64):
+            for words, how in ((_BROADCAST, ""), (spread(16), " side by side")):
+                yield Probe(f"FFMA beside {name}{how} after each {gap}", _body(LOADS[name], gap, WRITES["both banks"]),
+                            (480 // gap * gap, 1440 // gap * gap), (1, 4, 8), setup=SETUP, shared=32768, words=words)

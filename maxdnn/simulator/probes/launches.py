@@ -1,0 +1,103 @@
+"""Probes that a profiler answers: whole launches of many blocks, of which each thread loads and stores a few words of
+its own or rests. What a launch costs that no clock within it tells: blocks that follow each other, what L2 has from the
+launch before, stores on their way at the end."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .frame import line
+
+MIB, SMS = 1 << 20, 132
+THREADS = 256  # of a block that loads and stores
+SIZES = (4, 8, 16, 24, 32, 40, 48, 64, 96)  # MiB that a launch touches
+KINDS = ((1, 0, 16), (4, 0, 16), (0, 1, 16), (0, 4, 16), (1, 1, 16), (2, 2, 16), (4, 4, 16), (4, 1, 16), (1, 4, 16),
+         (1, 1, 4), (4, 4, 4), (8, 8, 4), (8, 0, 4), (0, 8, 4))  # loads, stores, bytes of each
+GENERATIONS = 16  # blocks that rest: as many as the SMs hold, so many times one behind the other
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of a kernel on a buffer of so many MiB; `sizes`: its arguments behind that."""
+
+    name: str
+    kernel: str
+    source: str = field(repr=False)
+    blocks: int
+    threads: int
+    mib: int
+    sizes: tuple[int, ...] = ()
+
+    def arguments(self, data: Any) -> list[Any]:
+        return [data, *self.sizes]
+
+
+def _begin(kernel: str, width: int, *names: str) -> list[str]:
+    """R4 becomes the place of the thread's so many bytes, R2 and R3 further parameters, which barriers 4 and 5 tell."""
+    return [
+        f"# Kernel: {kernel}",
+        "# Arch: sm_90",
+        "# Param: ptr data",
+        *(f"# Param: u32 {name}" for name in names),
+        line("S2R R7, SR_TID.X", write=1),
+        line("S2R R9, SR_CTAID.X", write=2),
+        line("LDC.64 R4, param_data[0]", write=3, stall=2),
+        *(line(f"LDC R{2 + n}, param_{name}", write=4 + n, stall=2) for n, name in enumerate(names)),
+        line("ULDC.64 UR4, c[0x0][0x208]"),
+        line("ULDC UR6, c[0x0][0x0]", stall=9),
+        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
+        line(f"IMAD.WIDE.U32 R4, R9, {width:#x}, R4", wait=4, stall=6),
+    ]
+
+
+def _end(text: list[str]) -> str:
+    return "\n".join([*text, line("NOP", stall=2), "--:-:-:Y:5      EXIT;"]) + "\n"
+
+
+def _next(to: int, at: int, by: int, wait: int) -> list[str]:
+    return [line(f"IADD3 R{to}, P2, R{at}, R{by}, RZ", wait=wait, stall=6),
+            line(f"IADD3.X R{to + 1}, R{at + 1}, RZ, RZ, P2, !PT", stall=6)]
+
+
+def moving(loads: int, stores: int, width: int, mib: int) -> Launch:
+    """Threads with so many loads and stores of so many bytes each, on so many MiB; what is stored lies behind what is
+    loaded."""
+    kernel, suffix = f"launch_{loads}_{stores}_{width}", {4: "", 16: ".128"}[width]
+    text = [*_begin(kernel, width, "stores", "across"), *_next(6, 4, 2, 24)]
+    for n in range(loads):
+        text.append(line(f"LDG.E{suffix} R{8 + n * width // 4}, desc[UR4][R4.64]", write=1, read=2, stall=2))
+        text += _next(4, 4, 3, 2) if n < loads - 1 else []
+    text.append(line("NOP", wait=3, stall=2))
+    for n in range(stores):
+        value = 8 + n % max(loads, 1) * width // 4
+        text.append(line(f"STG.E{suffix} desc[UR4][R6.64], R{value}", read=2, stall=2))
+        text += _next(6, 6, 3, 2) if n < stores - 1 else []
+    blocks = mib * MIB // (THREADS * width * (loads + stores))
+    across = blocks * THREADS * width  # bytes from a thread's load to its next
+    name = f"launch of {loads} loads and {stores} stores of {width} bytes, {mib} MiB"
+    return Launch(name, kernel, _end(text), blocks, THREADS, mib, (across * loads, across))
+
+
+def resting(warps: int, rests: int, stores: int) -> Launch:
+    """Blocks of so many warps that rest so many times 15 cycles, and store a word of each thread at the end or
+    nothing."""
+    kernel, blocks = f"resting_{rests}_{stores}", SMS * min(32, 64 // warps) * GENERATIONS
+    text = [*_begin(kernel, 4), *(line("NOP", stall=15, turn=True) for _ in range(rests)),
+            *(line("STG.E desc[UR4][R4.64], R9", read=2, stall=2) for _ in range(stores))]
+    name = f"blocks of {warps} warps that rest {rests} times{' and store' if stores else ''}"
+    return Launch(name, kernel, _end(text), blocks, 32 * warps, -(-4 * blocks * 32 * warps // MIB))
+
+
+def every() -> Iterator[Launch]:
+    for loads, stores, width in KINDS:
+        for mib in SIZES:
+            yield moving(loads, stores, width, mib)
+    for rests in (0, 20, 60, 180):
+        for stores in (0, 1):
+            for warps in (1, 2, 4, 8, 16, 32):
+                yield resting(warps, rests, stores)
+
+
+def source() -> str:
+    """The kernels of all launches."""
+    return "".join({launch.kernel: launch.source for launch in every()}.values())

@@ -1,0 +1,83 @@
+"""Blocks that load and store differently: which access stands for which, and what all SMs ask of L2 and DRAM."""
+
+import numpy as np
+import pytest
+
+from maxdnn.build.assemble import assemble
+from maxdnn.emulator.gpu import VirtualGpu
+from maxdnn.simulator import columns as c
+from maxdnn.simulator import timing
+from maxdnn.simulator.slots import slots, uneven
+from maxdnn.simulator.state import Work
+
+LOAD, STORE = 0, 1
+
+
+def code():
+    rows = np.zeros((2, c.I_SIZE), np.int64)
+    rows[:, c.I_KIND] = c.K_GLOBAL
+    rows[STORE, c.I_STORE] = 1
+    return rows
+
+
+def work(*blocks, lines=1):
+    """A block of one warp for each list of instructions."""
+    paths = [np.array([[i, 1] for i in block]) for block in blocks]
+    sizes = [len(path) for path in paths]
+    records = np.zeros((sum(sizes), 4), np.int64)
+    records[:, 2] = lines
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return Work(np.concatenate(paths), ends, np.arange(len(blocks)), np.arange(len(blocks)), ends, records,
+                np.zeros((1, 2), np.int64), np.zeros((len(blocks), 1, 2), np.int64))
+
+
+def test_the_nth_load_stands_for_the_nth_load():
+    of_record, by_slot, loads = slots(code(), work([LOAD, STORE, LOAD], [STORE, STORE, LOAD]))
+    assert loads == 2
+    assert of_record.tolist() == [0, 2, 1, 2, 3, 0]
+    assert by_slot.tolist() == [[0, 2, 1, -1], [5, -1, 3, 4]]
+
+
+def test_blocks_that_load_and_store_as_often_need_no_slots():
+    assert slots(code(), work([LOAD, STORE], [LOAD, STORE])) is None
+
+
+@pytest.mark.parametrize(("lines", "said"), [([1, 1, 1, 1], False), ([1, 2, 2, 1], False), ([1, 1, 0, 1], True)])
+def test_an_access_may_have_no_lane_in_some_blocks(lines, said):
+    assert uneven(code(), work([LOAD, STORE], [LOAD, STORE], lines=lines)) is said
+
+
+SOURCE = """
+# Kernel: odd
+# Arch: sm_90
+# Param: ptr data
+--:-:1:-:1      S2R R7, SR_TID.X;
+--:-:2:-:1      S2R R9, SR_CTAID.X;
+--:-:3:-:2      LDC.64 R4, param_data[0];
+--:-:-:-:1      ULDC.64 UR4, c[0x0][0x208];
+03:-:-:-:6      LOP3.LUT R2, R9, {bit}, RZ, 0xc0, !PT;
+--:-:-:Y:d      ISETP.NE.AND P0, PT, R2, RZ, PT;
+--:-:-:-:6      LEA R9, R9, R7, 0x8;
+04:-:-:-:6      IMAD.WIDE.U32 R4, R9, 0x10, R4;
+{skip}
+--:-:2:-:2  {guard} LDG.E.128 R8, desc[UR4][R4.64];
+02:-:-:-:2      NOP;
+END:
+--:-:-:Y:5      EXIT;
+"""
+
+
+@pytest.mark.parametrize("bit", [1, 64])
+@pytest.mark.parametrize(
+    ("skip", "guard"), [("--:-:-:Y:5  @P0 BRA END;", ""), ("--:-:-:-:2      NOP;", "@!P0")], ids=("branch", "guard")
+)
+def test_dram_gives_what_all_blocks_read(bit, skip, guard, tmp_path):
+    """Some blocks of 4 KiB read and the others do not, of whichever the SM has more that is simulated."""
+    source, cubin = tmp_path / "odd.sass", tmp_path / "odd.cubin"
+    source.write_text(SOURCE.format(bit=hex(bit), skip=skip, guard=guard))
+    assemble(source, cubin, no_reuse=True)
+    device, blocks = VirtualGpu(), 132 * 16
+    function = device.load(cubin.read_bytes()).function("odd")
+    result = timing.launch(function, (blocks, 1, 1), (256, 1, 1), [device.alloc(blocks << 12)], machine="h100")
+    reading = sum(n & bit == 0 for n in range(blocks))
+    assert int(result.counters[c.C_DRAM_READ]) * 32 == pytest.approx(reading << 12, rel=0.05)
