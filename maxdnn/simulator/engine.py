@@ -216,7 +216,7 @@ def advance(X, w, i, now):
             if X[i + I_UNIT] == U_MEET:  # behind a BSYNC lanes go on that went another way
                 ready = max(ready, now + X[P_TAKEN]) + X[i + I_SERVICE]
             else:
-                ready = max(ready, jump(X, w, now))
+                ready = max(ready, jump(X, w, now) + X[i + I_SERVICE])
         if X[i + I_UNIT] == U_MEET or X[w + W_PARTED]:
             ready += meet(X, w, now)
         X[w + W_PARTED] = 0

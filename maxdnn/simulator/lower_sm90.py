@@ -146,6 +146,8 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
         row[c.I_X1] = 1
     elif inst.cls.name == "wide" and "HI" not in words(inst):
         row[c.I_SERVICE] = row[c.I_INTERVAL]
+    elif inst.opcode == "RET":
+        row[c.I_SERVICE] = machine["return_cycles"]
     elif inst.opcode == "MOV":  # goes beside IMAD.WIDE: probe "mix 1xMOV 1xIMAD.WIDE"
         row[c.I_X1] = 1
     _operands(inst, row)

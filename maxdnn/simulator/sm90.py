@@ -52,8 +52,8 @@ def enter_sm90(X, s, now, counts):
 
 @compiled
 def bring_pairs(X, s, done, count):
-    """So many pairs of registers come, whose values are there at `done`, each in a cycle: both banks are written. That
-    has twice the cycle: the lowest bit tells the first of them."""
+    """So many pairs of registers come, whose values are there at `done`, each in a cycle: both banks are written. A
+    place of the ring has twice the cycle when a pair comes, plus one for the first pair of a load."""
     for n in range(min(count, PAIRS - X[s + S_PAIRCOUNT])):
         come = done - WRITTEN_AFTER - 2 * (count - 1 - n)
         X[s + S_PAIRRING + (X[s + S_PAIRHEAD] + X[s + S_PAIRCOUNT]) % PAIRS] = 2 * come + (n == 0)

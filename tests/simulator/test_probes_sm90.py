@@ -148,6 +148,8 @@ ASKED_H100 = {
     "mix 3xUIADD3 1xIMAD.WIDE": (1, 16, 0.02),
     "mix 2xUIADD3 1xIMAD UR 1xIMAD.WIDE": (1, 16, 0.02),
     "mix 1xMOV 1xIMAD.WIDE": (1, 16, 0.02),
+    "call and return": (1, 8, 4.1),
+    "call and return, 8 rests": (1, 16, 6),
 }
 
 

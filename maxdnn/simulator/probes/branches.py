@@ -3,7 +3,7 @@ has one warp or many, whether schedulers share what they need for it, and where 
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .frame import control, line
+from .frame import control, line, place
 from .probe import Probe
 
 WARPS = (1, 4, 8, 16, 32)
@@ -146,3 +146,24 @@ def left() -> Iterator[Probe]:
             ]
 
         yield Probe(f"loop that lanes leave {name}", body, (1, 3), (1, 4, 8, 16), setup=SETUP)
+
+
+def calls() -> Iterator[Probe]:
+    """Calls of a routine that rests and returns, again and again."""
+    for rests in (0, 8):
+
+        def body(count: int, rests: int = rests) -> list[str]:
+            text = [
+                f"{_JUMP}      BRA OVER;",
+                "ROUTINE:",
+                *(line("NOP", stall=15, turn=True) for _ in range(rests)),
+                f"{_JUMP}      RET.REL.NODEC R12 0x0;",
+                "OVER:",
+                line("IMAD.MOV.U32 R13, RZ, RZ, RZ", stall=6),
+            ]
+            for n in range(count):
+                behind = place(rests + 3 + 2 * n + 2)
+                text += [line(f"MOV R12, {behind:#x}", stall=6), f"{_JUMP}      CALL.REL.NOINC ROUTINE;"]
+            return text
+
+        yield Probe(f"call and return{f', {rests} rests' if rests else ''}", body, (16, 48), (1, 4, 8, 16))

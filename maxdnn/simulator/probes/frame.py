@@ -129,6 +129,12 @@ def kernel(
     return Kernel(name, "\n".join([*head, *begin, "AGAIN:", *start, *body, *end]) + "\n")
 
 
+def place(index: int) -> int:
+    """Where the instruction of a body, without a setup, is in its kernel: bytes from the begin."""
+    before = kernel("place", ["BODY:"]).source.split("BODY:")[0].split("\n")
+    return 16 * (index + sum(bool(text) and text[0] != "#" and text[-1] != ":" for text in before))
+
+
 def once(name: str, body: Iterable[str], *, shared: int = 0) -> Kernel:
     """A kernel whose first and last instructions read the clock, with a body in between that runs once, and no more
     beside it than it takes to keep them in the first place of `kernel`."""

@@ -71,6 +71,7 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     branches.alone,
     branches.among,
     branches.left,
+    branches.calls,
     more_kinds.more_kinds,
     more_kinds.guarded,
     local.behind_stores,
