@@ -8,26 +8,14 @@ Each launch is measured with empty caches, and as the second of two in a row."""
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import judging
 
-from maxdnn.build.assemble import assemble
 from maxdnn.simulator.probes import launches
 from maxdnn.simulator.probes.launches import MIB
-
-
-def cubin(file: Path) -> Path:
-    """The kernels, assembled if they are not there yet."""
-    if not file.exists():
-        with tempfile.TemporaryDirectory(prefix="maxdnn-launches-") as folder:
-            source = Path(folder) / "launches.sass"
-            source.write_text(launches.source())
-            assemble(source, file, no_reuse=True)
-    return file
 
 
 def run(file: Path, times: int) -> None:
@@ -60,8 +48,7 @@ def predict(rows: list[dict[str, Any]], machine: str) -> Iterator[tuple[str, Map
     from maxdnn.emulator.gpu import VirtualGpu
     from maxdnn.simulator import timing
 
-    with tempfile.TemporaryDirectory(prefix="maxdnn-launches-") as folder:
-        code = cubin(Path(folder) / "launches.cubin").read_bytes()
+    code = launches.cubin()
     by_name = {launch.name: launch for launch in launches.every()}
     for row in rows:
         launch, device = by_name[row["probe"]], VirtualGpu()
@@ -84,7 +71,9 @@ def main() -> int:
     if args.what == "run":
         run(args.cubin, args.times)
     elif args.what == "measure":
-        measure(cubin(args.cubin), args.json)
+        if not args.cubin.exists():
+            args.cubin.write_bytes(launches.cubin())
+        measure(args.cubin, args.json)
     else:
         for name, off in predict(json.loads(args.json.read_text())["rows"], args.machine):
             print(f"{name:70}", *(f"{state} {error:+.1f} %" for state, error in off.items()), flush=True)

@@ -12,6 +12,7 @@ from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import timing
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.probes import launches, run
+from maxdnn.simulator.probes.frame import assembled
 
 ROOT = Path(__file__).parents[2]
 H200, H100 = (json.loads((ROOT / "benchmarks" / "results" / f"probes.{card}.json").read_text())
@@ -233,13 +234,10 @@ LAUNCHES = {
 
 @pytest.mark.sampled(2, 8)
 @pytest.mark.parametrize("name", LAUNCHES)
-def test_the_model_launches_blocks_as_an_h100_does(name: str, tmp_path: Path) -> None:
+def test_the_model_launches_blocks_as_an_h100_does(name: str) -> None:
     launch = next(launch for launch in launches.every() if launch.name == name)
-    source, cubin = tmp_path / "launches.sass", tmp_path / "launches.cubin"
-    source.write_text(launch.source)
-    assemble(source, cubin, no_reuse=True)
     device = VirtualGpu()
-    function = device.load(cubin.read_bytes()).function(launch.kernel)
+    function = device.load(assembled(launch.source)).function(launch.kernel)
     args = launch.arguments(device.alloc(launch.mib << 20))
     for state, apart in zip(("cold", "warm"), LAUNCHES[name], strict=True):
         result = timing.launch(function, (launch.blocks, 1, 1), (launch.threads, 1, 1), args, machine="h100",

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from maxdnn.build.assemble import assemble
 from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import columns as c
 from maxdnn.simulator import timing
+from maxdnn.simulator.probes.frame import assembled
 from maxdnn.simulator.slots import slots, uneven
 from maxdnn.simulator.state import Work
 
@@ -71,13 +71,10 @@ END:
 @pytest.mark.parametrize(
     ("skip", "guard"), [("--:-:-:Y:5  @P0 BRA END;", ""), ("--:-:-:-:2      NOP;", "@!P0")], ids=("branch", "guard")
 )
-def test_dram_gives_what_all_blocks_read(bit, skip, guard, tmp_path):
+def test_dram_gives_what_all_blocks_read(bit, skip, guard):
     """Some blocks of 4 KiB read and the others do not, of whichever the SM has more that is simulated."""
-    source, cubin = tmp_path / "odd.sass", tmp_path / "odd.cubin"
-    source.write_text(SOURCE.format(bit=hex(bit), skip=skip, guard=guard))
-    assemble(source, cubin, no_reuse=True)
     device, blocks = VirtualGpu(), 132 * 16
-    function = device.load(cubin.read_bytes()).function("odd")
+    function = device.load(assembled(SOURCE.format(bit=hex(bit), skip=skip, guard=guard))).function("odd")
     result = timing.launch(function, (blocks, 1, 1), (256, 1, 1), [device.alloc(blocks << 12)], machine="h100")
     reading = sum(n & bit == 0 for n in range(blocks))
     assert int(result.counters[c.C_DRAM_READ]) * 32 == pytest.approx(reading << 12, rel=0.05)

@@ -3,8 +3,8 @@ banks that both write, and by what there is between two loads."""
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .frame import line
-from .issue import SETUP, spread
+from .frame import interleaved
+from .issue import SETUP, product_sum, spread
 from .probe import Probe
 
 LOADS = {
@@ -31,41 +31,22 @@ WRITES: dict[str, Callable[[int], str]] = {
 }
 
 
-def _sum(n: int, flags: bool) -> str:
-    """An FFMA of an outer product of 8 by 6 values; every other one of both keeps its operand in the reuse cache."""
-    x, end = n % 8 if n // 8 % 2 == 0 else 7 - n % 8, n % 8 == 7
-    total = 20 + 8 * (n // 8 % 3) + (x ^ 1)
-    first, second = ("", ".reuse") if end else (".reuse", "")
-    return (f"FFMA R{total}, R{10 + n // 8 % 6}{first if flags else ''}, R{48 + x}{second if flags else ''}, R{total}")
-
-
-def _body(text: str, gap: int, arithmetic: Callable[[int], str]) -> Callable[[int], list[str]]:
-    codes = {"write": 2, "stall": 2} if text[:2] in ("LD", "SH") else {"read": 2, "stall": 2}
-
-    def body(count: int) -> list[str]:
-        found = []
-        for n in range(count):
-            found.append(line(arithmetic(n)))
-            if text and n % gap == gap - 1:
-                found.append(line(text, **codes))
-        return [*found, line("NOP", stall=4)]
-
-    return body
-
-
-def _probe(name: str, text: str, gap: int, arithmetic: Callable[[int], str], warps: Sequence[int],
-           words: Sequence[int] = _BROADCAST) -> Probe:
-    return Probe(name, _body(text, gap, arithmetic), (384, 1152), warps, setup=SETUP, shared=32768, words=words)
+def _probe(
+    name: str, text: str, gap: int, arithmetic: Callable[[int], str], warps: Sequence[int],
+    words: Sequence[int] = _BROADCAST, lengths: Sequence[int] = (384, 1152),
+) -> Probe:
+    codes = {"write" if text[:2] in ("LD", "SH") else "read": 2, "stall": 2}
+    body = interleaved(arithmetic, text, gap, **codes)
+    return Probe(name, body, lengths, warps, setup=SETUP, shared=32768, words=words)
 
 
 def products() -> Iterator[Probe]:
     """Outer products with a load or store after each so many FFMA."""
     for name, text in LOADS.items():
         for gap in (8, 16, 32):
-            yield _probe(f"sums beside {name} after {gap}", text, gap, lambda n: _sum(n, True), (1, 4, 8, 16))
+            yield _probe(f"sums beside {name} after {gap}", text, gap, product_sum, (1, 4, 8, 16))
     for name in ("LDS.128", "LDG.128"):
-        yield _probe(f"sums beside {name} side by side after 32", LOADS[name], 32, lambda n: _sum(n, True), (1, 4, 8),
-                     spread(16))
+        yield _probe(f"sums beside {name} side by side after 32", LOADS[name], 32, product_sum, (1, 4, 8), spread(16))
 
 
 def writes() -> Iterator[Probe]:
@@ -82,5 +63,5 @@ def gaps() -> Iterator[Probe]:
     for name in ("LDS", "LDS.64", "LDS.128", "LDG.128"):
         for gap in (10, 12, 14, 15, 17, 18, 20, 22, 24, 28, 36, 40, 48, 64):
             for words, how in ((_BROADCAST, ""), (spread(16), " side by side")):
-                yield Probe(f"FFMA beside {name}{how} after each {gap}", _body(LOADS[name], gap, WRITES["both banks"]),
-                            (480 // gap * gap, 1440 // gap * gap), (1, 4, 8), setup=SETUP, shared=32768, words=words)
+                yield _probe(f"FFMA beside {name}{how} after each {gap}", LOADS[name], gap, WRITES["both banks"],
+                             (1, 4, 8), words, (480 // gap * gap, 1440 // gap * gap))

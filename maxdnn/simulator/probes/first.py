@@ -6,14 +6,12 @@ the steps once, with a clock behind each; Nsight Compute around the process deci
 """
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...build.assemble import assemble
-from .frame import line
+from .frame import assembled, line
 
 PLACES = 32  # stamps of a thread
 BIG = 512 << 20
@@ -93,11 +91,7 @@ def empty(name: str = "nothing") -> str:
 
 
 def cubin() -> bytes:
-    with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
-        text, made = Path(folder) / "first.sass", Path(folder) / "first.cubin"
-        text.write_text(source() + empty())
-        assemble(text, made, no_reuse=True)
-        return made.read_bytes()
+    return assembled(source() + empty())
 
 
 def run(device: Any, code: bytes, out: Path) -> None:

@@ -5,8 +5,12 @@ and all uniform registers but UR4 to UR7. R8 is a word of the thread's own from 
 R7 the thread's number in its block, R9 the one in the grid. The result: for each thread of the grid REPEATS times four
 words, the clock before and after, the SM, and the time in nanoseconds."""
 
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from ...build.assemble import assemble
 
 REPEATS = 4
 
@@ -57,6 +61,20 @@ def again(label: str, count: int = 12, wait: int = 0) -> list[str]:
         line(f"ISETP.NE.AND P2, PT, R{count}, RZ, PT", stall=13),
         f"--:-:-:Y:5  @P2 BRA {label};",
     ]
+
+
+def interleaved(arithmetic: Callable[[int], str], text: str, gap: int, **codes: int) -> Callable[[int], list[str]]:
+    """Arithmetic and behind each `gap` of it another instruction, or none."""
+
+    def body(count: int) -> list[str]:
+        found = []
+        for n in range(count):
+            found.append(line(arithmetic(n)))
+            if text and n % gap == gap - 1:
+                found.append(line(text, **codes))
+        return [*found, line("NOP", stall=4)]
+
+    return body
 
 
 @dataclass(frozen=True)
@@ -154,3 +172,12 @@ def once(name: str, body: Iterable[str], *, shared: int = 0) -> Kernel:
         "--:-:-:Y:5      EXIT;",
     ]
     return Kernel(name, "\n".join([*_head(name, shared), *text]) + "\n")
+
+
+def assembled(source: str) -> bytes:
+    """The cubin of kernels."""
+    with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
+        text, made = Path(folder) / "probes.sass", Path(folder) / "probes.cubin"
+        text.write_text(source)
+        assemble(text, made, no_reuse=True)
+        return made.read_bytes()

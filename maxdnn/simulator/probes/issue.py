@@ -4,7 +4,7 @@ other, stall counts, register banks, the reuse cache, chains of results that com
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, product
 
-from .frame import control, line
+from .frame import control, interleaved, line
 from .kinds import KINDS, STORES, VARIABLE
 from .probe import Probe
 
@@ -236,26 +236,13 @@ def _banked(opcode: str, text: str) -> Callable[[int], list[str]]:
     return body
 
 
-def _beside(text: str, gap: int) -> Callable[[int], list[str]]:
-    """The order of the library's loops, 8 values of x and 6 of y: y stays while x goes to and fro, and x where y
-    changes; behind each `gap` of them another instruction."""
-
-    def body(count: int) -> list[str]:
-        found = []
-        for n in range(count):
-            x, end = n % 8 if n // 8 % 2 == 0 else 7 - n % 8, n % 8 == 7
-            total = 20 + 8 * (n // 8 % 3) + (x ^ 1)
-            found.append(
-                line(
-                    f"FFMA R{total}, R{10 + n // 8 % 6}{'' if end else '.reuse'}, R{48 + x}"
-                    f"{'.reuse' if end else ''}, R{total}"
-                )
-            )
-            if text and n % gap == gap - 1:
-                found.append(line(text, **({"write": 2} if text.startswith("LD") else {})))
-        return [*found, line("NOP", stall=4)]
-
-    return body
+def product_sum(n: int) -> str:
+    """The n-th FFMA in the order of the library's loops, 8 values of x and 6 of y: y stays while x goes to and fro, and
+    x where y changes."""
+    x, end = n % 8 if n // 8 % 2 == 0 else 7 - n % 8, n % 8 == 7
+    total = 20 + 8 * (n // 8 % 3) + (x ^ 1)
+    y_stays, x_stays = ("", ".reuse") if end else (".reuse", "")
+    return f"FFMA R{total}, R{10 + n // 8 % 6}{y_stays}, R{48 + x}{x_stays}, R{total}"
 
 
 def banks() -> Iterator[Probe]:
@@ -304,7 +291,7 @@ def _outer_products() -> Iterator[Probe]:
         for gap in (8, 16, 21):
             yield Probe(
                 f"outer product beside {name} after {gap}",
-                _beside(text, gap),
+                interleaved(product_sum, text, gap, **({"write": 2} if text.startswith("LD") else {})),
                 (168, 504),
                 (1, 4, 8),
                 setup=SETUP,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .frame import line
+from .frame import assembled, line
 
 MIB, SMS = 1 << 20, 132
 THREADS = 256  # of a block that loads and stores
@@ -98,6 +98,6 @@ def every() -> Iterator[Launch]:
                 yield resting(warps, rests, stores)
 
 
-def source() -> str:
+def cubin() -> bytes:
     """The kernels of all launches."""
-    return "".join({launch.kernel: launch.source for launch in every()}.values())
+    return assembled("".join({launch.kernel: launch.source for launch in every()}.values()))

@@ -4,15 +4,13 @@
 """
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...build.assemble import assemble
-from .frame import REPEATS, line, once
+from .frame import REPEATS, assembled, line, once
 
 ROUND = 2000  # clocks of a block's wait, about
 LONGER = 6
@@ -37,11 +35,7 @@ def cubin() -> bytes:
         line("ISETP.NE.AND P3, PT, R12, RZ, PT", stall=13),
         "--:-:-:Y:5  @P3 BRA WAIT;",
     ]
-    with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
-        text, made = Path(folder) / "places.sass", Path(folder) / "places.cubin"
-        text.write_text("".join(once(f"places_{kib}", body, shared=kib << 10).source for kib in SHARED))
-        assemble(text, made, no_reuse=True)
-        return made.read_bytes()
+    return assembled("".join(once(f"places_{kib}", body, shared=kib << 10).source for kib in SHARED))
 
 
 def grids() -> Iterator[tuple[int, int, int, int]]:

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...build.assemble import assemble
 from ...runtime.devices.protocol import Device
 from . import amid, branches, bursts, contention, gathers, issue, loaded, local, memory, misses, more_kinds, tensor
-from .frame import REPEATS
+from .frame import REPEATS, assembled
 from .probe import Probe
 
 _CONSTANTS = re.compile("^# Constant: .*\\n", re.MULTILINE)
@@ -115,11 +113,7 @@ def cubin(chosen: Sequence[Probe] | None = None) -> bytes:
             # the bank is the module's: the first kernel that reads it declares it
             text.append(kernel.source if not constants else _CONSTANTS.sub("", kernel.source))
             constants = constants or _CONSTANTS.search(kernel.source) is not None
-    with tempfile.TemporaryDirectory(prefix="maxdnn-probes-") as folder:
-        source, made = Path(folder) / "probes.sass", Path(folder) / "probes.cubin"
-        source.write_text("".join(text))
-        assemble(source, made, no_reuse=True)
-        return made.read_bytes()
+    return assembled("".join(text))
 
 
 class Stand:
