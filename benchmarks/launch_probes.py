@@ -2,13 +2,14 @@
 
     python benchmarks/launch_probes.py measure --cubin FILE --json FILE      on the card, needs ncu
     python benchmarks/launch_probes.py predict --json FILE                   anywhere, prints the model's beside them
+    python benchmarks/launch_probes.py answers --json FILE ... --into FILE   anywhere, into benchmarks/results/probes.*
 
 Each launch is measured with empty caches, and as the second of two in a row."""
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,26 @@ def predict(rows: list[dict[str, Any]], machine: str) -> Iterator[tuple[str, Map
         yield launch.name, {state: judging.errors([row], state, 0)[0] for state in judging.STATES}
 
 
+def answers(measured: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """By launch the clocks of each time it was measured, and the MiB of DRAM that were read and written the last time
+    with empty caches."""
+    found: dict[str, dict[str, Any]] = {}
+    for file in measured:
+        for row in json.loads(file.read_text())["rows"]:
+            seen, bytes_of = found.setdefault(row["probe"], {"cold": [], "warm": []}), row["measured"]
+            seen["cold"].append(int(bytes_of["clocks"]))
+            seen["warm"].append(int(row["warm"]["clocks"]))
+            seen |= {name: round(bytes_of[f"dram_{what}"] / MIB, 1)
+                     for name, what in (("read", "read"), ("written", "write"))}
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "measure", "predict"))
+    parser.add_argument("what", choices=("run", "measure", "predict", "answers"))
     parser.add_argument("--cubin", type=Path, metavar="FILE", help="the kernels: read if it is there, else written")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=Path, nargs="+", metavar="FILE", help="several for answers alone")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="of answers: the answers of a card's probes")
     parser.add_argument("--machine", default="h100", help="of predict: the preset of the card that was measured")
     parser.add_argument("--times", type=int, default=1, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -73,9 +89,12 @@ def main() -> int:
     elif args.what == "measure":
         if not args.cubin.exists():
             args.cubin.write_bytes(launches.cubin())
-        measure(args.cubin, args.json)
+        measure(args.cubin, args.json[0])
+    elif args.what == "answers":
+        known = json.loads(args.into.read_text())
+        args.into.write_text(json.dumps(known | {"launches": answers(args.json)}, indent=0) + "\n")
     else:
-        for name, off in predict(json.loads(args.json.read_text())["rows"], args.machine):
+        for name, off in predict(json.loads(args.json[0].read_text())["rows"], args.machine):
             print(f"{name:70}", *(f"{state} {error:+.1f} %" for state, error in off.items()), flush=True)
     return 0
 

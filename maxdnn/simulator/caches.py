@@ -100,6 +100,21 @@ def l2_soon(X, base):
 
 
 @compiled
+def to_dram(X, n, now, number, cell):
+    """Write so many sectors to DRAM: C_EMPTIED is when it has taken them. `dram_room` for what follows."""
+    ticks = n * write_ticks(X)
+    number, cell = dram_room(X, number, cell, now)
+    if X[cell] + ticks <= BUCKET * TICK:
+        X[C_EMPTIED] = number * BUCKET
+        X[cell] += ticks
+    else:
+        X[C_EMPTIED] = book_dram(X, ticks, now)
+    X[C_DRAM_WRITE] += n
+    loaded(X, now, ticks, 0)
+    return number, cell
+
+
+@compiled
 def l2_clean(X, base, now):
     """Where as many lines of a set are dirty as may be, the one that was used least recently goes to DRAM, and stays
     (probes "launch of 0 loads and 1 stores ...")."""
@@ -110,10 +125,9 @@ def l2_clean(X, base, now):
             if oldest < 0 or Y[base + ways + way] < Y[base + ways + oldest]:
                 oldest = way
     if count >= X[P_L2DIRTY]:
-        n = popcount4(Y[base + 2 * ways + oldest])
-        X[C_EMPTIED] = max(X[C_EMPTIED], book_dram(X, n * write_ticks(X), now))
-        X[C_DRAM_WRITE] += n
-        loaded(X, now, n * write_ticks(X), 0)
+        emptied = X[C_EMPTIED]
+        to_dram(X, popcount4(Y[base + 2 * ways + oldest]), now, 0, -1)
+        X[C_EMPTIED] = max(X[C_EMPTIED], emptied)
         Y[base + 2 * ways + oldest] = 0
 
 
@@ -137,14 +151,7 @@ def l2_empty(X, dirty, fill, now, number, cell):
     """Nothing is left in a way of L2: dirty sectors go to DRAM. `dram_room` for what follows."""
     Y, n = narrow(X), popcount4(narrow(X)[dirty])
     if n:
-        number, cell = dram_room(X, number, cell, now)
-        if X[cell] + n * write_ticks(X) <= BUCKET * TICK:
-            X[C_EMPTIED] = number * BUCKET
-            X[cell] += n * write_ticks(X)
-        else:
-            X[C_EMPTIED] = book_dram(X, n * write_ticks(X), now)
-        X[C_DRAM_WRITE] += n
-        loaded(X, now, n * write_ticks(X), 0)
+        number, cell = to_dram(X, n, now, number, cell)
     Y[dirty] = 0
     for sector in range(fill, fill + SECTORS):
         Y[sector] = -1

@@ -37,7 +37,7 @@ P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
 # latency of DRAM: mean, and what its load adds; when the window began in which load is counted, this one's and the last
 P_ATOMIC_SECTOR, P_ATOMIC_LANE, P_ATOMIC_FLOAT, C_TURN, T_PLACES, P_DRAM_SPREAD, P_DRAM_WAIT, T_SPREAD = range(140, 148)
 C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
-P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LEAST, P_DRAM_MOST = range(151, 157)
+P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LINE, P_DRAM_MOST = range(151, 157)
 P_L2_SLACK, P_DRAM_SLACK, C_EMPTIED, P_DRAM_OTHERS, P_L2CHOICE = range(157, 162)
 P_SPLIT, P_C15FILL, P_JUMPTICKS, P_JUMPNEAR, P_JUMPWAIT, P_L2_PART_TICKS = range(162, 168)
 P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = range(168, 174)
@@ -59,9 +59,10 @@ I_SIZE = 32
 
 # I_KIND
 (K_ALU, K_UNIT, K_SHARED, K_SHUFFLE, K_GLOBAL, K_TEX, K_LDC, K_BAR, K_FLOW, K_EXIT, K_DEPBAR, K_MEMBAR) = range(12)
+K_FENCE = 12  # of a block's own, of sm_90
 # ... of what works beside warps: copies of threads (LDGSTS) and their groups, operations on mbarriers, bulk copies,
 # products of tensor cores and waits for them
-(K_COPY, K_COMMIT, K_MBARRIER, K_BULK, K_PRODUCT, K_PRODUCTS) = range(12, 18)
+(K_COPY, K_COMMIT, K_MBARRIER, K_BULK, K_PRODUCT, K_PRODUCTS) = range(13, 19)
 FLOATS = 2  # I_ATOMIC of those that add floating-point numbers
 # I_SERVICE of K_MBARRIER
 M_BEGIN, M_ARRIVE, M_WAIT, M_TEST = range(4)

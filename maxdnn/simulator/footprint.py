@@ -4,7 +4,7 @@ import numpy as np
 
 from . import columns as c
 from .machine import LINE, Machine
-from .state import Work, touches
+from .state import Work
 
 _MOST = 1 << 21  # lines that are looked at
 _SOME = 16
@@ -36,21 +36,21 @@ def _spread(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
 
 
-def kept_kib(code: np.ndarray, work: Work, machine: Machine, warm: bool) -> int:
+def kept_kib(kinds: np.ndarray, work: Work, machine: Machine, warm: bool) -> int:
     """What L2 keeps of the lines that a launch touches: it has more room for those that one SM reads than for those
     that several do, and least for those that are written. Behind a launch of its like another SM reads a line than the
     one before."""
-    shared, written = _shares(code, work)
+    shared, written = _shares(kinds, work)
     own, several, changed = (machine[name] for name in (_AGAIN if warm else _AT_ONCE))
     taken = (1 - shared - written) / own + shared / several + written / changed
     whole = machine["l2_ways"] * LINE // 1024
     return round(1 / taken) // whole * whole
 
 
-def _shares(code: np.ndarray, work: Work) -> tuple[float, float]:
+def _shares(kinds: np.ndarray, work: Work) -> tuple[float, float]:
     """Of the lines that blocks touch the share that at least two of them touch and none writes, and the share that one
     writes."""
-    kinds, classes = touches(code, work), int(work.class_of.max()) + 1
+    classes = int(work.class_of.max()) + 1
     stores = np.where(kinds == c.WARM_STORE, kinds, 0)
     warps = (len(work.record_ptr) - 1) // classes
     lines, times, changed, size = [], [], [], 0

@@ -18,7 +18,7 @@ _ARITHMETIC = ("alu", "cs2r", "ffma", "imad", "wide", "half", "mma16", "fp64")
 _UNKNOWN = {"texture": "textures"}
 _OTHERS = ("HMMA", "IMMA", "DMMA", "LDSM", "STSM", "UBLKPF", "UBLKRED", "UCGABAR", "ARRIVES")
 _BESIDE = {"LDGSTS": c.K_COPY, "LDGDEPBAR": c.K_COMMIT, "SYNCS": c.K_MBARRIER, "UBLKCP": c.K_BULK,
-           "HGMMA": c.K_PRODUCT}
+           "HGMMA": c.K_PRODUCT, "FENCE": c.K_FENCE}
 _ON_MBARRIERS = {"EXCH": c.M_BEGIN, "ARRIVE": c.M_ARRIVE, "TRYWAIT": c.M_WAIT, "PHASECHK": c.M_TEST}
 _PAIR = 8  # bytes of two registers of a lane
 _OPERAND_BYTES = 32  # of a row of an operand of HGMMA: 16 values of two bytes, or 8 of four
@@ -72,8 +72,8 @@ def _kind(inst: Instruction) -> int:
         return c.K_PRODUCTS
     if inst.cls.name == "shfl":
         return c.K_SHUFFLE
-    if inst.waits:  # a fence of a block's own waits for no store: probe "fence MEMBAR.ALL.CTA"
-        return c.K_FLOW if "CTA" in words(inst) else _WAITS[inst.waits]
+    if inst.waits:  # a fence of a block's own waits for nothing that is on its way to L2: probe "8 STG, then MEMBAR"
+        return c.K_FENCE if "CTA" in words(inst) else _WAITS[inst.waits]
     if inst.flow is not None and inst.flow.does in _FLOWS:
         return _FLOWS[inst.flow.does]
     if inst.cls.name in ("branch", "nop"):
@@ -88,7 +88,7 @@ def spelling(inst: Instruction, kind: int, nbytes: int) -> str:
     return inst.opcode + (f".{8 * nbytes}" if memory and nbytes > 4 else "")
 
 
-_THROUGH_QUEUE = (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC, c.K_COPY, c.K_MBARRIER, c.K_BULK)
+_THROUGH_QUEUE = (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC, c.K_COPY, c.K_MBARRIER, c.K_BULK, c.K_FENCE)
 
 
 def words(inst: Instruction) -> frozenset[str]:
@@ -185,8 +185,10 @@ def _beside(inst: Instruction, row: np.ndarray, machine: Machine) -> None:
         row[c.I_DN] = inst["gsb"].label != ""
     elif kind == c.K_PRODUCTS:
         row[c.I_SERVICE] = inst["n"].value
+    elif kind == c.K_FENCE:
+        row[c.I_RESULT] = machine["fence_cycles"] - machine["memory_queue_cycles"]
     elif kind == c.K_UNIT:
-        row[c.I_RESULT] = machine["fence_cycles"] if inst.opcode != "WARPGROUP" else 1
+        row[c.I_RESULT] = 1
 
 
 def constant_operand(inst: Instruction) -> int:

@@ -73,7 +73,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
     ticks = l2_ticks(X, n, what != READ if X[P_SM90] else X[i + I_STORE])
     if what == WRITE and mask >> COST > popcount4(mask):
-        ticks = max(n * X[P_L2_PART_TICKS], X[P_L2_PART_LEAST])
+        ticks = X[P_L2_PART_LINE] + n * X[P_L2_PART_TICKS]
     begin = book_l2(X, B_L2_STORES if X[P_SM90] and what != READ else B_L2, asking * ticks, begin)
     if what == CHANGE:
         X[C_TURN] = X[P_ATOMIC_FLOAT] if X[i + I_ATOMIC] == FLOATS else X[P_ATOMIC_LANE]

@@ -46,6 +46,23 @@ def shares(costs: np.ndarray, sms: int, fit: int, ahead: Mapping[str, int]) -> l
     return taken
 
 
+def lines(work: Work) -> np.ndarray:
+    """How many lines of memory each block asks for, its warps together."""
+    rows = work.records
+    own = np.where(rows[:, 3] >= 0, rows[:, 2], rows[np.where(rows[:, 3] >= 0, 0, rows[:, 1]), 2])
+    before = np.concatenate([[0], np.cumsum(own)])
+    streams = before[work.record_ptr[1:]] - before[work.record_ptr[:-1]]
+    return np.asarray(streams.reshape(int(work.class_of.max()) + 1, -1).sum(1)[work.class_of])
+
+
+def most_lines_first(work: Work) -> Work:
+    """The same work, each block of which is on an SM of its own, with that one first that asks for the most lines:
+    blocks at the border of a map ask for few."""
+    first = int(lines(work).argmax())
+    order = np.concatenate([[first], np.delete(np.arange(len(work.class_of)), first)])
+    return replace(work, class_of=work.class_of[order], shift=work.shift[order])
+
+
 def placed(work: Work, sms: int, fit: int, ahead: Mapping[str, int]) -> Work:
     """The same work with its blocks in an order in which every `sms`th is of the SM that has the most to do. Where all
     blocks issue as many instructions it stays as it is."""

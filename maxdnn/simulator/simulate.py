@@ -12,9 +12,9 @@ from .footprint import kept_kib
 from .lower import lower
 from .machine import Machine
 from .occupancy import Occupancy, l1_kib, occupancy
-from .placement import placed
+from .placement import most_lines_first, placed
 from .slots import slots, uneven
-from .state import Image, Shape
+from .state import Image, Shape, touches
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
 from .workload import Outline, Workload
 
@@ -122,12 +122,15 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     outline = workload.outline
     resident = _resident(outline, machine, fit)
     code = lower(outline.instructions, machine)
-    work = workload.work
+    work, beside = workload.work, bool((code[:, c.I_KIND] >= c.K_COPY).any())
+    kinds = touches(code, work)
     if machine.sm90:
         if not options.all_sms:
             work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"])
+            if beside and outline.blocks <= machine["sms"]:
+                work = most_lines_first(work)
         l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
-        l2 = replace(machine.figures["l2_kib"], value=kept_kib(code, workload.work, machine, options.warm))
+        l2 = replace(machine.figures["l2_kib"], value=kept_kib(kinds, work, machine, options.warm))
         figures = {**machine.figures, "l1_kib": l1, "l2_kib": l2}
         if machine["sms"] <= outline.blocks <= machine["sms"] * fit.blocks:  # no SM helps another
             furthest = machine["l2_latency"] + machine["l2_furthest"]
@@ -136,9 +139,9 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
                   options.warm)
-    apart = machine.sm90 and shape.mirror and not (code[:, c.I_KIND] >= c.K_COPY).any()
-    image = Image(machine, code, work, shape, slots(code, work) if apart else None)
-    image.X[c.P_UNEVEN] = apart and uneven(code, work)
+    apart = machine.sm90 and shape.mirror and not beside
+    image = Image(machine, code, work, shape, slots(kinds, work) if apart else None, kinds)
+    image.X[c.P_UNEVEN] = apart and uneven(kinds, work)
     recorder = None
     if timeline:
         recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)

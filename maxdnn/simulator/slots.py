@@ -4,26 +4,26 @@ n-th load for the n-th load, the n-th store for the n-th store."""
 import numpy as np
 
 from . import columns as c
-from .state import Work, touches
+from .state import Work
 
 _MOST = 1 << 24  # cells of the table
 
 
-def uneven(code: np.ndarray, work: Work) -> bool:
-    """Whether an access has no lane in some blocks and lanes in others."""
+def uneven(kinds: np.ndarray, work: Work) -> bool:
+    """Whether an access has no lane in some blocks and lanes in others. `kinds`: what each record touches."""
     classes, most = int(work.class_of.max(initial=0)) + 1, int(work.record_ptr[-1])
     lengths = np.diff(work.record_ptr).reshape(classes, -1)
     if (lengths != lengths[0]).any():
         return False
-    kinds, rows = touches(code, work)[:most], work.records[:most]
+    kinds, rows = kinds[:most], work.records[:most]
     none = ((rows[:, 2] == 0) & (rows[:, 3] >= 0) & (kinds > 0) & (kinds != c.WARM_BULK)).reshape(classes, -1)
     return bool((none != none[0]).any())
 
 
-def slots(code: np.ndarray, work: Work) -> tuple[np.ndarray, np.ndarray, int] | None:
+def slots(kinds: np.ndarray, work: Work) -> tuple[np.ndarray, np.ndarray, int] | None:
     """The slot of each record, -1 for one that goes to no memory; by stream the record of each slot, -1 where there is
     none; how many slots are of loads. None where all blocks load and store as often or the table would be too large."""
-    kinds, streams = touches(code, work), len(work.record_ptr) - 1
+    streams = len(work.record_ptr) - 1
     classes = int(work.class_of.max(initial=0)) + 1
     of_record, by_kind = np.full(len(kinds), -1, np.int64), []
     for kind in (c.WARM_LOAD, c.WARM_STORE):

@@ -205,6 +205,11 @@ def memory_sm90(X, w, i, s, now):
         return start + X[i + I_RESULT], out + X[i + I_DN]
     if kind in (K_MBARRIER, K_BULK):
         return beside_memory(X, w, i, s, out)
+    if kind == K_FENCE:  # goes behind what the scheduler has sent before (probes "4 STS.128, then FENCE", "... MEMBAR")
+        others = X[X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED] > max(out, X[s + S_PORT0])
+        start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
+        leave_queue(X, s, max(out, start - X[P_MIOLAG]))
+        return start + X[i + I_RESULT], (start if X[P_BESIDE] or others else out) + X[i + I_DN]
     shift = X[w + W_SHIFT]
     chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
     record = variant(X, chosen, shift)

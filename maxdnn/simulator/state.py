@@ -72,7 +72,7 @@ def _behind_l1(machine: Machine) -> dict[int, int]:
         c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
         c.P_L2_WRITE_TICKS: round(sector / (m["l2_store_bytes"] or m["l2_bytes"])),
         c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
-        c.P_L2_PART_TICKS: round(m["l2_part_sector"] * c.TICK), c.P_L2_PART_LEAST: round(m["l2_part_least"] * c.TICK),
+        c.P_L2_PART_TICKS: round(m["l2_part_sector"] * c.TICK), c.P_L2_PART_LINE: round(m["l2_part_line"] * c.TICK),
         c.P_L2DIRTY: round(min(1, (m["l2_dirty_kib"] or m["l2_kib"]) / m["l2_kib"]) * m["l2_ways"]),
         c.P_STILLDIRTY: round(256 * (m["l2_next_dirty"] or 1)),
         c.P_DRAMLAT: m["dram_latency"], c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_DRAM_TICKS: round(of_dram),
@@ -86,7 +86,7 @@ class Image:
 
     def __init__(
         self, machine: Machine, code: np.ndarray, work: Work, shape: Shape,
-        unlike: tuple[np.ndarray, np.ndarray, int] | None = None,
+        unlike: tuple[np.ndarray, np.ndarray, int] | None = None, kinds: np.ndarray | None = None,
     ) -> None:
         self.machine, self.shape, self.instructions = machine, shape, len(code)
         if int(work.lines[:, 0].max(initial=0)) + int(work.shift[:, :, 0].max(initial=0)) >= c.MOST_LINES:
@@ -109,7 +109,7 @@ class Image:
         self._add(head, c.T_BOOK, books)
         self._add_work(head, work)
         if shape.warm:
-            self._add(head, c.T_WARM, touches(code, work))
+            self._add(head, c.T_WARM, touches(code, work) if kinds is None else kinds)
         self._add_caches(head)
         self._add(head, c.T_STALL, np.zeros((self.instructions + 1, c.REASON_COUNT), np.int64))
         if (code[:, c.I_WAIT] & c.WAIT_COUNTED).any():

@@ -63,7 +63,7 @@ def test_random_problems_are_right(arch, kind, first, monkeypatch):
 
 
 @EXHAUSTIVE
-@pytest.mark.parametrize(("source", "arch"), itertools.product(SOURCES, AMPERE))
+@pytest.mark.parametrize(("source", "arch"), list(itertools.product(SOURCES, AMPERE)))
 def test_the_checker_of_the_architecture_has_nothing_to_say(source, arch):
     image = built(source, arch)
     assert cubin.read(image).arch == arch

@@ -6,8 +6,8 @@ import pytest
 from maxdnn.simulator import columns as c
 from maxdnn.simulator.footprint import kept_kib
 from maxdnn.simulator.machine import preset
-from maxdnn.simulator.placement import instructions, placed, shares, turns
-from maxdnn.simulator.state import Work
+from maxdnn.simulator.placement import instructions, most_lines_first, placed, shares, turns
+from maxdnn.simulator.state import Work, touches
 
 AHEAD = {"sms": 2, "first": 6, "every": 7}
 
@@ -53,26 +53,32 @@ def test_the_simulated_sm_has_the_most_to_do():
     assert costs[::3] == [9, 9, 2]
 
 
+def test_the_block_with_the_most_lines_comes_first():
+    blocks = work([2, 3, 4, 3])
+    blocks.records[:, 2] = 1, 7, 2
+    assert most_lines_first(blocks).class_of.tolist() == [1, 0, 2, 1]
+
+
 def test_blocks_that_are_alike_stay_in_order():
     same = work([4] * 8)
     assert placed(same, 3, 4, AHEAD) is same
 
 
-def code_with(store):
-    rows = code(4)
+def kept(store, shift, warm):
+    """KiB of L2 for blocks that load or store a line each."""
+    rows, blocks = code(4), work([4] * 8, shift)
     rows[0, c.I_STORE] = store
-    return rows
+    return kept_kib(touches(rows, blocks), blocks, preset("h100"), warm)
 
 
 @pytest.mark.parametrize(("store", "shift", "figure"), [
     (0, 0, "l2_kib"), (0, 1, "l2_own_kib"), (1, 0, "l2_written_kib"), (1, 1, "l2_written_kib"),
 ])
 def test_l2_keeps_lines_by_who_touches_them(store, shift, figure):
-    machine = preset("h100")
-    assert kept_kib(code_with(store), work([4] * 8, shift), machine, False) == machine[figure]
+    assert kept(store, shift, False) == preset("h100")[figure]
 
 
 def test_of_a_launch_before_l2_keeps_less():
     machine = preset("h100")
-    assert kept_kib(code_with(1), work([4] * 8, 1), machine, True) == machine["l2_next_written_kib"]
-    assert kept_kib(code_with(0), work([4] * 8, 1), machine, True) == machine["l2_next_kib"] < machine["l2_kib"]
+    assert kept(1, 1, True) == machine["l2_next_written_kib"]
+    assert kept(0, 1, True) == machine["l2_next_kib"] < machine["l2_kib"]

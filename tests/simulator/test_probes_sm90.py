@@ -151,6 +151,13 @@ ASKED_H100 = {
     "mix 1xMOV 1xIMAD.WIDE": (1, 16, 0.02),
     "call and return": (1, 8, 4.1),
     "call and return, 8 rests": (1, 16, 6),
+    "1 STS.128, then FENCE, 1 warps": (1, 1, 0.01),
+    "4 STS.128, then FENCE, 1 warps": (1, 1, 0.01),
+    "4 STS.128, then MEMBAR and FENCE, 1 warps": (1, 1, 0.3),
+    "8 STS.128, then FENCE, 4 warps": (4, 4, 1.8),
+    "8 LDG that hit, then MEMBAR and FENCE, 1 warps": (1, 1, 0.3),
+    "4 LDG that hit, then FENCE, 4 warps": (4, 4, 0.6),
+    "8 STG, then MEMBAR, 1 warps": (1, 1, 0.3),
 }
 
 
@@ -289,6 +296,22 @@ def test_atomics_of_all_sms_on_the_same_lines_wait_for_each_other() -> None:
     number, stand = _stand(name)
     model = slope(name, 8, stand, number, blocks=132, machine="h100")
     assert model == pytest.approx(OF_H100[name]["8"], rel=0.1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "blocks", "apart"), [
+    ("STG.64, rows 2080 apart from 16 on, 32 bytes further each, 1 SMs", 1, 0.01),
+    ("STG.64, rows 2056 apart from 0 on, 32 bytes further each, 1 SMs", 1, 0.01),
+    ("STG.64, rows 2080 apart from 16 on, 32 bytes further each, 132 SMs", 132, 0.03),
+    ("STG.64, new rows 128 apart from 16 on", 132, 0.05),
+    ("STG, a word of 2 sectors of 16 lines, 8 warps of 132 SMs", 132, 0.03),
+    ("STG, a word of 1 sectors of 32 lines, 8 warps of 132 SMs", 132, 0.03),
+    ("STG, a word of 4 sectors of 8 lines, 8 warps of 132 SMs", 132, 0.03),
+])
+def test_stores_of_parts_of_sectors_take_what_they_do_on_an_h100(name: str, blocks: int, apart: float) -> None:
+    number, stand = _stand(name)
+    model = slope(name, 8, stand, number, blocks=blocks, machine="h100")
+    assert model == pytest.approx(OF_H100[name]["8"], rel=apart)
 
 
 @pytest.mark.long

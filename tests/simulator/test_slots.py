@@ -8,7 +8,7 @@ from maxdnn.simulator import columns as c
 from maxdnn.simulator import timing
 from maxdnn.simulator.probes.frame import assembled
 from maxdnn.simulator.slots import slots, uneven
-from maxdnn.simulator.state import Work
+from maxdnn.simulator.state import Work, touches
 
 LOAD, STORE = 0, 1
 
@@ -31,20 +31,26 @@ def work(*blocks, lines=1):
                 np.zeros((1, 2), np.int64), np.zeros((len(blocks), 1, 2), np.int64))
 
 
+def touched(*blocks, lines=1):
+    """What each record of such blocks touches, and the blocks."""
+    blocks = work(*blocks, lines=lines)
+    return touches(code(), blocks), blocks
+
+
 def test_the_nth_load_stands_for_the_nth_load():
-    of_record, by_slot, loads = slots(code(), work([LOAD, STORE, LOAD], [STORE, STORE, LOAD]))
+    of_record, by_slot, loads = slots(*touched([LOAD, STORE, LOAD], [STORE, STORE, LOAD]))
     assert loads == 2
     assert of_record.tolist() == [0, 2, 1, 2, 3, 0]
     assert by_slot.tolist() == [[0, 2, 1, -1], [5, -1, 3, 4]]
 
 
 def test_blocks_that_load_and_store_as_often_need_no_slots():
-    assert slots(code(), work([LOAD, STORE], [LOAD, STORE])) is None
+    assert slots(*touched([LOAD, STORE], [LOAD, STORE])) is None
 
 
 @pytest.mark.parametrize(("lines", "said"), [([1, 1, 1, 1], False), ([1, 2, 2, 1], False), ([1, 1, 0, 1], True)])
 def test_an_access_may_have_no_lane_in_some_blocks(lines, said):
-    assert uneven(code(), work([LOAD, STORE], [LOAD, STORE], lines=lines)) is said
+    assert uneven(*touched([LOAD, STORE], [LOAD, STORE], lines=lines)) is said
 
 
 SOURCE = """

@@ -221,6 +221,41 @@ def shared_rates() -> Iterator[Probe]:
                     n=min(16, nbytes // (8 * across)), big=nbytes)
 
 
+def behind_each_other(together: int, turns: int) -> list[str]:
+    """Blocks with numbers side by side begin so many turns of some 45 cycles one behind the other. R12, R13, P2 are
+    scratch."""
+    return [
+        line("S2R R12, SR_CTAID.X", write=1, stall=2),
+        line(f"LOP3.LUT R12, R12, {together - 1:#x}, RZ, 0xc0, !PT", wait=1, stall=6),
+        line(f"IMAD R12, R12, {turns:#x}, RZ", stall=6),
+        line("IADD3 R12, R12, 0x1, RZ", stall=6),
+        "BEHIND:",
+        line("NOP", stall=15, turn=True),
+        *again("BEHIND"),
+    ]
+
+
+def shared_apart() -> Iterator[Probe]:
+    """`shared_rates` of four blocks each that begin one behind the other."""
+    blocks, threads, nbytes, together = 132, 1024, 24 << 20, 4
+    across = blocks // together * threads * 16
+    for turns in (0, 1, 2, 4, 8, 16, 32, 64):
+
+        def body(count: int) -> list[str]:
+            text = _reading(".128", across, False, ".STRONG.GPU")(count)
+            at = (threads * together).bit_length() - 1
+            return [
+                line(f"SHF.R.U32.HI R10, RZ, {at:#x}, R9", stall=6),
+                line(f"LEA R12, R10, R7, {threads.bit_length() - 1:#x}", stall=6),
+                line("IMAD.WIDE.U32 R10, R12, 0x10, R4", stall=6),
+                *text[1:],
+            ]
+
+        yield Probe(f"rate L2, all SMs, 4 at the same lines, {turns} turns behind each other", body, (8,),
+                    (threads // 32,), setup=behind_each_other(together, turns), blocks=blocks,
+                    n=min(16, nbytes // (8 * across)), big=nbytes)
+
+
 def sector_stores() -> Iterator[Probe]:
     """Stores as those of a tile of a product: four lanes to a sector, each sector in a line of its own; `lines`: or as
     many sectors of a line by the warps that follow each other."""

@@ -13,7 +13,21 @@ from typing import Any
 import numpy as np
 
 from ...runtime.devices.protocol import Device
-from . import amid, branches, bursts, contention, gathers, issue, loaded, local, memory, misses, more_kinds, tensor
+from . import (
+    amid,
+    branches,
+    bursts,
+    contention,
+    fences,
+    gathers,
+    issue,
+    loaded,
+    local,
+    memory,
+    misses,
+    more_kinds,
+    tensor,
+)
 from .frame import REPEATS, assembled
 from .probe import Probe
 
@@ -85,6 +99,11 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     amid.products,
     amid.writes,
     amid.gaps,
+    fences.fences,
+    fences.rows,
+    fences.new_rows,
+    memory.shared_apart,
+    tensor.copies_apart,
 )
 
 

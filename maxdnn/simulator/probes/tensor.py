@@ -8,6 +8,7 @@ from functools import partial
 
 from .frame import control, line
 from .kinds import KINDS
+from .memory import behind_each_other
 from .probe import Probe
 
 A, B, SHARED = 0x400, 0x2400, 0xA400  # where operands lie: 64 rows and 256 columns of 128 bytes
@@ -210,6 +211,15 @@ def shared_copies() -> Iterator[Probe]:
         yield Probe(f"bulk 16384 bytes, 2 at a time, all SMs, {together} at the same place",
                     lambda count: _copying(count, 16384, 2), (8, 24), (1,), setup=[*place, *_COPY], shared=SHARED,
                     big=8 << 20, blocks=132)
+
+
+def copies_apart() -> Iterator[Probe]:
+    """`shared_copies` of four blocks each that begin one behind the other."""
+    place = [line("SHF.R.U32.HI R10, RZ, 0x7, R9", stall=6), line("IMAD.WIDE.U32 R4, R10, 0x8000, R4", stall=6)]
+    for turns in (0, 1, 2, 4, 8, 16, 32, 64):
+        yield Probe(f"bulk 16384 bytes, 2 at a time, all SMs, 4 at the same place, {turns} turns behind each other",
+                    lambda count: _copying(count, 16384, 2), (8, 24), (1,),
+                    setup=[*place, *_COPY, *behind_each_other(4, turns)], shared=SHARED, big=8 << 20, blocks=132)
 
 
 def kept_copies() -> Iterator[Probe]:
