@@ -105,7 +105,7 @@ def to_dram(X, n, now, number, cell):
     ticks = n * write_ticks(X)
     number, cell = dram_room(X, number, cell, now)
     if X[cell] + ticks <= BUCKET * TICK:
-        X[C_EMPTIED] = number * BUCKET
+        X[C_EMPTIED] = max(now, number * BUCKET + (X[cell] + TICK - 1) // TICK)
         X[cell] += ticks
     else:
         X[C_EMPTIED] = book_dram(X, ticks, now)

@@ -42,23 +42,24 @@ def touch_record(X, record, further, kind, age):
 
 @compiled
 def touch_wave(X, first, last, age):
-    """Blocks that are resident at a time, one instruction of all their warps behind the other: the age behind them."""
-    n, more = 0, True
-    while more:
-        more = False
+    """Blocks that are resident at a time, all of whose warps get on alike, those with few accesses beside those with
+    many: the age behind them."""
+    longest = 0
+    for block in range(first, last):
+        stream = X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS]
+        for at in range(stream, stream + X[P_BLOCK_WARPS]):
+            longest = max(longest, X[at + 1] - X[at])
+    for step in range(longest):
         for block in range(first, last):
             shift, stream = X[T_SHIFT] + block * X[P_GROUPS], X[T_RECPTR] + X[X[T_CLASS] + block] * X[P_BLOCK_WARPS]
             for at in range(stream, stream + X[P_BLOCK_WARPS]):
-                if X[at] + n >= X[at + 1]:
-                    continue
-                more = True
-                kind = X[X[T_WARM] + X[at] + n]
-                if kind:
-                    chosen = X[T_RECORD] + (X[at] + n) * RECORD_SIZE
-                    touch_record(X, variant(X, chosen, shift), moved(X, chosen, shift), kind, age)
-        n += 1
-        age += 1
-    return age
+                count = X[at + 1] - X[at]
+                for n in range(X[at] + step * count // longest, X[at] + (step + 1) * count // longest):
+                    kind = X[X[T_WARM] + n]
+                    if kind:
+                        chosen = X[T_RECORD] + n * RECORD_SIZE
+                        touch_record(X, variant(X, chosen, shift), moved(X, chosen, shift), kind, age + step)
+    return age + longest
 
 
 @compiled

@@ -40,6 +40,18 @@ def test_what_was_stored_is_written_when_its_place_is_taken():
     assert launch(STORE, 1024, True, l2_kib=kib).counters[c.C_DRAM_WRITE] == 1024
 
 
+def test_warps_with_few_accesses_got_on_as_those_with_many():
+    """Of 64 lines of one warp beside 1024 of another one L2, which holds 512, has the last ones."""
+    many, few = 1024, 64
+    code = [*LOAD, ins("EXIT", "--:-:-:-:f")]
+    runs = {w: [(0, 1)] * (count - 1) + [(0, 2)] for w, count in enumerate((many, few))}
+    rows = [[lanes([128 * n]) for n in range(first, first + count)] for first, count in ((0, many), (many, few))]
+    cold, warm = (time(code, runs, addresses=lambda b, w: rows[w], warps=2, warm=behind, changes={"l2_kib": 64})
+                  for behind in (False, True))
+    assert cold.counters[c.C_DRAM_READ] == many + few
+    assert many + few // 3 < warm.counters[c.C_DRAM_READ] < many + few * 2 // 3
+
+
 def test_warm_is_true_or_false():
     result = launch(LOAD, 2, False)
     with pytest.raises(SimulationError, match="warm must be True or False"):
