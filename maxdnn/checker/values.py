@@ -177,7 +177,7 @@ class Values:
         self.touched = Touch("store", "shared", to, kind)
 
     def atomic(self, space: str, address: V, op: str, kind: str, _operands: Sequence[V], _dest: int | None) -> None:
-        self.touched = Touch("swap" if op in ("CAS", "EXCH") else "atomic", space, address, kind)
+        self.touched = Touch("swap" if op in ("CAS", "EXCH", "SPIN") else "atomic", space, address, kind)
 
     def constant(self, bank: int, offset: int) -> V:
         where = self.table.bank0

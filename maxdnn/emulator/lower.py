@@ -129,11 +129,17 @@ class Lowering:
         self.t.fail(address)
 
     def _go(self, target: int, source: int) -> None:
-        """Continue at a fixed address; a jump backwards lets the others run when the slice is used up."""
+        """Continue at a fixed address; a jump backwards lets the others run when the slice is used up. Where what is
+        done is traced, the others run before a compare-and-swap that may fail, so that they come between as on a card:
+        the last of them sees the most."""
         b = self.b
         target = self.at.normal(target)
         if target not in self.heads:
             self._give_up("bad target", source)
+            return
+        if self.t.tracing and target in self.program.spins:
+            put(b, self.ctx, CTX, "moved", 1)
+            self._return(target, layout.BLOCKED)
             return
         if target > source:
             b.branch(self.heads[target])

@@ -1,13 +1,13 @@
 """A kernel as basic blocks: where control can enter, what can be reached, what each block ends with."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..cubin import CubinKernel
 from ..isa import Instruction, Undecodable, read_word
 from ..isa.program import conditional, noted_targets
 from ..isa.program import static_target as named_target
-from ..semantics import waits
+from ..semantics import spins, waits
 from .beside import Units
 
 _NAMING = ("jump", "call", "push", "place")  # what names an address that control may come to
@@ -31,6 +31,10 @@ def ends_block(item: Instruction | Undecodable) -> bool:
     return isinstance(item, Undecodable) or item.flow is not None
 
 
+def _of(what: Callable[[Instruction], bool], item: Instruction | Undecodable) -> bool:
+    return isinstance(item, Instruction) and what(item)
+
+
 def static_target(inst: Instruction) -> int | None:
     """The fixed address an instruction names, if any."""
     return named_target(inst) if inst.flow is not None and inst.flow.does in _NAMING else None
@@ -48,6 +52,7 @@ class Program:
         leaders = self._leaders([self.at.address_of(0), *(self.at.normal(a) for a in extra),
                                  *self._listed_targets()])
         self.blocks = {start: self._block(start, leaders) for start in sorted(leaders) if start in self.words}
+        self.spins = {start for start, block in self.blocks.items() if _of(spins, block.items[0])}
 
     def units(self) -> Units:
         return Units(item for block in self.blocks.values() for item in block.items if isinstance(item, Instruction))
@@ -76,8 +81,8 @@ class Program:
             address = start
             while address in self.words and address not in seen:
                 item = self.item(address)
-                if address != start and isinstance(item, Instruction) and waits(item):
-                    work.append(address)  # a warp comes here again until it need not wait
+                if address != start and (_of(waits, item) or _of(spins, item)):
+                    work.append(address)  # a warp comes here again until it need not wait, or lets others go first
                     break
                 seen.add(address)
                 if ends_block(item):

@@ -216,7 +216,7 @@ class Thread(Scalars):
     def _atomic(self, place: V, op: str, kind: str, operands: Sequence[V]) -> V:
         if op not in OPERATIONS.get(kind, ()):
             self.unsupported(f"there is no atomic {op} of {kind}")
-        if op == "CAS":
+        if op in ("CAS", "SPIN"):
             pair = self.b.cmpxchg(place, operands[0], operands[1], "monotonic")
             return self.b.extract_value(pair, 0)
         if kind.startswith("F") and op == "ADD":

@@ -5,7 +5,8 @@ rules (XMAD, carries, funnel shifts) from the sources named in isa/maxwell.json.
 
 from . import convert, double, half, hopper, integer, logic, memory, move, single, video, warp  # noqa: F401  (register)
 from .hopper.asynchronous import waits
+from .hopper.memory import spins
 from .machine import Machine, V
 from .registry import SEMANTICS, meaning
 
-__all__ = ["SEMANTICS", "Machine", "V", "meaning", "waits"]
+__all__ = ["SEMANTICS", "Machine", "V", "meaning", "spins", "waits"]

@@ -108,8 +108,9 @@ class Machine(Protocol):
 
     def store(self, space: str, address: V, kind: str, source: int) -> None: ...
     def atomic(self, space: str, address: V, op: str, kind: str, operands: Sequence[V], dest: int | None) -> None:
-        """op: ADD MIN MAX INC DEC AND OR XOR EXCH CAS; kind: U32 S32 U64 S64 F32 F64. `operands` hold i32 or i64 bits;
-        the old value goes to `dest` (a pair for 64-bit kinds) unless it is None."""
+        """op: ADD MIN MAX INC DEC AND OR XOR EXCH CAS SPIN; kind: U32 S32 U64 S64 F32 F64. `operands` hold i32 or i64
+        bits; the old value goes to `dest` (a pair for 64-bit kinds) unless it is None. SPIN: a CAS that may fail, and
+        then gives a value other than the one it compares with."""
 
     def texture(self, handle: V, coord: V, dests: Sequence[int | None]) -> None:
         """Fetch texel `coord` of a linear texture; component i goes to register dests[i] where that is not None."""

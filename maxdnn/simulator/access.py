@@ -10,10 +10,11 @@ from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
 NO_LANE = -1
-MERGES, OF_SM90, ADDS, PACKS, TWICE = 1, 2, 4, 8, 16
+MERGES, OF_SM90, ADDS, PACKS, TWICE, SPINS = 1, 2, 4, 8, 16, 32
 """Rules: parts of an access of shared memory that agree share a phase; L1 of sm_90; lanes' arrivals at an mbarrier add
 up; a store moves the bytes that it writes, not whole sectors; an
-atomic takes each sector twice, since it has two operands."""
+atomic takes each sector twice, since it has two operands; a compare-and-swap of shared memory lets a lane through for
+each bank and does not wait for the others."""
 TAGS = 4  # quarters of L1's tags, of which each finds a line a cycle
 MOST_LINES = 64  # of one row: 32 lanes, each across the border of two lines
 
@@ -279,7 +280,9 @@ def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records
         count = 0
         if kinds[index] == K_SHARED:
             merges = rules[index] & MERGES
-            service = phases_of(row, index, nbytes[index], merges, atomic[index], memory, rows, used, seen)
+            service = 1
+            if not rules[index] & SPINS:
+                service = phases_of(row, index, nbytes[index], merges, atomic[index], memory, rows, used, seen)
         elif kinds[index] == K_LDC:
             count, service = constant_lines(row, lines, total)
         elif kinds[index] == K_MBARRIER:

@@ -8,9 +8,10 @@ import numpy as np
 
 from ..isa import RZ, Instruction
 from ..isa.operands import access_bytes, barrier_kind
+from ..semantics import spins
 from . import columns as c
 from . import lower_sm90
-from .access import ADDS, MERGES, OF_SM90, PACKS, TWICE
+from .access import ADDS, MERGES, OF_SM90, PACKS, SPINS, TWICE
 from .machine import CONSTANT_LINE, INSTRUCTION_LINE, REGISTER_BANKS, Machine
 
 _FLOWS = {"barrier": c.K_BAR, "end": c.K_EXIT}
@@ -184,7 +185,7 @@ def _accesses(same: "_Same") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     kinds = [k if (k := kind_of(i)) is not None else -1 for i in same.it]
     moved = lower_sm90.moved_bytes if of_sm90(same.it) else access_bytes
     return (np.array(kinds, np.int64), np.array([moved(i) for i in same.it], np.int64),
-            np.array([_atomic(i) for i in same.it], np.int64))
+            np.array([_atomic(i) and not lower_sm90.counts(i) for i in same.it], np.int64))
 
 
 def accesses(instructions: tuple[Instruction, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -201,8 +202,9 @@ def merge_rules(instructions: tuple[Instruction, ...], pair_merge: bool) -> np.n
     stores = np.array([i.access is not None and i.access.only_writes for i in instructions])
     arrivals = np.array([lower_sm90.on_mbarrier(i) == c.M_ARRIVE for i in instructions])
     swaps = np.array([i.operand("c") is not None for i in instructions])
+    tries = np.array([spins(i) for i in instructions])
     return (np.where(stores | (not pair_merge), OF_SM90, OF_SM90 | MERGES) | ADDS * arrivals
-            | PACKS * stores | TWICE * swaps).astype(np.int64)
+            | PACKS * stores | TWICE * swaps | SPINS * tries).astype(np.int64)
 
 
 class _Same:

@@ -45,6 +45,12 @@ def moved_bytes(inst: Instruction) -> int:
     return narrow or access_bytes(inst)
 
 
+def counts(inst: Instruction) -> bool:
+    """Whether lanes at one word of shared memory are counted and added as one (probes "ATOMS INC, the same", "pairs the
+    same")."""
+    return inst.opcode == "ATOMS" and "POPC" in words(inst)
+
+
 def on_mbarrier(inst: Instruction) -> int | None:
     """What an instruction does to an mbarrier; None for nothing, or for what leaves nothing to wait for."""
     how = words(inst) if inst.opcode == "SYNCS" else ()
@@ -82,10 +88,11 @@ def _kind(inst: Instruction) -> int:
 
 
 def spelling(inst: Instruction, kind: int, nbytes: int) -> str:
-    """What the tables of a preset call an instruction: its opcode, and the bits a lane moves if they are more than
-    32."""
+    """What the tables of a preset call an instruction: its opcode, how it is atomic if that matters, and the bits a
+    lane moves if they are more than 32."""
     memory = kind in (c.K_SHARED, c.K_GLOBAL, c.K_LDC)
-    return inst.opcode + (f".{8 * nbytes}" if memory and nbytes > 4 else "")
+    how = "".join(f".{word}" for word in ("CAST", "POPC") if inst.opcode == "ATOMS" and word in words(inst))
+    return inst.opcode + how + (f".{8 * nbytes}" if memory and nbytes > 4 else "")
 
 
 _THROUGH_QUEUE = (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC, c.K_COPY, c.K_MBARRIER, c.K_BULK, c.K_FENCE)

@@ -119,5 +119,5 @@ def _combined(op: str, old: Any, given: list[Any]) -> Any:
                  "OR": lambda: old | b, "XOR": lambda: old ^ b, "EXCH": lambda: b,
                  "INC": lambda: type(old)(0) if old >= b else old + type(old)(1),
                  "DEC": lambda: b if old == 0 or old > b else old - type(old)(1),
-                 "CAS": lambda: given[1] if old == b else old}
+                 **dict.fromkeys(("CAS", "SPIN"), lambda: given[1] if old == b else old)}
         return rules[op]()

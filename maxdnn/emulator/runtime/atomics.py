@@ -9,11 +9,12 @@ from .memory import VI32, VI64, hosts_of
 _PLAIN = {"ADD": "add", "AND": "and", "OR": "or", "XOR": "xor", "EXCH": "xchg", "INC": "uinc_wrap", "DEC": "udec_wrap"}
 _SIGNED = {"MIN": "min", "MAX": "max"}
 _UNSIGNED = {"MIN": "umin", "MAX": "umax"}
-OPERATIONS = {kind: ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS")
+OPERATIONS = {kind: ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS", "SPIN")
               for kind in ("U32", "S32", "U64", "S64")} | {"F32": ("ADD",), "F64": ("ADD",)}
 SPACES = ("shared", "generic")
 SIZES = (4, 8)
 _ORDER = "seq_cst"
+BANK_BYTES = 128  # of shared memory: a word of each bank
 
 
 def build_hosts(module: ir.Module, space: str, size: int) -> None:
@@ -44,6 +45,35 @@ def build_operation(module: ir.Module, op: str, kind: str) -> None:
         b.store(b.trunc(old, I32) if wide else old, place)
         if wide:
             b.store(b.trunc(b.lshr(old, c64(32)), I32), at(b, place, 4 * LANES))
+    b.ret_void()
+
+
+def build_spin(module: ir.Module, op: str, kind: str) -> None:
+    """rt_atomic_OP_KIND(hosts*, mask, a, b, dest): a compare-and-swap of shared memory as an H100 does it. Of lanes
+    whose words are what they are compared with, and which meet at one bank, the first gets through; the others are told
+    another word (probes "swaps, ...")."""
+    f = Function(module, f"rt_atomic_{op}_{kind}", ir.VoidType(), PTR, I32, VI64, VI64, PTR)
+    b, (hosts, mask, first, second, dest) = f.b, f.args
+    type_, size = (I64, 8) if kind.endswith("64") else (I32, 4)
+    values, others, taken = f.array(I64, LANES), f.array(I64, LANES), f.variable(I32, c32(0))
+    b.store(first, values)
+    b.store(second, others)
+    with f.lanes(mask) as lane:
+        slot = b.shl(b.zext(lane, I64), c64(3))
+        address = b.load(at(b, hosts, slot), typ=I64)
+        host, now = b.inttoptr(address, PTR), b.load(taken, typ=I32)
+        value, other = (b.load(at(b, x, slot), typ=type_) for x in (values, others))
+        bank = b.shl(c32(1), b.trunc(b.and_(b.udiv(address, c64(size)), c64(BANK_BYTES // size - 1)), I32))
+        old = b.load(host, typ=type_)
+        same, free = b.icmp_unsigned("==", old, value), b.icmp_unsigned("==", b.and_(now, bank), c32(0))
+        through = b.and_(same, free)
+        b.store(b.select(through, other, old), host)
+        b.store(b.select(through, b.or_(now, bank), now), taken)
+        told = b.select(b.and_(same, b.not_(free)), b.not_(old), old)
+        place = at(b, dest, b.shl(b.zext(lane, I64), c64(2)))
+        b.store(b.trunc(told, I32) if size == 8 else told, place)
+        if size == 8:
+            b.store(b.trunc(b.lshr(told, c64(32)), I32), at(b, place, 4 * LANES))
     b.ret_void()
 
 
@@ -94,4 +124,4 @@ def build(module: ir.Module) -> None:
             build_hosts(module, space, size)
     for kind, ops in OPERATIONS.items():
         for op in ops:
-            build_operation(module, op, kind)
+            (build_spin if op == "SPIN" else build_operation)(module, op, kind)

@@ -78,11 +78,16 @@ def load_constant(m: Machine, i: Instruction) -> None:
         set32(m, i["d"], extend(m, value, int(size[1:]), size[0] == "S"))
 
 
+def spins(i: Instruction) -> bool:
+    """Whether it is a compare-and-swap that may fail where it need not: the code tries again."""
+    return i.opcode == "ATOMS" and "CAST" in words(i)
+
+
 def _compare_and_store(m: Machine, i: Instruction, address: V, kind: str) -> None:
     """ATOMS.CAST: 1 if what lay there was b, and c lies there now."""
     wide, d = kind == "U64", i["d"]
     values = [i64(m, i[n]) if wide else raw(m, i[n]) for n in "bc"]
-    m.atomic("shared", address, "CAS", kind, values, d.value)
+    m.atomic("shared", address, "SPIN", kind, values, d.value)
     stored = m.icmp("eq", i64(m, d) if wide else raw(m, d), values[0])
     (set64 if wide else set32)(m, d, m.zext(stored, "i64" if wide else "i32"))
 
