@@ -203,7 +203,8 @@ def _simulated(cubins: Path, program: Program, size: Sequence[Any], machine: Any
 
     placed = Placed(virtual(), cubins, program, program.make(*size))
     grid, block = placed.work.grid, placed.work.block
-    work = timing.workload(placed.function, grid, block, placed.args, machine=machine, keep=False)
+    # memory is as at first when all blocks are traced: what some of them have stored would take others elsewhere
+    work = timing.workload(placed.function, grid, block, placed.args, machine=machine)
     return judging.predicted(work, placed.function, block, machine)
 
 
