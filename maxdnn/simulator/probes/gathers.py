@@ -204,28 +204,30 @@ def filling() -> Iterator[Probe]:
             yield Probe(f"STG, {name}, {warps} warps", body, (16, 48), (warps,), big=8 << 20)
 
 
+def swaps(count: int, rest: int = 0) -> list[str]:
+    """Loops of compare-and-swap of shared memory until all lanes have been, each followed by so many times 15
+    cycles."""
+    return [
+        text for n in range(count)
+        for text in (
+            line("ISETP.EQ.U32.AND P3, PT, RZ, RZ, PT", stall=13),
+            f"SWAP{n}:",
+            line("LDS R20, [R8]", write=2, stall=2),
+            line("IADD3 R21, R20, 0x1, RZ", wait=2, stall=6),
+            f"{control(write=2, stall=2)}  @P3 ATOMS.CAST.SPIN R22, [R8], R20, R21;",
+            f"{control(wait=2, stall=13)}  @P3 ISETP.NE.U32.AND P3, PT, R22, 0x1, PT;",
+            line("VOTE.ANY RZ, P2, P3", stall=13),
+            f"--:-:-:Y:5  @P2 BRA SWAP{n};",
+            *(line("NOP", stall=15, turn=True) for _ in range(rest)),
+        )
+    ]
+
+
 def swapped() -> Iterator[Probe]:
-    """How many lanes a compare-and-swap of shared memory lets through that meet at a word or a bank: loops until all
-    have been."""
+    """How many lanes a compare-and-swap of shared memory lets through that meet at a word or a bank."""
     for name in ("the same", "pairs the same", "eights the same", "side by side", "a sector each",
                  *(f"32 lines, {n} lanes to a bank" for n in (2, 4, 8, 16, 32)), "words of 1 KiB", "words of 4 KiB"):
-
-        def body(count: int) -> list[str]:
-            return [
-                text for n in range(count)
-                for text in (
-                    line("ISETP.EQ.U32.AND P3, PT, RZ, RZ, PT", stall=13),
-                    f"SWAP{n}:",
-                    line("LDS R20, [R8]", write=2, stall=2),
-                    line("IADD3 R21, R20, 0x1, RZ", wait=2, stall=6),
-                    f"{control(write=2, stall=2)}  @P3 ATOMS.CAST.SPIN R22, [R8], R20, R21;",
-                    f"{control(wait=2, stall=13)}  @P3 ISETP.NE.U32.AND P3, PT, R22, 0x1, PT;",
-                    line("VOTE.ANY RZ, P2, P3", stall=13),
-                    f"--:-:-:Y:5  @P2 BRA SWAP{n};",
-                )
-            ]
-
-        yield Probe(f"swaps, {name}", body, (4, 12), (1, 8), setup=SETUP, shared=33 << 10,
+        yield Probe(f"swaps, {name}", swaps, (4, 12), (1, 8), setup=SETUP, shared=33 << 10,
                     words=[PATTERNS[name](t) // 4 * 4 for t in range(1024)])
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...runtime.devices.protocol import Device
 from . import (
     amid,
+    atomics,
     branches,
     bursts,
     contention,
@@ -104,6 +105,10 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     fences.new_rows,
     memory.shared_apart,
     tensor.copies_apart,
+    atomics.met,
+    atomics.anywhere,
+    atomics.anywhere_in_shared,
+    atomics.swapped_by_turns,
 )
 
 
