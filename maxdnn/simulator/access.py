@@ -5,7 +5,7 @@ An address row holds the byte address of each of 32 lanes, as int64; NO_LANE (al
 part."""
 
 from ..emulator.trace import ARRIVALS, MORE, MORE_BITS
-from .columns import ARRIVING, BANKS, COST, K_BULK, K_LDC, K_MBARRIER, K_SHARED, MOST_BYTES, TURNS
+from .columns import ARRIVING, BANKS, COST, FILLED, K_BULK, K_LDC, K_MBARRIER, K_SHARED, MOST_BYTES, TURNS, WORK
 from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
@@ -185,6 +185,29 @@ def add_cost(row, lines, first, count, twice):
 
 
 @compiled
+def add_work(row, lines, first, count, twice):
+    """Add to the mask of each line of an atomic what L2 does for it: an operation for each sector, or as many as lanes
+    share a word of it, half as many more for two operands where they have more than a word of the line."""
+    for k in range(first, first + count):
+        operations, lanes, words = 0, 0, 0
+        for sector in range(LINE // SECTOR):
+            most = 0
+            for lane in range(32):
+                if row[lane] == NO_LANE or row[lane] // SECTOR != lines[k, 0] * (LINE // SECTOR) + sector:
+                    continue
+                turns = 1
+                for before in range(lane):
+                    turns += row[before] == row[lane]
+                most, lanes, words = max(most, turns), lanes + 1, words + (turns == 1)
+            operations += most
+        if twice and words > 1:
+            operations += (operations + 1) // 2
+        lines[k, 1] |= operations << WORK
+        if lanes == LINE // 4 and lines[k, 1] >> TURNS & 63 == 1:
+            lines[k, 1] |= FILLED
+
+
+@compiled
 def add_filled(row, nbytes, lines, first, count):
     """Add to the mask of each line of a store, above its sectors, how many sectors the bytes fill that are written,
     and the cycles that it takes on the way to L2: one for each sector, one more where bytes of them are left out."""
@@ -298,6 +321,7 @@ def reduce_rows(addresses, indices, kinds, nbytes, atomic, shift, rules, records
                 add_turns(row, lines, total, count)
                 if sm90:
                     add_cost(row, lines, total, count, rules[index] & TWICE)
+                    add_work(row, lines, total, count, rules[index] & TWICE)
             elif rules[index] & PACKS:
                 add_filled(row, nbytes[index], lines, total, count)
         records[n, 0], records[n, 1], records[n, 2] = service, total, count

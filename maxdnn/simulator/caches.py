@@ -290,42 +290,6 @@ def l2_write(X, line, mask, begin):
 
 
 @compiled
-def change_in_turn(X, line, dirty, fill, mask, begin):
-    """`change_sectors` of sm_90: lines side by side are in a place of L2, which does one sector after another and, of
-    lanes at one address, one lane (probes "REDG of 132 SMs, ...")."""
-    place = X[T_PLACES] + (line >> PLACE_BITS & PLACES - 1)
-    start = max(begin * TICK, X[place])
-    lanes = mask >> TURNS & (1 << COST - TURNS) - 1
-    X[place] = start + max(popcount4(mask) * X[P_ATOMIC_SECTOR], lanes * X[C_TURN] if lanes > 1 else 0)
-    narrow(X)[dirty] |= mask & 15
-    return max(read_sectors(X, line, fill, mask, begin), X[place] // TICK + X[P_L2LAT])
-
-
-@compiled
-def change_sectors(X, line, dirty, fill, mask, begin):
-    """Atomic operations on sectors of a line, in L2: the cycle the last one's result is there. Those on one address are
-    done one after another, so a sector is taken until its last is done."""
-    if X[P_SM90]:
-        return change_in_turn(X, line, dirty, fill, mask, begin)
-    Y, done = narrow(X), begin
-    for sector in range(SECTORS):
-        if mask >> sector & 1:
-            there = read_sectors(X, line, fill, 1 << sector, begin)
-            over = there + (mask >> TURNS) * X[P_ATOMIC]
-            Y[fill + sector] = over
-            done = max(done, over - X[P_ATOMIC])
-    Y[dirty] |= mask & 15
-    return done
-
-
-@compiled
-def l2_atomic(X, line, mask, begin):
-    """`change_sectors` of a line, L2's bandwidth is booked already."""
-    dirty, fill = l2_way(X, line, begin, True)
-    return change_sectors(X, line, dirty, fill, mask, begin) + further(X, line)
-
-
-@compiled
 def l1_set(X, line):
     """The set of L1 for a line; of sm_90 lines a power of two apart spread."""
     sets = X[P_L1SETS]

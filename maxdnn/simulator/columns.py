@@ -33,7 +33,7 @@ WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
 # Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
 T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(134, 139)
 P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
-# Of sm_90: atomics in L2, whose places are done one after another, by sectors and by lanes; what is added to the
+# Of sm_90: atomics in L2, whose slices do one after another, by sectors and by lanes; what is added to the
 # latency of DRAM: mean, and what its load adds; when the window began in which load is counted, this one's and the last
 P_ATOMIC_SECTOR, P_ATOMIC_LANE, P_ATOMIC_FLOAT, C_TURN, T_PLACES, P_DRAM_SPREAD, P_DRAM_WAIT, T_SPREAD = range(140, 148)
 C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
@@ -45,9 +45,12 @@ P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = ran
 # which loads; whether some have no lane where others have.
 T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
 P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_READS_LAST = range(179, 182)
-HEAD = 182
-# Places of L2 where atomics wait for each other: that many, of so many lines (a power of two's bits) side by side.
-PLACES, PLACE_BITS = 1024, 3
+P_ATOMIC_FILLED = 182
+HEAD = 183
+# Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
+# each when it is free, what it had last, and so many different ones before.
+PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
+PLACE_SIZE = 2 + DIFFERENT
 SPREAD_BITS, SPREAD_ONE = 6, 256  # of a table of how much more than the mean the latency of DRAM is, and 1 in it
 WINDOW_BITS = 10
 
@@ -117,8 +120,11 @@ S_PAIRHEAD, S_PAIRCOUNT, S_PAIRLAST, S_SIZE = range(S_PAIRRING + PAIRS, S_PAIRRI
 BANKS = 16  # bits of the service cycles of global memory above which are those of sm_90's banks
 RUN_SIZE, RECORD_SIZE, LINE_SIZE, SHIFT_SIZE = 2, 4, 2, 2
 TURNS = 4  # bits of a mask above which atomics have how many operations wait for one another, stores how many sectors
-# they fill; of sm_90 above which is what either costs on the way to L2, in cycles
-COST = 10
+# they fill; of sm_90 above which is what either costs on the way to L2, in cycles, and of atomics above that how many
+# operations a slice of L2 has for the line, and whether they are of all its words
+COST, COSTS = 10, 63
+WORK, WORKS = 16, 63
+FILLED = 1 << 22
 
 # Cells per way. A set of a sectored cache is the lines of its ways, their last uses, dirty masks, and four arrival
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.

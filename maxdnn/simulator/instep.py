@@ -8,10 +8,10 @@ Many of them ask for the same line in the same cycle, and all but the first of t
 many SMs, blocks are brought together when a block begins: of each group of accesses the list of those that move
 differently."""
 
+from .atomics import change_sectors
 from .caches import (
     absent,
     asked_ticks,
-    change_sectors,
     l2_empty,
     l2_fetch,
     l2_locate,

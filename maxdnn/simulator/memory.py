@@ -2,6 +2,7 @@
 """Memory instructions at issue: when their result is there and when their operands have been read. Every shared
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
+from .atomics import l2_atomic
 from .bandwidth import book, book_l2
 from .caches import (
     begin_round,
@@ -9,7 +10,6 @@ from .caches import (
     end_round,
     further,
     l1_lookup,
-    l2_atomic,
     l2_read,
     l2_write,
     popcount4,
@@ -55,7 +55,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     port = n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS])
     if X[P_SM90]:
         sends = X[i + I_STORE] or X[i + I_ATOMIC]
-        port = (mask >> COST) * X[P_WRITE_TICKS] if sends else max(port, TICK)
+        port = (mask >> COST & COSTS) * X[P_WRITE_TICKS] if sends else max(port, TICK)
     begin = book(X, B_PORTS + X[w + W_SM], port, start)
     X[C_PORTEND] = begin + port // TICK
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block

@@ -117,7 +117,7 @@ class Image:
         if beside:
             head[c.P_BESIDE] = 1
             self._add(head, c.T_MBARRIER, np.zeros((shape.sms * shape.resident * work.barriers, c.MB_SIZE), np.int64))
-        self._add(head, c.T_PLACES, np.zeros(c.PLACES, np.int64))
+        self._add(head, c.T_PLACES, np.zeros(c.PLACES * c.PLACE_SIZE, np.int64))
         ranks = (np.arange(1 << c.SPREAD_BITS) + 0.5) / (1 << c.SPREAD_BITS)
         self._add(head, c.T_SPREAD, np.round(-np.log(ranks) * c.SPREAD_ONE).astype(np.int64))
         self._add(head, c.T_ASKED, np.zeros((c.ASKED, c.ASKED_SIZE), np.int64))
@@ -168,9 +168,10 @@ class Image:
             c.P_ISETS: m["instruction_kib"] * 1024 // INSTRUCTION_LINE // m["instruction_ways"],
             c.P_ATOMIC: int(m["atomic_cycles"]), c.P_ATOMIC_LANE: round(m["atomic_cycles"] * c.TICK),
             c.P_ATOMIC_FLOAT: round(m["atomic_float_cycles"] * c.TICK),
-            c.P_ATOMIC_SECTOR: round(m["atomic_sector_cycles"] * c.TICK), c.P_DRAM_SPREAD: m["dram_spread"],
-            c.P_DRAM_WAIT: m["dram_wait"], c.P_DRAM_MOST: round(m["dram_most"] * c.TICK),
-            c.P_STOREQUEUE: m["store_queue"], c.P_L2FAR: m["l2_far"],
+            c.P_ATOMIC_SECTOR: round(m["atomic_sector_cycles"] * c.TICK),
+            c.P_ATOMIC_FILLED: round(m["atomic_filled_cycles"] * c.TICK),
+            c.P_DRAM_SPREAD: m["dram_spread"], c.P_DRAM_WAIT: m["dram_wait"],
+            c.P_DRAM_MOST: round(m["dram_most"] * c.TICK), c.P_STOREQUEUE: m["store_queue"], c.P_L2FAR: m["l2_far"],
             c.P_L2_SLACK: m["l2_slack"], c.P_DRAM_SLACK: m["dram_slack"],
             c.P_DRAM_OTHERS: m["dram_others"] if s.mirror else 0, c.P_L2CHOICE: m["l2_choice"],
             c.P_TURN: m["turn_stall"],

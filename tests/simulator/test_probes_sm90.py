@@ -232,6 +232,35 @@ def test_the_model_shares_l2_and_dram_as_an_h100_does(name: str) -> None:
         assert np.mean(runs) == pytest.approx(np.mean(H100["runs"][name][str(length)][1:3]), rel=SHARED[name])
 
 
+# Atomics of all SMs at few places of L2 -> how far the model may be from the second and third run, in parts of them.
+FEW_PLACES = {
+    "REDG of 132 SMs, 1 lanes the same": 0.03,
+    "REDG F32 of 132 SMs, 1 lanes the same": 0.03,
+    "REDG of 132 SMs, 8 lanes the same": 0.02,
+    "REDG F32 of 132 SMs, 16 lanes the same": 0.02,
+    "REDG of 132 SMs, 8 lanes, a sector each": 0.05,
+    "REDG of 132 SMs, 8 lanes, a line each": 0.06,
+    "REDG F32 of 132 SMs, 8 lanes, a line each": 0.05,
+    "REDG of 132 SMs, words of 4 KiB": 0.06,
+    "ATOMG CAS of 132 SMs, words of 4 KiB": 0.03,
+}
+
+
+@pytest.mark.sampled(2, 9)
+@pytest.mark.parametrize("name", FEW_PLACES)
+def test_atomics_of_all_sms_wait_for_each_other_as_on_an_h100(name: str) -> None:
+    number, stand = _stand(name)
+    probe, clocks = run.probes()[number], []
+    stand.device.upload(stand.words, np.array(probe.words, np.uint32))
+    out = stand.device.alloc(1 << 24)
+    for length in probe.lengths:
+        function = stand.module.function(f"probe_{number}_{length}")
+        clocks.append(timing.launch(function, (probe.blocks, 1, 1), (256, 1, 1), [out, stand.words, 1, 0],
+                                    machine="h100", full=True).cycles / run.REPEATS)
+    model = (clocks[1] - clocks[0]) / (probe.lengths[1] - probe.lengths[0])
+    assert model == pytest.approx(np.mean(H100["runs"][name]["24"][1:3]) / 24, rel=FEW_PLACES[name])
+
+
 # Whole launches -> how far the model may be from the card, in parts of it: with empty caches, and behind one of its
 # like.
 LAUNCHES = {
