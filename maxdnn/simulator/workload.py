@@ -147,9 +147,13 @@ class Builder:
         """A block that shares with none."""
         self._start([number], block)
         indices = self._indices(block)
-        local = self.reducer.interleaved(block, np.concatenate(indices))
-        for w, rows in enumerate(_split(local, block.counts)):
-            self._stream(_with_group(self.reducer.records(rows, indices[w])))
+        every = np.concatenate(indices)
+        rows, local = self.reducer.interleaved(block, every), self.reducer.local[every] > 0
+        if local.any():
+            size = (int(rows[local].max()) - _LOCAL) // LINE * LINE + LINE
+            rows[local] += np.where(rows[local] == NO_LANE, 0, number % _LOCAL_BLOCKS * size)
+        for w, of_warp in enumerate(_split(rows, block.counts)):
+            self._stream(_with_group(self.reducer.records(of_warp, indices[w])))
 
     def alike(self, found: Alike, grid: Sequence[int]) -> None:
         """A box of blocks that behave alike."""
