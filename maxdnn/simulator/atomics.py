@@ -68,6 +68,8 @@ def change_sectors(X, line, dirty, fill, mask, begin):
 
 @compiled
 def l2_atomic(X, line, mask, begin):
-    """`change_sectors` of a line, L2's bandwidth is booked already."""
+    """`change_sectors` of a line, L2's bandwidth is booked already. The part of L2 that has the line does it (probes
+    "ATOMG, 8 lines 32 apart, a bank each, each waited for" against "4 apart")."""
     dirty, fill = l2_way(X, line, begin, True)
-    return change_sectors(X, line, dirty, fill, mask, begin) + further(X, line)
+    far = further(X, line)
+    return change_sectors(X, line, dirty, fill, mask, begin) + far + (X[P_ATOMIC_FAR] if far else 0)

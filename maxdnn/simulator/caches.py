@@ -204,7 +204,7 @@ def l2_fetch(X, line, fill, missing, begin, number, cell):
     for sector in range(SECTORS):
         if missing >> sector & 1:
             when = max(begin * TICK, served) + TICK - 1 >> TICK_BITS if together else book_dram(X, ticks, begin)
-            Y[fill + sector] = when + latency
+            Y[fill + sector] = when + latency - (when + latency & X[P_SHARING])
             served += ticks
 
 
@@ -276,7 +276,7 @@ def write_sectors(X, dirty, fill, mask, begin):
     Y[dirty] |= mask & 15
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            Y[fill + sector] = max(Y[fill + sector], begin)
+            Y[fill + sector] = max(Y[fill + sector], begin - (begin & X[P_SHARING]))
 
 
 @compiled

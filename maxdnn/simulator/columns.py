@@ -45,8 +45,8 @@ P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = ran
 # which loads; whether some have no lane where others have.
 T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
 P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_READS_LAST = range(179, 182)
-P_ATOMIC_FILLED = 182
-HEAD = 183
+P_ATOMIC_FILLED, P_ATOMIC_FAR, P_SHARE, P_SHARING = range(182, 186)
+HEAD = 186
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
@@ -173,7 +173,8 @@ M_STOREHEAD, STORE_PLACES = M_STORED + STORED, 32
 M_STORERING = M_STOREHEAD + 1
 # ... when the SM can take the next place where lanes meet or part, and the next jump, in 1/TICK cycles.
 M_MEET = M_STORERING + STORE_PLACES
-M_JUMP, M_SIZE = M_MEET + 1, M_MEET + 2
+# ... and when it can ask L2 behind stores to lines of others
+M_JUMP, M_SHARE, M_SIZE = M_MEET + 1, M_MEET + 2, M_MEET + 3
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.

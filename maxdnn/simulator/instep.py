@@ -24,6 +24,7 @@ from .caches import (
 from .columns import *
 from .dram import dram_room
 from .jit import compiled, narrow, prefetch
+from .sharing import is_part, loaded_by_others, store_part
 
 READ, WRITE, CHANGE = range(3)
 AHEAD = 8  # cells: what follows in the next cache line of the processor that runs this
@@ -278,7 +279,10 @@ def touch(X, first, end, what, begin):
         if dirty < 0:
             dirty = -1 - dirty
             number, cell = l2_empty(X, dirty, fill, begin, number, cell)
-        if what == WRITE:
+        if what == WRITE and X[P_SHARING] and is_part(mask):
+            store_part(X, dirty, fill, mask, begin)
+            X[C_L2_STORED] += popcount4(mask)
+        elif what == WRITE:
             write_sectors(X, dirty, fill, mask, begin)
             if X[P_SM90]:
                 X[C_L2_STORED] += popcount4(mask)
@@ -302,6 +306,8 @@ def read(X, first, end, begin):
             number, cell = dram_room(X, number, cell, begin)
             missed += popcount4(missing)
             l2_fetch(X, X[at + A_LINE], fill, to_fetch(X, fill, missing), begin, number, cell)
+        if X[P_SHARING]:
+            loaded_by_others(X, fill)
     X[C_L2_SECTORS] += asked
     X[C_L2_HITS] += asked - missed
 

@@ -11,12 +11,14 @@ from .caches import (
     further,
     l1_lookup,
     l2_read,
+    l2_way,
     l2_write,
     popcount4,
 )
 from .columns import *
 from .instep import CHANGE, READ, WRITE, before, lines_of_others, touch, touch_again
 from .jit import compiled
+from .sharing import is_part, store_shared, until_shared
 
 
 @compiled
@@ -56,6 +58,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     if X[P_SM90]:
         sends = X[i + I_STORE] or X[i + I_ATOMIC]
         port = (mask >> COST & COSTS) * X[P_WRITE_TICKS] if sends else max(port, TICK)
+        start = until_shared(X, X[w + W_SM], start)
     begin = book(X, B_PORTS + X[w + W_SM], port, start)
     X[C_PORTEND] = begin + port // TICK
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
@@ -83,6 +86,13 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     if what == CHANGE:
         done = l2_atomic(X, line, mask, mine)
         X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])
+    elif what == WRITE and X[P_SHARING] and is_part(mask):
+        X[C_EMPTIED] = 0
+        dirty, fill = l2_way(X, line, mine, True)
+        done = max(store_shared(X, X[w + W_SM], dirty, fill, mask, mine), X[C_EMPTIED])
+        X[C_PORTEND] = max(X[C_PORTEND], done)
+        X[C_L2_STORED] += popcount4(mask)
+        done += X[P_L2LAT]
     elif what == WRITE:
         done = l2_write(X, line, mask, mine) + X[P_L2LAT]
         X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])

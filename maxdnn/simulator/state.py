@@ -128,6 +128,7 @@ class Image:
             self._add(head, c.T_PLACE, np.zeros(shape.mirror + 1, np.int64))
             self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
             self._add_slots(head, unlike)
+            head[c.P_SHARING] = stores_parts(work.lines[:, 1])
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
         self.X = _joined(self._parts)
@@ -169,7 +170,8 @@ class Image:
             c.P_ATOMIC: int(m["atomic_cycles"]), c.P_ATOMIC_LANE: round(m["atomic_cycles"] * c.TICK),
             c.P_ATOMIC_FLOAT: round(m["atomic_float_cycles"] * c.TICK),
             c.P_ATOMIC_SECTOR: round(m["atomic_sector_cycles"] * c.TICK),
-            c.P_ATOMIC_FILLED: round(m["atomic_filled_cycles"] * c.TICK),
+            c.P_ATOMIC_FILLED: round(m["atomic_filled_cycles"] * c.TICK), c.P_ATOMIC_FAR: m["atomic_far"],
+            c.P_SHARE: m["share_cycles"],
             c.P_DRAM_SPREAD: m["dram_spread"], c.P_DRAM_WAIT: m["dram_wait"],
             c.P_DRAM_MOST: round(m["dram_most"] * c.TICK), c.P_STOREQUEUE: m["store_queue"], c.P_L2FAR: m["l2_far"],
             c.P_L2_SLACK: m["l2_slack"], c.P_DRAM_SLACK: m["dram_slack"],
@@ -266,6 +268,12 @@ def expand(runs: np.ndarray) -> np.ndarray:
     starts, lengths = runs[:, 0].astype(np.int64), runs[:, 1].astype(np.int64)
     offsets = np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
     return offsets + np.arange(int(lengths.sum()))
+
+
+def stores_parts(masks: np.ndarray) -> bool:
+    """Whether there are stores that leave out bytes of sectors, or atomics."""
+    sectors = np.unpackbits((masks & 15).astype(np.uint8)[:, None], axis=1).sum(1)
+    return bool(((masks >> c.COST & c.COSTS) > sectors).any())
 
 
 def touches(code: np.ndarray, work: Work) -> np.ndarray:

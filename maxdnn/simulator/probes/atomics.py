@@ -125,6 +125,40 @@ def anywhere() -> Iterator[Probe]:
                             (8, 24), (1, 8), setup=_ANYWHERE, blocks=132, big=256 << 20)
 
 
+def loaded_and_changed() -> Iterator[Probe]:
+    """Words that chance chooses are loaded and then stored or changed, by all lanes or by the first ones alone, or
+    whole sectors are."""
+    changes = {kind: ACCESSES[kind] for kind in ("STG", "REDG", "ATOMG CAS")}
+    for bits, size in ((18, "1 MiB"), (20, "4 MiB")):
+        for kind, text in changes.items():
+            for lanes, sectors in ((32, False), (4, False), (32, True)):
+                if (sectors and kind != "STG") or (kind == "STG" and lanes == 32 and not sectors):
+                    continue
+
+                def body(count: int, bits: int = bits, text: str = text, sectors: bool = sectors) -> list[str]:
+                    load, codes = ACCESSES["LDG"].format(d=16), control(stall=2, wait=2, read=4, write=3)
+                    if "ATOMG" not in text:
+                        codes = control(stall=2, wait=2, read=4)
+                    once = [
+                        *_next_word(bits),
+                        *([line("LOP3.LUT R10, R11, R10, R7, 0xca, !PT", stall=6)] if sectors else []),
+                        line("IMAD.WIDE.U32 R56, R10, 0x4, R4", wait=8, stall=6),
+                        f"{control(stall=2, write=2)}  @P3 {load};",
+                        f"{codes}  @P3 {text.format(d=17)};",
+                    ]
+                    return once * count
+
+                what = "sectors" if sectors else f"words, {lanes} lanes"
+                yield Probe(f"LDG and {kind} of 132 SMs, any {what} of {size}", body, (8, 24), (1, 8),
+                            setup=(*_ANYWHERE,
+                                   line("LOP3.LUT R11, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
+                                   line(f"ISETP.LT.U32.AND P3, PT, R11, {lanes:#x}, PT", stall=13),
+                                   *([line("SHF.R.U32.HI R60, RZ, 0x3, R9", stall=6),
+                                      line("IMAD R60, R60, 0x9e3779b1, RZ", stall=6)] if sectors else []),
+                                   line("IMAD.MOV.U32 R11, RZ, RZ, -0x8", stall=6)),
+                            blocks=132, big=256 << 20)
+
+
 def anywhere_in_shared() -> Iterator[Probe]:
     """The same in shared memory."""
     for bits, size in ((5, "128 bytes"), (8, "1 KiB"), (12, "16 KiB")):

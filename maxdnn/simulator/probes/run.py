@@ -109,6 +109,7 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     atomics.anywhere,
     atomics.anywhere_in_shared,
     atomics.swapped_by_turns,
+    atomics.loaded_and_changed,
 )
 
 
