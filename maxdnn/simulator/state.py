@@ -128,7 +128,7 @@ class Image:
             self._add(head, c.T_PLACE, np.zeros(shape.mirror + 1, np.int64))
             self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
             self._add_slots(head, unlike)
-            head[c.P_SHARING] = stores_parts(work.lines[:, 1])
+            head[c.P_SHARING] = stores_parts(work.lines)
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
         self.X = _joined(self._parts)
@@ -270,10 +270,11 @@ def expand(runs: np.ndarray) -> np.ndarray:
     return offsets + np.arange(int(lengths.sum()))
 
 
-def stores_parts(masks: np.ndarray) -> bool:
-    """Whether there are stores that leave out bytes of sectors, or atomics."""
-    sectors = np.unpackbits((masks & 15).astype(np.uint8)[:, None], axis=1).sum(1)
-    return bool(((masks >> c.COST & c.COSTS) > sectors).any())
+def stores_parts(lines: np.ndarray) -> bool:
+    """Whether there are stores that leave out bytes of sectors of lines that are loaded, too."""
+    cost, sectors = lines[:, 1] >> c.COST, np.unpackbits((lines[:, 1] & 15).astype(np.uint8)[:, None], axis=1).sum(1)
+    parts = np.unique(lines[(cost > sectors) & (cost <= c.COSTS), 0])
+    return bool(len(parts) and np.isin(parts, lines[cost == 0, 0]).any())
 
 
 def touches(code: np.ndarray, work: Work) -> np.ndarray:
