@@ -1,6 +1,7 @@
 """Probes of branches among other instructions: what a jump, a loop and a place where lanes meet cost a scheduler that
 has one warp or many, whether schedulers share what they need for it, and where in a line of code the target lies."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from .frame import control, line, place
@@ -72,6 +73,42 @@ def loops() -> Iterator[Probe]:
         yield Probe(f"loop of {size}", _loop(size), (16, 48), WARPS)
     for before in range(1, 8):
         yield Probe(f"loop of 16, {before} places on", _loop(16, before), (16, 48), (4, 16))
+
+
+def _in_lines(lines: int, step: int, apart: int = 1, offset: int = 0) -> Callable[[int], list[str]]:
+    """So many lines of code of eight instructions, each `apart` lines behind the one before it and `offset` places on
+    in its own, the next always `step` of them on: seven FFMA and a jump."""
+
+    def body(count: int) -> list[str]:
+        del count
+        begin = (offset - place(1) // 16) % 8
+        text = [f"{_JUMP}      BRA LINE0;", *_plain(begin)]
+        for n in range(lines):
+            behind = f"LINE{(n + step) % lines}" if (n + step) % lines else "BEHIND"
+            text += [f"LINE{n}:", *_plain(7), f"{_JUMP}      BRA {behind};", *_plain(8 * (apart - 1))]
+        return [*text, "BEHIND:"]
+
+    return body
+
+
+def _far(lines: int) -> int:
+    """A step that leads through all of so many lines, less than half of them on."""
+    return next(n for n in range(2 * lines // 5 + 1, lines) if math.gcd(n, lines) == 1)
+
+
+def lines_in_turn() -> Iterator[Probe]:
+    """Jumps from line to line of code, of so many that a level may have or not."""
+    for lines in (4, 8, 16, 24, 32, 40, 42, 44, 46, 48, 64, 96, 128, 192, 256, 384, 512, 1024):
+        yield Probe(f"jumps through {lines} lines of code", _in_lines(lines, _far(lines)), (lines,), (1, 4, 16))
+    for lines in (16, 32, 64, 128, 256):
+        yield Probe(f"jumps over each second of {2 * lines} lines of code", _in_lines(lines, 1, 2), (lines,),
+                    (1, 4, 16))
+        yield Probe(f"jumps to the next of {lines} lines of code", _in_lines(lines, 1), (lines,), (1, 4, 16))
+    for lines in (16, 32, 64):
+        yield Probe(f"jumps through {lines} lines of code, half a line on", _in_lines(lines, _far(lines), 1, 4),
+                    (lines,), (1, 4, 16))
+    for size in (256, 512, 1024, 1536):
+        yield Probe(f"loop of {size}", _loop(size), (4, 12), (1, 4, 16))
 
 
 def _repeated(texts: Sequence[str], alone: bool = False) -> Callable[[int], list[str]]:

@@ -118,6 +118,29 @@ def gathers() -> Iterator[Probe]:
         yield Probe(f"LDG.{width}, words of 32 KiB", _access(text), (8, 24), (1, 8), setup=_AT, words=places)
 
 
+def far_lines() -> Iterator[Probe]:
+    """Loads of 16 or 32 lines so many lines apart, a bank for each lane, or for so many lines one behind the other: as
+    where lanes go down the rows of a matrix."""
+    for lines in (16, 32):
+        for far in (2, 4, 8, 16, 32, 64, 128):
+            if lines * far <= 2048:
+                words = [t % lines * 128 * far + t % 32 * 4 for t in range(1024)]
+                yield Probe(f"LDG, {lines} lines {far} apart, a bank each", _many(ACCESSES["LDG"]), (8, 24), (1, 8),
+                            setup=_AT, words=words)
+    for far in (1, 8, 64):
+        for together in (1, 2, 3, 4, 8, 16):
+            words = [t % 16 * 128 * far + (t % 16 // together + t % 32 // 16) * 4 for t in range(1024)]
+            yield Probe(f"LDG, 16 lines {far} apart, {together} to a bank", _many(ACCESSES["LDG"]), (8, 24), (1, 8),
+                        setup=_AT, words=words)
+    for together in (2, 4, 8, 16):
+        words = [t % 32 * 128 + t % (32 // together) * 4 for t in range(1024)]
+        yield Probe(f"LDG, 32 lines, each {32 // together}th to a bank", _many(ACCESSES["LDG"]), (8, 24), (1, 8),
+                    setup=_AT, words=words)
+    for kib in (64, 128):
+        words = [random.Random(kib + t).randrange(kib << 8) * 4 for t in range(1024)]
+        yield Probe(f"LDG, words of {kib} KiB", _many(ACCESSES["LDG"]), (8, 24), (1, 8), setup=_AT, words=words)
+
+
 # Bytes of a thread from its number in the block, R7, or in the grid, R9.
 _OF_ALL = {
     "the same": [line("IMAD.MOV.U32 R12, RZ, RZ, RZ", stall=6)],

@@ -27,7 +27,9 @@ from . import (
     memory,
     misses,
     more_kinds,
+    order,
     tensor,
+    turns,
 )
 from .frame import REPEATS, assembled
 from .probe import Probe
@@ -110,6 +112,13 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     atomics.anywhere_in_shared,
     atomics.swapped_by_turns,
     atomics.loaded_and_changed,
+    turns.turns,
+    order.behind,
+    order.beside,
+    order.batches,
+    order.filled,
+    branches.lines_in_turn,
+    gathers.far_lines,
 )
 
 
