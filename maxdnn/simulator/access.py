@@ -209,8 +209,8 @@ def add_work(row, lines, first, count, twice):
 
 @compiled
 def add_filled(row, nbytes, lines, first, count):
-    """Add to the mask of each line of a store, above its sectors, how many sectors the bytes fill that are written,
-    and the cycles that it takes on the way to L2: one for each sector, one more where bytes of them are left out."""
+    """Add to the mask of each line of a store, above its sectors, how many words of it are written, and the cycles that
+    it takes on the way to L2: one for each sector, one more where bytes of them are left out."""
     for k in range(first, first + count):
         start, written, touched = lines[k, 0] * LINE, 0, 0
         for lane in range(32):
@@ -218,8 +218,8 @@ def add_filled(row, nbytes, lines, first, count):
                 written += max(0, min(row[lane] + nbytes, start + LINE) - max(row[lane], start))
         for sector in range(LINE // SECTOR):
             touched += lines[k, 1] >> sector & 1
-        filled = min(touched, (written + SECTOR - 1) // SECTOR)
-        lines[k, 1] |= filled << TURNS | touched + (written < touched * SECTOR) << COST
+        written = min(written, touched * SECTOR)
+        lines[k, 1] |= written // 4 << TURNS | touched + (written < touched * SECTOR) << COST
 
 
 @compiled

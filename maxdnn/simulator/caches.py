@@ -8,7 +8,7 @@ from .dram import dram_latency, dram_room, loaded, write_ticks
 from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
 
-SECTORS = LINE // SECTOR
+SECTORS, WORDS, PARTS = LINE // SECTOR, SECTOR // 4, 12  # of a line, of a sector, of a word in each of 1 to 4 sectors
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
 
 
@@ -318,17 +318,21 @@ def l1_lookup(X, half, line, mask, now):
 
 @compiled
 def l1_store(X, sm, line, mask, now):
-    """Sectors of a line that L1 has from now on, too, if they are written as a whole (probes "LDG behind STG of ...").
-    A store hits where the line is there."""
+    """Sectors of a line that L1 has from now on, too, if they are written as a whole (probes "LDG behind STG of ..."),
+    by several stores together if their lanes differ ("LDL of a new word behind ..."). A store hits where the line is
+    there. Of a sector that is not there its cell tells how much was written: -1 less so many parts of words."""
     sets, ways, n = X[P_L1SETS], X[P_L1WAYS], popcount4(mask)
     base = X[T_L1] + (sm * sets + l1_set(X, line)) * ways * SECTORED
     way, hit = find(X, base, ways, line, now)
     fill = base + 3 * ways + SECTORS * way if hit else claim(X, base, ways, way, line, now)
     X[C_L1_SECTORS] += n
     X[C_L1_HITS] += n * hit
+    parts = (mask >> TURNS & (1 << COST - TURNS) - 1) * PARTS // n
     for sector in range(SECTORS):
-        if mask >> sector & 1 and X[fill + sector] < 0 and mask >> COST == n:
-            X[fill + sector] = now
+        if mask >> sector & 1 and X[fill + sector] < 0:
+            X[fill + sector] -= parts
+            if X[fill + sector] < -WORDS * PARTS:
+                X[fill + sector] = now
 
 
 @compiled

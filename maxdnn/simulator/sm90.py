@@ -139,7 +139,7 @@ def not_stored(X, sm, line, mask):
     if left == mask & 15 or not left:
         return mask if left else 0
     n, part = popcount4(left), (mask >> COST) - popcount4(mask)
-    return left | min(n, mask >> TURNS & (1 << COST - TURNS) - 1) << TURNS | n + part << COST
+    return left | n + part << COST
 
 
 @compiled
