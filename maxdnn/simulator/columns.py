@@ -119,8 +119,8 @@ S_PAIRHEAD, S_PAIRCOUNT, S_PAIRLAST, S_SIZE = range(S_PAIRRING + PAIRS, S_PAIRRI
 # from. One row per line: number, sector mask. One per block and group: shift in lines, variant.
 BANKS = 16  # bits of the service cycles of global memory above which are those of sm_90's banks
 RUN_SIZE, RECORD_SIZE, LINE_SIZE, SHIFT_SIZE = 2, 4, 2, 2
-TURNS = 4  # bits of a mask above which atomics have how many operations wait for one another, stores how many sectors
-# they fill; of sm_90 above which is what either costs on the way to L2, in cycles, and of atomics above that how many
+TURNS = 4  # bits of a mask above which atomics have how many operations wait for one another, stores how many words
+# they write; of sm_90 above which is what either costs on the way to L2, in cycles, and of atomics above that how many
 # operations a slice of L2 has for the line, and whether they are of all its words
 COST, COSTS = 10, 63
 WORK, WORKS = 16, 63

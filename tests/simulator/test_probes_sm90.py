@@ -162,6 +162,7 @@ ASKED_H100 = {
     "mix 1xMOV 1xIMAD.WIDE": (1, 16, 0.02),
     "call and return": (1, 8, 4.1),
     "call and return, 8 rests": (1, 16, 6),
+    "LDL of a new word behind STL of every second lane, then the others": (1, 8, 6),
     "1 STS.128, then FENCE, 1 warps": (1, 1, 0.01),
     "4 STS.128, then FENCE, 1 warps": (1, 1, 0.01),
     "4 STS.128, then MEMBAR and FENCE, 1 warps": (1, 1, 0.3),
