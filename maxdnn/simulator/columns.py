@@ -37,16 +37,16 @@ P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
 # latency of DRAM: mean, and what its load adds; when the window began in which load is counted, this one's and the last
 P_ATOMIC_SECTOR, P_ATOMIC_LANE, P_ATOMIC_FLOAT, C_TURN, T_PLACES, P_DRAM_SPREAD, P_DRAM_WAIT, T_SPREAD = range(140, 148)
 C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
-P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_L2_PART_LINE, P_DRAM_MOST = range(151, 157)
+P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_SHARE, P_DRAM_MOST = range(151, 157)
 P_L2_SLACK, P_DRAM_SLACK, C_EMPTIED, P_DRAM_OTHERS, P_L2CHOICE = range(157, 162)
-P_SPLIT, P_C15FILL, P_JUMPTICKS, P_JUMPNEAR, P_JUMPWAIT, P_L2_PART_TICKS = range(162, 168)
+P_SPLIT, P_C15FILL, P_JUMPTICKS, P_JUMPNEAR, P_JUMPWAIT, P_SHARING = range(162, 168)
 P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = range(168, 174)
 # Of blocks that differ in what they load and store (slots.py): slots of records, records by slot, how many slots, of
 # which loads; whether some have no lane where others have.
 T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
 P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_READS_LAST = range(179, 182)
-P_ATOMIC_FILLED, P_ATOMIC_FAR, P_SHARE, P_SHARING = range(182, 186)
-HEAD = 186
+P_ATOMIC_FILLED, P_ATOMIC_FAR = range(182, 184)
+HEAD = 184
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4

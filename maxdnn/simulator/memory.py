@@ -75,8 +75,8 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         end_round(X, begin)
         return done + (n - 1) * X[P_PORT_TICKS] // TICK
     ticks = l2_ticks(X, n, what != READ if X[P_SM90] else X[i + I_STORE])
-    if what == WRITE and mask >> COST > popcount4(mask):
-        ticks = X[P_L2_PART_LINE] + n * X[P_L2_PART_TICKS]
+    if what == WRITE and X[P_SM90]:  # a line takes one more where bytes of its sectors are left out
+        ticks = l2_ticks(X, mask >> COST & COSTS, True)
     begin = book_l2(X, B_L2_STORES if X[P_SM90] and what != READ else B_L2, asking * ticks, begin)
     if what == CHANGE:
         X[C_TURN] = X[P_ATOMIC_FLOAT] if X[i + I_ATOMIC] == FLOATS else X[P_ATOMIC_LANE]

@@ -94,3 +94,26 @@ def new_rows() -> Iterator[Probe]:
             yield Probe(f"STG.64, new rows {pitch} apart from {offset} on", body, (8, 24), (8,),
                         setup=_at_rows(pitch, offset, 54), blocks=blocks, big=24 * blocks * ROWS * pitch + 4096,
                         quiet=True)
+
+
+def words_in_turn() -> Iterator[Probe]:
+    """Stores of a word of each lane, lanes so many words apart, one behind the other until all their words are filled:
+    what of it an SM brings together. Each warp goes on to new lines then."""
+    for blocks in (1, 132):
+        for words in (2, 4, 9):
+            for warps in (1, 2, 4, 8, 16):
+                of_warp = 32 * 4 * words
+                setup = (
+                    line("SHF.R.U32.HI R12, RZ, 0x5, R9", stall=6),
+                    line("LOP3.LUT R13, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
+                    line(f"IMAD.WIDE.U32 R54, R12, {8 * of_warp:#x}, R4", stall=6),
+                    line(f"IMAD.WIDE.U32 R54, R13, {4 * words:#x}, R54", stall=6),
+                )
+
+                def body(count: int, words: int = words, of_warp: int = of_warp) -> list[str]:
+                    return [line(f"STG.E desc[UR4][R54.64+{n // words % 8 * of_warp + n % words * 4:#x}], R16",
+                                 read=1, stall=2) for n in range(count)]
+
+                name = f"STG, words of lanes {words} apart in turn, {warps} warps"
+                yield Probe(name + (f" of {blocks} SMs" if blocks > 1 else ""), body, (18, 72), (warps,), setup=setup,
+                            blocks=blocks, big=blocks * warps * 8 * of_warp + 4096, quiet=True)

@@ -105,6 +105,7 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     fences.fences,
     fences.rows,
     fences.new_rows,
+    fences.words_in_turn,
     memory.shared_apart,
     tensor.copies_apart,
     atomics.met,
