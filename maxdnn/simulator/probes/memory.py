@@ -199,26 +199,30 @@ def rates() -> Iterator[Probe]:
                     )
 
 
+def _at_same_lines(together: int, behind: str = "", setup: Sequence[str] = ()) -> Probe:
+    """Loads of all SMs, of so many blocks with numbers side by side from the same lines at a time."""
+    blocks, threads, nbytes = 132, 1024, 24 << 20
+    across = -(-blocks // together) * threads * 16
+
+    def body(count: int) -> list[str]:
+        text = _reading(".128", across, False, ".STRONG.GPU")(count)
+        at = (threads * together).bit_length() - 1
+        return [
+            line(f"SHF.R.U32.HI R10, RZ, {at:#x}, R9", stall=6),
+            line(f"LEA R12, R10, R7, {threads.bit_length() - 1:#x}", stall=6),
+            line("IMAD.WIDE.U32 R10, R12, 0x10, R4", stall=6),
+            *text[1:],
+        ]
+
+    return Probe(f"rate L2, all SMs, {together} at the same lines{behind}", body, (8,), (threads // 32,), setup=setup,
+                 blocks=blocks, n=min(16, nbytes // (8 * across)), big=nbytes)
+
+
 def shared_rates() -> Iterator[Probe]:
     """Bytes a clock where so many blocks with numbers side by side read the same lines at a time: whether requests
     for a line are brought together on their way to L2."""
-    blocks, threads, nbytes = 132, 1024, 24 << 20
     for together in (1, 2, 4, 16, 256):
-
-        across = -(-blocks // together) * threads * 16
-
-        def body(count: int, together: int = together, across: int = across) -> list[str]:
-            text = _reading(".128", across, False, ".STRONG.GPU")(count)
-            at = (threads * together).bit_length() - 1
-            return [
-                line(f"SHF.R.U32.HI R10, RZ, {at:#x}, R9", stall=6),
-                line(f"LEA R12, R10, R7, {threads.bit_length() - 1:#x}", stall=6),
-                line("IMAD.WIDE.U32 R10, R12, 0x10, R4", stall=6),
-                *text[1:],
-            ]
-
-        yield Probe(f"rate L2, all SMs, {together} at the same lines", body, (8,), (threads // 32,), blocks=blocks,
-                    n=min(16, nbytes // (8 * across)), big=nbytes)
+        yield _at_same_lines(together)
 
 
 def behind_each_other(together: int, turns: int) -> list[str]:
@@ -237,23 +241,8 @@ def behind_each_other(together: int, turns: int) -> list[str]:
 
 def shared_apart() -> Iterator[Probe]:
     """`shared_rates` of four blocks each that begin one behind the other."""
-    blocks, threads, nbytes, together = 132, 1024, 24 << 20, 4
-    across = blocks // together * threads * 16
     for turns in (0, 1, 2, 4, 8, 16, 32, 64):
-
-        def body(count: int) -> list[str]:
-            text = _reading(".128", across, False, ".STRONG.GPU")(count)
-            at = (threads * together).bit_length() - 1
-            return [
-                line(f"SHF.R.U32.HI R10, RZ, {at:#x}, R9", stall=6),
-                line(f"LEA R12, R10, R7, {threads.bit_length() - 1:#x}", stall=6),
-                line("IMAD.WIDE.U32 R10, R12, 0x10, R4", stall=6),
-                *text[1:],
-            ]
-
-        yield Probe(f"rate L2, all SMs, 4 at the same lines, {turns} turns behind each other", body, (8,),
-                    (threads // 32,), setup=behind_each_other(together, turns), blocks=blocks,
-                    n=min(16, nbytes // (8 * across)), big=nbytes)
+        yield _at_same_lines(4, f", {turns} turns behind each other", behind_each_other(4, turns))
 
 
 def sector_stores() -> Iterator[Probe]:

@@ -203,23 +203,25 @@ def _copying(count: int, nbytes: int, at_once: int) -> list[str]:
     return text
 
 
-def shared_copies() -> Iterator[Probe]:
+def _at_same_place(together: int, behind: str = "", setup: Sequence[str] = ()) -> Probe:
     """Bulk copies of all SMs at once, of so many with numbers side by side from the same place."""
+    place = [line(f"SHF.R.U32.HI R10, RZ, {together.bit_length() + 4:#x}, R9", stall=6),
+             line("IMAD.WIDE.U32 R4, R10, 0x8000, R4", stall=6)]
+    return Probe(f"bulk 16384 bytes, 2 at a time, all SMs, {together} at the same place{behind}",
+                 partial(_copying, nbytes=16384, at_once=2), (8, 24), (1,), setup=[*place, *_COPY, *setup],
+                 shared=SHARED, big=8 << 20, blocks=132)
+
+
+def shared_copies() -> Iterator[Probe]:
+    """Whether what copies ask for is brought together on its way to L2."""
     for together in (1, 2, 4, 16, 256):
-        place = [line(f"SHF.R.U32.HI R10, RZ, {together.bit_length() + 4:#x}, R9", stall=6),
-                 line("IMAD.WIDE.U32 R4, R10, 0x8000, R4", stall=6)]
-        yield Probe(f"bulk 16384 bytes, 2 at a time, all SMs, {together} at the same place",
-                    lambda count: _copying(count, 16384, 2), (8, 24), (1,), setup=[*place, *_COPY], shared=SHARED,
-                    big=8 << 20, blocks=132)
+        yield _at_same_place(together)
 
 
 def copies_apart() -> Iterator[Probe]:
     """`shared_copies` of four blocks each that begin one behind the other."""
-    place = [line("SHF.R.U32.HI R10, RZ, 0x7, R9", stall=6), line("IMAD.WIDE.U32 R4, R10, 0x8000, R4", stall=6)]
     for turns in (0, 1, 2, 4, 8, 16, 32, 64):
-        yield Probe(f"bulk 16384 bytes, 2 at a time, all SMs, 4 at the same place, {turns} turns behind each other",
-                    lambda count: _copying(count, 16384, 2), (8, 24), (1,),
-                    setup=[*place, *_COPY, *behind_each_other(4, turns)], shared=SHARED, big=8 << 20, blocks=132)
+        yield _at_same_place(4, f", {turns} turns behind each other", behind_each_other(4, turns))
 
 
 def kept_copies() -> Iterator[Probe]:
