@@ -31,7 +31,7 @@ METRICS = {
     "ns": "gpu__time_duration.sum",
     "registers": "launch__registers_per_thread",
 }
-ONE_PASS = "clocks", "least", "active", "elapsed", "issued"
+ONE_PASS = "clocks", "least", "active", "elapsed", "issued", "ns", "dram_read", "dram_write"
 STALLS = (
     "long_scoreboard",
     "short_scoreboard",

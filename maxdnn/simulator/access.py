@@ -5,7 +5,7 @@ An address row holds the byte address of each of 32 lanes, as int64; NO_LANE (al
 part."""
 
 from ..emulator.trace import ARRIVALS, MORE, MORE_BITS
-from .columns import ARRIVING, BANKS, COST, FILLED, K_BULK, K_LDC, K_MBARRIER, K_SHARED, MOST_BYTES, TURNS, WORK
+from .columns import ARRIVING, BANKS, COST, EACH, FILLED, K_BULK, K_LDC, K_MBARRIER, K_SHARED, MOST_BYTES, TURNS, WORK
 from .jit import compiled
 from .machine import CONSTANT_LINE, LINE, SECTOR, SHARED_BANKS
 
@@ -210,16 +210,20 @@ def add_work(row, lines, first, count, twice):
 @compiled
 def add_filled(row, nbytes, lines, first, count):
     """Add to the mask of each line of a store, above its sectors, how many words of it are written, and the cycles that
-    it takes on the way to L2: one for each sector, one more where bytes of them are left out."""
+    it takes on the way to L2: one for each sector, one more where bytes of them are left out; above these whether none
+    are, and the words of each sector."""
     for k in range(first, first + count):
-        start, written, touched = lines[k, 0] * LINE, 0, 0
-        for lane in range(32):
-            if row[lane] != NO_LANE:
-                written += max(0, min(row[lane] + nbytes, start + LINE) - max(row[lane], start))
+        written, touched, each = 0, 0, 0
         for sector in range(LINE // SECTOR):
+            start, of_sector = lines[k, 0] * LINE + sector * SECTOR, 0
+            for lane in range(32):
+                if row[lane] != NO_LANE:
+                    of_sector += max(0, min(row[lane] + nbytes, start + SECTOR) - max(row[lane], start))
             touched += lines[k, 1] >> sector & 1
-        written = min(written, touched * SECTOR)
-        lines[k, 1] |= written // 4 << TURNS | touched + (written < touched * SECTOR) << COST
+            written += min(of_sector, SECTOR)
+            each |= min(of_sector, SECTOR) // 4 << 4 * sector
+        lines[k, 1] |= written // 4 << TURNS | touched + (written < touched * SECTOR) << COST | each << EACH
+        lines[k, 1] |= FILLED * (written == touched * SECTOR)
 
 
 @compiled

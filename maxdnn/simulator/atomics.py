@@ -69,7 +69,9 @@ def change_sectors(X, line, dirty, fill, mask, begin):
 @compiled
 def l2_atomic(X, line, mask, begin):
     """`change_sectors` of a line, L2's bandwidth is booked already. The part of L2 that has the line does it (probes
-    "ATOMG, 8 lines 32 apart, a bank each, each waited for" against "4 apart")."""
+    "ATOMG, 8 lines 32 apart, a bank each, each waited for" against "4 apart"), which delays the answer alone ("REDG,
+    side by side")."""
     dirty, fill = l2_way(X, line, begin, True)
-    far = further(X, line)
-    return change_sectors(X, line, dirty, fill, mask, begin) + far + (X[P_ATOMIC_FAR] if far else 0)
+    far, done = further(X, line), change_sectors(X, line, dirty, fill, mask, begin)
+    X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])
+    return done + far + (X[P_ATOMIC_FAR] if far else 0)

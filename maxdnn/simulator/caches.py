@@ -4,12 +4,15 @@
 
 from .bandwidth import book_dram, book_l2, room_of_dram
 from .columns import *
-from .dram import dram_latency, dram_room, loaded, write_ticks
-from .jit import VECTOR, compiled, first_of, least_of, narrow, prefetch
-from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SECTOR
+from .dram import dram_latency, loaded, read_ticks, to_dram
+from .jit import VECTOR, compiled, first_of, least_of, narrow, popcount4, prefetch
+from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE
+from .partial import SECTORS, WORDS, complete, store_words
 
-SECTORS, WORDS, PARTS = LINE // SECTOR, SECTOR // 4, 12  # of a line, of a sector, of a word in each of 1 to 4 sectors
+PARTS = 12  # of a word in each of 1 to 4 sectors
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE
+OWN_CONSTANTS, CODE = (1 << 16) // CONSTANT15_LINE, 1 << 20  # lines of banks behind the first, of code
+CONSTANTS = 3 << 29  # the line of L2 that stands for the first one of constants
 
 
 @compiled
@@ -35,11 +38,6 @@ def claim(X, base, ways, way, line, now):
     for sector in range(fill, fill + SECTORS):
         X[sector] = -1
     return fill
-
-
-@compiled
-def popcount4(mask):
-    return (mask & 1) + (mask >> 1 & 1) + (mask >> 2 & 1) + (mask >> 3 & 1)
 
 
 @compiled
@@ -100,35 +98,36 @@ def l2_soon(X, base):
 
 
 @compiled
-def to_dram(X, n, now, number, cell):
-    """Write so many sectors to DRAM: C_EMPTIED is when it has taken them. `dram_room` for what follows."""
-    ticks = n * write_ticks(X)
-    number, cell = dram_room(X, number, cell, now)
-    if X[cell] + ticks <= BUCKET * TICK:
-        X[C_EMPTIED] = max(now, number * BUCKET + (X[cell] + TICK - 1) // TICK)
-        X[cell] += ticks
-    else:
-        X[C_EMPTIED] = book_dram(X, ticks, now)
-    X[C_DRAM_WRITE] += n
-    loaded(X, now, ticks, 0)
+def l2_write_back(X, dirty, now, number, cell):
+    """The dirty sectors of a line go to DRAM. `dram_room` for what follows."""
+    Y = narrow(X)
+    if Y[dirty] >> SECTORS:
+        complete(X, dirty, now)
+    if Y[dirty]:
+        number, cell = to_dram(X, popcount4(Y[dirty]), now, number, cell)
+        Y[dirty] = 0
     return number, cell
 
 
 @compiled
-def l2_clean(X, base, now):
-    """Where as many lines of a set are dirty as may be, the one that was used least recently goes to DRAM, and stays
-    (probes "launch of 0 loads and 1 stores ...")."""
-    Y, ways, count, oldest = narrow(X), X[P_L2WAYS], 0, -1
+def l2_clean(X, base, line, now):
+    """Where as many sectors of a set are dirty as may be, those of a line go to DRAM, and stay (probes "launch of 0
+    loads and 1 stores ...", "STG.64, new rows 128 apart from 0 on"): of some lines that chance chooses, as in
+    `of_some`, the one that was used least recently."""
+    Y, ways, count, oldest, of_all = narrow(X), X[P_L2WAYS], 0, -1, -1
+    chosen = (line ^ now) * 0x9E3779B97F4A7C15 >> 16 if X[P_L2CHOICE] else -1
     for way in range(ways):
-        if Y[base + 2 * ways + way]:
-            count += 1
-            if oldest < 0 or Y[base + ways + way] < Y[base + ways + oldest]:
+        if Y[base + 2 * ways + way] & 15:
+            count += popcount4(Y[base + 2 * ways + way])
+            if of_all < 0 or Y[base + ways + way] < Y[base + ways + of_all]:
+                of_all = way
+            if chosen >> way & 1 and (oldest < 0 or Y[base + ways + way] < Y[base + ways + oldest]):
                 oldest = way
-    if count >= X[P_L2DIRTY]:
+    if count >= SECTORS * X[P_L2DIRTY]:
+        oldest = oldest if oldest >= 0 else of_all
         emptied = X[C_EMPTIED]
-        to_dram(X, popcount4(Y[base + 2 * ways + oldest]), now, 0, -1)
+        l2_write_back(X, base + 2 * ways + oldest, now, 0, -1)
         X[C_EMPTIED] = max(X[C_EMPTIED], emptied)
-        Y[base + 2 * ways + oldest] = 0
 
 
 @compiled
@@ -140,8 +139,8 @@ def l2_locate(X, line, base, now, store):
             Y[X[C_L2_DIRTY] - ways] = now
         return X[C_L2_DIRTY], X[C_L2_FILL], False
     way, hit = l2_find(X, base, ways, line, now)
-    if store and X[P_L2DIRTY] < ways and not (hit and Y[base + 2 * ways + way]):
-        l2_clean(X, base, now)
+    if store and X[P_L2DIRTY] < ways and not (hit and Y[base + 2 * ways + way] & 15):
+        l2_clean(X, base, line, now)
     X[C_L2_LINE], X[C_L2_DIRTY], X[C_L2_FILL] = line, base + 2 * ways + way, base + 3 * ways + SECTORS * way
     return X[C_L2_DIRTY], X[C_L2_FILL], not hit
 
@@ -149,10 +148,8 @@ def l2_locate(X, line, base, now, store):
 @compiled
 def l2_empty(X, dirty, fill, now, number, cell):
     """Nothing is left in a way of L2: dirty sectors go to DRAM. `dram_room` for what follows."""
-    Y, n = narrow(X), popcount4(narrow(X)[dirty])
-    if n:
-        number, cell = to_dram(X, n, now, number, cell)
-    Y[dirty] = 0
+    Y = narrow(X)
+    number, cell = l2_write_back(X, dirty, now, number, cell)
     for sector in range(fill, fill + SECTORS):
         Y[sector] = -1
     return number, cell
@@ -191,7 +188,8 @@ def l2_fetch(X, line, fill, missing, begin, number, cell):
     """Sectors of a line come from DRAM, one behind the other. number, cell: `room` of DRAM from `begin` on. Of sm_90
     what comes is written into L2 like what is stored (probes "launch of 1 loads and 1 stores of 16 bytes, 8 MiB" to
     "24 MiB", with empty caches)."""
-    Y, n, ticks = narrow(X), popcount4(missing), X[P_DRAM_TICKS]
+    Y, n = narrow(X), popcount4(missing)
+    ticks = read_ticks(X, n, (Y[fill] > begin) + (Y[fill + 1] > begin) + (Y[fill + 2] > begin) + (Y[fill + 3] > begin))
     loaded(X, begin, n * ticks, n * ticks)
     latency = dram_latency(X, line)
     if X[P_SM90]:
@@ -271,8 +269,10 @@ def end_round(X, begin):
 
 @compiled
 def write_sectors(X, dirty, fill, mask, begin):
-    """Write sectors of a line into L2 (write back, nothing fetched)."""
+    """Write sectors of a line into L2 (write back; nothing is fetched for now)."""
     Y = narrow(X)
+    if X[P_L2PARTIAL] and (mask & FILLED == 0 or Y[dirty] >> SECTORS):
+        store_words(X, dirty, fill, mask, begin)
     Y[dirty] |= mask & 15
     for sector in range(SECTORS):
         if mask >> sector & 1:
@@ -357,10 +357,14 @@ def counted_lookup(X, table, sets, ways, sm, line, now, counter):
 
 @compiled
 def behind_first_level(X, sm, line, now):
-    """The cycle a 256-byte line is there from the cache that constants and instructions share, or from L2."""
+    """The cycle a 256-byte line is there from the cache that constants and instructions share, or from L2. Of sm_90
+    what a kernel keeps in a bank of its own may have to come from DRAM."""
     fill, hit = counted_lookup(X, X[T_CONST15], X[P_C15SETS], X[P_C15WAYS], sm, line, now, C_C15_LOOKUPS)
     if not hit:
-        X[fill] = now + X[P_L2LAT] + X[P_C15FILL] - X[P_C15LAT]
+        there = now + X[P_L2LAT]
+        if X[P_SM90] and OWN_CONSTANTS <= line < CODE:
+            there = l2_read(X, CONSTANTS + line, 15, now)
+        X[fill] = there + X[P_C15FILL] - X[P_C15LAT]
     return max(X[fill], now) + X[P_C15LAT]
 
 
@@ -380,10 +384,10 @@ def instruction_line(X, sm, line, now):
     fill, hit = counted_lookup(X, X[T_ICACHE], sets, ways, sm, line, now, C_I_LOOKUPS)
     if hit:
         return X[fill]
-    there = behind_first_level(X, sm, (1 << 20) + line // INSTRUCTION_LINES, now)
+    there = behind_first_level(X, sm, CODE + line // INSTRUCTION_LINES, now)
     X[fill] = there
     for ahead in range(1, X[P_PREFETCH] + 1):
         fill, hit = small_lookup(X, X[T_ICACHE], sets, ways, sm, line + ahead, now)
         if not hit:
-            X[fill] = behind_first_level(X, sm, (1 << 20) + (line + ahead) // INSTRUCTION_LINES, now)
+            X[fill] = behind_first_level(X, sm, CODE + (line + ahead) // INSTRUCTION_LINES, now)
     return there

@@ -29,7 +29,7 @@ LONG_AGO = -(1 << 31)  # last use of what nothing has used, in L2's cells of 32 
 P_BLOCKPER = 128
 # Of a warm start (warm.py): what each record touches in L2. Sectors that come from DRAM together.
 T_WARM, P_DRAM_SECTORS, P_L2_STORE_LEAST, P_L2_LOAD_LEAST, P_DRAM_WRITE_TICKS = range(129, 134)
-WARM_LOAD, WARM_STORE, WARM_BULK = 1, 2, 3
+WARM_LOAD, WARM_STORE, WARM_BULK, WARM_CONSTANT = 1, 2, 3, 4
 # Of SMs in step: lists of blocks whose lines differ, and a table to find those that do not.
 T_ALIKE, T_FOUND, C_FOUND, T_PLACE, P_L2INVERSE = range(134, 139)
 P_L2_LOAD_TICKS = 139  # of loads of threads, L2's own where they have none
@@ -44,9 +44,10 @@ P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = ran
 # Of blocks that differ in what they load and store (slots.py): slots of records, records by slot, how many slots, of
 # which loads; whether some have no lane where others have.
 T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
-P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_READS_LAST = range(179, 182)
-P_ATOMIC_FILLED, P_ATOMIC_FAR = range(182, 184)
-HEAD = 184
+P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_LATELY_READS = range(179, 182)
+P_ATOMIC_FILLED, P_ATOMIC_FAR, C_LATELY_TICKS, P_BOARDMOST, P_L2PARTIAL = range(182, 187)
+P_DRAM_LEAST, P_DRAM_WRITE_LEAST = range(187, 189)  # what a line takes of DRAM, however little of it
+HEAD = 189
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
@@ -121,10 +122,13 @@ BANKS = 16  # bits of the service cycles of global memory above which are those 
 RUN_SIZE, RECORD_SIZE, LINE_SIZE, SHIFT_SIZE = 2, 4, 2, 2
 TURNS = 4  # bits of a mask above which atomics have how many operations wait for one another, stores how many words
 # they write; of sm_90 above which is what either costs on the way to L2, in cycles, and of atomics above that how many
-# operations a slice of L2 has for the line, and whether they are of all its words
+# operations a slice of L2 has for the line; whether they are of all words of the line, or a store of all bytes of the
+# sectors
 COST, COSTS = 10, 63
+WRITTEN = (1 << COST) - (1 << TURNS)
 WORK, WORKS = 16, 63
 FILLED = 1 << 22
+EACH = 24  # of stores the bit of a mask from which on it tells how many words of each sector they write, four bits each
 
 # Cells per way. A set of a sectored cache is the lines of its ways, their last uses, dirty masks, and four arrival
 # times each (-1: not there); of a cache of whole lines: lines, last uses, arrival times.
@@ -167,9 +171,9 @@ B_SIZE = B_STORED + 1
 MB_PARITY, MB_EXPECTED, MB_MISSING, MB_BYTES, MB_ENDED, MB_LATEST, MB_SIZE = range(7)
 ARRIVING, MOST_BYTES = 1 << 20, 1 << 40
 M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_BULK, M_LAUNCH, M_STORED = range(8)
-STORED = 16  # lines that were stored last, by their numbers' last bits: number x 16 + sectors
+STORED = 24  # lines that were stored last, the last one first: number << COST, then as a store's mask; and when
 # Of sm_90: when each store of a ring is on its way to L2, and the oldest.
-M_STOREHEAD, STORE_PLACES = M_STORED + STORED, 32
+M_STOREHEAD, STORE_PLACES = M_STORED + 2 * STORED, 32
 M_STORERING = M_STOREHEAD + 1
 # ... when the SM can take the next place where lanes meet or part, and the next jump, in 1/TICK cycles.
 M_MEET = M_STORERING + STORE_PLACES
@@ -178,7 +182,8 @@ M_JUMP, M_SHARE, M_SIZE = M_MEET + 1, M_MEET + 2, M_MEET + 3
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.
-# If a kernel has it, a ring per warp and scoreboard keeps when its operations end: how many there were, then the times.
+# If a kernel has it, or so many loads that a scoreboard may not count them, a ring per warp and scoreboard keeps when
+# its operations end: how many there were, then the times.
 WAIT_COUNTED, RING = 64, 64
 COUNT_SIZE = 1 + RING
 

@@ -15,7 +15,8 @@ _AT_ONCE, _AGAIN = ("l2_own_kib", "l2_kib", "l2_written_kib"), ("l2_next_kib", "
 def _lines(work: Work, kinds: np.ndarray, first: int, end: int, group: int, some: bool) -> np.ndarray:
     """The lines of records from `first` to `end` that belong to a group, each once. `some`: one of _SOME of them."""
     rows = work.records[first:end]
-    taken = np.flatnonzero((kinds[first:end] > 0) & (np.where(rows[:, 3] >= 0, rows[:, 3], -1 - rows[:, 3]) == group))
+    memory = (kinds[first:end] > 0) & (kinds[first:end] != c.WARM_CONSTANT)
+    taken = np.flatnonzero(memory & (np.where(rows[:, 3] >= 0, rows[:, 3], -1 - rows[:, 3]) == group))
     rows, bulk = rows[taken], kinds[first:end][taken] == c.WARM_BULK
     apart = rows[:, 3] < 0
     rows = np.where(apart[:, None], work.records[np.where(apart, rows[:, 1], 0)], rows)

@@ -85,3 +85,8 @@ def _prefetch(_: Any, image: Any, at: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
+
+
+@compiled
+def popcount4(mask):
+    return (mask & 1) + (mask >> 1 & 1) + (mask >> 2 & 1) + (mask >> 3 & 1)

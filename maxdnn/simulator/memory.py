@@ -14,6 +14,7 @@ from .caches import (
     l2_way,
     l2_write,
     popcount4,
+    write_sectors,
 )
 from .columns import *
 from .instep import CHANGE, READ, WRITE, before, lines_of_others, touch, touch_again
@@ -85,7 +86,6 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     X[C_PORTEND] = max(X[C_PORTEND], mine)
     if what == CHANGE:
         done = l2_atomic(X, line, mask, mine)
-        X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])
     elif what == WRITE and X[P_SHARING] and is_part(mask):
         X[C_EMPTIED] = 0
         dirty, fill = l2_way(X, line, mine, True)
@@ -103,6 +103,16 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     touch_again(X, middle, line, begin, turn)
     touch(X, middle, end, what, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
+
+
+@compiled
+def further_words(X, w, i, index, line, mask, start):
+    """Words that an SM has brought together with others of their sectors: L2 has them, of all SMs."""
+    stored = X[C_L2_STORED]
+    touch(X, X[T_AHEAD], lines_of_others(X, w, i, index, -1), WRITE, start)
+    dirty, fill = l2_way(X, line, start, True)
+    write_sectors(X, dirty, fill, mask, start)
+    X[C_L2_STORED] = stored
 
 
 @compiled

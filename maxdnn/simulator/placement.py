@@ -28,11 +28,13 @@ def turns(blocks: int, sms: int, ahead: Mapping[str, int]) -> np.ndarray:
 
 
 def shares(costs: np.ndarray, sms: int, fit: int, ahead: Mapping[str, int]) -> list[list[int]]:
-    """The blocks of each SM: as `turns` says until all are full, then by whose block ends first. `fit`: how many are
-    on an SM at a time."""
+    """The blocks of each SM: of large grids as `turns` says until all are full, of others one after another, then by
+    whose block ends first. `fit`: how many are on an SM at a time."""
     taken: list[list[int]] = [[] for _ in range(sms)]
     ends: list[tuple[int, int]] = []
-    wanted, block = iter(turns(4 * sms * fit + len(costs), sms, ahead).tolist()), 0
+    large = len(costs) >= ahead["grid"]
+    wanted = iter((turns(4 * sms * fit + len(costs), sms, ahead) if large else np.arange(len(costs)) % sms).tolist())
+    block = 0
     while block < min(len(costs), sms * fit):
         sm = next(wanted)
         if len(taken[sm]) < fit:

@@ -49,4 +49,8 @@ def wait_for_boards(X, w, i, ready):
             reason = R_MBARRIER
     if X[i + I_KIND] == K_PRODUCTS and products_left(X, w, X[i + I_SERVICE]) > ready:
         ready, reason = products_left(X, w, X[i + I_SERVICE]), R_TENSOR
+    if X[T_COUNT] and X[P_BOARDMOST] and X[i + I_WB] >= 0 and X[i + I_MEM]:
+        left = few_left(X, w, (X[P_BOARDMOST] - 1) * 8 + X[i + I_WB])
+        if left > ready:  # probes "n LDG missing on 1 scoreboards": it counts no more
+            ready, reason = left, R_QUEUE
     X[w + W_READY], X[w + W_REASON] = ready, reason

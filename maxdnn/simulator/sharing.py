@@ -14,7 +14,7 @@ AT_A_TIME = 32
 @compiled
 def is_part(mask):
     """Whether a store leaves out bytes of the sectors that it writes."""
-    return mask >> COST > (mask & 1) + (mask >> 1 & 1) + (mask >> 2 & 1) + (mask >> 3 & 1)
+    return mask & FILLED == 0
 
 
 @compiled

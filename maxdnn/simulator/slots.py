@@ -10,14 +10,23 @@ _MOST = 1 << 24  # cells of the table
 
 
 def uneven(kinds: np.ndarray, work: Work) -> bool:
-    """Whether an access has no lane in some blocks and lanes in others. `kinds`: what each record touches."""
+    """Whether an access has more lines in some blocks than in others. `kinds`: what each record touches."""
     classes, most = int(work.class_of.max(initial=0)) + 1, int(work.record_ptr[-1])
     lengths = np.diff(work.record_ptr).reshape(classes, -1)
     if (lengths != lengths[0]).any():
         return False
-    kinds, rows = kinds[:most], work.records[:most]
-    none = ((rows[:, 2] == 0) & (rows[:, 3] >= 0) & (kinds > 0) & (kinds != c.WARM_BULK)).reshape(classes, -1)
-    return bool((none != none[0]).any())
+    rows, lines = work.records[:most], work.records[:, 2].copy()
+    of_class = np.repeat(np.arange(classes), most // classes)
+    for group in np.unique(rows[rows[:, 3] < 0, 3]).tolist():  # of those that have a record for each remainder
+        for number in range(classes):
+            where = np.flatnonzero((rows[:, 3] == group) & (of_class == number))
+            present = np.unique(work.shift[work.class_of == number, -1 - group, 1])
+            counts = work.records[rows[where, 1][:, None] + present, 2]
+            if (counts != counts[:, :1]).any():
+                return True
+            lines[where] = counts[:, 0]
+    counts = np.where(np.isin(kinds, (c.WARM_LOAD, c.WARM_STORE)), lines, 0)[:most].reshape(classes, -1)
+    return bool((counts != counts[0]).any())
 
 
 def slots(kinds: np.ndarray, work: Work) -> tuple[np.ndarray, np.ndarray, int] | None:

@@ -8,11 +8,12 @@ read by a slot of a register that the entry holds, by the same warp, asks no ban
 flag, begins one. Writes leave it alone."""
 
 from .beside import WIDTH, bulk_copy, on_mbarrier, shared_bytes
-from .caches import constant_line, l1_lookup, l1_store, popcount4, small_lookup
+from .caches import WORDS, constant_line, l1_lookup, l1_store, popcount4, small_lookup
 from .columns import *
 from .instep import READ, WRITE, moved, touch_beyond, variant
 from .jit import compiled
-from .memory import through_l2
+from .machine import LINE
+from .memory import further_words, through_l2
 
 BEFORE_UNIFORM = 3  # cycles from IMAD.WIDE to what is uniform (probes "mix 1xUIADD3 1xIMAD.WIDE", "3xUIADD3")
 WRITTEN_AFTER = 5  # cycles: what comes so long before it can be used is written beside what issues then
@@ -129,17 +130,29 @@ def by_turns(X, w, s, out):
 
 
 @compiled
-def not_stored(X, sm, line, mask):
-    """What goes to L2 of a store: sectors of lines that were stored last are on their way already (probes "STG, 16
-    lines in turn, a bank each" and "32 lines")."""
-    last = X[T_SM] + sm * M_SIZE + M_STORED + (line ^ line >> 4 ^ line >> 8 ^ line >> 12) % STORED
-    before = X[last] & 15 if X[last] >> 4 == line else 0
-    X[last] = line << 4 | before | mask & 15
-    left = mask & 15 & ~before
-    if left == mask & 15 or not left:
-        return mask if left else 0
-    n, part = popcount4(left), (mask >> COST) - popcount4(mask)
-    return left | n + part << COST
+def brought_together(X, sm, line, mask, now):
+    """What goes to L2 of a store, as a mask: of what goes to the lines that were stored last each sector goes once, and
+    a line takes a cycle more if bytes of its sectors are left out when another one takes its place (probes "STG, words
+    of lanes n apart in turn": 24 lines, however far apart; of all SMs four sectors for each store of all lanes). L1
+    begins with stores of several schedulers by turns, which issue some at a time: last is what it begins with last."""
+    first, at = X[T_SM] + sm * M_SIZE + M_STORED, 0
+    while at < STORED - 1 and X[first + 2 * at] >> COST != line:
+        at += 1
+    known, new = X[first + 2 * at], mask & 15
+    cost = popcount4(new)
+    if known >> COST == line:
+        new &= ~known
+        cost = popcount4(new)
+        words = min((known & WRITTEN) + (mask & WRITTEN), LINE // 4 << TURNS)
+        known = line << COST | words | known & 15 | new
+    else:
+        cost += known >> TURNS & WRITTEN >> TURNS < WORDS * popcount4(known)
+        known = line << COST | mask & WRITTEN | new
+    while at > 0 and X[first + 2 * at - 1] <= now:
+        X[first + 2 * at], X[first + 2 * at + 1] = X[first + 2 * at - 2], X[first + 2 * at - 1]
+        at -= 1
+    X[first + 2 * at], X[first + 2 * at + 1] = known, now
+    return mask >> WORK << WORK | cost << COST | new
 
 
 @compiled
@@ -174,10 +187,13 @@ def global_sm90(X, w, i, record, shift, more, start):
             fill, missing, there = l1_lookup(X, X[w + W_SM], line, mask, start)
         elif X[i + I_STORE] and not X[i + I_ATOMIC]:
             l1_store(X, X[w + W_SM], line, mask, start)
-            missing = mask = not_stored(X, X[w + W_SM], line, mask)
+            missing = brought_together(X, X[w + W_SM], line, mask, start)
+            if missing & 15 == 0 and X[P_L2PARTIAL] and mask & FILLED == 0 and not X[P_SHARING]:
+                further_words(X, w, i, index, line, mask, start)
+            mask = missing
         elif not X[i + I_ATOMIC]:
             X[C_L1_SECTORS] += popcount4(mask)  # past L1, whose counters have them as misses
-        if missing:
+        if missing & 15:
             # sectors of other blocks lie elsewhere in their lines
             got = through_l2(X, w, i, index, line, missing, start, 15 if missing == mask else missing)
             there = max(there, got)

@@ -73,10 +73,13 @@ def _behind_l1(machine: Machine) -> dict[int, int]:
         c.P_L2_WRITE_TICKS: round(sector / (m["l2_store_bytes"] or m["l2_bytes"])),
         c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
         c.P_L2DIRTY: round(min(1, (m["l2_dirty_kib"] or m["l2_kib"]) / m["l2_kib"]) * m["l2_ways"]),
+        c.P_L2PARTIAL: round(m["l2_partial_kib"] / m["l2_kib"] * m["l2_ways"]),
         c.P_STILLDIRTY: round(256 * (m["l2_next_dirty"] or 1)),
         c.P_DRAMLAT: m["dram_latency"], c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_DRAM_TICKS: round(of_dram),
         c.P_DRAM_WRITE_TICKS: round(of_dram * (m["dram_write_cost"] or 1)),
         c.P_DRAM_ALONE_TICKS: round(of_dram * m["dram_write_alone"]),
+        c.P_DRAM_LEAST: round(m["dram_least"] * c.TICK / machine.dram_bytes_per_cycle),
+        c.P_DRAM_WRITE_LEAST: round(m["dram_write_least"] * c.TICK / machine.dram_bytes_per_cycle),
     }
 
 
@@ -111,7 +114,7 @@ class Image:
             self._add(head, c.T_WARM, touches(code, work) if kinds is None else kinds)
         self._add_caches(head)
         self._add(head, c.T_STALL, np.zeros((self.instructions + 1, c.REASON_COUNT), np.int64))
-        if (code[:, c.I_WAIT] & c.WAIT_COUNTED).any():
+        if (code[:, c.I_WAIT] & c.WAIT_COUNTED).any() or crowded(code, machine.of_any["scoreboard_most"]):
             self._add(head, c.T_COUNT, np.zeros((shape.sms * slots * 6, c.COUNT_SIZE), np.int64))
         if beside:
             head[c.P_BESIDE] = 1
@@ -170,7 +173,7 @@ class Image:
             c.P_ATOMIC_FLOAT: round(m["atomic_float_cycles"] * c.TICK),
             c.P_ATOMIC_SECTOR: round(m["atomic_sector_cycles"] * c.TICK),
             c.P_ATOMIC_FILLED: round(m["atomic_filled_cycles"] * c.TICK), c.P_ATOMIC_FAR: m["atomic_far"],
-            c.P_SHARE: m["share_cycles"],
+            c.P_SHARE: m["share_cycles"], c.P_BOARDMOST: m["scoreboard_most"],
             c.P_DRAM_SPREAD: m["dram_spread"], c.P_DRAM_WAIT: m["dram_wait"],
             c.P_DRAM_MOST: round(m["dram_most"] * c.TICK), c.P_STOREQUEUE: m["store_queue"], c.P_L2FAR: m["l2_far"],
             c.P_L2_SLACK: m["l2_slack"], c.P_DRAM_SLACK: m["dram_slack"],
@@ -269,10 +272,17 @@ def expand(runs: np.ndarray) -> np.ndarray:
     return offsets + np.arange(int(lengths.sum()))
 
 
+def crowded(code: np.ndarray, most: int) -> bool:
+    """Whether a kernel has more loads that tell one scoreboard than that counts."""
+    loads = code[np.isin(code[:, c.I_KIND], (c.K_GLOBAL, c.K_COPY)) & (code[:, c.I_WB] >= 0), c.I_WB]
+    return bool(most and np.bincount(loads, minlength=1).max() > most)
+
+
 def stores_parts(lines: np.ndarray) -> bool:
     """Whether there are stores that leave out bytes of sectors of lines that are loaded, too."""
-    cost, sectors = lines[:, 1] >> c.COST, np.unpackbits((lines[:, 1] & 15).astype(np.uint8)[:, None], axis=1).sum(1)
-    parts = np.unique(lines[(cost > sectors) & (cost <= c.COSTS), 0])
+    masks = lines[:, 1]
+    cost, others = masks >> c.COST & c.COSTS, masks & (c.FILLED | c.WORKS << c.WORK)  # of whole sectors, atomics
+    parts = np.unique(lines[(cost > 0) & (others == 0) & (masks < 1 << c.EACH + 16), 0])
     return bool(len(parts) and np.isin(parts, lines[cost == 0, 0]).any())
 
 
@@ -283,6 +293,7 @@ def touches(code: np.ndarray, work: Work) -> np.ndarray:
     of_kind[np.isin(code[:, c.I_KIND], (c.K_GLOBAL, c.K_TEX, c.K_COPY))] = c.WARM_LOAD
     of_kind[(code[:, c.I_STORE] > 0) & (of_kind > 0)] = c.WARM_STORE
     of_kind[code[:, c.I_KIND] == c.K_BULK] = c.WARM_BULK
+    of_kind[code[:, c.I_KIND] == c.K_LDC] = c.WARM_CONSTANT
     found = np.zeros(len(work.records), np.int64)
     known: dict[int, np.ndarray] = {}
     for stream, path in enumerate(work.path.tolist()):

@@ -3,11 +3,12 @@
 L2 the lines that it touched last, the schedulers and the SM its code. Nothing of L1 and of constants outlives a launch
 (probes "LDG ..." and "ULDC of a parameter" of first.py)."""
 
-from .caches import SECTORS, claim, l2_find, l2_set, small_lookup
+from .caches import CONSTANT_LINES, CONSTANTS, claim, l2_find, l2_set, small_lookup
 from .columns import *
 from .instep import moved, variant
 from .jit import compiled, narrow
 from .machine import LINE
+from .partial import SECTORS
 
 AGE = 1 << 30  # how long before the begin the first touch was, at least
 
@@ -37,7 +38,11 @@ def touch_record(X, record, further, kind, age):
             touch(X, line + n, 15, False, age)
         return
     for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
-        touch(X, X[at] + further, X[at + 1], kind == WARM_STORE, age)
+        if kind == WARM_CONSTANT:
+            if X[P_SM90]:
+                touch(X, CONSTANTS + (X[at] + further) // CONSTANT_LINES, 15, False, age)
+        else:
+            touch(X, X[at] + further, X[at + 1], kind == WARM_STORE, age)
 
 
 @compiled

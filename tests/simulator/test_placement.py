@@ -9,7 +9,7 @@ from maxdnn.simulator.machine import preset
 from maxdnn.simulator.placement import instructions, most_lines_first, placed, shares, turns
 from maxdnn.simulator.state import Work, touches
 
-AHEAD = {"sms": 2, "first": 6, "every": 7}
+AHEAD = {"sms": 2, "first": 6, "every": 7, "grid": 12}
 
 
 def work(lengths, shift=0):
@@ -40,14 +40,19 @@ def test_some_sms_take_blocks_more_often():
     assert turns(14, 5, AHEAD).tolist() == [0, 1, 2, 3, 4, 2, 0, 1, 3, 4, 2, 3, 4, 0]
 
 
+@pytest.mark.parametrize(("blocks", "of_first"), [(11, [0, 5, 10]), (12, [0, 6])])
+def test_in_small_grids_no_sm_takes_blocks_more_often(blocks, of_first):
+    assert shares(np.ones(blocks, np.int64), 5, 4, AHEAD)[0][:3] == of_first
+
+
 def test_a_full_sm_takes_its_next_block_when_one_ends():
-    every = shares(np.array([9, 1, 1, 1, 1, 1]), 2, 1, {"sms": 0, "first": 0, "every": 9})
+    every = shares(np.array([9, 1, 1, 1, 1, 1]), 2, 1, {"sms": 0, "first": 0, "every": 9, "grid": 1})
     assert every == [[0], [1, 2, 3, 4, 5]]
 
 
 def test_the_simulated_sm_has_the_most_to_do():
     lengths = [2, 2, 9, 2, 2, 9, 2, 2]
-    order = placed(work(lengths), 3, 4, {"sms": 0, "first": 0, "every": 9})
+    order = placed(work(lengths), 3, 4, {"sms": 0, "first": 0, "every": 9, "grid": 1})
     costs = instructions(order).tolist()
     assert sorted(costs) == sorted(lengths)
     assert costs[::3] == [9, 9, 2]

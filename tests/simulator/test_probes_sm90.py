@@ -126,7 +126,6 @@ ASKED_H100 = {
     "swaps, side by side": (1, 8, 6),
     "swaps, eights the same": (1, 8, 20),
     "swaps, 32 lines, 8 lanes to a bank": (1, 1, 0.01),
-    "swaps, words of 4 KiB": (1, 8, 30),
     "flow BSSY": (8, 16, 0.07),
     "flow BSSY and BSYNC": (1, 16, 0.3),
     "flow BRA of half the lanes": (1, 8, 0.01),
@@ -170,6 +169,13 @@ ASKED_H100 = {
     "8 LDG that hit, then MEMBAR and FENCE, 1 warps": (1, 1, 0.3),
     "4 LDG that hit, then FENCE, 4 warps": (4, 4, 0.6),
     "8 STG, then MEMBAR, 1 warps": (1, 1, 0.3),
+    "54 LDG missing on 1 scoreboards, 1 warps": (1, 1, 3),
+    "55 LDG missing on 1 scoreboards, 1 warps": (1, 1, 15),
+    "64 LDG missing on 2 scoreboards, 1 warps": (1, 1, 3),
+    "STG, words of lanes 4 apart in turn, 4 warps": (4, 4, 1),
+    "STG, words of lanes 9 apart in turn, 4 warps": (4, 4, 2),
+    "STG, words of 4 rows 18432 apart in turn, 4 warps": (4, 4, 1),
+    "STG, words of 4 rows 1452 apart in turn, 4 warps": (4, 4, 1),
 }
 
 
@@ -283,6 +289,9 @@ LAUNCHES = {
     "launch of 0 loads and 1 stores of 16 bytes, 96 MiB": (0.05, 0.06),
     "launch of 1 loads and 1 stores of 16 bytes, 96 MiB": (0.04, 0.04),
     "launch of 4 loads and 4 stores of 4 bytes, 48 MiB": (0.05, 0.08),
+    "launch of 1 loads and 16 stores of 16 bytes, 96 MiB": (0.07, 0.03),
+    "launch of 1 words of every 16 bytes, 16 MiB": (0.13, 0.07),
+    "launch of 4 words of every 32 bytes, 8 MiB": (0.05, 0.06),
     "blocks of 2 warps that rest 0 times": (0.05, 0.05),
     "blocks of 4 warps that rest 20 times and store": (0.04, 0.04),
     "blocks of 8 warps that rest 180 times": (0.03, 0.03),
@@ -416,12 +425,14 @@ def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> 
     assert 100 * 1024 * (many - few) / (clocks[1] - clocks[0]) == pytest.approx(98.1, abs=0.98)
 
 
-def test_blocks_go_to_sms_as_on_the_card() -> None:
-    """Of 400 blocks with room for four on an SM: which share one with those that come first, and how many they are."""
+@pytest.mark.parametrize(("blocks", "most"), [(400, 4), (256, 2)])
+def test_blocks_go_to_sms_as_on_the_card(blocks: int, most: int) -> None:
+    """Of so many blocks with room for four on an SM: which share one with those that come first, and how many they
+    are."""
     from maxdnn.simulator.placement import shares
 
-    card = next(grid for grid in PLACES if grid["blocks"] == 400)["sm"]
-    model = shares(np.ones(400, np.int64), 132, 4, preset("h100")["blocks_ahead"])
+    card = next(grid for grid in PLACES if grid["blocks"] == blocks)["sm"]
+    model = shares(np.ones(blocks, np.int64), 132, 4, preset("h100")["blocks_ahead"])
     for first in range(8):
         assert [b for b, sm in enumerate(card) if sm == card[first]][:3] == next(x for x in model if first in x)[:3]
-    assert max(map(len, model)) == max(card.count(sm) for sm in set(card)) == 4
+    assert max(map(len, model)) == max(card.count(sm) for sm in set(card)) == most

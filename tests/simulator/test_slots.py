@@ -1,5 +1,7 @@
 """Blocks that load and store differently: which access stands for which, and what all SMs ask of L2 and DRAM."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,9 +50,18 @@ def test_blocks_that_load_and_store_as_often_need_no_slots():
     assert slots(*touched([LOAD, STORE], [LOAD, STORE])) is None
 
 
-@pytest.mark.parametrize(("lines", "said"), [([1, 1, 1, 1], False), ([1, 2, 2, 1], False), ([1, 1, 0, 1], True)])
-def test_an_access_may_have_no_lane_in_some_blocks(lines, said):
+@pytest.mark.parametrize(("lines", "said"), [([1, 2, 1, 2], False), ([1, 2, 2, 1], True), ([1, 1, 0, 1], True)])
+def test_an_access_may_have_more_lines_in_some_blocks(lines, said):
     assert uneven(*touched([LOAD, STORE], [LOAD, STORE], lines=lines)) is said
+
+
+@pytest.mark.parametrize(("lines", "said"), [([2, 2], False), ([1, 2], True)])
+def test_an_access_may_have_more_lines_where_addresses_lie_apart(lines, said):
+    """Two blocks of a class, whose load has a record for each remainder of their addresses."""
+    blocks = work([LOAD])
+    blocks = replace(blocks, class_of=np.array([0, 0]), shift=np.array([[[0, 0]], [[5, 1]]]),
+                     records=np.array([[0, 1, 0, -1], [0, 0, lines[0], 0], [0, 0, lines[1], 0]]))
+    assert uneven(touches(code(), blocks), blocks) is said
 
 
 SOURCE = """

@@ -1,9 +1,9 @@
-"""Probes of fences behind accesses that are under way, and of stores whose lanes write rows of a matrix."""
+"""Probes of fences behind accesses that are under way."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from .frame import advance, line
+from .frame import line
 from .misses import LOADS, Place
 from .probe import Probe
 
@@ -47,73 +47,3 @@ def fences() -> Iterator[Probe]:
 
                     probe = place.probe(f"{batch} {kind}, then {fence}, {warps} warps", body, (8, LOADS))
                     yield replace(probe, shared=36 << 10) if kind in ("STS.128", "LDS") else probe
-
-
-ROWS = 64  # of a block of eight warps: four lanes have one
-
-
-def _at_rows(pitch: int, offset: int, to: int) -> tuple[str, ...]:
-    """Registers `to` and `to` + 1 become the place of the thread's eight bytes of a row."""
-    return (
-        line("SHF.R.U32.HI R12, RZ, 0x2, R9", stall=6),
-        line(f"IMAD.WIDE.U32 R{to}, R12, {pitch:#x}, R4", stall=6),
-        line("LOP3.LUT R13, R7, 0x3, RZ, 0xc0, !PT", stall=6),
-        line(f"IMAD.WIDE.U32 R{to}, R13, 0x8, R{to}", stall=6),
-        *advance(to, offset),
-    )
-
-
-def rows() -> Iterator[Probe]:
-    """Stores of 64 bits of four lanes to each of eight rows, one behind the other along the rows: whole sectors where
-    the rows begin with one, halves of two where they begin in the middle."""
-    for blocks in (1, 132):
-        for pitch, offset in ((2080, 0), (2080, 16), (2064, 0), (2056, 0)):
-
-            def body(count: int) -> list[str]:
-                return [line(f"STG.E.64 desc[UR4][R10.64+{n * 32:#x}], R16", read=1 + n % 4, stall=2, wait=1 << n % 4)
-                        for n in range(count)]
-
-            yield Probe(f"STG.64, rows {pitch} apart from {offset} on, 32 bytes further each, {blocks} SMs", body,
-                        (16, 48), (8,), setup=_at_rows(pitch, offset, 10), blocks=blocks,
-                        big=blocks * ROWS * pitch + 4096, quiet=True)
-
-
-def new_rows() -> Iterator[Probe]:
-    """`rows` of which each store of all SMs begins new ones, in each line or in every other."""
-    blocks = 132
-    for pitch in (128, 256):
-        for offset in (0, 16):
-
-            def body(count: int, pitch: int = pitch) -> list[str]:
-                text = [line("IMAD.MOV.U32 R10, RZ, RZ, R54"), line("IMAD.MOV.U32 R11, RZ, RZ, R55", stall=6)]
-                for _ in range(count):
-                    text += [line("STG.E.64 desc[UR4][R10.64], R16", read=1, stall=2),
-                             *advance(10, blocks * ROWS * pitch)]
-                return text
-
-            yield Probe(f"STG.64, new rows {pitch} apart from {offset} on", body, (8, 24), (8,),
-                        setup=_at_rows(pitch, offset, 54), blocks=blocks, big=24 * blocks * ROWS * pitch + 4096,
-                        quiet=True)
-
-
-def words_in_turn() -> Iterator[Probe]:
-    """Stores of a word of each lane, lanes so many words apart, one behind the other until all their words are filled:
-    what of it an SM brings together. Each warp goes on to new lines then."""
-    for blocks in (1, 132):
-        for words in (2, 4, 9):
-            for warps in (1, 2, 4, 8, 16):
-                of_warp = 32 * 4 * words
-                setup = (
-                    line("SHF.R.U32.HI R12, RZ, 0x5, R9", stall=6),
-                    line("LOP3.LUT R13, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
-                    line(f"IMAD.WIDE.U32 R54, R12, {8 * of_warp:#x}, R4", stall=6),
-                    line(f"IMAD.WIDE.U32 R54, R13, {4 * words:#x}, R54", stall=6),
-                )
-
-                def body(count: int, words: int = words, of_warp: int = of_warp) -> list[str]:
-                    return [line(f"STG.E desc[UR4][R54.64+{n // words % 8 * of_warp + n % words * 4:#x}], R16",
-                                 read=1, stall=2) for n in range(count)]
-
-                name = f"STG, words of lanes {words} apart in turn, {warps} warps"
-                yield Probe(name + (f" of {blocks} SMs" if blocks > 1 else ""), body, (18, 72), (warps,), setup=setup,
-                            blocks=blocks, big=blocks * warps * 8 * of_warp + 4096, quiet=True)

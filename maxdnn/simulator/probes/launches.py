@@ -10,9 +10,12 @@ from .frame import assembled, line
 
 MIB, SMS = 1 << 20, 132
 THREADS = 256  # of a block that loads and stores
-SIZES = (4, 8, 16, 24, 32, 40, 48, 64, 96)  # MiB that a launch touches
+SIZES = (4, 8, 16, 24, 32, 36, 40, 44, 48, 64, 96)  # MiB that a launch touches
 KINDS = ((1, 0, 16), (4, 0, 16), (0, 1, 16), (0, 4, 16), (1, 1, 16), (2, 2, 16), (4, 4, 16), (4, 1, 16), (1, 4, 16),
-         (1, 1, 4), (4, 4, 4), (8, 8, 4), (8, 0, 4), (0, 8, 4))  # loads, stores, bytes of each
+         (1, 1, 4), (4, 4, 4), (8, 8, 4), (8, 0, 4), (0, 8, 4),
+         (1, 8, 16), (1, 16, 16), (1, 32, 16))  # loads, stores, bytes of each
+SPARSE = (1, 8), (1, 16), (1, 32), (1, 64), (1, 128), (2, 16), (4, 16), (4, 32), (8, 32)  # words, of so many bytes
+PIECES = 32, 64, 128, 256, 512, 1024, 4096, 16384  # bytes that lie side by side
 GENERATIONS = 16  # blocks that rest: as many as the SMs hold, so many times one behind the other
 
 
@@ -78,6 +81,35 @@ def moving(loads: int, stores: int, width: int, mib: int) -> Launch:
     return Launch(name, kernel, _end(text), blocks, THREADS, mib, (across * loads, across))
 
 
+def sparse(words: int, apart: int, mib: int) -> Launch:
+    """Threads that store so many neighbouring words one behind the other, so many bytes apart."""
+    kernel, blocks = f"sparse_{words}_{apart}", mib * MIB // (THREADS * apart)
+    text = [*_begin(kernel, apart), *(line(f"STG.E desc[UR4][R4.64+{4 * n:#x}], R9", read=2, stall=2)
+                                      for n in range(words))]
+    name = f"launch of {words} words of every {apart} bytes, {mib} MiB"
+    return Launch(name, kernel, _end(text), blocks, THREADS, mib)
+
+
+def anywhere(stores: bool, piece: int, mib: int) -> Launch:
+    """Threads that load or store 16 bytes: of so many MiB all once, in pieces of so many bytes in an order as by
+    chance."""
+    kernel = f"anywhere_{'stores' if stores else 'loads'}_{piece}"
+    text = [
+        *_begin(kernel, 0, "mask"),
+        line(f"SHF.R.U32.HI R10, RZ, {piece.bit_length() - 5:#x}, R9", stall=6),
+        line("IMAD R10, R10, 0x9e3779b1, RZ", wait=8, stall=6),
+        line("LOP3.LUT R10, R10, R2, RZ, 0xc0, !PT", stall=6),
+        line(f"LOP3.LUT R11, R9, {piece // 16 - 1:#x}, RZ, 0xc0, !PT", stall=6),
+        line(f"IMAD.WIDE.U32 R4, R10, {piece:#x}, R4", stall=6),
+        line("IMAD.WIDE.U32 R4, R11, 0x10, R4", stall=6),
+        line("STG.E.128 desc[UR4][R4.64], R8", read=2, stall=2) if stores else
+        line("LDG.E.128 R8, desc[UR4][R4.64]", write=1, read=2, stall=2),
+        line("NOP", wait=3, stall=2),
+    ]
+    name = f"launch of {'stores' if stores else 'loads'} of pieces of {piece} bytes, {mib} MiB"
+    return Launch(name, kernel, _end(text), mib * MIB // (16 * THREADS), THREADS, mib, (mib * MIB // piece - 1,))
+
+
 def resting(warps: int, rests: int, stores: int) -> Launch:
     """Blocks of so many warps that rest so many times 15 cycles, and store a word of each thread at the end or
     nothing."""
@@ -92,6 +124,13 @@ def every() -> Iterator[Launch]:
     for loads, stores, width in KINDS:
         for mib in SIZES:
             yield moving(loads, stores, width, mib)
+    for words, apart in SPARSE:
+        for mib in SIZES[:4]:
+            yield sparse(words, apart, mib)
+    for piece in PIECES:
+        for stores in (False, True):
+            for mib in (64, 128):
+                yield anywhere(stores, piece, mib)
     for rests in (0, 20, 60, 180):
         for stores in (0, 1):
             for warps in (1, 2, 4, 8, 16, 32):

@@ -202,6 +202,32 @@ def on_their_way() -> Iterator[Probe]:
                 yield place.probe(f"queue of {n} LDG {name}, {_count(place)}", body, (n,), drain=False)
 
 
+_COUNTED = (32, 48, 52, 54, 55, 56, 57, 58, 60, 62, 63, 64, 66, 72)  # operations that a scoreboard is to count
+
+
+def scoreboards() -> Iterator[Probe]:
+    """The clock right behind so many loads of a scoreboard, or of two by turns, none of which is waited for: how many
+    it counts."""
+    for warps, boards, width, new, counts in (
+        (1, (2,), "", True, _COUNTED), (1, (2,), "", False, _COUNTED), (1, (2, 3), "", True, (56, 64, 72)),
+        (1, (2,), ".128", True, (16, 32, 48, 56, 60, 64)), (4, (2,), "", True, (48, 56, 60, 64)),
+        (8, (2,), "", True, (48, 56, 60, 64)), (1, (2, 3, 4, 5), "", True, (56, 64, 72)),
+    ):
+        place = Place(apart=16 if width else 4, lines=4 if width else 1, warps=warps, loads=72, banks=False)
+        for n in counts:
+
+            def body(count: int, place: Place = place, boards: tuple[int, ...] = boards, width: str = width,
+                     new: bool = new) -> list[str]:
+                text = [place.begin()]
+                for n in range(count):
+                    at = place.load(n, new, n, width)
+                    text.append(at.replace(":2:-:", f":{boards[n % len(boards)]}:-:") if len(boards) > 1 else at)
+                return [*text, line("CS2R.32 R1, SR_CLOCKLO", stall=11)]
+
+            name = f"{n} LDG{width} {'missing' if new else 'of lines there'} on {len(boards)} scoreboards"
+            yield place.probe(f"{name}, {warps} warps", body, (n,), drain=False)
+
+
 def words_of_sectors() -> Iterator[Probe]:
     """Stores of a word of each of several sectors of a line, and the sector's other words one after another."""
     for blocks in (1, 132):

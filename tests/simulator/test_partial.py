@@ -1,0 +1,64 @@
+"""Sectors of L2 that lack bytes, and how much of DRAM launches take by it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maxdnn.emulator.gpu import VirtualGpu
+from maxdnn.simulator import columns as c
+from maxdnn.simulator import timing
+from maxdnn.simulator.partial import lacking
+from maxdnn.simulator.probes import launches
+from maxdnn.simulator.probes.frame import assembled
+
+ROOT = Path(__file__).parents[2]
+ANSWERS = json.loads((ROOT / "benchmarks" / "results" / "probes.h100.json").read_text())["launches"]
+
+
+def mib(name: str, warm: bool) -> tuple[float, float]:
+    """MiB of DRAM that a launch reads and writes in the model of an H100."""
+    launch = next(launch for launch in launches.every() if launch.name == name)
+    device = VirtualGpu()
+    function = device.load(assembled(launch.source)).function(launch.kernel)
+    args = launch.arguments(device.alloc(launch.mib << 20))
+    counters = timing.launch(function, (launch.blocks, 1, 1), (launch.threads, 1, 1), args, machine="h100",
+                             options=timing.Options(warm=warm)).counters
+    return float(counters[c.C_DRAM_READ]) / (1 << 15), float(counters[c.C_DRAM_WRITE]) / (1 << 15)
+
+
+# What a card read with empty caches. What its launches write soon behind that is not in the model.
+READ = [
+    "launch of 1 words of every 8 bytes, 16 MiB",
+    "launch of 1 words of every 32 bytes, 24 MiB",
+    "launch of 1 words of every 64 bytes, 16 MiB",
+    "launch of 2 words of every 16 bytes, 24 MiB",
+    "launch of 4 words of every 16 bytes, 16 MiB",
+]
+
+
+@pytest.mark.sampled(2, 5)
+@pytest.mark.parametrize("name", READ)
+def test_l2_reads_what_sectors_lack_as_on_an_h100(name: str) -> None:
+    assert mib(name, False)[0] == pytest.approx(ANSWERS[name]["read"], rel=0.05, abs=0.1)
+
+
+@pytest.mark.sampled(1, 2)
+@pytest.mark.parametrize("name", READ[:2])
+def test_sectors_that_l2_has_lack_nothing(name: str) -> None:
+    assert mib(name, True)[0] == 0
+
+
+@pytest.mark.parametrize(("name", "apart"), [
+    ("launch of 0 loads and 1 stores of 16 bytes, 24 MiB", 1.0),
+    ("launch of 1 loads and 1 stores of 16 bytes, 40 MiB", 3.0),
+])
+def test_launches_behind_each_other_read_and_write_dram_as_on_an_h100(name: str, apart: float) -> None:
+    seen = ANSWERS[name]["warm_read"], ANSWERS[name]["warm_written"]
+    assert mib(name, True) == pytest.approx(seen, abs=apart)
+
+
+def test_which_sectors_lack_words() -> None:
+    assert lacking(np.int64(15)) == 0
+    assert lacking(np.int64(3 << 4 | 8 << 12 | 5)) == 0b101
