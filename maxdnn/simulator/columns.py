@@ -46,8 +46,9 @@ P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = ran
 T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
 P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_LATELY_READS = range(179, 182)
 P_ATOMIC_FILLED, P_ATOMIC_FAR, C_LATELY_TICKS, P_BOARDMOST, P_L2PARTIAL = range(182, 187)
-P_DRAM_LEAST, P_DRAM_WRITE_LEAST = range(187, 189)  # what a line takes of DRAM, however little of it
-HEAD = 189
+P_DRAM_LEAST, P_DRAM_WRITE_LEAST = range(187, 189)  # what a part of a line takes of DRAM, however little it is
+P_CODEAHEAD_TICKS = 189  # of each line of code that a launch brings with it
+HEAD = 190
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4

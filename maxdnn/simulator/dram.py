@@ -46,7 +46,7 @@ def write_ticks(X):
     """What a sector costs that goes to DRAM: more where others are read, too (probes "launch of 0 loads and 1 stores
     ...", "copies of all SMs, ..."). SMs in step read all together what those of a card read by turns, so that it is
     the mean of some 16 windows that counts."""
-    mixed = 16 * X[C_LATELY_READS] > X[C_LATELY_TICKS] or not X[P_DRAM_ALONE_TICKS]
+    mixed = 64 * X[C_LATELY_READS] > X[C_LATELY_TICKS] or not X[P_DRAM_ALONE_TICKS]
     return X[P_DRAM_WRITE_TICKS] if mixed else X[P_DRAM_ALONE_TICKS]
 
 

@@ -178,7 +178,7 @@ def into_l1(X, w, i, s, record, shift, out):
 def global_sm90(X, w, i, record, shift, more, start):
     """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes beyond the least."""
     late, first = 0 if X[i + I_STORE] else X[i + I_RESULT], X[record + 1]
-    done = start + late + more
+    done, left = start + late + more, 0
     for index in range(X[record + 2]):
         at = first + index * LINE_SIZE
         line, mask, there = X[at] + shift, X[at + 1], 0
@@ -188,9 +188,12 @@ def global_sm90(X, w, i, record, shift, more, start):
         elif X[i + I_STORE] and not X[i + I_ATOMIC]:
             l1_store(X, X[w + W_SM], line, mask, start)
             missing = brought_together(X, X[w + W_SM], line, mask, start)
-            if missing & 15 == 0 and X[P_L2PARTIAL] and mask & FILLED == 0 and not X[P_SHARING]:
-                further_words(X, w, i, index, line, mask, start)
-            mask = missing
+            if mask & FILLED == 0:
+                # a cycle more before it is in L2, if no other part went for it (probe "blocks four at a time, 1 warps")
+                left += (missing >> COST & COSTS) == popcount4(missing)
+                if missing & 15 == 0 and X[P_L2PARTIAL] and not X[P_SHARING]:
+                    further_words(X, w, i, index, line, mask, start)
+            mask, there = missing, start + X[P_L2LAT]  # where what it goes along with is on its way
         elif not X[i + I_ATOMIC]:
             X[C_L1_SECTORS] += popcount4(mask)  # past L1, whose counters have them as misses
         if missing & 15:
@@ -201,7 +204,7 @@ def global_sm90(X, w, i, record, shift, more, start):
                 for sector in range(4):
                     if missing >> sector & 1:
                         X[fill + sector] = got
-        done = max(done, there + late)
+        done = max(done, there + late + left)
     if X[P_UNEVEN] and not X[i + I_ATOMIC]:
         touch_beyond(X, w, i, X[record + 2], WRITE if X[i + I_STORE] else READ, start)
     return done
@@ -369,8 +372,8 @@ def code_line_sm90(X, s, line, now):
     sets, ways = X[P_ISETS], X[P_IWAYS]
     second, there = small_lookup(X, X[T_ICACHE], sets, ways, X[s + S_SM], line, now)
     ticks = X[P_LINETICKS]
-    if not there:  # a launch brings the first lines with it
-        X[second] = now + X[P_L2LAT] if line >= X[P_CODEAHEAD] else 0
+    if not there:  # a launch brings the first lines with it, one behind the other
+        X[second] = now + X[P_L2LAT] if line >= X[P_CODEAHEAD] else line * X[P_CODEAHEAD_TICKS] // TICK
     begin = now * TICK + X[P_LINELAT] * TICK
     if line == X[s + S_CODELINE] + 1:
         begin = max(now * TICK, X[s + S_CODETIME] + ticks)

@@ -190,6 +190,7 @@ class Image:
             c.P_WINDOW: m["operand_window"], c.P_XUDELAY: m["xu_delay"], c.P_SRINTERVAL: m["constant_interval"],
             c.P_LINETICKS: round(m["code_line_cycles"] * c.TICK), c.P_LINELAT: m["code_latency"],
             c.P_CODEAHEAD: m["code_ahead_kib"] * 1024 // INSTRUCTION_LINE,
+            c.P_CODEAHEAD_TICKS: round(m["code_ahead_cycles"] * c.TICK),
             c.P_L0SETS: m["code_kib"] * 1024 // INSTRUCTION_LINE // max(m["code_ways"], 1), c.P_L0WAYS: m["code_ways"],
             c.P_WRITE_TICKS: round(SECTOR * c.TICK / (m["l2_write_bytes"] or m["l2_port_bytes"])),
             c.P_TENSORLAT: m["tensor_latency"], c.P_MBARLAT: m["mbarrier_latency"], c.P_BULKLAT: m["bulk_latency"],

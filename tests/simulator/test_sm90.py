@@ -1,20 +1,25 @@
 """What is of sm_90 alone in the timing model: rules that probes of an H200 gave, one at a time."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from maxdnn import cli, cubin
+from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.errors import SimulationError
 from maxdnn.simulator import columns as c
+from maxdnn.simulator import timing
 from maxdnn.simulator.access import OF_SM90, PACKS
 from maxdnn.simulator.lower import accesses, lower, merge_rules, of_sm90
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.occupancy import l1_kib, occupancy
-from maxdnn.simulator.probes import run
+from maxdnn.simulator.probes import first, run
+from maxdnn.simulator.probes.frame import assembled
 from maxdnn.simulator.workload import Reducer
 
+ROOT = Path(__file__).parents[2]
 LANE = np.arange(32)
 NAMES = ("rate LDS", "rate LDS.64", "rate LDS.128", "rate STS.64", "rate STS.128", "rate LDG", "rate LDG.64",
          "rate LDG.128", "rate IMAD.WIDE", "rate FFMA", "rate MUFU", "rate LDC")
@@ -120,3 +125,17 @@ def test_a_launch_that_follows_one_of_its_like_finds_its_lines_in_l2(tmp_path, c
     assert warm["dram_read_bytes"] == 0 < cold["dram_read_bytes"] and warm["clocks"] < cold["clocks"]
     assert cli.main([*arguments, "--warm"]) == 0
     assert ", warm  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kib", [0, 32, 48])
+def test_code_comes_with_a_launch_one_line_behind_the_other(kib):
+    """A kernel jumps so far as it begins: 128 instructions there have run as late as on an H100 with empty caches."""
+    rows = json.loads((ROOT / "benchmarks" / "results" / "probes.h100.json").read_text())["begins"]
+    card = [sum(row["median"]) for row in rows if row["begin"] == kib and row["blocks"] == 132]
+    device = VirtualGpu()
+    function = device.load(assembled(first.beginning(kib))).function(f"begin_{kib}")
+    result = timing.launch(function, (132, 1, 1), (32, 1, 1), [device.alloc(1 << 17)], machine="h100",
+                           options=timing.Options(trace=(0, 10000)))
+    stamps = [i for i, inst in enumerate(function.kernel.instructions) if inst.opcode == "CS2R"]
+    times = np.sort(result.events[np.isin(result.events[:, 3], stamps), 0])
+    assert times[-1] - times[0] == pytest.approx(np.mean(card), rel=0.15)

@@ -3,7 +3,7 @@ banks that both write, and by what there is between two loads."""
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .frame import interleaved
+from .frame import interleaved, line
 from .issue import SETUP, product_sum, spread
 from .probe import Probe
 
@@ -65,3 +65,24 @@ def gaps() -> Iterator[Probe]:
             for words, how in ((_BROADCAST, ""), (spread(16), " side by side")):
                 yield _probe(f"FFMA beside {name}{how} after each {gap}", LOADS[name], gap, WRITES["both banks"],
                              (1, 4, 8), words, (480 // gap * gap, 1440 // gap * gap))
+
+
+def waited_for() -> Iterator[Probe]:
+    """Loads of shared memory that are waited for behind so many FFMA: from how many on nothing is lost."""
+    for words, how in ((_BROADCAST, ""), (spread(16), " side by side")):
+        for loads in (1, 4):
+            for gap in (0, 16, 24, 32, 40, 48, 64, 96):
+                for to in ("both banks", "none"):
+
+                    def body(count: int, loads: int = loads, gap: int = gap, to: str = to) -> list[str]:
+                        return [
+                            each for _ in range(count)
+                            for each in (
+                                *(line(f"LDS.128 R{44 + 4 * (n % 3)}, [R8]", write=2, stall=2) for n in range(loads)),
+                                *(line(WRITES[to](n)) for n in range(gap)),
+                                line("NOP", wait=2, stall=1),
+                            )
+                        ]
+
+                    yield Probe(f"{loads} LDS.128{how} waited for behind {gap} FFMA to {to}", body, (16, 48),
+                                (1, 4, 8, 16), setup=SETUP, shared=32768, words=words)

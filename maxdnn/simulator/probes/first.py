@@ -85,18 +85,40 @@ def source(name: str = "first") -> str:
     return "\n".join([*head, *body, *end]) + "\n"
 
 
+BEGIN = 0, 2, 4, 8, 16, 24, 32, 40, 48, 56, 60  # KiB over which kernels jump as they begin
+
+
+def beginning(kib: int) -> str:
+    """A kernel that jumps so far at once and runs 128 instructions there, with a clock before and behind each."""
+    far = _jump(0, 64 * kib) if kib else []
+    stamp = [line(f"CS2R.32 R{_FIRST + n}, SR_CLOCKLO", stall=11) for n in range(3)]
+    body = [stamp[0], *far, stamp[1], *(line("NOP") for _ in range(128)), stamp[2]]
+    end = [
+        line("S2R R7, SR_TID.X", write=1),
+        line("S2R R9, SR_CTAID.X", write=2),
+        line("LDC.64 R4, param_out[0]", write=3, stall=2),
+        line("ULDC.64 UR4, c[0x0][0x208]"),
+        line("ULDC UR6, c[0x0][0x0]", stall=9),
+        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
+        line("IMAD.WIDE.U32 R4, R9, 0x10, R4", wait=4, stall=6),
+        line(f"STG.E.128 desc[UR4][R4.64], R{_FIRST}", stall=6),
+        "--:-:-:Y:5      EXIT;",
+    ]
+    return "\n".join([f"# Kernel: begin_{kib}", "# Arch: sm_90", "# Param: ptr out", *body, *end]) + "\n"
+
+
 def empty(name: str = "nothing") -> str:
     """A kernel that ends at once: what a launch takes besides."""
     return "\n".join([f"# Kernel: {name}", "# Arch: sm_90", "# Param: ptr out", "--:-:-:Y:5      EXIT;"]) + "\n"
 
 
 def cubin() -> bytes:
-    return assembled(source() + empty())
+    return assembled(source() + empty() + "".join(map(beginning, BEGIN)))
 
 
 def run(device: Any, code: bytes, out: Path) -> None:
     """Launches of one block and of one for each SM, whose loads are a line or a MiB apart: clocks between the stamps of
-    each block's first thread."""
+    each block's first thread. Of kernels that jump as they begin ("begin n KiB on") those of each warp."""
     module = device.load(code)
     big, rows = device.alloc(BIG), []
     device.upload(big, np.zeros(BIG // 4, np.float32))
@@ -110,6 +132,16 @@ def run(device: Any, code: bytes, out: Path) -> None:
             clocks = np.diff(found[:, 0, 0, :len(STEPS)].astype(np.int64), axis=1)
             rows.append({"blocks": blocks, "step": step, "warps": warps,
                          "names": [name for name, _ in STEPS[1:]],
+                         "median": np.median(clocks, 0).tolist(), "most": clocks.max(0).tolist()})
+    for blocks, threads in ((1, 32), (132, 32), (132, 256)):
+        for kib in BEGIN:
+            words = device.alloc(16 * blocks * threads)
+            module.function(f"begin_{kib}").launch((blocks, 1, 1), (threads, 1, 1), [words])
+            device.synchronize()
+            stamps = np.zeros((blocks, threads, 4), np.uint32)
+            device.download(words, stamps)
+            clocks = np.diff(stamps[:, ::32, :3].astype(np.int64), axis=2).reshape(-1, 2)
+            rows.append({"blocks": blocks, "threads": threads, "begin": kib,
                          "median": np.median(clocks, 0).tolist(), "most": clocks.max(0).tolist()})
     for blocks, threads in ((1, 32), (132, 32), (132, 1024), (1320, 128)):
         for _ in range(2):

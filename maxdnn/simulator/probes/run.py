@@ -28,6 +28,7 @@ from . import (
     misses,
     more_kinds,
     order,
+    shared_pipe,
     stores,
     tensor,
     turns,
@@ -123,6 +124,10 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     order.filled,
     branches.lines_in_turn,
     gathers.far_lines,
+    amid.waited_for,
+    shared_pipe.loads,
+    shared_pipe.waited_for,
+    shared_pipe.beside_some,
 )
 
 
