@@ -5,13 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from launched import launched
 
-from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import columns as c
-from maxdnn.simulator import timing
 from maxdnn.simulator.partial import lacking
-from maxdnn.simulator.probes import launches
-from maxdnn.simulator.probes.frame import assembled
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = json.loads((ROOT / "benchmarks" / "results" / "probes.h100.json").read_text())["launches"]
@@ -19,12 +16,7 @@ ANSWERS = json.loads((ROOT / "benchmarks" / "results" / "probes.h100.json").read
 
 def mib(name: str, warm: bool) -> tuple[float, float]:
     """MiB of DRAM that a launch reads and writes in the model of an H100."""
-    launch = next(launch for launch in launches.every() if launch.name == name)
-    device = VirtualGpu()
-    function = device.load(assembled(launch.source)).function(launch.kernel)
-    args = launch.arguments(device.alloc(launch.mib << 20))
-    counters = timing.launch(function, (launch.blocks, 1, 1), (launch.threads, 1, 1), args, machine="h100",
-                             options=timing.Options(warm=warm)).counters
+    counters = launched(name, warm).counters
     return float(counters[c.C_DRAM_READ]) / (1 << 15), float(counters[c.C_DRAM_WRITE]) / (1 << 15)
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launched import launched
 
 from maxdnn.build.assemble import assemble
 from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import timing
 from maxdnn.simulator.machine import preset
-from maxdnn.simulator.probes import launches, run
-from maxdnn.simulator.probes.frame import assembled
+from maxdnn.simulator.probes import run
 
 ROOT = Path(__file__).parents[2]
 H200, H100 = (json.loads((ROOT / "benchmarks" / "results" / f"probes.{card}.json").read_text())
@@ -304,14 +304,9 @@ LAUNCHES = {
 @pytest.mark.sampled(2, 8)
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_the_model_launches_blocks_as_an_h100_does(name: str) -> None:
-    launch = next(launch for launch in launches.every() if launch.name == name)
-    device = VirtualGpu()
-    function = device.load(assembled(launch.source)).function(launch.kernel)
-    args = launch.arguments(device.alloc(launch.mib << 20))
     for state, apart in zip(("cold", "warm"), LAUNCHES[name], strict=True):
-        result = timing.launch(function, (launch.blocks, 1, 1), (launch.threads, 1, 1), args, machine="h100",
-                               options=timing.Options(warm=state == "warm"))
-        assert result.cycles == pytest.approx(np.mean(H100["launches"][name][state]), rel=apart)
+        cycles = launched(name, state == "warm").cycles
+        assert cycles == pytest.approx(np.mean(H100["launches"][name][state]), rel=apart)
 
 
 def _stamps(function: Any, result: Any) -> tuple[np.ndarray, np.ndarray]:

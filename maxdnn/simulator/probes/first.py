@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .frame import assembled, line
+from .frame import assembled, line, own_place
 
 PLACES = 32  # stamps of a thread
 BIG = 512 << 20
@@ -94,13 +94,7 @@ def beginning(kib: int) -> str:
     stamp = [line(f"CS2R.32 R{_FIRST + n}, SR_CLOCKLO", stall=11) for n in range(3)]
     body = [stamp[0], *far, stamp[1], *(line("NOP") for _ in range(128)), stamp[2]]
     end = [
-        line("S2R R7, SR_TID.X", write=1),
-        line("S2R R9, SR_CTAID.X", write=2),
-        line("LDC.64 R4, param_out[0]", write=3, stall=2),
-        line("ULDC.64 UR4, c[0x0][0x208]"),
-        line("ULDC UR6, c[0x0][0x0]", stall=9),
-        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
-        line("IMAD.WIDE.U32 R4, R9, 0x10, R4", wait=4, stall=6),
+        *own_place("out", 16),
         line(f"STG.E.128 desc[UR4][R4.64], R{_FIRST}", stall=6),
         "--:-:-:Y:5      EXIT;",
     ]

@@ -147,6 +147,21 @@ def kernel(
     return Kernel(name, "\n".join([*head, *begin, "AGAIN:", *start, *body, *end]) + "\n")
 
 
+def own_place(param: str, width: int, *further: str) -> list[str]:
+    """R4 becomes the place of the thread's so many bytes behind a parameter, R2 and R3 further ones, which barriers 4
+    and 5 tell."""
+    return [
+        line("S2R R7, SR_TID.X", write=1),
+        line("S2R R9, SR_CTAID.X", write=2),
+        line(f"LDC.64 R4, param_{param}[0]", write=3, stall=2),
+        *(line(f"LDC R{2 + n}, param_{name}", write=4 + n, stall=2) for n, name in enumerate(further)),
+        line("ULDC.64 UR4, c[0x0][0x208]"),
+        line("ULDC UR6, c[0x0][0x0]", stall=9),
+        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
+        line(f"IMAD.WIDE.U32 R4, R9, {width:#x}, R4", wait=4, stall=6),
+    ]
+
+
 def place(index: int) -> int:
     """Where the instruction of a body, without a setup, is in its kernel: bytes from the begin."""
     before = kernel("place", ["BODY:"]).source.split("BODY:")[0].split("\n")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .frame import assembled, line
+from .frame import assembled, line, own_place
 
 MIB, SMS = 1 << 20, 132
 THREADS = 256  # of a block that loads and stores
@@ -36,20 +36,13 @@ class Launch:
 
 
 def _begin(kernel: str, width: int, *names: str) -> list[str]:
-    """R4 becomes the place of the thread's so many bytes, R2 and R3 further parameters, which barriers 4 and 5 tell."""
+    """The head of a kernel, and `own_place`."""
     return [
         f"# Kernel: {kernel}",
         "# Arch: sm_90",
         "# Param: ptr data",
         *(f"# Param: u32 {name}" for name in names),
-        line("S2R R7, SR_TID.X", write=1),
-        line("S2R R9, SR_CTAID.X", write=2),
-        line("LDC.64 R4, param_data[0]", write=3, stall=2),
-        *(line(f"LDC R{2 + n}, param_{name}", write=4 + n, stall=2) for n, name in enumerate(names)),
-        line("ULDC.64 UR4, c[0x0][0x208]"),
-        line("ULDC UR6, c[0x0][0x0]", stall=9),
-        line("IMAD R9, R9, UR6, R7", wait=3, stall=6),
-        line(f"IMAD.WIDE.U32 R4, R9, {width:#x}, R4", wait=4, stall=6),
+        *own_place("data", width, *names),
     ]
 
 

@@ -1,4 +1,5 @@
-"""Probes of loads that L1 has not, or has, amid loads of shared memory: how long they keep the pipe that both take."""
+"""Probes of accesses of shared memory amid, behind and beside loads and stores of global memory: how long each keeps
+the pipe that both take, and which goes first."""
 
 from collections.abc import Iterator
 
@@ -99,10 +100,8 @@ _FIRST = (
     line("BAR.SYNC.DEFER_BLOCKING 0x0", stall=15),
 )
 _SEVERAL = {
-    "LDG.128": "LDG.E.128 R16, desc[UR4][R56.64]",
-    "LDG L2.128": "LDG.E.128.STRONG.GPU R16, desc[UR4][R56.64]",
-    "LDS.128": "LDS.128 R16, [R8]",
-    "STS.128": "STS.128 [R8], R16",
+    **{f"{kind}.128": LOADS[kind][0].format(d=16) for kind in ("LDG", "LDG L2")},
+    **{kind: WAITED[kind][0] for kind in ("LDS.128", "STS.128")},
 }
 
 
