@@ -19,6 +19,7 @@ LOADS = {
     "STS.64": "STS.64 [R8], R16",
     "STS.128": "STS.128 [R8], R16",
     "SHFL": "SHFL.BFLY PT, R16, R17, 0x1, 0x1f",
+    "MUFU": "MUFU.RCP R16, R17",
 }
 _BROADCAST = [t % 32 // 8 * 16 for t in range(1024)]
 
@@ -35,7 +36,7 @@ def _probe(
     name: str, text: str, gap: int, arithmetic: Callable[[int], str], warps: Sequence[int],
     words: Sequence[int] = _BROADCAST, lengths: Sequence[int] = (384, 1152),
 ) -> Probe:
-    codes = {"write" if text[:2] in ("LD", "SH") else "read": 2, "stall": 2}
+    codes = {"read" if text[:2] == "ST" else "write": 2, "stall": 2}
     body = interleaved(arithmetic, text, gap, **codes)
     return Probe(name, body, lengths, warps, setup=SETUP, shared=32768, words=words)
 
@@ -86,3 +87,23 @@ def waited_for() -> Iterator[Probe]:
 
                     yield Probe(f"{loads} LDS.128{how} waited for behind {gap} FFMA to {to}", body, (16, 48),
                                 (1, 4, 8, 16), setup=SETUP, shared=32768, words=words)
+
+
+def waited_by_sums() -> Iterator[Probe]:
+    """The same, where the first FFMA behind a round waits for its loads: each scheduler issues arithmetic, or loads."""
+    for words, how in ((_BROADCAST, ""), (spread(16), " side by side")):
+        for loads in (1, 4):
+            for gap in (16, 24, 32, 40, 48, 64):
+
+                def body(count: int, loads: int = loads, gap: int = gap) -> list[str]:
+                    return [
+                        each for _ in range(count)
+                        for each in (
+                            *(line(f"LDS.128 R{44 + 4 * (n % 3)}, [R8]", write=2, stall=2) for n in range(loads)),
+                            *(line(WRITES["both banks"](n)) for n in range(gap - 1)),
+                            line(WRITES["both banks"](gap - 1), wait=2),
+                        )
+                    ]
+
+                yield Probe(f"{loads} LDS.128{how} that the last of {gap} FFMA waits for", body, (8, 24),
+                            (1, 4, 8, 16), setup=SETUP, shared=32768, words=words)

@@ -19,8 +19,10 @@ from . import (
     branches,
     bursts,
     contention,
+    deferred,
     fences,
     gathers,
+    in_turn,
     issue,
     loaded,
     local,
@@ -125,9 +127,14 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     branches.lines_in_turn,
     gathers.far_lines,
     amid.waited_for,
+    amid.waited_by_sums,
     shared_pipe.loads,
     shared_pipe.waited_for,
     shared_pipe.beside_some,
+    in_turn.rounds,
+    in_turn.chains,
+    in_turn.streams,
+    deferred.kinds,
 )
 
 
