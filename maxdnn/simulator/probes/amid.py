@@ -2,6 +2,7 @@
 banks that both write, and by what there is between two loads."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 from .frame import interleaved, line
 from .issue import SETUP, product_sum, spread
@@ -68,42 +69,24 @@ def gaps() -> Iterator[Probe]:
                              (1, 4, 8), words, (480 // gap * gap, 1440 // gap * gap))
 
 
+def _round(name: str, loads: int, sums: list[str], how: str, lengths: Sequence[int]) -> Probe:
+    """Rounds of loads of shared memory and what is behind them."""
+    several = [line(f"LDS.128 R{44 + 4 * (n % 3)}, [R8]", write=2, stall=2) for n in range(loads)]
+    words = spread(16) if how else _BROADCAST
+    return Probe(f"{loads} LDS.128{how} {name}", lambda count: [*several, *sums] * count, lengths, (1, 4, 8, 16),
+                 setup=SETUP, shared=32768, words=words)
+
+
 def waited_for() -> Iterator[Probe]:
     """Loads of shared memory that are waited for behind so many FFMA: from how many on nothing is lost."""
-    for words, how in ((_BROADCAST, ""), (spread(16), " side by side")):
-        for loads in (1, 4):
-            for gap in (0, 16, 24, 32, 40, 48, 64, 96):
-                for to in ("both banks", "none"):
-
-                    def body(count: int, loads: int = loads, gap: int = gap, to: str = to) -> list[str]:
-                        return [
-                            each for _ in range(count)
-                            for each in (
-                                *(line(f"LDS.128 R{44 + 4 * (n % 3)}, [R8]", write=2, stall=2) for n in range(loads)),
-                                *(line(WRITES[to](n)) for n in range(gap)),
-                                line("NOP", wait=2, stall=1),
-                            )
-                        ]
-
-                    yield Probe(f"{loads} LDS.128{how} waited for behind {gap} FFMA to {to}", body, (16, 48),
-                                (1, 4, 8, 16), setup=SETUP, shared=32768, words=words)
+    for how, loads, gap, to in product(("", " side by side"), (1, 4), (0, 16, 24, 32, 40, 48, 64, 96),
+                                       ("both banks", "none")):
+        sums = [*(line(WRITES[to](n)) for n in range(gap)), line("NOP", wait=2, stall=1)]
+        yield _round(f"waited for behind {gap} FFMA to {to}", loads, sums, how, (16, 48))
 
 
 def waited_by_sums() -> Iterator[Probe]:
-    """The same, where the first FFMA behind a round waits for its loads: each scheduler issues arithmetic, or loads."""
-    for words, how in ((_BROADCAST, ""), (spread(16), " side by side")):
-        for loads in (1, 4):
-            for gap in (16, 24, 32, 40, 48, 64):
-
-                def body(count: int, loads: int = loads, gap: int = gap) -> list[str]:
-                    return [
-                        each for _ in range(count)
-                        for each in (
-                            *(line(f"LDS.128 R{44 + 4 * (n % 3)}, [R8]", write=2, stall=2) for n in range(loads)),
-                            *(line(WRITES["both banks"](n)) for n in range(gap - 1)),
-                            line(WRITES["both banks"](gap - 1), wait=2),
-                        )
-                    ]
-
-                yield Probe(f"{loads} LDS.128{how} that the last of {gap} FFMA waits for", body, (8, 24),
-                            (1, 4, 8, 16), setup=SETUP, shared=32768, words=words)
+    """The same, where the last FFMA of a round waits for its loads."""
+    for how, loads, gap in product(("", " side by side"), (1, 4), (16, 24, 32, 40, 48, 64)):
+        sums = [line(WRITES["both banks"](n), wait=2 if n == gap - 1 else 0) for n in range(gap)]
+        yield _round(f"that the last of {gap} FFMA waits for", loads, sums, how, (8, 24))

@@ -3,7 +3,7 @@ ask it."""
 
 from collections.abc import Iterator
 
-from .frame import advance, again, in_lines, line, rounds
+from .frame import FIRST_WARP, advance, again, first_and_others, in_lines, line, rounds
 from .probe import Probe
 
 # What the other warps of the block do, whose number is not 0.
@@ -28,7 +28,7 @@ _SETUP = (
     line("IMAD.MOV.U32 R9, RZ, RZ, 0x400", stall=6),
     line("STS [R9], R9", stall=6),
     line("IMAD.MOV.U32 R8, RZ, RZ, 0x400", stall=6),
-    line("ISETP.GE.U32.AND P3, PT, R7, 0x20, PT", stall=13),
+    FIRST_WARP,
     line("BAR.SYNC.DEFER_BLOCKING 0x0", stall=15),
 )
 
@@ -45,14 +45,7 @@ def beside() -> Iterator[Probe]:
                     for _ in range(2 * count)
                     for access in accesses
                 ]
-                return [
-                    "--:-:-:Y:5  @P3 BRA OTHERS;",
-                    *mine,
-                    "--:-:-:Y:5      BRA BEHIND;",
-                    "OTHERS:",
-                    *theirs,
-                    "BEHIND:",
-                ]
+                return first_and_others(mine, theirs)
 
             yield Probe(f"chain of {chain} beside {name}", body, (32, 96), (4, 8), setup=_SETUP, shared=32768,
                         words=(0,) * 1024, big=1 << 20, chase=(128, 128))

@@ -49,6 +49,14 @@ def advance(at: int, nbytes: int) -> list[str]:
     ]
 
 
+FIRST_WARP = line("ISETP.GE.U32.AND P3, PT, R7, 0x20, PT", stall=13)  # P3: of the warps of a block but the first
+
+
+def first_and_others(first: Iterable[str], others: Iterable[str]) -> list[str]:
+    """What the first warp of a block does, and what the others do meanwhile. P3 is what FIRST_WARP says."""
+    return ["--:-:-:Y:5  @P3 BRA OTHERS;", *first, "--:-:-:Y:5      BRA BEHIND;", "OTHERS:", *others, "BEHIND:"]
+
+
 def rounds(label: str) -> list[str]:
     """`n` rounds begin, counted in R12. UR8 is scratch."""
     return [line("ULDC UR8, param_n", stall=6), line("MOV R12, UR8", stall=6), f"{label}:"]

@@ -5,7 +5,7 @@ by side, four cycles; y: eight lanes the same, two cycles, in each of which two 
 from collections.abc import Iterator, Sequence
 
 from .amid import WRITES
-from .frame import line
+from .frame import FIRST_WARP, again, first_and_others, line
 from .issue import SETUP, spread
 from .probe import Probe
 
@@ -44,7 +44,7 @@ def _round(order: str, gap: int, last: int, to: str, lengths: Sequence[int]) -> 
 
 # Addresses that lead to themselves, each thread's own or of eight lanes the same.
 _CHAINED = (
-    line("ISETP.GE.U32.AND P3, PT, R7, 0x20, PT", stall=13),
+    FIRST_WARP,
     line("IADD3 R16, R60, 0x400, RZ", stall=6),
     *(line(f"IMAD.MOV.U32 R{r}, RZ, RZ, R16", stall=6) for r in (17, 18, 19)),
     line("@!P3 STS.128 [R16], R16", stall=15),
@@ -71,19 +71,13 @@ def chains() -> Iterator[Probe]:
                 for n in range(368, -1, -16):
                     if load:
                         several.insert(n, line(_LOADS[load].format(d=44), write=2))
-                return [
-                    "--:-:-:Y:5  @P3 BRA OTHERS;",
-                    *(line(text, wait=2, write=2, stall=2) for _ in range(count)),
-                    "--:-:-:Y:5      BRA BEHIND;",
-                    "OTHERS:",
+                around = [
                     line(f"IMAD.MOV.U32 R61, RZ, RZ, {count * 80 // 384 + 2:#x}", stall=6),
                     "AROUND:",
                     *several,
-                    line("IADD3 R61, R61, -0x1, RZ", stall=6),
-                    line("ISETP.NE.AND P4, PT, R61, RZ, PT", stall=13),
-                    "--:-:-:Y:5  @P4 BRA AROUND;",
-                    "BEHIND:",
+                    *again("AROUND", 61),
                 ]
+                return first_and_others([line(text, wait=2, write=2, stall=2)] * count, around)
 
             yield Probe(f"chain of {chain} beside {name} of others", body, (32, 96), (5,),
                         setup=(*_BOTH, *_CHAINED), shared=32 << 10, words=spread(16))

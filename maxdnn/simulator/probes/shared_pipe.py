@@ -3,7 +3,7 @@ the pipe that both take, and which goes first."""
 
 from collections.abc import Iterator
 
-from .frame import line
+from .frame import FIRST_WARP, first_and_others, line
 from .probe import Probe
 
 _STEP = 256 << 10  # bytes from the lines of a load to those of the next one
@@ -94,7 +94,7 @@ def waited_for() -> Iterator[Probe]:
 
 
 _FIRST = (
-    line("ISETP.GE.U32.AND P3, PT, R7, 0x20, PT", stall=13),
+    FIRST_WARP,
     line("IMAD.MOV.U32 R10, RZ, RZ, 0x7c00", stall=6),
     line("STS [R10], R10", stall=15),
     line("BAR.SYNC.DEFER_BLOCKING 0x0", stall=15),
@@ -119,14 +119,8 @@ def beside_some() -> Iterator[Probe]:
                         rests = [line("NOP", stall=15) for _ in range(rest // 15)]
                         rests += [line("NOP", stall=rest % 15)] if rest % 15 else []
                         several = [line(text, stall=1, **{"read" if text.startswith("ST") else "write": 2}), *rests]
-                        return [
-                            "--:-:-:Y:5  @P3 BRA OTHERS;",
-                            *(line("LDS R10, [R10]", wait=2, write=2, stall=2) for _ in range(count)),
-                            "--:-:-:Y:5      BRA BEHIND;",
-                            "OTHERS:",
-                            *several * (80 * count // rest + 1),
-                            "BEHIND:",
-                        ]
+                        chain = [line("LDS R10, [R10]", wait=2, write=2, stall=2)] * count
+                        return first_and_others(chain, several * (80 * count // rest + 1))
 
                     if name == "side by side" or "LDG" in kind:
                         yield Probe(f"chain of LDS, {kind} of {warps - 1} others, {name}, {percent} percent", body,
