@@ -3,6 +3,7 @@ counters as Nsight Compute reads them, none of which any figure of the preset wa
 
     python benchmarks/model_judges.py list --plans judges.pickle                        choose them, once
     python benchmarks/model_judges.py measure --plans judges.pickle --json FILE         on the card, needs ncu
+    python benchmarks/model_judges.py middle --runs FILE FILE FILE --json FILE          of several measurements one
     python benchmarks/model_judges.py predict --plans judges.pickle --json FILE         anywhere, adds the model's
     python benchmarks/model_judges.py table --json FILE                                 the table of docs/timing-h200.md
 
@@ -15,6 +16,7 @@ import itertools
 import json
 import math
 import pickle
+import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -169,7 +171,7 @@ def measure(path: Path, out: Path, seconds: float, stalls: bool) -> None:
                 return
             metrics = judging.chosen_metrics(warm, stalls)
             for row in _profiled(path, slice(at, None, parts), out.with_suffix(".csv"), metrics, warm):
-                key = row["judge"], row["candidate"], row["launch"]
+                key = _key(row)
                 if not warm:
                     rows[key] = row
                 elif key in rows:
@@ -201,6 +203,29 @@ def _profiled(path: Path, part: slice, log: Path, metrics: Mapping[str, str], wa
             }
         )
     return rows
+
+
+def middle(runs: Sequence[Path], out: Path) -> None:
+    """Of the launches that every measurement has the median of each reading; nothing of the model."""
+    tables = [{_key(row): row for row in json.loads(path.read_text())["rows"]} for path in runs]
+    rows = []
+    for key in [key for key in tables[0] if all(key in table for table in tables)]:
+        every = [table[key] for table in tables]
+        row = {name: every[0][name] for name in ("judge", "candidate", "group", "launch", "kernel", "grid")}
+        for state in ("measured", "warm"):
+            if all(state in seen for seen in every):
+                row[state] = {name: _median([seen[state].get(name) for seen in every]) for name in every[0][state]}
+        rows.append(row)
+    out.write_text(json.dumps({"rows": rows}, indent=0) + "\n")
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["judge"], row["candidate"], row["launch"]
+
+
+def _median(readings: Sequence[float | None]) -> float | None:
+    known = [reading for reading in readings if reading is not None]
+    return statistics.median(known) if known else None
 
 
 def chosen(path: Path) -> list[Judge]:
@@ -250,7 +275,7 @@ def tau(pairs: Sequence[tuple[float, float]]) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("list", "run", "measure", "predict", "table"))
+    parser.add_argument("what", choices=("list", "run", "measure", "middle", "predict", "table"))
     parser.add_argument("--plans", type=Path, metavar="FILE", help="the judges with their plans")
     parser.add_argument("--part", default="0:1", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=100.0, help="start nothing after so long")
@@ -260,6 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--groups", nargs="*", default=(), help="of list and predict: these alone")
     parser.add_argument("--again", action="store_true", help="predict what has been predicted, too")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--runs", nargs="+", type=Path, default=(), metavar="FILE", help="of middle: measurements")
     args = parser.parse_args(argv)
     if args.what == "list":
         found = judges(args.groups)
@@ -271,6 +297,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_plans(chosen(args.plans)[first::step], args.warm)
     elif args.what == "measure":
         measure(args.plans, args.json, args.seconds, args.stalls)
+    elif args.what == "middle":
+        middle(args.runs, args.json)
     elif args.what == "predict":
         predict(args.plans, args.json, args.groups, args.again, args.machine)
     elif args.what == "table":
