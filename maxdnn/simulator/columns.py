@@ -48,7 +48,8 @@ P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_LATELY_READS = range(179, 182)
 P_ATOMIC_FILLED, P_ATOMIC_FAR, C_LATELY_TICKS, P_BOARDMOST, P_L2PARTIAL = range(182, 187)
 P_DRAM_LEAST, P_DRAM_WRITE_LEAST = range(187, 189)  # what a part of a line takes of DRAM, however little it is
 P_CODEAHEAD_TICKS = 189  # of each line of code that a launch brings with it
-HEAD = 190
+P_WRITEAFTER, P_WRITEPLACES, P_WIDESINGLE = range(190, 193)  # of what loads of shared memory bring (results.py)
+HEAD = 193
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
@@ -90,7 +91,10 @@ W_GLRING, W_SHRING, W_READS = 29, 45, 97  # sm_90: until when registers of the w
 W_GROUPS, W_GROUPRING = 98, 99
 GROUPS = 8
 (W_COPIES, W_MBARRIER, W_TRIED) = range(W_GROUPRING + GROUPS, W_GROUPRING + GROUPS + 3)
-W_PARTED, W_SIZE = 110, 111  # whether its lanes have just parted at a branch
+W_PARTED = 110  # whether its lanes have just parted at a branch
+# ... whether what it waits for may come later than its scoreboards say; by scoreboard the loads of shared memory that
+# have not brought all
+W_LATER, W_COMING0, W_SIZE = 111, 112, 118
 RING_LIMITS = W_SHRING - W_GLRING, W_READS - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
@@ -111,10 +115,11 @@ TENSOR_PLACES = 8
 # ... when its last access of shared memory or L1 ends, and the cycles of that.
 S_LSUEND, S_LSUCOST = 94, 95
 S_JUMP = 93  # when a warp of it jumped last
-# ... of pairs of registers that loads bring and that wait for a cycle in which arithmetic writes none: when each came,
-# a ring, the oldest, how many; the last cycle that was not free
-S_PAIRRING, PAIRS = 96, 16
-S_PAIRHEAD, S_PAIRCOUNT, S_PAIRLAST, S_SIZE = range(S_PAIRRING + PAIRS, S_PAIRRING + PAIRS + 4)
+# ... of what loads of shared memory bring (results.py) that waits to be written: when each came and what it is, a ring,
+# the oldest, how many; when a place became free last, when something was written, when arithmetic issued that writes
+S_RESULTRING, PLACES_MOST = 96, 8
+S_RESULTHEAD = S_RESULTRING + 2 * PLACES_MOST
+S_RESULTS, S_PLACEFREE, S_WRITTEN, S_ARITHMETIC, S_SIZE = range(S_RESULTHEAD + 1, S_RESULTHEAD + 6)
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
@@ -179,7 +184,12 @@ M_STORERING = M_STOREHEAD + 1
 # ... when the SM can take the next place where lanes meet or part, and the next jump, in 1/TICK cycles.
 M_MEET = M_STORERING + STORE_PLACES
 # ... and when it can ask L2 behind stores to lines of others
-M_JUMP, M_SHARE, M_SIZE = M_MEET + 1, M_MEET + 2, M_MEET + 3
+M_JUMP, M_SHARE = M_MEET + 1, M_MEET + 2
+# ... how many loads of shared memory have not brought all to its registers; of those that no scheduler has yet
+# (M_RESULTS many) when each comes, whose and what it is, a ring, the oldest, and when one went to its scheduler last
+RESULTS, RESULT_SIZE = 64, 3
+M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_SHARE + 1, M_SHARE + 6)
+M_SIZE = M_RESULTRING + RESULTS * RESULT_SIZE
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.

@@ -13,6 +13,7 @@ from .jit import compiled
 from .memory import global_access, load_constant, shared_access
 from .operand import bank_reads, enter, forget, read_later
 from .residency import complete, finish_warp, launch_block, release_barrier, step_path, wake
+from .results import beside_results, results_there
 from .scoreboards import occupy, wait_for_boards
 from .sm90 import (
     bank_reads_sm90,
@@ -25,7 +26,6 @@ from .sm90 import (
     room_sm90,
     take_fma,
     take_fmas,
-    write_pairs,
 )
 
 
@@ -76,7 +76,9 @@ def hazard(X, w, s, now):
     """The cycle this instruction can have what it shares with others; if later than now, the warp is put off to it."""
     i = X[w + W_PC]
     free, reason = now, R_STALL
-    if X[i + I_LINE] != X[w + W_LINE]:
+    if X[w + W_LATER] and X[i + I_WAIT]:
+        free, reason = results_there(X, w, i, s, now)
+    if free <= now and X[i + I_LINE] != X[w + W_LINE]:
         if X[P_SM90]:
             free, reason = code_line_sm90(X, s, X[i + I_LINE], now), R_FETCH
         else:
@@ -188,8 +190,7 @@ def execute(X, w, i, s, now):
         if X[P_SM90]:
             enter_sm90(X, s, now, bank_reads_sm90(X, i, s, X[w + W_ID]))
             take_fma(X, i, s, now)
-            if X[s + S_PAIRCOUNT]:
-                write_pairs(X, s, now)
+            beside_results(X, i, s, now)
         else:
             enter(X, s, now, bank_reads(X, i, s, X[w + W_ID]))
         if X[s + S_LEAVE2] > now + 1:
@@ -294,8 +295,7 @@ def burst(X, w, i, s, now, count):
         X[i + I_ISSUED] += 1
         if X[P_SM90]:
             enter_sm90(X, s, now, bank_reads_sm90(X, i, s, warp))
-            if X[s + S_PAIRCOUNT]:
-                write_pairs(X, s, now)
+            beside_results(X, i, s, now)
         else:
             enter(X, s, now, bank_reads(X, i, s, warp))
         if X[i + I_D0] >= 0:
@@ -320,7 +320,8 @@ def issue(X, w, s, now):
     """Issue from a warp at `now`: the cycle the scheduler may issue again."""
     i = X[w + W_PC]
     count = min(X[i + I_BURST], X[w + W_LEFT])
-    if count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO] and not X[P_BESIDE]:
+    alone = not X[P_BESIDE] and not X[X[T_SM] + X[s + S_SM] * M_SIZE + M_COMING]
+    if alone and count > 1 and X[P_POLICY] != 2 and now >= X[P_TRACE_TO]:
         return burst(X, w, i, s, now, count)
     X[C_ISSUED] += 1
     execute(X, w, i, s, now)

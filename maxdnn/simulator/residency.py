@@ -46,7 +46,7 @@ def wake(X, w, ready):
 def launch_warp(X, w, block, number, slot, now):
     for cell in range(w + W_READY, w + W_SHIFT):
         X[cell] = 0
-    for cell in range(w + W_GROUPS, w + W_TRIED + 1):
+    for cell in range(w + W_GROUPS, w + W_SIZE):
         X[cell] = 0
     X[w + W_BLOCK], X[w + W_NUMBER], X[w + W_SLOT] = block, number, slot
     X[w + W_ALIVE], X[w + W_LINE], X[w + W_REASON] = 1, -1, R_LAUNCH

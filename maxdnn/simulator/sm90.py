@@ -14,9 +14,9 @@ from .instep import READ, WRITE, moved, touch_beyond, variant
 from .jit import compiled
 from .machine import LINE
 from .memory import further_words, through_l2
+from .results import bring
 
 BEFORE_UNIFORM = 3  # cycles from IMAD.WIDE to what is uniform (probes "mix 1xUIADD3 1xIMAD.WIDE", "3xUIADD3")
-WRITTEN_AFTER = 5  # cycles: what comes so long before it can be used is written beside what issues then
 
 @compiled
 def bank_reads_sm90(X, i, s, warp):
@@ -49,34 +49,6 @@ def enter_sm90(X, s, now, counts):
         if n:
             X[s + S_BANK0 + bank] = max(X[s + S_BANK0 + bank], at) + n
     X[s + S_LEAVE1] = X[s + S_LEAVE2] = at + 1
-
-
-@compiled
-def bring_pairs(X, s, done, count):
-    """So many pairs of registers come, whose values are there at `done`, each in a cycle: both banks are written. A
-    place of the ring has twice the cycle when a pair comes, plus one for the first pair of a load."""
-    for n in range(min(count, PAIRS - X[s + S_PAIRCOUNT])):
-        come = done - WRITTEN_AFTER - 2 * (count - 1 - n)
-        X[s + S_PAIRRING + (X[s + S_PAIRHEAD] + X[s + S_PAIRCOUNT]) % PAIRS] = 2 * come + (n == 0)
-        X[s + S_PAIRCOUNT] += 1
-
-
-@compiled
-def write_pairs(X, s, now):
-    """Pairs of registers that loads brought are written in cycles in which no arithmetic has issued so many before. The
-    first of a load that has waited long makes arithmetic wait (probes "FFMA beside LDS.64 after each n", "LDS.128")."""
-    while X[s + S_PAIRCOUNT]:
-        come = X[s + S_PAIRRING + X[s + S_PAIRHEAD]]
-        first, come = come & 1, come >> 1
-        at = max(come, X[s + S_PAIRLAST] + 1)
-        if at >= now:
-            if first and come + X[P_WRITEWAIT] <= now:
-                X[s + S_LEAVE2] = max(X[s + S_LEAVE2], now + 1 + X[P_WRITEHOLD])
-            break
-        X[s + S_PAIRLAST] = at
-        X[s + S_PAIRHEAD] = (X[s + S_PAIRHEAD] + 1) % PAIRS
-        X[s + S_PAIRCOUNT] -= 1
-    X[s + S_PAIRLAST] = now
 
 
 @compiled
@@ -238,8 +210,8 @@ def memory_sm90(X, w, i, s, now):
         X[C_SHARED_BUSY] += cycles
         start = through_pipe(X, w, s, S_PORT0, cycles, 2 * cycles, out)
         done = start + X[i + I_RESULT] + 2 * (cycles - 1)
-        if 0 < cycles <= X[i + I_SERVICE]:  # two registers of all lanes in each cycle
-            bring_pairs(X, s, done, cycles)
+        if not X[i + I_STORE] and not X[i + I_ATOMIC]:
+            done = bring(X, w, i, s, done, cycles)
     else:
         start, done = into_l1(X, w, i, s, record, moved(X, chosen, shift), out)
         if X[i + I_STORE] or X[i + I_ATOMIC]:
