@@ -122,11 +122,6 @@ def _operands(inst: Instruction, row: np.ndarray) -> None:
                 row[c.I_LATE] += 1 << (op.value + more & 1) * 8
 
 
-def _writes(inst: Instruction) -> bool:
-    """Whether it writes registers, not RZ."""
-    return any(op.type == "gpr" and "w" in op.field.access and op.value != RZ for op in inst.operands)
-
-
 def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     """The engine's row of an instruction. `nbytes`: what each lane of a memory instruction moves. Raises
     SimulationError for one whose clocks the model does not know."""
@@ -147,7 +142,7 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
     row[c.I_RESULT] = _figure(machine["result_cycles"], inst, name)
     row[c.I_DN] = _figure(machine["read_cycles"], inst, name)
     row[c.I_ISSUED] = row[c.I_DUAL] = row[c.I_SERVICE] = row[c.I_DOUBLES] = 0
-    row[c.I_LATEBY] = _writes(inst) if row[c.I_ALU] else _figure(machine["least_cycles"], inst, name)
+    row[c.I_LATEBY] = bool(inst.writes()) if row[c.I_ALU] else _figure(machine["least_cycles"], inst, name)
     if inst.opcode in ("BSSY", "BSYNC"):
         row[c.I_UNIT] = c.U_MEET
     if inst.opcode == "BSYNC":
