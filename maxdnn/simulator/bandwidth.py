@@ -67,3 +67,11 @@ def room_of_dram(X, start):
 @compiled
 def book_dram(X, ticks, start):
     return max(start, book(X, B_DRAM, ticks, max(start - X[P_DRAM_SLACK], 0)))
+
+
+@compiled
+def l2_ticks(X, n, store):
+    """What a request for n sectors of a line costs L2: what they take, and at least what a line takes."""
+    if store:
+        return max(n * X[P_L2_WRITE_TICKS], X[P_L2_STORE_LEAST])
+    return max(n * X[P_L2_LOAD_TICKS], X[P_L2_LOAD_LEAST])

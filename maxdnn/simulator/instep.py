@@ -9,6 +9,7 @@ many SMs, blocks are brought together when a block begins: of each group of acce
 differently."""
 
 from .atomics import change_sectors
+from .bandwidth import book_l2, l2_ticks
 from .caches import (
     absent,
     asked_ticks,
@@ -255,6 +256,15 @@ def before(X, end, turn):
 
 
 @compiled
+def how_many(X, end):
+    """How many of the other SMs ask for the lines of the table up to `end`."""
+    count = 0
+    for at in range(X[T_AHEAD], end, AHEAD_SIZE):
+        count += times_of(X[at + A_SPAN])
+    return count
+
+
+@compiled
 def locate(X, first, end, what, begin):
     """Find the ways of L2 for the lines of the table from `first` to `end`."""
     Y = narrow(X)
@@ -325,6 +335,10 @@ def touch_beyond(X, w, i, index, what, now):
     """Lines that the other SMs' accesses have beyond so many, which this one's has."""
     end = lines_of_others(X, w, i, index, -1)
     while end > X[T_AHEAD]:
+        for at in range(X[T_AHEAD], end, AHEAD_SIZE):
+            n = X[at + A_MASK] >> COST & COSTS if what == WRITE else popcount4(X[at + A_MASK])
+            ticks = l2_ticks(X, n, what == WRITE) * times_of(X[at + A_SPAN])
+            book_l2(X, B_L2_STORES if what == WRITE else B_L2, ticks, now)
         touch(X, X[T_AHEAD], end, what, now)
         index += 1
         end = lines_of_others(X, w, i, index, -1)

@@ -3,7 +3,7 @@
 resource is a first-come-first-served server whose next free cycle is kept, so a completion is known at issue."""
 
 from .atomics import l2_atomic
-from .bandwidth import book, book_l2
+from .bandwidth import book, book_l2, l2_ticks
 from .caches import (
     begin_round,
     constant_line,
@@ -17,7 +17,7 @@ from .caches import (
     write_sectors,
 )
 from .columns import *
-from .instep import CHANGE, READ, WRITE, before, lines_of_others, touch, touch_again
+from .instep import CHANGE, READ, WRITE, before, how_many, lines_of_others, touch, touch_again
 from .jit import compiled
 from .sharing import is_part, store_shared, until_shared
 
@@ -40,14 +40,6 @@ def load_constant(X, sm, record, shift, now):
     for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
         done = max(done, constant_line(X, sm, X[at] + shift, now))
     return done + X[P_CLAT] + max(X[record] - 1, 0)
-
-
-@compiled
-def l2_ticks(X, n, store):
-    """What a request for n sectors of a line costs L2: what they take, and at least what a line takes."""
-    if store:
-        return max(n * X[P_L2_WRITE_TICKS], X[P_L2_STORE_LEAST])
-    return max(n * X[P_L2_LOAD_TICKS], X[P_L2_LOAD_LEAST])
 
 
 @compiled
@@ -78,11 +70,14 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     ticks = l2_ticks(X, n, what != READ if X[P_SM90] else X[i + I_STORE])
     if what == WRITE and X[P_SM90]:  # a line takes one more where bytes of its sectors are left out
         ticks = l2_ticks(X, mask >> COST & COSTS, True)
-    begin = book_l2(X, B_L2_STORES if X[P_SM90] and what != READ else B_L2, asking * ticks, begin)
+    all_ticks = asking * ticks
+    if X[P_SM90] and not X[P_BESIDE]:  # blocks that are unlike may not have the line
+        all_ticks = (how_many(X, end) + 1) * ticks
+    begin = book_l2(X, B_L2_STORES if X[P_SM90] and what != READ else B_L2, all_ticks, begin)
     if what == CHANGE:
         X[C_TURN] = X[P_ATOMIC_FLOAT] if X[i + I_ATOMIC] == FLOATS else X[P_ATOMIC_LANE]
     touch(X, X[T_AHEAD], middle, what, begin)
-    mine = begin + turn * ticks // TICK
+    mine = begin + turn * all_ticks // (asking * TICK)
     X[C_PORTEND] = max(X[C_PORTEND], mine)
     if what == CHANGE:
         done = l2_atomic(X, line, mask, mine)

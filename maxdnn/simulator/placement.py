@@ -1,7 +1,7 @@
 """Which blocks of a grid an SM gets, of sm_90: the SM that is simulated has those of the one with the most to do."""
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,13 +27,48 @@ def turns(blocks: int, sms: int, ahead: Mapping[str, int]) -> np.ndarray:
     return np.where(mine, since, others)
 
 
-def shares(costs: np.ndarray, sms: int, fit: int, ahead: Mapping[str, int]) -> list[list[int]]:
-    """The blocks of each SM: of large grids as `turns` says until all are full, of others one after another, then by
-    whose block ends first. `fit`: how many are on an SM at a time."""
+class Gpcs:
+    """The SMs of a chip by GPC, in the order in which a grid takes them; `tpcs`: pairs of SMs of each GPC, `first`: SMs
+    of the first GPC that come before all others (probe placing.py). They are numbered so, then the pairs of all GPCs by
+    turns. `of`: the GPC of each SM."""
+
+    def __init__(self, first: int, tpcs: Sequence[int]) -> None:
+        left = [tpcs[0] - first // 2, *tpcs[1:]]
+        turns = [gpc for n in range(max(left)) for gpc, count in enumerate(left) if n < count]
+        self.first, self.of = first, np.repeat([0] * (first // 2) + turns, 2)
+
+    def filled(self, blocks: int) -> np.ndarray:
+        """The SMs that have one block more than others: one of each pair before the second ones."""
+        sms = np.arange(len(self.of))
+        return np.concatenate([sms[:self.first], sms[self.first::2], sms[self.first + 1::2]])[:blocks]
+
+    def rounds(self, blocks: int) -> np.ndarray:
+        """The SM of each block of a small grid: GPC by GPC, again and again, less the SMs that have none in the last
+        round."""
+        order = np.argsort(self.of, kind="stable")
+        last = order[np.isin(order, self.filled(blocks % len(order)))]
+        return np.concatenate([np.tile(order, blocks // len(order)), last])
+
+    def crowd(self, blocks: int) -> float:
+        """How many of the SMs with a block are in the GPC that has the most of them, by how many these are where all
+        SMs have one."""
+        most, of_all = (np.bincount(self.of[self.filled(n)]).max() / n for n in (blocks, len(self.of)))
+        return float(most / of_all)
+
+
+def gpcs_of(sms: int, ahead: Mapping[str, int], tpcs: Mapping[str, int]) -> Gpcs | None:
+    """The GPCs of a machine; None where another number of SMs was asked for."""
+    known = 2 * sum(tpcs.values()) == sms and 2 * next(iter(tpcs.values())) >= ahead["sms"]
+    return Gpcs(ahead["sms"], list(tpcs.values())) if known else None
+
+
+def shares(costs: np.ndarray, sms: int, fit: int, ahead: Mapping[str, int], gpcs: Gpcs | None) -> list[list[int]]:
+    """The blocks of each SM: of large grids as `turns` says until all are full, of others as `gpcs` says, if they are
+    known, then by whose block ends first. `fit`: how many are on an SM at a time."""
     taken: list[list[int]] = [[] for _ in range(sms)]
     ends: list[tuple[int, int]] = []
-    large = len(costs) >= ahead["grid"]
-    wanted = iter((turns(4 * sms * fit + len(costs), sms, ahead) if large else np.arange(len(costs)) % sms).tolist())
+    small = gpcs.rounds(len(costs)) if gpcs else np.arange(len(costs)) % sms
+    wanted = iter((small if len(costs) < ahead["grid"] else turns(4 * sms * fit + len(costs), sms, ahead)).tolist())
     block = 0
     while block < min(len(costs), sms * fit):
         sm = next(wanted)
@@ -65,13 +100,13 @@ def most_lines_first(work: Work) -> Work:
     return replace(work, class_of=work.class_of[order], shift=work.shift[order])
 
 
-def placed(work: Work, sms: int, fit: int, ahead: Mapping[str, int]) -> Work:
+def placed(work: Work, sms: int, fit: int, ahead: Mapping[str, int], gpcs: Gpcs | None) -> Work:
     """The same work with its blocks in an order in which every `sms`th is of the SM that has the most to do. Where all
     blocks issue as many instructions it stays as it is."""
     costs = instructions(work)
     if len(costs) <= sms // 2 or costs.min() == costs.max():
         return work
-    most = max(shares(costs, sms, fit, ahead), key=lambda blocks: int(costs[blocks].sum()))
+    most = max(shares(costs, sms, fit, ahead, gpcs), key=lambda blocks: int(costs[blocks].sum()))
     rest = np.setdiff1d(np.arange(len(costs)), most, assume_unique=True)
     rounds = -(-len(costs) // sms)
     mine = most[:rounds]

@@ -12,7 +12,7 @@ from .footprint import kept_kib
 from .lower import lower
 from .machine import Machine
 from .occupancy import Occupancy, l1_kib, occupancy
-from .placement import most_lines_first, placed
+from .placement import Gpcs, gpcs_of, most_lines_first, placed
 from .slots import slots, uneven
 from .state import Image, Shape, touches
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
@@ -21,6 +21,7 @@ from .workload import Outline, Workload
 Progress = Callable[[int, int], None]
 MAX_TRACED_CYCLES = 1_000_000  # of a pipeline trace; each takes eight rows of memory for every SM
 _CHUNK = 200_000  # cycles between two calls of a progress function
+_OF_GPC = "l2_load_bytes", "l2_store_bytes"
 
 
 @dataclass(frozen=True)
@@ -125,17 +126,17 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     work, beside = workload.work, bool((code[:, c.I_KIND] >= c.K_COPY).any())
     kinds = touches(code, work)
     if machine.sm90:
+        gpcs = gpcs_of(machine["sms"], machine["blocks_ahead"], machine["gpc_tpcs"])
         if not options.all_sms:
-            work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"])
+            work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"], gpcs)
             if beside and outline.blocks <= machine["sms"]:
                 work = most_lines_first(work)
-        l1 = replace(machine.figures["l1_kib"], value=l1_kib(machine, resident, shared_bytes))
-        l2 = replace(machine.figures["l2_kib"], value=kept_kib(kinds, work, machine, options.warm))
-        figures = {**machine.figures, "l1_kib": l1, "l2_kib": l2}
-        if machine["sms"] <= outline.blocks <= machine["sms"] * fit.blocks:  # no SM helps another
-            furthest = machine["l2_latency"] + machine["l2_furthest"]
-            figures["l2_latency"] = replace(machine.figures["l2_latency"], value=furthest)
-        machine = replace(machine, figures=figures)
+        own: dict[str, float] = {"l1_kib": l1_kib(machine, resident, shared_bytes),
+                                 "l2_kib": kept_kib(kinds, work, machine, options.warm)}
+        if not options.all_sms:
+            own |= _of_the_slowest(machine, outline.blocks, fit.blocks, gpcs)
+        changed = {name: replace(machine.figures[name], value=value) for name, value in own.items()}
+        machine = replace(machine, figures={**machine.figures, **changed})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
                   options.warm)
@@ -147,6 +148,17 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
         recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)
     _run(image, progress, recorder)
     return _result(image, outline, fit, options, recorder)
+
+
+def _of_the_slowest(machine: Machine, blocks: int, fit: int, gpcs: Gpcs | None) -> dict[str, float]:
+    """Figures of the SM of sm_90 that a launch waits for, where no other one helps it: the furthest from L2 (probe
+    "chain" of pairs.py, of 40 blocks and more), in the GPC where most SMs share what it gets of L2."""
+    own: dict[str, float] = {}
+    if machine["sms"] // 4 < blocks <= machine["sms"] * fit:
+        own["l2_latency"] = machine["l2_latency"] + machine["l2_furthest"]
+    if gpcs and blocks < machine["sms"]:
+        own |= {name: machine[name] / gpcs.crowd(blocks) for name in _OF_GPC}
+    return own
 
 
 def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:

@@ -6,7 +6,7 @@ import pytest
 from maxdnn.simulator import columns as c
 from maxdnn.simulator.footprint import kept_kib
 from maxdnn.simulator.machine import preset
-from maxdnn.simulator.placement import instructions, most_lines_first, placed, shares, turns
+from maxdnn.simulator.placement import Gpcs, gpcs_of, instructions, most_lines_first, placed, shares, turns
 from maxdnn.simulator.state import Work, touches
 
 AHEAD = {"sms": 2, "first": 6, "every": 7, "grid": 12}
@@ -42,17 +42,37 @@ def test_some_sms_take_blocks_more_often():
 
 @pytest.mark.parametrize(("blocks", "of_first"), [(11, [0, 5, 10]), (12, [0, 6])])
 def test_in_small_grids_no_sm_takes_blocks_more_often(blocks, of_first):
-    assert shares(np.ones(blocks, np.int64), 5, 4, AHEAD)[0][:3] == of_first
+    assert shares(np.ones(blocks, np.int64), 5, 4, AHEAD, None)[0][:3] == of_first
+
+
+def test_the_sms_of_a_small_grid_by_gpc():
+    """Ten SMs in two GPCs, of which two come first: of a round that leaves SMs without a block the second ones of a
+    pair do."""
+    gpcs = Gpcs(2, [2, 3])
+    assert gpcs.of.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
+    assert gpcs.filled(10).tolist() == [0, 1, 2, 4, 6, 8, 3, 5, 7, 9]
+    assert gpcs.rounds(16).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 4, 6, 8]
+    assert gpcs.crowd(10) == 1
+    assert gpcs.crowd(3) == pytest.approx(10 / 6)
+    unlike = shares(np.array([9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 9, 1, 1]), 10, 2, AHEAD | {"grid": 99}, gpcs)
+    assert unlike[4] == [4, 13]  # not 3, which block 13 would be behind if all SMs had a second one
+
+
+def test_of_a_machine_with_other_sms_the_gpcs_are_not_known():
+    machine = preset("h100")
+    assert gpcs_of(132, machine["blocks_ahead"], machine["gpc_tpcs"]) is not None
+    assert gpcs_of(66, machine["blocks_ahead"], machine["gpc_tpcs"]) is None
+    assert gpcs_of(132, machine["blocks_ahead"], {"1": 1, "2": 65}) is None
 
 
 def test_a_full_sm_takes_its_next_block_when_one_ends():
-    every = shares(np.array([9, 1, 1, 1, 1, 1]), 2, 1, {"sms": 0, "first": 0, "every": 9, "grid": 1})
+    every = shares(np.array([9, 1, 1, 1, 1, 1]), 2, 1, {"sms": 0, "first": 0, "every": 9, "grid": 1}, None)
     assert every == [[0], [1, 2, 3, 4, 5]]
 
 
 def test_the_simulated_sm_has_the_most_to_do():
     lengths = [2, 2, 9, 2, 2, 9, 2, 2]
-    order = placed(work(lengths), 3, 4, {"sms": 0, "first": 0, "every": 9, "grid": 1})
+    order = placed(work(lengths), 3, 4, {"sms": 0, "first": 0, "every": 9, "grid": 1}, None)
     costs = instructions(order).tolist()
     assert sorted(costs) == sorted(lengths)
     assert costs[::3] == [9, 9, 2]
@@ -66,7 +86,7 @@ def test_the_block_with_the_most_lines_comes_first():
 
 def test_blocks_that_are_alike_stay_in_order():
     same = work([4] * 8)
-    assert placed(same, 3, 4, AHEAD) is same
+    assert placed(same, 3, 4, AHEAD, None) is same
 
 
 def kept(store, shift, warm):

@@ -11,13 +11,12 @@ from launched import launched
 from maxdnn.build.assemble import assemble
 from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import timing
-from maxdnn.simulator.machine import preset
 from maxdnn.simulator.probes import run
 
 ROOT = Path(__file__).parents[2]
 H200, H100 = (json.loads((ROOT / "benchmarks" / "results" / f"probes.{card}.json").read_text())
               for card in ("h200", "h100"))
-ANSWERS, OF_H100, PLACES = H200["slopes"], H100["slopes"], H100["places"]
+ANSWERS, OF_H100 = H200["slopes"], H100["slopes"]
 CLOCK = "SR_CLOCKLO"
 
 # Probe -> (blocks of so many warps, clocks an instruction may differ): one of each kind of rule.
@@ -427,16 +426,3 @@ def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> 
     out, few, many = gpu.alloc(1 << 17), 10, 30
     clocks = [timing.launch(function, (132, 1, 1), (128, 1, 1), [out, n], machine="h200").cycles for n in (few, many)]
     assert 100 * 1024 * (many - few) / (clocks[1] - clocks[0]) == pytest.approx(98.1, abs=0.98)
-
-
-@pytest.mark.parametrize(("blocks", "most"), [(400, 4), (256, 2)])
-def test_blocks_go_to_sms_as_on_the_card(blocks: int, most: int) -> None:
-    """Of so many blocks with room for four on an SM: which share one with those that come first, and how many they
-    are."""
-    from maxdnn.simulator.placement import shares
-
-    card = next(grid for grid in PLACES if grid["blocks"] == blocks)["sm"]
-    model = shares(np.ones(blocks, np.int64), 132, 4, preset("h100")["blocks_ahead"])
-    for first in range(8):
-        assert [b for b, sm in enumerate(card) if sm == card[first]][:3] == next(x for x in model if first in x)[:3]
-    assert max(map(len, model)) == max(card.count(sm) for sm in set(card)) == most

@@ -95,3 +95,17 @@ def test_dram_gives_what_all_blocks_read(bit, skip, guard):
     result = timing.launch(function, (blocks, 1, 1), (256, 1, 1), [device.alloc(blocks << 12)], machine="h100")
     reading = sum(n & bit == 0 for n in range(blocks))
     assert int(result.counters[c.C_DRAM_READ]) * 32 == pytest.approx(reading << 12, rel=0.05)
+
+
+def test_l2_serves_the_sms_whose_blocks_ask():
+    """Of each load from L2 half of the SMs have no lanes: all take half as long as where every SM has some."""
+    load = "--:-:2:-:2  {guard} LDG.E.128 R8, desc[UR4][R4.64];"
+    loads = "\n".join([load.replace("LDG.E.128", "LDG.E.128.STRONG.GPU")] * 64)
+    cycles = []
+    for guard in ("@!P0", ""):
+        source = SOURCE.replace(load, loads).format(bit="0x1", skip="--:-:-:-:2      NOP;", guard=guard)
+        device = VirtualGpu()
+        function = device.load(assembled(source)).function("odd")
+        cycles.append(timing.launch(function, (132, 1, 1), (256, 1, 1), [device.alloc(132 << 12)], machine="h100",
+                                    options=timing.Options(warm=True)).cycles)
+    assert cycles[0] == pytest.approx(cycles[1] / 2, rel=0.1)

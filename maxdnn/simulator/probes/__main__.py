@@ -22,15 +22,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--slopes", type=Path, help="write the clocks of an instruction of each probe of --out there")
     parser.add_argument("--first", type=Path, help="what first touches cost instead, into a file (first.py)")
     parser.add_argument("--places", type=Path, help="which SM takes which block instead, into a file (placing.py)")
+    parser.add_argument("--pairs", type=Path, help="what SMs share instead, into a file (pairs.py)")
     args = parser.parse_args(argv)
-    if args.first or args.places:
+    if args.first or args.places or args.pairs:
         from ...runtime.devices import cuda
-        from . import first, placing
+        from . import first, pairs, placing
 
-        others = first if args.first else placing
+        others = first if args.first else placing if args.places else pairs
         if not args.cubin.exists():
             args.cubin.write_bytes(others.cubin())
-        others.run(cuda.device(0), args.cubin.read_bytes(), args.first or args.places)
+        others.run(cuda.device(0), args.cubin.read_bytes(), args.first or args.places or args.pairs)
         return 0
     if not args.cubin.exists():
         args.cubin.write_bytes(run.cubin(run.of_modules(args.modules) if args.modules else None))

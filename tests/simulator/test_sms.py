@@ -1,0 +1,69 @@
+"""Which SM of sm_90 gets which block, and what SMs share, as on the card."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maxdnn.emulator.gpu import VirtualGpu
+from maxdnn.simulator import timing
+from maxdnn.simulator.machine import preset
+from maxdnn.simulator.placement import gpcs_of, shares
+from maxdnn.simulator.probes import pairs
+
+H100 = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "probes.h100.json").read_text())
+MACHINE = preset("h100")
+GPCS = gpcs_of(MACHINE["sms"], MACHINE["blocks_ahead"], MACHINE["gpc_tpcs"])
+
+
+def placed(blocks: int) -> list[int]:
+    """The SM of each block on the card."""
+    return list(next(grid for grid in H100["places"] if grid["blocks"] == blocks)["sm"])
+
+
+@pytest.mark.parametrize(("blocks", "most"), [(400, 4), (256, 2)])
+def test_blocks_go_to_sms_as_on_the_card(blocks: int, most: int) -> None:
+    """Of so many blocks with room for four on an SM: which share one with those that come first, and how many they
+    are."""
+    card = placed(blocks)
+    model = shares(np.ones(blocks, np.int64), 132, 4, MACHINE["blocks_ahead"], GPCS)
+    for first in range(8):
+        assert [b for b, sm in enumerate(card) if sm == card[first]][:3] == next(x for x in model if first in x)[:3]
+    assert max(map(len, model)) == max(card.count(sm) for sm in set(card)) == most
+
+
+def test_the_blocks_of_a_small_grid_go_as_on_the_card() -> None:
+    """Which blocks share an SM. The card begins with another GPC from launch to launch, here with the first."""
+    card = placed(224)
+    model = shares(np.ones(224, np.int64), 132, 4, MACHINE["blocks_ahead"], GPCS)
+    assert sorted(filter(None, model)) == sorted([b for b, sm in enumerate(card) if sm == own] for own in set(card))
+
+
+@pytest.mark.parametrize("blocks", [160, 212, 224, 256])
+def test_the_sms_with_a_second_block_are_those_of_the_card(blocks: int) -> None:
+    """The card numbers the eight SMs that come first last."""
+    assert GPCS is not None
+    seen = np.bincount(placed(blocks), minlength=132)
+    assert np.bincount(GPCS.rounds(blocks), minlength=132).tolist() == np.roll(seen, 8).tolist()
+
+
+@pytest.mark.parametrize(("kind", "warps", "blocks", "bound"), [
+    ("loads", 16, 8, 0.05), ("loads", 16, 40, 0.04), ("loads", 16, 84, 0.04), ("loads", 16, 132, 0.02),
+    ("stores", 16, 40, 0.04), ("stores", 16, 96, 0.08),
+    ("chain", 4, 40, 0.03), ("chain", 4, 132, 0.02),
+])
+def test_the_slowest_of_some_sms_gets_of_l2_what_it_gets_on_the_card(
+    kind: str, warps: int, blocks: int, bound: float
+) -> None:
+    """Cycles of an access, by the difference of two lengths."""
+    card = next(row["most"] for row in H100["pairs"]
+                if (row["kind"], row["warps"], row["blocks"]) == (kind, warps, blocks))
+    device, clocks = VirtualGpu(), []
+    function, big = device.load(pairs.cubin()).function(pairs.named(kind)), device.alloc(pairs.REGION * 132)
+    for rounds in (2, 6):
+        words = device.alloc(64 * 32 * warps * blocks)
+        clocks.append(timing.launch(function, (blocks, 1, 1), (32 * warps, 1, 1), [words, big, rounds, 0],
+                                    machine="h100", options=timing.Options(warm=True)).cycles)
+    accesses = (6 - 2) * 8 * 4  # of a round, and how often the kernel does them
+    assert (clocks[1] - clocks[0]) / accesses == pytest.approx(card, rel=bound)
