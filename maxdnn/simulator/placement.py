@@ -67,9 +67,11 @@ def shares(costs: np.ndarray, sms: int, fit: int, ahead: Mapping[str, int], gpcs
     known, then by whose block ends first. `fit`: how many are on an SM at a time."""
     taken: list[list[int]] = [[] for _ in range(sms)]
     ends: list[tuple[int, int]] = []
-    small = gpcs.rounds(len(costs)) if gpcs else np.arange(len(costs)) % sms
-    wanted = iter((small if len(costs) < ahead["grid"] else turns(4 * sms * fit + len(costs), sms, ahead)).tolist())
-    block = 0
+    if len(costs) >= ahead["grid"]:
+        order = turns(4 * sms * fit + len(costs), sms, ahead)
+    else:
+        order = gpcs.rounds(len(costs)) if gpcs else np.arange(len(costs)) % sms
+    wanted, block = iter(order.tolist()), 0
     while block < min(len(costs), sms * fit):
         sm = next(wanted)
         if len(taken[sm]) < fit:

@@ -126,15 +126,15 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
     work, beside = workload.work, bool((code[:, c.I_KIND] >= c.K_COPY).any())
     kinds = touches(code, work)
     if machine.sm90:
-        gpcs = gpcs_of(machine["sms"], machine["blocks_ahead"], machine["gpc_tpcs"])
+        own: dict[str, float] = {}
         if not options.all_sms:
+            gpcs = gpcs_of(machine["sms"], machine["blocks_ahead"], machine["gpc_tpcs"])
+            own = _of_the_slowest(machine, outline.blocks, fit.blocks, gpcs)
             work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"], gpcs)
             if beside and outline.blocks <= machine["sms"]:
                 work = most_lines_first(work)
-        own: dict[str, float] = {"l1_kib": l1_kib(machine, resident, shared_bytes),
-                                 "l2_kib": kept_kib(kinds, work, machine, options.warm)}
-        if not options.all_sms:
-            own |= _of_the_slowest(machine, outline.blocks, fit.blocks, gpcs)
+        own["l1_kib"] = l1_kib(machine, resident, shared_bytes)
+        own["l2_kib"] = kept_kib(kinds, work, machine, options.warm)
         changed = {name: replace(machine.figures[name], value=value) for name, value in own.items()}
         machine = replace(machine, figures={**machine.figures, **changed})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,

@@ -11,6 +11,7 @@ from maxdnn.simulator import timing
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.placement import gpcs_of, shares
 from maxdnn.simulator.probes import pairs
+from maxdnn.simulator.probes.frame import REPEATS
 
 H100 = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "probes.h100.json").read_text())
 MACHINE = preset("h100")
@@ -48,22 +49,27 @@ def test_the_sms_with_a_second_block_are_those_of_the_card(blocks: int) -> None:
     assert np.bincount(GPCS.rounds(blocks), minlength=132).tolist() == np.roll(seen, 8).tolist()
 
 
+@pytest.fixture(scope="module")
+def code() -> bytes:
+    return pairs.cubin()
+
+
 @pytest.mark.parametrize(("kind", "warps", "blocks", "bound"), [
     ("loads", 16, 8, 0.05), ("loads", 16, 40, 0.04), ("loads", 16, 84, 0.04), ("loads", 16, 132, 0.02),
     ("stores", 16, 40, 0.04), ("stores", 16, 96, 0.08),
     ("chain", 4, 40, 0.03), ("chain", 4, 132, 0.02),
 ])
 def test_the_slowest_of_some_sms_gets_of_l2_what_it_gets_on_the_card(
-    kind: str, warps: int, blocks: int, bound: float
+    code: bytes, kind: str, warps: int, blocks: int, bound: float
 ) -> None:
     """Cycles of an access, by the difference of two lengths."""
     card = next(row["most"] for row in H100["pairs"]
                 if (row["kind"], row["warps"], row["blocks"]) == (kind, warps, blocks))
     device, clocks = VirtualGpu(), []
-    function, big = device.load(pairs.cubin()).function(pairs.named(kind)), device.alloc(pairs.REGION * 132)
+    function, big = device.load(code).function(pairs.named(kind)), device.alloc(pairs.REGION * 132)
     for rounds in (2, 6):
-        words = device.alloc(64 * 32 * warps * blocks)
+        words = device.alloc(16 * REPEATS * 32 * warps * blocks)
         clocks.append(timing.launch(function, (blocks, 1, 1), (32 * warps, 1, 1), [words, big, rounds, 0],
                                     machine="h100", options=timing.Options(warm=True)).cycles)
-    accesses = (6 - 2) * 8 * 4  # of a round, and how often the kernel does them
+    accesses = (6 - 2) * pairs.ACCESSES * REPEATS
     assert (clocks[1] - clocks[0]) / accesses == pytest.approx(card, rel=bound)

@@ -11,23 +11,24 @@ import numpy as np
 
 from .frame import REPEATS, again, assembled, kernel, line, rounds
 
-BLOCKS = 1, 8, 24, 40, 66, 72, 84, 96, 120, 132
+BLOCKS = 1, 8, 40, 66, 72, 84, 96, 120, 132
 WARPS, ROUNDS, REGION = (1, 4, 16), 64, 1 << 20
+ACCESSES = 8  # of a warp in a round
 
 
 def _accesses(text: str, width: int, wait: bool, codes: dict[str, int]) -> list[str]:
-    """Rounds of eight accesses of a warp, each to so many bytes of the thread's own."""
+    """Rounds of accesses of a warp, each to so many bytes of the thread's own."""
     body = [
         line("S2R R13, SR_CTAID.X", write=1, stall=2),
         line("NOP", wait=1, stall=6),
         line(f"IMAD.WIDE.U32 R10, R13, {REGION:#x}, R4", stall=6),
         line("SHF.R.U32.HI R14, RZ, 0x5, R7", stall=6),
-        line(f"IMAD.WIDE.U32 R10, R14, {8 * 32 * width:#x}, R10", stall=6),
+        line(f"IMAD.WIDE.U32 R10, R14, {ACCESSES * 32 * width:#x}, R10", stall=6),
         line("LOP3.LUT R14, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
         line(f"IMAD.WIDE.U32 R10, R14, {width:#x}, R10", stall=6),
         *rounds("ROUND"),
     ]
-    for n in range(8):
+    for n in range(ACCESSES):
         body.append(line(text.format(at=f"desc[UR4][R10.64+{n * 32 * width:#x}]", d=16 + 4 * n), stall=2, **codes))
         if wait:
             body.append(line("NOP", wait=2, stall=2))
@@ -53,7 +54,8 @@ def cubin() -> bytes:
 
 
 def run(device: Any, code: bytes, out: Path) -> None:
-    """Clocks of each block's slowest warp, in the median of all runs but the first, and its SM."""
+    """Clocks of an access of each block's slowest warp, in the median of all runs but the first: their mean, the most,
+    and those of each block with its SM."""
     module, rows = device.load(code), []
     big = device.alloc(REGION * 132)
     device.upload(big, np.zeros(REGION * 132 // 4, np.float32))
@@ -65,8 +67,9 @@ def run(device: Any, code: bytes, out: Path) -> None:
                 device.synchronize()
                 seen = np.zeros((blocks, 32 * warps, REPEATS, 4), np.uint32)
                 device.download(words, seen)
-                clocks = (seen[:, ::32, 1:, 1].astype(np.int64) - seen[:, ::32, 1:, 0]).max(1)
+                runs = (seen[:, ::32, 1:, 1].astype(np.int64) - seen[:, ::32, 1:, 0]).max(1)
+                clocks = np.median(runs, 1) / (ROUNDS * ACCESSES)
                 rows.append({"kind": kind, "warps": warps, "blocks": blocks,
-                             "sm": seen[:, 0, 0, 2].astype(int).tolist(),
-                             "clocks": np.median(clocks, 1).astype(int).tolist()})
+                             "mean": round(float(clocks.mean()), 1), "most": round(float(clocks.max()), 1),
+                             "sm": seen[:, 0, 0, 2].astype(int).tolist(), "clocks": clocks.tolist()})
     out.write_text(json.dumps(rows) + "\n")
