@@ -54,7 +54,10 @@ def l2_set(X, line):
     folded = line ^ above  # so that power-of-two strides spread
     if above >= X[P_L2SETS]:
         folded ^= by_sets(X, above)
-    return 2 * X[T_L2] + (folded - by_sets(X, folded) * X[P_L2SETS]) * X[P_L2WAYS] * SECTORED
+    number = folded - by_sets(X, folded) * X[P_L2SETS]
+    if X[P_L2UNEVEN]:  # behind a launch that had the lines on other SMs it is chance which part of L2 has one
+        number = number & -2 | (line * 0x9E3779B1 >> 27 ^ line * 0x85EBCA6B >> 22) & 1
+    return 2 * X[T_L2] + number * X[P_L2WAYS] * SECTORED
 
 
 @compiled
@@ -110,23 +113,36 @@ def l2_write_back(X, dirty, now, number, cell):
 
 
 @compiled
-def l2_clean(X, base, line, now):
-    """Where as many sectors of a set are dirty as may be, those of a line go to DRAM, and stay (probes "launch of 0
-    loads and 1 stores ...", "STG.64, new rows 128 apart from 0 on"): of some lines that chance chooses, as in
-    `of_some`, the one that was used least recently."""
-    Y, ways, count, oldest, of_all = narrow(X), X[P_L2WAYS], 0, -1, -1
-    chosen = (line ^ now) * 0x9E3779B97F4A7C15 >> 16 if X[P_L2CHOICE] else -1
+def too_dirty(X, base):
+    """Whether as many sectors of a set of L2 are dirty as may be (probes "launch of 0 loads and 1 stores ...", "STG.64,
+    new rows 128 apart from 0 on")."""
+    Y, ways, count = narrow(X), X[P_L2WAYS], 0
+    for way in range(ways):
+        count += popcount4(Y[base + 2 * ways + way] & 15)
+    return count >= SECTORS * X[P_L2DIRTY]
+
+
+@compiled
+def oldest_dirty(X, base, key):
+    """The cell of the dirty sectors of a line of a set: of some lines that chance chooses, as in `of_some`, the dirty
+    one that was used least recently; of all if none of them is dirty."""
+    Y, ways, oldest, of_all = narrow(X), X[P_L2WAYS], -1, -1
+    chosen = key * 0x9E3779B97F4A7C15 >> 16 if X[P_L2CHOICE] else -1
     for way in range(ways):
         if Y[base + 2 * ways + way] & 15:
-            count += popcount4(Y[base + 2 * ways + way])
             if of_all < 0 or Y[base + ways + way] < Y[base + ways + of_all]:
                 of_all = way
             if chosen >> way & 1 and (oldest < 0 or Y[base + ways + way] < Y[base + ways + oldest]):
                 oldest = way
-    if count >= SECTORS * X[P_L2DIRTY]:
-        oldest = oldest if oldest >= 0 else of_all
+    return base + 2 * ways + (oldest if oldest >= 0 else of_all)
+
+
+@compiled
+def l2_clean(X, base, line, now):
+    """Where as many sectors of a set are dirty as may be, those of a line go to DRAM, and stay."""
+    if too_dirty(X, base):
         emptied = X[C_EMPTIED]
-        l2_write_back(X, base + 2 * ways + oldest, now, 0, -1)
+        l2_write_back(X, oldest_dirty(X, base, line ^ now), now, 0, -1)
         X[C_EMPTIED] = max(X[C_EMPTIED], emptied)
 
 

@@ -40,7 +40,7 @@ C_WINDOW, C_WINDOW_TICKS, C_WINDOW_LAST = range(148, 151)
 P_STOREQUEUE, C_PORTEND, P_L2FAR, C_L2_STORED, P_SHARE, P_DRAM_MOST = range(151, 157)
 P_L2_SLACK, P_DRAM_SLACK, C_EMPTIED, P_DRAM_OTHERS, P_L2CHOICE = range(157, 162)
 P_SPLIT, P_C15FILL, P_JUMPTICKS, P_JUMPNEAR, P_JUMPWAIT, P_SHARING = range(162, 168)
-P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_STILLDIRTY = range(168, 174)
+P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_L2UNEVEN = range(168, 174)
 # Of blocks that differ in what they load and store (slots.py): slots of records, records by slot, how many slots, of
 # which loads; whether some have no lane where others have.
 T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
@@ -119,7 +119,9 @@ S_JUMP = 93  # when a warp of it jumped last
 # the oldest, how many; when a place became free last, when something was written, when arithmetic issued that writes
 S_RESULTRING, PLACES_MOST = 96, 8
 S_RESULTHEAD = S_RESULTRING + 2 * PLACES_MOST
-S_RESULTS, S_PLACEFREE, S_WRITTEN, S_ARITHMETIC, S_SIZE = range(S_RESULTHEAD + 1, S_RESULTHEAD + 6)
+S_RESULTS, S_PLACEFREE, S_WRITTEN, S_ARITHMETIC = range(S_RESULTHEAD + 1, S_RESULTHEAD + 5)
+# ... when L2 has taken its stores, and how many lines the last one has
+S_STOREEND, S_STORELINES, S_SIZE = range(S_ARITHMETIC + 1, S_ARITHMETIC + 4)
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
@@ -183,12 +185,12 @@ M_STOREHEAD, STORE_PLACES = M_STORED + 2 * STORED, 32
 M_STORERING = M_STOREHEAD + 1
 # ... when the SM can take the next place where lanes meet or part, and the next jump, in 1/TICK cycles.
 M_MEET = M_STORERING + STORE_PLACES
-# ... and when it can ask L2 behind stores to lines of others
-M_JUMP, M_SHARE = M_MEET + 1, M_MEET + 2
+# ... and when it can ask L2, behind what it has stored
+M_JUMP, M_ASKS = M_MEET + 1, M_MEET + 2
 # ... how many loads of shared memory have not brought all to its registers; of those that no scheduler has yet
 # (M_RESULTS many) when each comes, whose and what it is, a ring, the oldest, and when one went to its scheduler last
 RESULTS, RESULT_SIZE = 64, 3
-M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_SHARE + 1, M_SHARE + 6)
+M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_ASKS + 1, M_ASKS + 6)
 M_SIZE = M_RESULTRING + RESULTS * RESULT_SIZE
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 

@@ -8,8 +8,7 @@ from .state import Work
 
 _MOST = 1 << 21  # lines that are looked at
 _SOME = 16
-# Figures: of lines that one SM reads, that several do, that are written.
-_AT_ONCE, _AGAIN = ("l2_own_kib", "l2_kib", "l2_written_kib"), ("l2_next_kib", "l2_next_kib", "l2_next_written_kib")
+_BY_KIND = "l2_own_kib", "l2_kib", "l2_written_kib"  # figures: of lines that one SM reads, that several do, written
 
 
 def _lines(work: Work, kinds: np.ndarray, first: int, end: int, group: int, some: bool) -> np.ndarray:
@@ -39,12 +38,14 @@ def _spread(first: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 def kept_kib(kinds: np.ndarray, work: Work, machine: Machine, warm: bool) -> int:
     """What L2 keeps of the lines that a launch touches: it has more room for those that one SM reads than for those
-    that several do, and least for those that are written. Behind a launch of its like another SM reads a line than the
-    one before."""
-    shared, written = _shares(kinds, work)
-    own, several, changed = (machine[name] for name in (_AGAIN if warm else _AT_ONCE))
-    taken = (1 - shared - written) / own + shared / several + written / changed
+    that several do, and least for those that are written. Behind a launch of its like, when another SM has a line than
+    the one before, all are alike."""
     whole = machine["l2_ways"] * LINE // 1024
+    if warm:
+        return int(machine["l2_next_kib"]) // (2 * whole) * 2 * whole  # pairs of sets: `l2_set`
+    shared, written = _shares(kinds, work)
+    own, several, changed = (machine[name] for name in _BY_KIND)
+    taken = (1 - shared - written) / own + shared / several + written / changed
     return round(1 / taken) // whole * whole
 
 

@@ -43,14 +43,8 @@ def store_part(X, dirty, fill, mask, begin):
 
 
 @compiled
-def until_shared(X, sm, start):
-    """When an SM can ask L2, behind its stores to lines of others."""
-    return max(start, X[X[T_SM] + sm * M_SIZE + M_SHARE])
-
-
-@compiled
 def store_shared(X, sm, dirty, fill, mask, begin):
     """`store_part` of the SM that is simulated."""
-    done, at = store_part(X, dirty, fill, mask, begin), X[T_SM] + sm * M_SIZE + M_SHARE
+    done, at = store_part(X, dirty, fill, mask, begin), X[T_SM] + sm * M_SIZE + M_ASKS
     X[at] = max(X[at], begin) + (done - begin) // AT_A_TIME
     return done

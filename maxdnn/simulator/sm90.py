@@ -102,17 +102,29 @@ def by_turns(X, w, s, out):
 
 
 @compiled
-def brought_together(X, sm, line, mask, now):
+def all_gone(X, w, s, lines, now):
+    """Whether the lines of a scheduler's last store are gone when its next one, of so many lines, comes: L1 begins with
+    stores of the schedulers by turns, so that one of each other scheduler whose stores wait came between, and all these
+    have too many lines (probes "STG, words of 4 rows 1452 apart in turn, 4 warps" and "2 warps")."""
+    first = X[T_SCHED] + X[w + W_SM] * 4 * S_SIZE
+    for other in range(first, first + 4 * S_SIZE, S_SIZE):
+        if other != s and X[other + S_STOREEND] > now:
+            lines += X[other + S_STORELINES]
+    return lines > STORED
+
+
+@compiled
+def brought_together(X, sm, line, mask, now, gone):
     """What goes to L2 of a store, as a mask: of what goes to the lines that were stored last each sector goes once, and
     a line takes a cycle more if bytes of its sectors are left out when another one takes its place (probes "STG, words
-    of lanes n apart in turn": 24 lines, however far apart; of all SMs four sectors for each store of all lanes). L1
-    begins with stores of several schedulers by turns, which issue some at a time: last is what it begins with last."""
+    of lanes n apart in turn": 24 lines, however far apart; of all SMs four sectors for each store of all lanes).
+    Schedulers issue some stores at a time: last is what L1 begins with last. `gone`: whether what was there is."""
     first, at = X[T_SM] + sm * M_SIZE + M_STORED, 0
     while at < STORED - 1 and X[first + 2 * at] >> COST != line:
         at += 1
     known, new = X[first + 2 * at], mask & 15
     cost = popcount4(new)
-    if known >> COST == line:
+    if known >> COST == line and not gone:
         new &= ~known
         cost = popcount4(new)
         words = min((known & WRITTEN) + (mask & WRITTEN), LINE // 4 << TURNS)
@@ -139,18 +151,21 @@ def into_l1(X, w, i, s, record, shift, out):
         out = max(out, X[last + M_STORERING + X[last + M_STOREHEAD]])
     start = through_pipe(X, w, s, S_PORT1, cycles, max(cycles, 2 * banks), out)
     X[C_PORTEND] = start
-    done = global_sm90(X, w, i, record, shift, max(tags - 1, 0) + 2 * (banks - 1), start)
+    done = global_sm90(X, w, i, s, record, shift, max(tags - 1, 0) + 2 * (banks - 1), start)
     if sends:
+        X[s + S_STOREEND] = max(X[s + S_STOREEND], X[C_PORTEND])
+        X[s + S_STORELINES] = X[record + 2]
         X[last + M_STORERING + X[last + M_STOREHEAD]] = X[C_PORTEND]
         X[last + M_STOREHEAD] = (X[last + M_STOREHEAD] + 1) % X[P_STOREQUEUE]
     return start, done
 
 
 @compiled
-def global_sm90(X, w, i, record, shift, more, start):
+def global_sm90(X, w, i, s, record, shift, more, start):
     """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes beyond the least."""
     late, first = 0 if X[i + I_STORE] else X[i + I_RESULT], X[record + 1]
     done, left = start + late + more, 0
+    gone = X[i + I_STORE] and all_gone(X, w, s, X[record + 2], start)
     for index in range(X[record + 2]):
         at = first + index * LINE_SIZE
         line, mask, there = X[at] + shift, X[at + 1], 0
@@ -159,7 +174,7 @@ def global_sm90(X, w, i, record, shift, more, start):
             fill, missing, there = l1_lookup(X, X[w + W_SM], line, mask, start)
         elif X[i + I_STORE] and not X[i + I_ATOMIC]:
             l1_store(X, X[w + W_SM], line, mask, start)
-            missing = brought_together(X, X[w + W_SM], line, mask, start)
+            missing = brought_together(X, X[w + W_SM], line, mask, start, gone)
             if mask & FILLED == 0:
                 # a cycle more before it is in L2, if no other part went for it (probe "blocks four at a time, 1 warps")
                 left += (missing >> COST & COSTS) == popcount4(missing)

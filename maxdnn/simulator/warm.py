@@ -3,7 +3,7 @@
 L2 the lines that it touched last, the schedulers and the SM its code. Nothing of L1 and of constants outlives a launch
 (probes "LDG ..." and "ULDC of a parameter" of first.py)."""
 
-from .caches import CONSTANT_LINES, CONSTANTS, claim, l2_find, l2_set, small_lookup
+from .caches import CONSTANT_LINES, CONSTANTS, claim, l2_find, l2_set, oldest_dirty, small_lookup, too_dirty
 from .columns import *
 from .instep import moved, variant
 from .jit import compiled, narrow
@@ -15,14 +15,16 @@ AGE = 1 << 30  # how long before the begin the first touch was, at least
 
 @compiled
 def touch(X, line, mask, store, age):
-    """Sectors of a line are in L2; some of those that were stored have gone to DRAM by then."""
+    """Sectors of a line are in L2; of those that were stored as many are dirty as may be."""
     Y, ways, base = narrow(X), X[P_L2WAYS], l2_set(X, line)
     way, hit = l2_find(Y, base, ways, line, age)
     fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
     for sector in range(SECTORS):
         if mask >> sector & 1:
             Y[fill + sector] = 0
-    if store and line * 0x9E3779B1 >> 24 & 255 < X[P_STILLDIRTY]:
+    if store:
+        if X[P_L2DIRTY] < ways and not (hit and Y[base + 2 * ways + way] & 15) and too_dirty(X, base):
+            Y[oldest_dirty(X, base, line)] = 0
         Y[base + 2 * ways + way] |= mask & 15
 
 

@@ -103,7 +103,7 @@ def test_l2_keeps_lines_by_who_touches_them(store, shift, figure):
     assert kept(store, shift, False) == preset("h100")[figure]
 
 
-def test_of_a_launch_before_l2_keeps_less():
+@pytest.mark.parametrize(("store", "shift"), [(0, 0), (0, 1), (1, 1)])
+def test_of_a_launch_before_l2_keeps_as_much_whoever_touched_it(store, shift):
     machine = preset("h100")
-    assert kept(1, 1, True) == machine["l2_next_written_kib"]
-    assert kept(0, 1, True) == machine["l2_next_kib"] < machine["l2_kib"]
+    assert kept(store, shift, True) == machine["l2_next_kib"] < machine["l2_own_kib"]

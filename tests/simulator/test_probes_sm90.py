@@ -115,6 +115,8 @@ ASKED_H100 = {
     "STG, 8 lines of its own, 2 apart, beside sectors": (8, 8, 9.0),
     "REDG, side by side": (1, 8, 4.5),
     "REDG, a sector each": (8, 8, 1.0),
+    "STG, words of 4 rows 1024 apart in turn, each of 4 warps 4 LDS behind": (4, 4, 4.5),
+    "STG, words of 4 rows 1452 apart in turn, each of 4 warps 4 LDS behind": (4, 4, 16.0),
     "REDG, 32 lines in turn, a bank each": (8, 8, 1.0),
     "ATOMG, 8 lines in turn, a bank each": (1, 8, 12.0),
     "ATOMG, 8 lines 32 apart, a bank each, each waited for": (1, 1, 25),

@@ -112,6 +112,7 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     stores.new_rows,
     stores.words_in_turn,
     stores.rows_in_turn,
+    stores.warps_behind,
     memory.shared_apart,
     tensor.copies_apart,
     atomics.met,

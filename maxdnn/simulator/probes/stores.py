@@ -2,6 +2,7 @@
 other."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .frame import advance, line
 from .probe import Probe
@@ -82,14 +83,33 @@ def words_in_turn() -> Iterator[Probe]:
                                128 * words, 1024 * words, blocks, warps)
 
 
+def _of_rows(pitch: int) -> tuple[str, ...]:
+    """Eight lanes of each of four rows so far apart, 16 bytes apart."""
+    return (
+        line("SHF.R.U32.HI R14, RZ, 0x3, R13", stall=6),
+        line("LOP3.LUT R13, R13, 0x7, RZ, 0xc0, !PT", stall=6),
+        line(f"IMAD.WIDE.U32 R54, R14, {pitch:#x}, R54", stall=6),
+        line("IMAD.WIDE.U32 R54, R13, 0x10, R54", stall=6),
+    )
+
+
 def rows_in_turn() -> Iterator[Probe]:
-    """Eight lanes of each of four rows, 16 bytes apart, rows of a warp and of warps so far apart."""
+    """Rows of a warp and of warps that lie so far apart."""
     for pitch in (1024, 4096, 8320, 18432, 65536, 1440, 1456, 1452):
         for warps in (1, 2, 4, 8):
-            of_lane = (
-                line("SHF.R.U32.HI R14, RZ, 0x3, R13", stall=6),
-                line("LOP3.LUT R13, R13, 0x7, RZ, 0xc0, !PT", stall=6),
-                line(f"IMAD.WIDE.U32 R54, R14, {pitch:#x}, R54", stall=6),
-                line("IMAD.WIDE.U32 R54, R13, 0x10, R54", stall=6),
-            )
-            yield _in_turn(f"STG, words of 4 rows {pitch} apart in turn", of_lane, 4, 128, 4 * pitch, 1, warps)
+            yield _in_turn(f"STG, words of 4 rows {pitch} apart in turn", _of_rows(pitch), 4, 128, 4 * pitch, 1, warps)
+
+
+def warps_behind() -> Iterator[Probe]:
+    """`rows_in_turn` of four warps, each of which begins so many waits for shared memory behind the one before: whose
+    stores come between two of a warp?"""
+    for pitch in (1024, 1452):
+        for waits in (1, 4, 16):
+            later = [text for warp in range(1, 4) for text in (
+                line(f"ISETP.GE.U32.AND P2, PT, R12, {warp:#x}, PT", stall=13),
+                *(line("@P2 LDS R20, [RZ]", write=5, stall=2, wait=32) for _ in range(waits)),
+                line("NOP", wait=32, stall=2),
+            )]
+            probe = _in_turn("", _of_rows(pitch), 4, 128, 4 * pitch, 1, 4)
+            name = f"STG, words of 4 rows {pitch} apart in turn, each of 4 warps {waits} LDS behind"
+            yield replace(probe, name=name, setup=(*probe.setup, *later), shared=256, meet=False)
