@@ -39,12 +39,14 @@ def test_l2_reads_what_sectors_lack_as_on_an_h100(name: str) -> None:
 @pytest.mark.sampled(1, 2)
 @pytest.mark.parametrize("name", READ[:2])
 def test_sectors_that_l2_has_lack_nothing(name: str) -> None:
-    assert mib(name, True)[0] == 0
+    assert mib(name, True)[0] < 0.002 * mib(name, False)[0]  # a few sets have more lines than they keep
 
 
 @pytest.mark.parametrize(("name", "apart"), [
-    ("launch of 0 loads and 1 stores of 16 bytes, 24 MiB", 1.0),
-    ("launch of 1 loads and 1 stores of 16 bytes, 40 MiB", 3.0),
+    ("launch of 0 loads and 1 stores of 16 bytes, 24 MiB", 2.0),
+    ("launch of 0 loads and 1 stores of 16 bytes, 40 MiB", 0.5),
+    ("launch of 1 loads and 1 stores of 16 bytes, 40 MiB", 1.5),
+    ("launch of 1 loads and 4 stores of 16 bytes, 36 MiB", 0.5),
 ])
 def test_launches_behind_each_other_read_and_write_dram_as_on_an_h100(name: str, apart: float) -> None:
     seen = ANSWERS[name]["warm_read"], ANSWERS[name]["warm_written"]

@@ -101,15 +101,16 @@ def rows_in_turn() -> Iterator[Probe]:
 
 
 def warps_behind() -> Iterator[Probe]:
-    """`rows_in_turn` of four warps, each of which begins so many waits for shared memory behind the one before: whose
-    stores come between two of a warp?"""
-    for pitch in (1024, 1452):
-        for waits in (1, 4, 16):
-            later = [text for warp in range(1, 4) for text in (
-                line(f"ISETP.GE.U32.AND P2, PT, R12, {warp:#x}, PT", stall=13),
-                *(line("@P2 LDS R20, [RZ]", write=5, stall=2, wait=32) for _ in range(waits)),
-                line("NOP", wait=32, stall=2),
-            )]
-            probe = _in_turn("", _of_rows(pitch), 4, 128, 4 * pitch, 1, 4)
-            name = f"STG, words of 4 rows {pitch} apart in turn, each of 4 warps {waits} LDS behind"
-            yield replace(probe, name=name, setup=(*probe.setup, *later), shared=256, meet=False)
+    """`rows_in_turn` of warps, each of which begins so many waits for shared memory behind the one before: whose stores
+    come between two of a warp?"""
+    for warps in (4, 3):
+        for pitch in (1024, 1452):
+            for waits in (1, 4, 16):
+                later = [text for warp in range(1, warps) for text in (
+                    line(f"ISETP.GE.U32.AND P2, PT, R12, {warp:#x}, PT", stall=13),
+                    *(line("@P2 LDS R20, [RZ]", write=5, stall=2, wait=32) for _ in range(waits)),
+                    line("NOP", wait=32, stall=2),
+                )]
+                probe = _in_turn("", _of_rows(pitch), 4, 128, 4 * pitch, 1, warps)
+                name = f"STG, words of 4 rows {pitch} apart in turn, each of {warps} warps {waits} LDS behind"
+                yield replace(probe, name=name, setup=(*probe.setup, *later), shared=256, meet=False)
