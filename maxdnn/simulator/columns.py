@@ -185,12 +185,12 @@ M_STOREHEAD, STORE_PLACES = M_STORED + 2 * STORED, 32
 M_STORERING = M_STOREHEAD + 1
 # ... when the SM can take the next place where lanes meet or part, and the next jump, in 1/TICK cycles.
 M_MEET = M_STORERING + STORE_PLACES
-# ... and when it can ask L2, behind what it has stored
-M_JUMP, M_ASKS = M_MEET + 1, M_MEET + 2
+# ... and when it can ask L2 behind stores to lines of others, and load from L2 behind all stores
+M_JUMP, M_ASKS, M_LOADS = range(M_MEET + 1, M_MEET + 4)
 # ... how many loads of shared memory have not brought all to its registers; of those that no scheduler has yet
 # (M_RESULTS many) when each comes, whose and what it is, a ring, the oldest, and when one went to its scheduler last
 RESULTS, RESULT_SIZE = 64, 3
-M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_ASKS + 1, M_ASKS + 6)
+M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_LOADS + 1, M_LOADS + 6)
 M_SIZE = M_RESULTRING + RESULTS * RESULT_SIZE
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 

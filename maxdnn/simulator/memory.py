@@ -46,12 +46,12 @@ def load_constant(X, sm, record, shift, now):
 def through_l2(X, w, i, index, line, mask, start, theirs):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there.
     `theirs`: which sectors of their lines the other SMs ask for, if they touch them."""
-    n, asks = popcount4(mask), X[T_SM] + X[w + W_SM] * M_SIZE + M_ASKS
+    n, sm = popcount4(mask), X[T_SM] + X[w + W_SM] * M_SIZE
     port = n * (X[P_WRITE_TICKS] if X[i + I_STORE] else X[P_PORT_TICKS])
     if X[P_SM90]:
         sends = X[i + I_STORE] or X[i + I_ATOMIC]
         port = (mask >> COST & COSTS) * X[P_WRITE_TICKS] if sends else max(port, TICK)
-        start = max(start, X[asks])
+        start = max(start, X[sm + M_ASKS] if sends else max(X[sm + M_ASKS], X[sm + M_LOADS]))
     begin = book(X, B_PORTS + X[w + W_SM], port, start)
     X[C_PORTEND] = begin + port // TICK
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
@@ -94,7 +94,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         if X[P_SM90]:
             X[C_L2_STORED] += popcount4(mask)
             if not X[P_BESIDE]:  # where warps that only load run ahead, they do not wait
-                X[asks] = max(X[asks], done - X[P_L2LAT])
+                X[sm + M_LOADS] = max(X[sm + M_LOADS], done - X[P_L2LAT])
     else:
         done = l2_read(X, line, mask, mine) + further(X, line)
     touch_again(X, middle, line, begin, turn)
