@@ -133,12 +133,17 @@ def global_requests(row, nbytes):
 
 @compiled
 def quarter_of(line):
-    """Which quarter of L1's tags has a line: its number folded, so that lines a power of two apart spread (probes "LDG,
-    8 lines n apart, a bank each")."""
-    line ^= line >> 16
-    line ^= line >> 8
-    line ^= line >> 4
-    return (line ^ line >> 2) % TAGS
+    """Which quarter of L1's tags has a line: two parities of its number's bits (probes "LDG, words of 128 KiB", and
+    "STG, 8 lines, bits ... and ..." of bits up to 19; those above: stores to lines anywhere in 32 GiB)."""
+    return parity(line & 0x15EF7AB5) + 2 * parity(line & 0x0EBAD5DA)
+
+
+@compiled
+def parity(bits):
+    bits ^= bits >> 16
+    bits ^= bits >> 8
+    bits ^= bits >> 4
+    return 0x6996 >> (bits & 15) & 1
 
 
 @compiled

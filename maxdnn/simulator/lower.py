@@ -235,6 +235,7 @@ def _lower(same: _Same, on: _Same) -> np.ndarray:
     instructions, machine = same.it, on.it
     if of_sm90(instructions):
         rows = np.stack([_row_sm90(inst, machine) for inst in instructions])
+        lower_sm90.wait_for_factors(instructions, rows)
     else:
         rows = np.stack([_row(inst, machine) for inst in instructions])
         _writes_that_matter(instructions, rows)

@@ -95,6 +95,11 @@ def spelling(inst: Instruction, kind: int, nbytes: int) -> str:
     return inst.opcode + how + (f".{8 * nbytes}" if memory and nbytes > 4 else "")
 
 
+# The instruction behind a product of 64 bits comes so many cycles later than its stall count says (probes "IMAD.WIDE,
+# then ..."), and a result is in the register file so many after its instruction has issued, the upper half of such a
+# product later by as many.
+_WIDE_MORE, _WRITTEN = 2, 7
+
 _THROUGH_QUEUE = (c.K_SHARED, c.K_SHUFFLE, c.K_GLOBAL, c.K_LDC, c.K_COPY, c.K_MBARRIER, c.K_BULK, c.K_FENCE)
 
 
@@ -151,8 +156,9 @@ def row_sm90(inst: Instruction, machine: Machine, nbytes: int) -> np.ndarray:
         row[c.I_SERVICE] = constant_operand(inst) + 1
     elif inst.cls.name == "sreg":
         row[c.I_X1] = 1
-    elif inst.cls.name == "wide" and "HI" not in words(inst):
-        row[c.I_SERVICE] = row[c.I_INTERVAL]
+    elif inst.cls.name == "wide":
+        row[c.I_STALL] = control.stall + _WIDE_MORE
+        row[c.I_SERVICE] = 0 if "HI" in words(inst) else row[c.I_INTERVAL]
     elif inst.opcode == "RET":
         row[c.I_SERVICE] = machine["return_cycles"]
     elif inst.opcode == "MOV":  # goes beside IMAD.WIDE: probe "mix 1xMOV 1xIMAD.WIDE"
@@ -196,6 +202,24 @@ def _beside(inst: Instruction, row: np.ndarray, machine: Machine) -> None:
         row[c.I_RESULT] = machine["fence_cycles"] - machine["memory_queue_cycles"]
     elif kind == c.K_UNIT:
         row[c.I_RESULT] = 1
+
+
+def wait_for_factors(instructions: Sequence[Instruction], rows: np.ndarray) -> None:
+    """A product of 64 bits has its factors from the register file alone, not on their way there: what is before it
+    stalls for as long (probes "..., after 4 read by IMAD.HI")."""
+    for n, inst in enumerate(instructions):
+        if inst.cls.name != "wide":
+            continue
+        factors, passed = {int(r) for r in rows[n, c.I_R0:c.I_R0 + 2]} - {-1}, 0
+        for before in range(n - 1, -1, -1):
+            made, row = instructions[before], rows[before]
+            if row[c.I_KIND] in (c.K_FLOW, c.K_EXIT) or passed + row[c.I_STALL] >= _WRITTEN + _WIDE_MORE:
+                break
+            passed += row[c.I_STALL]
+            if factors & set(made.writes()) and row[c.I_WB] < 0:
+                upper = made.cls.name == "wide" and "HI" in words(made)
+                rows[n - 1, c.I_STALL] += max(0, _WRITTEN + _WIDE_MORE * upper - passed)
+                break
 
 
 def constant_operand(inst: Instruction) -> int:

@@ -34,6 +34,7 @@ from . import (
     stores,
     tensor,
     turns,
+    wide,
 )
 from .frame import REPEATS, assembled
 from .probe import Probe
@@ -136,6 +137,11 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     in_turn.chains,
     in_turn.streams,
     deferred.kinds,
+    stores.places,
+    wide.followed,
+    wide.read,
+    wide.divisions,
+    wide.mixes,
 )
 
 

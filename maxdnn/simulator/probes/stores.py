@@ -114,3 +114,33 @@ def warps_behind() -> Iterator[Probe]:
                 probe = _in_turn("", _of_rows(pitch), 4, 128, 4 * pitch, 1, warps)
                 name = f"STG, words of 4 rows {pitch} apart in turn, each of {warps} warps {waits} LDS behind"
                 yield replace(probe, name=name, setup=(*probe.setup, *later), shared=256, meet=False)
+
+
+_ALIGNED = 1 << 27  # a buffer's place, half as long as it is: adding to it changes bits of an address alone
+
+
+def places() -> Iterator[Probe]:
+    """Stores to eight lines, four lanes each. Of their numbers a third comes from bits 2 and 5, one from 3 and 6, one
+    from a bit and another one. If all have one of the four places that L1 has for stored lines, it is too small."""
+    lane = (
+        line(f"IADD3 R4, P2, R4, {_ALIGNED - 1:#x}, RZ", stall=13),
+        line("IADD3.X R5, R5, RZ, RZ, P2, !PT", stall=6),
+        line(f"LOP3.LUT R4, R4, {(1 << 32) - _ALIGNED:#x}, RZ, 0xc0, !PT", stall=6),
+        line("LOP3.LUT R13, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
+        line("IMAD.WIDE.U32 R54, R13, 0x4, R4", stall=8),
+    )
+    for bit in range(7, 20):
+        for other in (0, 1, 4):
+            setup = list(lane)
+            for n, both in enumerate(((2, 5), (3, 6), (bit, other))):
+                setup += [
+                    line(f"SHF.R.U32.HI R12, RZ, {n:#x}, R13", stall=6),
+                    line("LOP3.LUT R12, R12, 0x1, RZ, 0xc0, !PT", stall=6),
+                    line(f"IMAD.WIDE.U32 R54, R12, {sum(128 << b for b in both):#x}, R54", stall=8),
+                ]
+
+            def body(count: int) -> list[str]:
+                return [line("STG.E desc[UR4][R54.64], R16", read=1, stall=2) for _ in range(count)]
+
+            yield Probe(f"STG, 8 lines, bits {other} and {bit}", body, (16, 48), (1,), setup=tuple(setup),
+                        big=2 * _ALIGNED, quiet=True)
