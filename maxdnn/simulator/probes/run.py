@@ -26,6 +26,7 @@ from . import (
     issue,
     loaded,
     local,
+    loops,
     memory,
     misses,
     more_kinds,
@@ -142,6 +143,7 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     wide.read,
     wide.divisions,
     wide.mixes,
+    loops.loops,
 )
 
 

@@ -121,7 +121,7 @@ _ALIGNED = 1 << 27  # a buffer's place, half as long as it is: adding to it chan
 
 def places() -> Iterator[Probe]:
     """Stores to eight lines, four lanes each. Of their numbers a third comes from bits 2 and 5, one from 3 and 6, one
-    from a bit and another one. If all have one of the four places that L1 has for stored lines, it is too small."""
+    from a bit and another one. If all belong to one quarter of L1, it has no room for them."""
     lane = (
         line(f"IADD3 R4, P2, R4, {_ALIGNED - 1:#x}, RZ", stall=13),
         line("IADD3.X R5, R5, RZ, RZ, P2, !PT", stall=6),

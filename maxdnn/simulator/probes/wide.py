@@ -36,11 +36,11 @@ _READS = {
 }
 
 
-def _two(name: str, first: str, second: str, stall: int, warps: tuple[int, ...] = (4,)) -> Probe:
+def _two(name: str, first: str, second: str, stall: int) -> Probe:
     def body(count: int) -> list[str]:
         return [text for _ in range(count) for text in (line(first, stall=stall), line(second, stall=_AFTER))]
 
-    return Probe(name, body, (16, 48), warps, setup=SETUP)
+    return Probe(name, body, (16, 48), (4,), setup=SETUP)
 
 
 def followed() -> Iterator[Probe]:
