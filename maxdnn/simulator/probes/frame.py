@@ -71,6 +71,20 @@ def again(label: str, count: int = 12, wait: int = 0) -> list[str]:
     ]
 
 
+def counted(texts: Sequence[str], count: int = 1, compare: int = 1) -> list[str]:
+    """Rounds of these instructions with the count, in R12, among them; stall counts of what counts and what compares.
+    P2 is scratch."""
+    half = len(texts) // 2
+    return [
+        "ROUND:",
+        line("IADD3 R12, R12, -0x1, RZ", stall=count),
+        *texts[:half],
+        line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=compare),
+        *texts[half:],
+        f"{control(turn=True, stall=5)}  @P2 BRA ROUND;",
+    ]
+
+
 def interleaved(arithmetic: Callable[[int], str], text: str, gap: int, **codes: int) -> Callable[[int], list[str]]:
     """Arithmetic and behind each `gap` of it another instruction, or none."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from .frame import control, line
+from .frame import counted, line
 from .probe import Probe
 
 
@@ -11,22 +11,14 @@ def _loop(size: int, stalls: int, stall: int) -> Callable[[int], list[str]]:
     comparison, and that from the branch."""
     plain = size - 3
     apart = plain // stalls if stalls else plain
-    counted, compared = (6 if size < 24 else 1), {12: 10, 24: 6}.get(size, 1)
+    codes = (6 if size < 24 else 1), {12: 10, 24: 6}.get(size, 1)
 
     def body(count: int) -> list[str]:
         texts = [
             line(f"FFMA R{16 + n % 32}, R10, 1.5, R11", stall=stall if n % apart == 1 and n // apart < stalls else 1)
             for n in range(plain)
         ]
-        return [
-            line(f"IMAD.MOV.U32 R12, RZ, RZ, {count:#x}", stall=6),
-            "ROUND:",
-            line("IADD3 R12, R12, -0x1, RZ", stall=counted),
-            *texts[: plain // 2],
-            line("ISETP.NE.AND P2, PT, R12, RZ, PT", stall=compared),
-            *texts[plain // 2 :],
-            f"{control(turn=True, stall=5)}  @P2 BRA ROUND;",
-        ]
+        return [line(f"IMAD.MOV.U32 R12, RZ, RZ, {count:#x}", stall=6), *counted(texts, *codes)]
 
     return body
 

@@ -93,7 +93,7 @@ _NAMES = KINDS | FIXED | LATE
 _OF_LATE = VARIABLE | LATE
 
 
-def stream(pattern: Sequence[str], guard: str = "") -> Callable[[int], list[str]]:
+def _stream(pattern: Sequence[str], guard: str = "") -> Callable[[int], list[str]]:
     """A body of so many instructions, the pattern again and again; of those whose results come in their own time the
     last ones set a scoreboard, or with a guard none."""
 
@@ -111,11 +111,15 @@ def stream(pattern: Sequence[str], guard: str = "") -> Callable[[int], list[str]
     return body
 
 
+def mix(pattern: Sequence[str]) -> Probe:
+    """Instructions of some kinds in turn."""
+    return of_pattern(mix_name(pattern), len(pattern), _stream(pattern), WARPS)
+
+
 def more_kinds() -> Iterator[Probe]:
     for kind in (*FIXED, *LATE):
-        yield of_pattern(f"rate {kind}", 1, stream((kind,)), WARPS)
-    for pattern in MIXES:
-        yield of_pattern(mix_name(pattern), len(pattern), stream(pattern), WARPS)
+        yield of_pattern(f"rate {kind}", 1, _stream((kind,)), WARPS)
+    yield from map(mix, MIXES)
     for kind, text in CHAINS.items():
         yield Probe(f"latency {kind}", chained(text), (16, 48), (1, 4), setup=SETUP)
 
@@ -124,4 +128,4 @@ def guarded() -> Iterator[Probe]:
     """Instructions whose guard is false in every lane."""
     setup = (*SETUP, line("ISETP.LT.AND P3, PT, R7, RZ, PT", stall=13))
     for kind in ("FFMA", "IADD3", "IMAD.WIDE", "MUFU", "SHFL", "LDS", "LDG", "STS", "STG"):
-        yield of_pattern(f"off {kind}", 1, stream((kind,), "@P3"), WARPS, setup)
+        yield of_pattern(f"off {kind}", 1, _stream((kind,), "@P3"), WARPS, setup)

@@ -4,7 +4,7 @@ began and ended, so that an answer says which warps went first."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from .frame import control, line
+from .frame import counted, line
 from .probe import Probe
 
 _SIZE = 64  # instructions of a round
@@ -19,19 +19,13 @@ _WAITS = {
 
 def _loop(texts: Sequence[str]) -> Callable[[int], list[str]]:
     """So many rounds of instructions with the count among them."""
-    size = len(texts)
 
     def body(count: int) -> list[str]:
         return [
             line(f"IMAD.MOV.U32 R12, RZ, RZ, {count:#x}", stall=6),
             line("IADD3 R14, P3, R4, 0x20000, RZ", stall=6),
             line("IADD3.X R15, R5, RZ, RZ, P3, !PT", stall=6),
-            "ROUND:",
-            line("IADD3 R12, R12, -0x1, RZ"),
-            *texts[: size // 2],
-            line("ISETP.NE.AND P2, PT, R12, RZ, PT"),
-            *texts[size // 2 :],
-            f"{control(turn=True, stall=5)}  @P2 BRA ROUND;",
+            *counted(texts),
         ]
 
     return body

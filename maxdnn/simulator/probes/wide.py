@@ -2,12 +2,13 @@
 and such a product that reads a result."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from .frame import line
-from .issue import SETUP, mix_name, of_pattern
+from .issue import SETUP
 from .kinds import FIXED
 from .more_kinds import FIXED as MORE
-from .more_kinds import WARPS, stream
+from .more_kinds import mix
 from .probe import Probe
 
 _AFTER = 11  # cycles behind the second of two: what it waits for is there
@@ -68,20 +69,22 @@ _RECIPROCAL = (("I2F.U32.RP R30, R11", 0, 1, 1), ("MUFU.RCP R30, R30", 1, 1, 2),
                ("F2I.FTZ.U32.TRUNC.NTZ R10, R31", 0, 1, 2), ("NOP", 1, 0, 4))
 
 
+_STALLS = 4, 6, 5, 5  # a compiler's, of the products
+
+
 def divisions() -> Iterator[Probe]:
     """Parts of compiled divisions of integers one behind the other, by warps."""
-    for stalls in ((4, 6, 5, 5), (8, 8, 8, 8), (10, 10, 10, 10)):
 
-        def products(count: int, stalls: tuple[int, ...] = stalls) -> list[str]:
-            return [line(text, stall=s) for _ in range(count) for text, s in zip(_DIVIDED, stalls, strict=True)]
+    def products(count: int, stalls: tuple[int, ...]) -> list[str]:
+        return [line(text, stall=s) for _ in range(count) for text, s in zip(_DIVIDED, stalls, strict=True)]
 
-        yield Probe(f"products of divisions, stalls {' '.join(map(str, stalls))}", products, (16, 48), (4, 8, 16, 32),
-                    setup=SETUP)
+    for stalls in (_STALLS, (8, 8, 8, 8), (10, 10, 10, 10)):
+        yield Probe(f"products of divisions, stalls {' '.join(map(str, stalls))}", partial(products, stalls=stalls),
+                    (16, 48), (4, 8, 16, 32), setup=SETUP)
 
     def whole(count: int) -> list[str]:
-        return [text for _ in range(count) for text in (
-            *(line(each, wait=wait, write=write, stall=stall) for each, wait, write, stall in _RECIPROCAL),
-            *(line(each, stall=s) for each, s in zip(_DIVIDED, (4, 6, 5, 5), strict=True)))]
+        reciprocal = [line(each, wait=wait, write=write, stall=stall) for each, wait, write, stall in _RECIPROCAL]
+        return [*reciprocal, *products(1, _STALLS)] * count
 
     yield Probe("divisions", whole, (8, 24), (4, 8, 16, 32), setup=SETUP)
 
@@ -98,4 +101,4 @@ def divisions() -> Iterator[Probe]:
 def mixes() -> Iterator[Probe]:
     for pattern in (("MUFU", "I2F"), ("MUFU", "F2I"), ("I2F", "F2I"), ("MUFU", "POPC"), ("MUFU", "FLO"),
                     ("I2F.U64", "MUFU", "F2I.U64"), ("MUFU",) + ("IMAD.HI",) * 2, ("MUFU", "IMAD", "IMAD.HI", "IADD3")):
-        yield of_pattern(mix_name(pattern), len(pattern), stream(pattern), WARPS)
+        yield mix(pattern)
