@@ -49,7 +49,8 @@ P_ATOMIC_FILLED, P_ATOMIC_FAR, C_LATELY_TICKS, P_BOARDMOST, P_L2PARTIAL = range(
 P_DRAM_LEAST, P_DRAM_WRITE_LEAST = range(187, 189)  # what a part of a line takes of DRAM, however little it is
 P_CODEAHEAD_TICKS = 189  # of each line of code that a launch brings with it
 P_WRITEAFTER, P_WRITEPLACES, P_WIDESINGLE = range(190, 193)  # of what loads of shared memory bring (results.py)
-HEAD = 193
+P_STORELINES, C_PORTLEFT, C_TAKEN = range(193, 196)
+HEAD = 196
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
@@ -94,7 +95,11 @@ GROUPS = 8
 W_PARTED = 110  # whether its lanes have just parted at a branch
 # ... whether what it waits for may come later than its scoreboards say; by scoreboard the loads of shared memory that
 # have not brought all
-W_LATER, W_COMING0, W_SIZE = 111, 112, 118
+W_LATER, W_COMING0 = 111, 112
+# ... by scoreboard the stores that have not left their queue, whose registers are read when they do; when those that
+# have had been read
+W_UNREAD0, W_READ0 = 118, 124
+W_ASKED, W_SENT, W_SIZE = 130, 131, 132  # since when it waits for a place in the queue of its scheduler
 RING_LIMITS = W_SHRING - W_GLRING, W_READS - W_SHRING
 
 # One row per scheduler. Reuse entries: two per source slot, register key * 2 + flag, the recently used first. Coming
@@ -120,8 +125,13 @@ S_JUMP = 93  # when a warp of it jumped last
 S_RESULTRING, PLACES_MOST = 96, 8
 S_RESULTHEAD = S_RESULTRING + 2 * PLACES_MOST
 S_RESULTS, S_PLACEFREE, S_WRITTEN, S_ARITHMETIC = range(S_RESULTHEAD + 1, S_RESULTHEAD + 5)
-# ... when L2 has taken its stores, and how many lines the last one has
-S_STOREEND, S_STORELINES, S_SIZE = range(S_ARITHMETIC + 1, S_ARITHMETIC + 4)
+# ... how many stores wait in its queue, the first of a ring of them, and the ring: whose each is, its instruction and
+# which of the warp's records it has, when it has been read, which place of the queue is its, how long it keeps L1, and
+# its row of the trace or 0
+S_WAITS, S_WAITHEAD, S_WAITRING = range(S_ARITHMETIC + 1, S_ARITHMETIC + 4)
+WAIT_WARP, WAIT_CODE, WAIT_REC, WAIT_OUT, WAIT_PLACE, WAIT_CYCLES, WAIT_EVENT, WAIT_SIZE = range(8)
+WAIT_PLACES = 32
+S_SENT, S_LEFT, S_SIZE = range(S_WAITRING + WAIT_PLACES * WAIT_SIZE, S_WAITRING + WAIT_PLACES * WAIT_SIZE + 3)
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
@@ -168,23 +178,32 @@ ASKED, ASKED_SIZE = 512, 3
 
 # One row per block slot: live warps, then for each named barrier the warps that arrived and those it waits for (0: all
 # live ones). I_SERVICE of BAR: barrier + BARRIERS x warps it waits for; I_STORE: BAR.ARV, which does not wait itself.
-# Of sm_90 when the stores of its warps that have ended are through. One row per SM, one per traced issue.
+# Of sm_90 when the stores of its warps that have ended are through, how many stores wait, and when its last warp ended.
+# One row per SM, one per traced issue.
 B_LIVE, B_BARRIER0, BARRIERS = 0, 1, 16
 B_ARRIVED, B_WANTED, BARRIER_SIZE = 0, 1, 2
 B_STORED = B_BARRIER0 + BARRIERS * BARRIER_SIZE
-B_SIZE = B_STORED + 1
+B_WAITS, B_ENDED, B_SIZE = range(B_STORED + 1, B_STORED + 4)
 # One row per block slot and mbarrier: the phase's parity, the arrivals of a phase, those that are missing, bytes that
 # are, when the last phase ended, when what has come of this one comes last.
 # The line of an operation on one: its number, and arrivals (or the parity asked for) + ARRIVING x (bytes + MOST_BYTES).
 MB_PARITY, MB_EXPECTED, MB_MISSING, MB_BYTES, MB_ENDED, MB_LATEST, MB_SIZE = range(7)
 ARRIVING, MOST_BYTES = 1 << 20, 1 << 40
 M_SHARED, M_TEX0, M_TEX1, M_SREG, M_BAR, M_BULK, M_LAUNCH, M_STORED = range(8)
-STORED = 24  # lines that were stored last, the last one first: number << COST, then as a store's mask; and when
-# Of sm_90: when each store of a ring is on its way to L2, and the oldest.
-M_STOREHEAD, STORE_PLACES = M_STORED + 2 * STORED, 32
-M_STORERING = M_STOREHEAD + 1
+# Of sm_90: lines that were stored last, so many in each quarter of L1: number << COST, then as a store's mask; and its
+# place in the order of all. M_CAME have come, of which those until M_DRAINED have gone on to L2.
+STORED = 7
+M_DRAINED, M_CAME = range(M_STORED + 2 * 4 * STORED, M_STORED + 2 * 4 * STORED + 2)
+# ... of stores that wait: which scheduler had the last turn, and when the next one leaves its queue
+M_TURN, M_SENDS = M_CAME + 1, M_CAME + 2
+# ... when L1 can begin with the next store, when the last atomic has come to L2, and of a ring when what has been sent
+# has.
+M_STOREPIPE, M_ATOMICS, M_WAYHEAD, M_WAYRING, WAY_PLACES = *range(M_SENDS + 1, M_SENDS + 5), 32
+# ... when each line of a ring has left L2's port, and the oldest.
+M_LINEHEAD, LINE_PLACES = M_WAYRING + WAY_PLACES, 32
+M_LINERING = M_LINEHEAD + 1
 # ... when the SM can take the next place where lanes meet or part, and the next jump, in 1/TICK cycles.
-M_MEET = M_STORERING + STORE_PLACES
+M_MEET = M_LINERING + LINE_PLACES
 # ... and when it can ask L2 behind stores to lines of others, and load from L2 behind all stores
 M_JUMP, M_ASKS, M_LOADS = range(M_MEET + 1, M_MEET + 4)
 # ... how many loads of shared memory have not brought all to its registers; of those that no scheduler has yet

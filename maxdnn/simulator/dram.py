@@ -6,7 +6,9 @@ from .columns import *
 from .jit import compiled
 from .machine import LINE, SECTOR
 
-MEAN_BITS, FORGOTTEN = 4, 64  # windows that a mean is of, a power of two's bits; what is forgotten after so many
+# Windows that a mean is of, a power of two's bits: of what tells what a write costs, and how long a read takes; what is
+# forgotten after so many.
+MEAN_BITS, TAKEN_BITS, FORGOTTEN = 4, 2, 64
 
 
 @compiled
@@ -26,6 +28,7 @@ def loaded(X, begin, ticks, reads):
         for _ in range(min(window - X[C_WINDOW], FORGOTTEN)):
             X[C_LATELY_TICKS] -= (X[C_LATELY_TICKS] >> MEAN_BITS) - X[C_WINDOW_TICKS]
             X[C_LATELY_READS] -= (X[C_LATELY_READS] >> MEAN_BITS) - X[C_WINDOW_READS]
+            X[C_TAKEN] -= (X[C_TAKEN] >> TAKEN_BITS) - X[C_WINDOW_TICKS]
             X[C_WINDOW_TICKS], X[C_WINDOW_READS] = 0, 0
         X[C_WINDOW] = window
     X[C_WINDOW_TICKS] += ticks
@@ -69,10 +72,12 @@ def to_dram(X, n, now, number, cell):
 
 @compiled
 def dram_latency(X, line):
-    """Of sm_90 it differs from line to line, and is longer the more DRAM is taken (probes "loads of DRAM, ...")."""
+    """Of sm_90 it differs from line to line, and is longer the more DRAM is taken (probes "loads of DRAM, ..."). SMs in
+    step take it at times where those of a card take it all the time: the mean counts, too (probes "tiles of DRAM, 4
+    loads.128 at a time, ...")."""
     if not X[P_DRAM_SPREAD]:
         return X[P_DRAMLAT]
-    taken = min(X[C_WINDOW_LAST] >> WINDOW_BITS, X[P_DRAM_MOST])
+    taken = min(max(X[C_TAKEN] >> TAKEN_BITS, X[C_WINDOW_LAST]) >> WINDOW_BITS, X[P_DRAM_MOST])
     key = (line >> 1) * 0x9E3779B1 >> 32 - SPREAD_BITS & (1 << SPREAD_BITS) - 1
     more = X[P_DRAM_SPREAD] * (X[X[T_SPREAD] + key] - SPREAD_ONE) // SPREAD_ONE
     return X[P_DRAMLAT] + X[P_DRAM_OTHERS] + more + X[P_DRAM_WAIT] * taken // TICK * taken // (TICK - taken)

@@ -10,6 +10,7 @@ from .caches import constant_line, instruction_line
 from .columns import *
 from .instep import moved, variant
 from .jit import compiled
+from .lsu import send_all, send_stores, waits_to_store, which_stores
 from .memory import global_access, load_constant, shared_access
 from .operand import bank_reads, enter, forget, read_later
 from .residency import complete, finish_warp, launch_block, release_barrier, step_path, wake
@@ -96,6 +97,8 @@ def hazard(X, w, s, now):
     if free <= now and (X[i + I_CLINE] >= 0 or X[i + I_UNIT] > 0 or X[i + I_MEM] or X[i + I_KIND] == K_PRODUCT):
         free, reason = side_hazard(X, w, i, s, now)
     if free > now:
+        if reason == R_QUEUE and X[w + W_REASON] != R_QUEUE:
+            X[w + W_ASKED] = now
         X[w + W_READY], X[w + W_REASON] = free, reason
     return free
 
@@ -138,6 +141,7 @@ def issue_side(X, w, i, s, now):
     elif X[P_SM90] and unit == U_XU:
         done, read = issue_xu(X, i, s, now)
     elif X[i + I_MEM]:
+        X[w + W_SENT], X[s + S_SENT] = now, w
         done, read = memory_sm90(X, w, i, s, now) if X[P_SM90] else issue_memory(X, w, i, s, now)
     else:
         done, read = now + X[i + I_RESULT], now + X[P_RELEASE]
@@ -149,7 +153,7 @@ def issue_side(X, w, i, s, now):
         occupy(X, w, board, done)
         read = min(read, done)
     board = X[i + I_RB]
-    if board >= 0:
+    if board >= 0 and read >= 0:
         occupy(X, w, board, read)
     if X[C_ENDED] > 0:
         end_phase(X, w)
@@ -224,6 +228,7 @@ def advance(X, w, i, now):
     if X[i + I_STALL] > 1:  # its own count stands still with the others'
         ready += max(X[X[w + W_SCHED] + S_LEAVE2] - now - 1, 0)
     if kind == K_MEMBAR:
+        send_all(X, X[w + W_SM])
         ready = max(ready, X[w + W_STORES])
     wait_for_boards(X, w, X[w + W_PC], ready)
     if kind == K_BAR:
@@ -250,7 +255,8 @@ def record_event(X, w, i, s, now, second):
         X[at], X[at + 1], X[at + 2] = now, (s - X[T_SCHED]) // S_SIZE, X[w + W_ID]
         X[at + 3], X[at + 4], X[at + 5] = X[i + I_INDEX], second, X[w + W_BLOCK]
         side = X[i + I_ALU] == 0
-        X[at + 6], X[at + 7] = X[C_RESULT] if side else now + X[i + I_RESULT], X[C_READ] if side else now
+        if not side or X[C_READ] >= 0:  # else the store that waits tells it
+            X[at + 6], X[at + 7] = X[C_RESULT] if side else now + X[i + I_RESULT], X[C_READ] if side else now
         X[C_TRACED] += 1
 
 
@@ -411,15 +417,21 @@ def run(X, until):
     now = X[C_NOW]
     while now < until:
         for s in range(first, last, S_SIZE):
+            if X[s + S_WAITS]:
+                send_stores(X, X[s + S_SM], now)
             if X[s + S_NEXT] <= now:
                 if X[s + S_SINCE] >= 0:
                     account(X, s, now)
                 w = choose(X, s, now)
                 if w >= 0:
+                    if X[P_SM90] and waits_to_store(X, w):
+                        w = which_stores(X, s, now)
                     X[s + S_NEXT] = X[s + S_FREE] = issue(X, w, s, now)
         following = NEVER
         for s in range(first, last, S_SIZE):
             following = min(following, X[s + S_NEXT])
+            if X[s + S_WAITS]:
+                following = min(following, X[X[T_SM] + X[s + S_SM] * M_SIZE + M_SENDS])
         if following == NEVER:
             X[C_NOW] = now + 1
             return True

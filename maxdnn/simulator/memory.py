@@ -53,7 +53,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         port = (mask >> COST & COSTS) * X[P_WRITE_TICKS] if sends else max(port, TICK)
         start = max(start, X[sm + M_ASKS] if sends else max(X[sm + M_ASKS], X[sm + M_LOADS]))
     begin = book(X, B_PORTS + X[w + W_SM], port, start)
-    X[C_PORTEND] = begin + port // TICK
+    X[C_PORTEND] = X[C_PORTLEFT] = begin + port // TICK
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1

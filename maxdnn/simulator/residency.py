@@ -101,7 +101,16 @@ def release_barrier(X, sm, slot, barrier, now):
     first = X[T_WARP] + (sm * X[P_WARP_SLOTS] + slot * X[P_BLOCK_WARPS]) * W_SIZE
     for w in range(first, first + X[P_BLOCK_WARPS] * W_SIZE, W_SIZE):
         if X[w + W_ALIVE] and X[w + W_READY] == NEVER and X[w + W_BARRIER] == barrier:
+            X[w + W_BARRIER] = 0
             wake(X, w, max(X[w + W_RESUME], X[w + W_STALLED], now + X[P_BARLAT]))
+
+
+@compiled
+def end_block(X, sm, slot, at):
+    """A block has ended, and its last stores have begun: another one follows."""
+    X[C_DONE] += 1
+    X[C_STORED] = max(X[C_STORED], X[at + B_STORED])
+    launch_block(X, sm, slot, max(X[at + B_ENDED] + X[P_BLOCKNEXT], X[at + B_STORED]))
 
 
 @compiled
@@ -115,9 +124,9 @@ def finish_warp(X, w, now):
     if X[P_SM90]:  # another follows when its stores are in L2: probes "blocks ..."
         X[at + B_STORED] = max(X[at + B_STORED], X[w + W_STORES])
     if X[at + B_LIVE] == 0:
-        X[C_DONE] += 1
-        X[C_STORED] = max(X[C_STORED], X[at + B_STORED])
-        launch_block(X, sm, slot, max(now + X[P_BLOCKNEXT], X[at + B_STORED]))
+        X[at + B_ENDED] = now
+        if X[at + B_WAITS] == 0:
+            end_block(X, sm, slot, at)
         return
     for barrier in range(at + B_BARRIER0, at + B_STORED, BARRIER_SIZE):
         if X[barrier + B_ARRIVED] and complete(X, at, barrier):

@@ -25,11 +25,30 @@ def few_left(X, w, what):
 @compiled
 def occupy(X, w, board, until):
     """An operation holds a scoreboard of its warp."""
-    X[w + W_SB0 + board] = max(X[w + W_SB0 + board], until)
+    if until < NEVER and X[w + W_UNREAD0 + board]:
+        X[w + W_READ0 + board] = max(X[w + W_READ0 + board], until)
+    elif X[w + W_SB0 + board] < until:
+        if until == NEVER:
+            X[w + W_READ0 + board] = X[w + W_SB0 + board]
+        X[w + W_SB0 + board] = until
     if X[T_COUNT]:
         ring = X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE
         X[ring + 1 + X[ring] % RING] = until
         X[ring] += 1
+
+
+@compiled
+def clear(X, w, board, when):
+    """The first of the operations on a scoreboard whose end was not known ends at `when`."""
+    X[w + W_READ0 + board] = max(X[w + W_READ0 + board], when)
+    if not X[w + W_UNREAD0 + board]:
+        X[w + W_SB0 + board] = X[w + W_READ0 + board]
+    if X[T_COUNT]:
+        ring = X[T_COUNT] + (X[w + W_ID] * 6 + board) * COUNT_SIZE
+        for n in range(max(X[ring] - RING, 0), X[ring]):
+            if X[ring + 1 + n % RING] == NEVER:
+                X[ring + 1 + n % RING] = when
+                return
 
 
 @compiled

@@ -7,13 +7,12 @@ next P_WINDOW cycles, or holds what is behind it. Reuse cache: an entry for each
 read by a slot of a register that the entry holds, by the same warp, asks no bank; any read ends the entry or, with the
 flag, begins one. Writes leave it alone."""
 
-from .beside import WIDTH, bulk_copy, on_mbarrier, shared_bytes
-from .caches import WORDS, constant_line, l1_lookup, l1_store, popcount4, small_lookup
+from .beside import bulk_copy, on_mbarrier
+from .caches import constant_line, small_lookup
 from .columns import *
-from .instep import READ, WRITE, moved, touch_beyond, variant
+from .instep import moved, variant
 from .jit import compiled
-from .machine import LINE
-from .memory import further_words, through_l2
+from .lsu import into_l1, leave_queue, send_all, send_own, send_stores, store_waits, through_pipe
 from .results import bring
 
 BEFORE_UNIFORM = 3  # cycles from IMAD.WIDE to what is uniform (probes "mix 1xUIADD3 1xIMAD.WIDE", "3xUIADD3")
@@ -53,8 +52,9 @@ def enter_sm90(X, s, now, counts):
 
 @compiled
 def room_sm90(X, s):
-    """The cycle the scheduler's queue to the memory pipes has a free place."""
-    return X[s + S_MIORING + X[s + S_MIOHEAD]]
+    """The cycle the scheduler's queue to the memory pipes has a free place, or the next store leaves one."""
+    free = X[s + S_MIORING + X[s + S_MIOHEAD]]
+    return free if free < NEVER else X[X[T_SM] + X[s + S_SM] * M_SIZE + M_SENDS]
 
 
 @compiled
@@ -66,140 +66,8 @@ def read_in_queue(X, s, cycles, now):
 
 
 @compiled
-def leave_queue(X, s, out):
-    """The place in the queue is free from `out` on."""
-    X[s + S_MIORING + X[s + S_MIOHEAD]] = out
-    X[s + S_MIOHEAD] += 1
-    if X[s + S_MIOHEAD] == X[P_MIOQUEUE]:
-        X[s + S_MIOHEAD] = 0
-
-
-@compiled
-def through_pipe(X, w, s, port, cycles, way, out):
-    """An access that keeps the SM's pipe of shared memory and L1 so many cycles, and the scheduler's way there `way`:
-    when it begins."""
-    pipe = X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED
-    if X[P_BESIDE]:
-        start = shared_bytes(X, X[w + W_SM], cycles * WIDTH, max(out, X[s + port])) - cycles
-    else:
-        start = max(min(max(out, X[pipe]), by_turns(X, w, s, out)), X[s + port])
-        X[pipe] = max(X[pipe], start) + cycles
-    X[s + port] = start + way
-    X[s + S_LSUEND], X[s + S_LSUCOST] = start + cycles, cycles
-    return start
-
-
-@compiled
-def by_turns(X, w, s, out):
-    """When the SM's pipe serves a scheduler's next access at the latest: behind its own last one and one and a half of
-    each other scheduler's that wait, however many those have (probes "chain of LDS beside ...": 1.2 to 1.9)."""
-    start = max(out, X[s + S_LSUEND])
-    first, ahead = X[T_SCHED] + X[w + W_SM] * 4 * S_SIZE, 0
-    for other in range(first, first + 4 * S_SIZE, S_SIZE):
-        if other != s and X[other + S_LSUEND] > start:
-            ahead += X[other + S_LSUCOST]
-    return start + 3 * ahead // 2
-
-
-@compiled
-def all_gone(X, w, s, lines, now):
-    """Whether the lines of a scheduler's last store are gone when its next one, of so many lines, comes: L1 begins with
-    stores of the schedulers by turns, so that one of each other scheduler whose stores wait came between, and all these
-    have too many lines (probes "STG, words of 4 rows 1452 apart in turn, 4 warps" and "2 warps")."""
-    first = X[T_SCHED] + X[w + W_SM] * 4 * S_SIZE
-    for other in range(first, first + 4 * S_SIZE, S_SIZE):
-        if other != s and X[other + S_STOREEND] > now:
-            lines += X[other + S_STORELINES]
-    return lines > STORED
-
-
-@compiled
-def brought_together(X, sm, line, mask, now, gone):
-    """What goes to L2 of a store, as a mask: of what goes to the lines that were stored last each sector goes once, and
-    a line takes a cycle more if bytes of its sectors are left out when another one takes its place (probes "STG, words
-    of lanes n apart in turn": 24 lines, however far apart; of all SMs four sectors for each store of all lanes).
-    Schedulers issue some stores at a time: last is what L1 begins with last. `gone`: whether what was there is."""
-    first, at = X[T_SM] + sm * M_SIZE + M_STORED, 0
-    while at < STORED - 1 and X[first + 2 * at] >> COST != line:
-        at += 1
-    known, new = X[first + 2 * at], mask & 15
-    cost = popcount4(new)
-    if known >> COST == line and not gone:
-        new &= ~known
-        cost = popcount4(new)
-        words = min((known & WRITTEN) + (mask & WRITTEN), LINE // 4 << TURNS)
-        known = line << COST | words | known & 15 | new
-    else:
-        cost += known >> TURNS & WRITTEN >> TURNS < WORDS * popcount4(known)
-        known = line << COST | mask & WRITTEN | new
-    while at > 0 and X[first + 2 * at - 1] <= now:
-        X[first + 2 * at], X[first + 2 * at + 1] = X[first + 2 * at - 2], X[first + 2 * at - 1]
-        at -= 1
-    X[first + 2 * at], X[first + 2 * at + 1] = known, now
-    return mask >> WORK << WORK | cost << COST | new
-
-
-@compiled
-def into_l1(X, w, i, s, record, shift, out):
-    """(begin, result there) of an access of global or local memory. So many stores of the SM may be on their way to L2
-    (probes "STG, 32 lines in turn, a bank each", "8 lines of its own")."""
-    tags, banks = X[record] & (1 << BANKS) - 1, max(X[record] >> BANKS, X[i + I_LATEBY])
-    cycles, last = max(tags, banks), X[T_SM] + X[w + W_SM] * M_SIZE
-    X[C_TEX_BUSY] += cycles
-    sends = X[i + I_STORE] or X[i + I_ATOMIC]
-    if sends:
-        out = max(out, X[last + M_STORERING + X[last + M_STOREHEAD]])
-    start = through_pipe(X, w, s, S_PORT1, cycles, max(cycles, 2 * banks), out)
-    X[C_PORTEND] = start
-    done = global_sm90(X, w, i, s, record, shift, max(tags - 1, 0) + 2 * (banks - 1), start)
-    if sends:
-        X[s + S_STOREEND] = max(X[s + S_STOREEND], X[C_PORTEND])
-        X[s + S_STORELINES] = X[record + 2]
-        X[last + M_STORERING + X[last + M_STOREHEAD]] = X[C_PORTEND]
-        X[last + M_STOREHEAD] = (X[last + M_STOREHEAD] + 1) % X[P_STOREQUEUE]
-    return start, done
-
-
-@compiled
-def global_sm90(X, w, i, s, record, shift, more, start):
-    """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes beyond the least."""
-    late, first = 0 if X[i + I_STORE] else X[i + I_RESULT], X[record + 1]
-    done, left = start + late + more, 0
-    gone = X[i + I_STORE] and all_gone(X, w, s, X[record + 2], start)
-    for index in range(X[record + 2]):
-        at = first + index * LINE_SIZE
-        line, mask, there = X[at] + shift, X[at + 1], 0
-        missing, fill = mask, -1
-        if X[i + I_CACHED]:
-            fill, missing, there = l1_lookup(X, X[w + W_SM], line, mask, start)
-        elif X[i + I_STORE] and not X[i + I_ATOMIC]:
-            l1_store(X, X[w + W_SM], line, mask, start)
-            missing = brought_together(X, X[w + W_SM], line, mask, start, gone)
-            if mask & FILLED == 0:
-                # a cycle more before it is in L2, if no other part went for it (probe "blocks four at a time, 1 warps")
-                left += (missing >> COST & COSTS) == popcount4(missing)
-                if missing & 15 == 0 and X[P_L2PARTIAL] and not X[P_SHARING]:
-                    further_words(X, w, i, index, line, mask, start)
-            mask, there = missing, start + X[P_L2LAT]  # where what it goes along with is on its way
-        elif not X[i + I_ATOMIC]:
-            X[C_L1_SECTORS] += popcount4(mask)  # past L1, whose counters have them as misses
-        if missing & 15:
-            # sectors of other blocks lie elsewhere in their lines
-            got = through_l2(X, w, i, index, line, missing, start, 15 if missing == mask else missing)
-            there = max(there, got)
-            if fill >= 0:
-                for sector in range(4):
-                    if missing >> sector & 1:
-                        X[fill + sector] = got
-        done = max(done, there + late + left)
-    if X[P_UNEVEN] and not X[i + I_ATOMIC]:
-        touch_beyond(X, w, i, X[record + 2], WRITE if X[i + I_STORE] else READ, start)
-    return done
-
-
-@compiled
 def memory_sm90(X, w, i, s, now):
-    """(result there, operands read) of a memory instruction."""
+    """(result there, operands read) of a memory instruction; the latter below 0 where its scoreboard is taken."""
     kind = X[i + I_KIND]
     if kind in (K_LDC, K_UNIT):
         return constant_sm90(X, w, i, s, now)
@@ -216,20 +84,27 @@ def memory_sm90(X, w, i, s, now):
         start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
         leave_queue(X, s, max(out, start - X[P_MIOLAG]))
         return start + X[i + I_RESULT], (start if X[P_BESIDE] or others else out) + X[i + I_DN]
-    shift = X[w + W_SHIFT]
-    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
-    record = variant(X, chosen, shift)
-    cycles, others = max(X[record] & (1 << BANKS) - 1, X[i + I_LATEBY]), False
+    others = False
     if kind == K_SHARED:
         others = X[X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED] > max(out, X[s + S_PORT0])  # they keep the pipe
+        chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+        cycles = max(X[variant(X, chosen, X[w + W_SHIFT])] & (1 << BANKS) - 1, X[i + I_LATEBY])
         X[C_SHARED_BUSY] += cycles
         start = through_pipe(X, w, s, S_PORT0, cycles, 2 * cycles, out)
         done = start + X[i + I_RESULT] + 2 * (cycles - 1)
         if not X[i + I_STORE] and not X[i + I_ATOMIC]:
             done = bring(X, w, i, s, done, cycles)
+    elif X[i + I_STORE] and not X[i + I_ATOMIC]:
+        store_waits(X, w, i, s, out, now)
+        X[w + W_REC] += 1
+        send_stores(X, X[w + W_SM], now)
+        return out, -1
     else:
-        start, done = into_l1(X, w, i, s, record, moved(X, chosen, shift), out)
-        if X[i + I_STORE] or X[i + I_ATOMIC]:
+        if X[i + I_ATOMIC]:
+            send_all(X, X[w + W_SM])
+        send_own(X, s)
+        start, done = into_l1(X, w, i, s, out)
+        if X[i + I_ATOMIC]:
             X[w + W_STORES] = max(X[w + W_STORES], done)
         if kind == K_COPY:
             X[w + W_COPIES] = max(X[w + W_COPIES], done)

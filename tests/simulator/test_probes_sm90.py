@@ -1,23 +1,15 @@
 """The model of an H200 beside what the card said to the probes that its figures come from."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from launched import launched
+from probed import ANSWERS, OF_H100, ROOT, slope, stand_of
 
 from maxdnn.build.assemble import assemble
 from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import timing
 from maxdnn.simulator.probes import run
-
-ROOT = Path(__file__).parents[2]
-H200, H100 = (json.loads((ROOT / "benchmarks" / "results" / f"probes.{card}.json").read_text())
-              for card in ("h200", "h100"))
-ANSWERS, OF_H100 = H200["slopes"], H100["slopes"]
-CLOCK = "SR_CLOCKLO"
 
 # Probe -> (blocks of so many warps, clocks an instruction may differ): one of each kind of rule.
 ASKED = {
@@ -101,7 +93,7 @@ ASKED_H100 = {
     "LDG, 8 lines 4 apart, a bank each": (1, 8, 1.5),
     "LDG, words of 1 KiB": (1, 8, 1.2),
     "LDG, words of 4 KiB": (1, 8, 4.5),
-    "LDG, words of 32 KiB": (1, 8, 7.1),
+    "LDG, words of 32 KiB, each waited for": (1, 1, 1.1),
     "LDG L2, 16 lines in turn, a bank each": (1, 8, 3.0),
     "LDG L2, 32 lines in turn, a bank each": (1, 8, 1.0),
     "LDG, 32 lines, 32 lanes to a bank, each waited for": (1, 1, 1.0),
@@ -109,14 +101,14 @@ ASKED_H100 = {
     "LDG, words of 4 KiB, each waited for": (1, 1, 1.0),
     "LDG.128, 2 lanes a line, before 8 LDS.128": (4, 8, 1.0),
     "LDG L2.128, a line each, before 16 LDS.128": (4, 8, 1.0),
-    "STG, 8 lines in turn, a bank each": (1, 8, 5.0),
+    "STG, 8 lines in turn, a bank each": (1, 8, 0.5),
     "STG, 32 lines in turn, a bank each": (8, 8, 1.0),
-    "STG, 8 lines of its own": (8, 8, 7.0),
-    "STG, 8 lines of its own, 2 apart, beside sectors": (8, 8, 9.0),
+    "STG, 8 lines of its own": (1, 8, 0.1),
+    "STG, 8 lines of its own, 2 apart, beside sectors": (8, 8, 4.0),
     "REDG, side by side": (1, 8, 4.5),
     "REDG, a sector each": (8, 8, 1.0),
-    "STG, words of 4 rows 1024 apart in turn, each of 4 warps 4 LDS behind": (4, 4, 4.5),
-    "STG, words of 4 rows 1452 apart in turn, each of 4 warps 4 LDS behind": (4, 4, 16.0),
+    "STG, words of 4 rows 1024 apart in turn, each of 4 warps 4 LDS behind": (4, 4, 2),
+    "STG, words of 4 rows 1452 apart in turn, each of 4 warps 4 LDS behind": (4, 4, 8),
     "LDG, words of 128 KiB": (1, 1, 0.1),
     "IMAD.WIDE, then FADD after 2": (4, 4, 0.01),
     "IMAD.HI, then IMAD.HI after 2": (4, 4, 0.01),
@@ -157,7 +149,7 @@ ASKED_H100 = {
     "mix 1xFFMA 1xIMAD 1xIADD3": (1, 16, 0.01),
     "mix 3xFFMA 1xHFMA2": (1, 8, 0.01),
     "mix 7xFFMA 1xSHFL": (1, 8, 0.02),
-    "mix 1xS2R 1xLDS": (1, 16, 0.3),
+    "mix 1xS2R 1xLDS": (1, 8, 0.2),
     "outer product beside IMAD.MOV after 8": (1, 8, 0.02),
     "constants, 48 lines by FFMA": (1, 1, 1),
     "constants, 48 lines by ULDC": (1, 1, 1),
@@ -196,155 +188,23 @@ ASKED_H100 = {
     "STG, words of lanes 9 apart in turn, 4 warps": (4, 4, 2),
     "STG, words of 4 rows 1024 apart in turn, 4 warps": (4, 4, 1),
     "STG, words of 4 rows 1452 apart in turn, 4 warps": (4, 4, 1),
+    "STG, words of 4 rows 1452 apart in turn, 8 warps": (8, 8, 4),
+    "STG, words of 4 rows 1440 apart in turn, 8 warps": (8, 8, 4),
+    "STG, words of lanes 2 apart in turn, 8 warps": (8, 8, 1.2),
+    "STG, words of lanes 5 apart in turn, 4 warps": (4, 4, 1.1),
+    "STG, words of lanes 14 apart in turn, 8 warps": (8, 8, 1),
+    "STG, words of 4 rows 1024 apart in turn, each of 3 warps 1 LDS behind": (3, 3, 1.5),
+    "STG, 2 words of 4 rows 1024 apart in turn 2 cycles apart, then 8 FFMA, 8 warps": (8, 8, 1),
+    "STG, 4 words of 4 rows 1024 apart in turn 4 cycles apart, then 40 FFMA, 8 warps": (8, 8, 3.2),
+    "REDG, 16 lines in turn, a bank each": (8, 8, 0.1),
 }
-
-
-def _stand(name: str) -> tuple[int, run.Stand]:
-    number = [probe.name for probe in run.probes()].index(name)
-    return number, run.Stand(VirtualGpu(), run.cubin([run.probes()[number]]))
-
-
-def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1, machine: str = "h200",
-          trace: int = 1000000) -> float:
-    """Clocks that one more instruction takes, as the probe's kernel would count them on the modelled chip; of a probe
-    of one length the clocks."""
-    probe, clocks = run.probes()[number], []
-    for length in probe.lengths:
-        function = stand.module.function(f"probe_{number}_{length}")
-        stand.device.upload(stand.words, np.array(probe.words, np.uint32))
-        data = stand.device.alloc(probe.big) if blocks > 1 else stand.words
-        out = stand.device.alloc(1 << 22)
-        result = timing.launch(
-            function,
-            (blocks, 1, 1),
-            (32 * warps, 1, 1),
-            [out, data, 1, 0],
-            machine=machine,
-            options=timing.Options(trace=(0, trace)),
-            full=True,
-        )
-        begins, ends = _stamps(function, result)
-        clocks.append(ends.max() - begins[:, -1].min())
-    if len(clocks) == 1:
-        return float(clocks[0])
-    return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
-
-
-# Probes of what all SMs ask of L2 and DRAM -> how far the model may be from the middle runs on the card, in parts of
-# them. Each run is the median of the blocks; the first meets what was there before, in the last some are through.
-SHARED = {
-    "bursts of 2 loads, 1 blocks an SM": 0.1,
-    "bursts of 2 loads, 2 blocks an SM": 0.1,
-    "bursts of 8 loads, 2 blocks an SM": 0.12,
-    "bursts of 2 loads and stores, 4 blocks an SM": 0.13,
-    "kept by L2, 36 MiB, each its own": 0.05,
-    "kept by L2, 44 MiB, each its own": 0.11,
-    "kept by L2, 48 MiB, each its own": 0.1,
-    "kept by L2, 44 MiB, read and written by halves": 0.1,
-    "loads.128 of DRAM, 132 blocks of 256, 2 at a time": 0.1,
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SHARED)
-def test_the_model_shares_l2_and_dram_as_an_h100_does(name: str) -> None:
-    number, stand = _stand(name)
-    probe = run.probes()[number]
-    data, out = stand.device.alloc(probe.big), stand.device.alloc(1 << 24)
-    for length in probe.lengths:
-        function = stand.module.function(f"probe_{number}_{length}")
-        result = timing.launch(function, (probe.blocks, 1, 1), (32 * probe.warps[0], 1, 1), [out, data, probe.n, 0],
-                               machine="h100", options=timing.Options(trace=(0, 1000000)))
-        begins, ends = _stamps(function, result)
-        runs = (ends.max(0) - begins.min(0))[1:3]
-        assert np.mean(runs) == pytest.approx(np.mean(H100["runs"][name][str(length)][1:3]), rel=SHARED[name])
-
-
-# Atomics of all SMs at few places of L2 -> how far the model may be from the second and third run, in parts of them.
-FEW_PLACES = {
-    "REDG of 132 SMs, 1 lanes the same": 0.03,
-    "REDG F32 of 132 SMs, 1 lanes the same": 0.03,
-    "REDG of 132 SMs, 8 lanes the same": 0.02,
-    "REDG F32 of 132 SMs, 16 lanes the same": 0.02,
-    "REDG of 132 SMs, 8 lanes, a sector each": 0.05,
-    "REDG of 132 SMs, 8 lanes, a line each": 0.06,
-    "REDG F32 of 132 SMs, 8 lanes, a line each": 0.05,
-    "REDG of 132 SMs, words of 4 KiB": 0.06,
-    "ATOMG CAS of 132 SMs, words of 4 KiB": 0.03,
-}
-
-
-# The same of words that chance chooses, changed, or loaded and stored. Not stored alone: a run's last stores are on
-# their way when its clock is read.
-ANYWHERE = {
-    "REDG of 132 SMs, any words of 1 MiB": 0.1,
-    "LDG and STG of 132 SMs, any words of 1 MiB": 0.2,
-    "LDG and STG of 132 SMs, any words, 4 lanes of 1 MiB": 0.2,
-}
-
-
-@pytest.mark.sampled(2, 13)
-@pytest.mark.parametrize("name", FEW_PLACES | ANYWHERE)
-def test_sms_wait_for_each_other_at_l2_as_on_an_h100(name: str) -> None:
-    number, stand = _stand(name)
-    probe, clocks = run.probes()[number], []
-    stand.device.upload(stand.words, np.array(probe.words, np.uint32))
-    out, data = stand.device.alloc(1 << 24), stand.device.alloc(1 << 20) if probe.big else stand.words
-    for length in probe.lengths:
-        function = stand.module.function(f"probe_{number}_{length}")
-        clocks.append(timing.launch(function, (probe.blocks, 1, 1), (256, 1, 1), [out, data, 1, 0], machine="h100",
-                                    full=True).cycles / run.REPEATS)
-    model = (clocks[1] - clocks[0]) / (probe.lengths[1] - probe.lengths[0])
-    card = np.mean(H100["runs"][name]["24"][1:3]) / 24
-    assert model == pytest.approx(card, rel=(FEW_PLACES | ANYWHERE)[name])
-
-
-# Whole launches -> how far the model may be from the card, in parts of it: with empty caches, and behind one of its
-# like. A profiler that empties caches leaves 2 MiB dirty, which large launches write: 1,300 clocks that the model has
-# not.
-LAUNCHES = {
-    "launch of 1 loads and 1 stores of 4 bytes, 24 MiB": (0.06, 0.03),
-    "launch of 4 loads and 0 stores of 16 bytes, 32 MiB": (0.04, 0.05),
-    "launch of 4 loads and 0 stores of 16 bytes, 48 MiB": (0.06, 0.03),
-    "launch of 0 loads and 4 stores of 16 bytes, 24 MiB": (0.03, 0.03),
-    "launch of 0 loads and 1 stores of 16 bytes, 96 MiB": (0.03, 0.03),
-    "launch of 1 loads and 1 stores of 16 bytes, 96 MiB": (0.05, 0.04),
-    "launch of 4 loads and 4 stores of 4 bytes, 48 MiB": (0.03, 0.06),
-    "launch of 1 loads and 16 stores of 16 bytes, 96 MiB": (0.03, 0.02),
-    "launch of 1 words of every 16 bytes, 16 MiB": (0.13, 0.07),
-    "launch of 4 words of every 32 bytes, 8 MiB": (0.05, 0.06),
-    "blocks of 2 warps that rest 0 times": (0.05, 0.05),
-    "blocks of 4 warps that rest 20 times and store": (0.04, 0.04),
-    "blocks of 8 warps that rest 180 times": (0.03, 0.03),
-    "blocks of 8 warps that rest 60 times and store": (0.04, 0.04),
-}
-
-
-@pytest.mark.sampled(2, 8)
-@pytest.mark.parametrize("name", LAUNCHES)
-def test_the_model_launches_blocks_as_an_h100_does(name: str) -> None:
-    for state, apart in zip(("cold", "warm"), LAUNCHES[name], strict=True):
-        cycles = launched(name, state == "warm").cycles
-        assert cycles == pytest.approx(np.mean(H100["launches"][name][state]), rel=apart)
-
-
-def _stamps(function: Any, result: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The clocks that each warp reads first and last in each run: (warps, runs)."""
-    code, events = function.kernel.instructions, result.events
-    stamps = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
-    first, last = (events[events[:, 3] == at] for at in (stamps[0], stamps[-1]))
-    return _by_warp(first), _by_warp(last)
-
-
-def _by_warp(events: np.ndarray) -> np.ndarray:
-    return np.array([np.sort(events[events[:, 2] == warp, 0]) for warp in np.unique(events[:, 2])])
 
 
 @pytest.mark.sampled(2, 8)
 @pytest.mark.parametrize("name", ASKED)
 def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
     few, many, apart = ASKED[name]
-    number, stand = _stand(name)
+    number, stand = stand_of(name)
     for warps in {few, many}:
         assert slope(name, warps, stand, number) == pytest.approx(ANSWERS[name][str(warps)], abs=apart)
 
@@ -353,7 +213,7 @@ def test_the_model_answers_a_probe_as_the_card_did(name: str) -> None:
 @pytest.mark.parametrize("name", ASKED_H100)
 def test_the_model_answers_a_probe_as_an_h100_did(name: str) -> None:
     few, many, apart = ASKED_H100[name]
-    number, stand = _stand(name)
+    number, stand = stand_of(name)
     for warps in {few, many}:
         assert slope(name, warps, stand, number, machine="h100") == pytest.approx(OF_H100[name][str(warps)], abs=apart)
 
@@ -365,59 +225,20 @@ def test_probes_of_some_modules_alone_are_assembled() -> None:
     assert names == {probe.name for probe in chosen}
 
 
-@pytest.mark.long
-def test_atomics_of_all_sms_on_the_same_lines_wait_for_each_other() -> None:
-    """Each lane of a warp to one of 32 lines, which are in four places of L2."""
-    name = "ATOMG of 132 SMs, a line each, all"
-    number, stand = _stand(name)
-    model = slope(name, 8, stand, number, blocks=132, machine="h100")
-    assert model == pytest.approx(OF_H100[name]["8"], rel=0.1)
-
-
 @pytest.mark.parametrize("name", [
     "STG.64, rows 2080 apart from 16 on, 32 bytes further each, 1 SMs",
     "STG.64, rows 2056 apart from 0 on, 32 bytes further each, 1 SMs",
 ])
 def test_stores_of_parts_of_sectors_leave_an_sm_as_on_an_h100(name: str) -> None:
-    number, stand = _stand(name)
+    number, stand = stand_of(name)
     assert slope(name, 8, stand, number, machine="h100") == pytest.approx(OF_H100[name]["8"], rel=0.01)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "apart"), [
-    ("STG.64, rows 2080 apart from 16 on, 32 bytes further each, 132 SMs", 0.02),
-    ("STG.64, rows 2056 apart from 0 on, 32 bytes further each, 132 SMs", 0.05),
-    ("STG, a word of 1 sectors of 32 lines, 8 warps of 132 SMs", 0.06),
-    ("STG, a word of 2 sectors of 16 lines, 8 warps of 132 SMs", 0.03),
-    ("STG, a word of 4 sectors of 8 lines, 8 warps of 132 SMs", 0.03),
-])
-def test_l2_takes_stores_of_parts_of_sectors_as_that_of_an_h100_does(name: str, apart: float) -> None:
-    """While all SMs store: in the second and third of four runs."""
-    number, stand = _stand(name)
-    few, many = run.probes()[number].lengths
-    card = np.mean(H100["runs"][name][str(many)][1:3]) - np.mean(H100["runs"][name][str(few)][1:3])
-    model = slope(name, 8, stand, number, blocks=132, machine="h100")
-    assert model == pytest.approx(card / (many - few), rel=apart)
-
-
-@pytest.mark.long
-def test_sms_that_read_the_same_lines_share_what_they_cost_of_l2() -> None:
-    """Bulk copies of all SMs: what two and four at a place take of the time that each by itself takes."""
-    name = "bulk 16384 bytes, 2 at a time, all SMs, {} at the same place"
-    model, card = {}, {}
-    for together in (1, 2, 4):
-        number, stand = _stand(name.format(together))
-        model[together] = slope(name.format(together), 1, stand, number, blocks=132)
-        card[together] = ANSWERS[name.format(together)]["1"]
-    assert model[2] / model[1] == pytest.approx(card[2] / card[1], abs=0.02)
-    assert model[4] / model[1] == pytest.approx(card[4] / card[1], abs=0.07)
 
 
 @pytest.mark.long
 def test_a_block_follows_another_as_on_the_card() -> None:
     """On SM 0 of the card a block of "blocks four at a time, 1 warps" begins 318 to 437 clocks, 329 in the median,
     behind the last clock of one that has ended."""
-    number, stand = _stand("blocks four at a time, 1 warps")
+    number, stand = stand_of("blocks four at a time, 1 warps")
     probe, function = run.probes()[number], stand.module.function(f"probe_{number}_64")
     out = stand.device.alloc(1 << 23)
     result = timing.launch(function, (probe.blocks, 1, 1), (32, 1, 1), [out, stand.words, 1, 0], machine="h200",
@@ -439,3 +260,19 @@ def test_ffma_in_registers_alone_take_as_long_as_on_the_card(tmp_path: Path) -> 
     out, few, many = gpu.alloc(1 << 17), 10, 30
     clocks = [timing.launch(function, (132, 1, 1), (128, 1, 1), [out, n], machine="h200").cycles for n in (few, many)]
     assert 100 * 1024 * (many - few) / (clocks[1] - clocks[0]) == pytest.approx(98.1, abs=0.98)
+
+
+def test_a_trace_tells_when_stores_that_wait_have_been_read() -> None:
+    """Those that find the queue full are read and come to L2 long after their issue, in the order of a warp's."""
+    number, stand = stand_of("STG, words of 4 rows 1452 apart in turn, 8 warps")
+    probe = run.probes()[number]
+    function = stand.module.function(f"probe_{number}_{probe.lengths[0]}")
+    out, data = stand.device.alloc(1 << 20), stand.device.alloc(probe.big)
+    events = timing.launch(function, (1, 1, 1), (256, 1, 1), [out, data, 1, 0], machine="h100",
+                           options=timing.Options(trace=(0, 100000))).events
+    stores = events[[function.kernel.instructions[at].opcode == "STG" for at in events[:, 3]]]
+    issued, there, read = stores[:, 0], stores[:, 6], stores[:, 7]
+    assert (read > issued).all() and (there > issued).all()
+    assert (read - issued).max() > 100
+    for warp in range(8):
+        assert (np.diff(read[stores[:, 2] == warp]) > 0).all()

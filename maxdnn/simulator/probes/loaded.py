@@ -4,7 +4,7 @@ stores, and what few SMs get."""
 from collections.abc import Iterator
 
 from .contention import sectors_of_lines
-from .frame import in_lines, line
+from .frame import advance, again, in_lines, line, rounds
 from .memory import _reading
 from .probe import Probe
 
@@ -25,6 +25,37 @@ def waited_for() -> Iterator[Probe]:
                             _reading(width, across, False, ".STRONG.GPU"), (at_a_time,), (threads // 32,),
                             blocks=blocks, n=rounds, big=nbytes,
                         )
+
+
+def tiles() -> Iterator[Probe]:
+    """Blocks that read DRAM as a product on tensor cores does: of each round all threads ask for the next one's data,
+    do something else for so many turns of 45 cycles, wait for the data and meet. So many blocks with numbers side by
+    side read the same."""
+    threads = 256
+    for together in (1, 2, 8):
+        for turns in (1, 10, 20, 40):
+            for loads in (2, 4, 8):
+                across = -(-132 // together) * threads * 16
+
+                def body(count: int, together: int = together, turns: int = turns, across: int = across) -> list[str]:
+                    text = [
+                        line(f"SHF.R.U32.HI R10, RZ, {(threads * together).bit_length() - 1:#x}, R9", stall=6),
+                        line(f"LEA R12, R10, R7, {threads.bit_length() - 1:#x}", stall=6),
+                        line("IMAD.WIDE.U32 R10, R12, 0x10, R4", stall=6),
+                        *rounds("READ"),
+                        line("NOP", wait=2, stall=2),
+                        line("BAR.SYNC.DEFER_BLOCKING 0x0", stall=6),
+                    ]
+                    for n in range(count):
+                        load = f"LDG.E.128.STRONG.GPU R{16 + 4 * n}, desc[UR4][R10.64]"
+                        text += [line(load, read=1, write=2, stall=2), *advance(10, across)]
+                    return [*text, line(f"IMAD.MOV.U32 R13, RZ, RZ, {turns:#x}", stall=6), "ELSE:",
+                            line("NOP", stall=15, turn=True), *again("ELSE", 13), *again("READ")]
+
+                many = 160 * MIB // (across * loads)
+                yield Probe(f"tiles of DRAM, {loads} loads.128 at a time, {turns} turns between, "
+                            f"{together} blocks at the same lines", body, (loads,), (threads // 32,), blocks=132,
+                            n=many, big=161 * MIB)
 
 
 def beside_stores() -> Iterator[Probe]:

@@ -144,6 +144,8 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     wide.divisions,
     wide.mixes,
     loops.loops,
+    stores.grouped,
+    loaded.tiles,
 )
 
 

@@ -116,6 +116,29 @@ def warps_behind() -> Iterator[Probe]:
                 yield replace(probe, name=name, setup=(*probe.setup, *later), shared=256, meet=False)
 
 
+def grouped() -> Iterator[Probe]:
+    """`rows_in_turn` of which a warp issues so many, then arithmetic: whose store has the next place in a queue?"""
+    for pitch in (1024, 73728):
+        for stall in (2, 4):
+            for stores, sums in ((4, 16), (4, 40), (2, 8)):
+
+                def body(count: int, stall: int = stall, stores: int = stores, sums: int = sums) -> list[str]:
+                    text = []
+                    for n in range(count):
+                        text.append(line(f"STG.E desc[UR4][R54.64+{n // 4 % 8 * 128 + n % 4 * 4:#x}], R16", read=1,
+                                         stall=stall))
+                        if n % stores == stores - 1:
+                            text += [line(f"FFMA R{24 + k % 8}, R{24 + k % 8}, 1.5, R{32 + k % 8}")
+                                     for k in range(sums)]
+                    return text
+
+                for warps in (4, 8, 16):
+                    probe = _in_turn("", _of_rows(pitch), 4, 128, 4 * pitch, 1, warps)
+                    name = (f"STG, {stores} words of 4 rows {pitch} apart in turn {stall} cycles apart, "
+                            f"then {sums} FFMA, {warps} warps")
+                    yield replace(probe, name=name, body=body, lengths=(16, 64))
+
+
 _ALIGNED = 1 << 27  # a buffer's place, half as long as it is: adding to it changes bits of an address alone
 
 
