@@ -26,6 +26,7 @@ METRICS = {
     "executed": "smsp__inst_executed.sum",
     "l1_hit": "l1tex__t_sector_hit_rate.pct",
     "l2_hit": "lts__t_sector_hit_rate.pct",
+    "l2_stored": "lts__t_sectors_srcunit_tex_op_write.sum",
     "dram_read": "dram__bytes_read.sum",
     "dram_write": "dram__bytes_write.sum",
     "ns": "gpu__time_duration.sum",
@@ -137,6 +138,7 @@ def modelled(result: Any) -> dict[str, Any]:
         "slots": round(report.slots(result)["issued"], 2),
         "l1_hit": _rounded(result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS)),
         "l2_hit": _rounded(result.l2_hits),
+        "l2_stored": int(result.counters[columns.C_L2_STORED]),
     }
 
 
@@ -189,7 +191,7 @@ def points(row: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None
 
 
 def apart(rows: Sequence[Mapping[str, Any]], least: float) -> list[str]:
-    """How far slots and hit rates are from the counters."""
+    """How far slots, hit rates and what stores bring to L2 are from the counters."""
     kept = [row for row in rows if "model" in row and row["measured"]["clocks"] > least]
     lines = []
     for name, aim in (("issued slots", 3), ("L1 hits", 5), ("L2 hits", 5)):
@@ -197,4 +199,9 @@ def apart(rows: Sequence[Mapping[str, Any]], least: float) -> list[str]:
         within = sum(x <= aim for x in found)
         lines.append(f"{name}: {statistics.mean(found):.1f} points apart in the mean, "
                      f"{np.percentile(found, 90):.1f} P90, {within} of {len(found)} within {aim}")
+    pairs = [(row["model"].get("l2_stored"), row["measured"].get("l2_stored")) for row in kept]
+    found = [100 * abs(model / seen - 1) for model, seen in pairs if model is not None and seen]
+    if found:
+        lines.append(f"sectors stored to L2: {statistics.mean(found):.1f} percent apart in the mean, "
+                     f"{np.percentile(found, 90):.1f} P90, {sum(x <= 5 for x in found)} of {len(found)} within 5")
     return lines
