@@ -52,8 +52,8 @@ def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1,
 def stamps(function: Any, result: Any) -> tuple[np.ndarray, np.ndarray]:
     """The clocks that each warp reads first and last in each run: (warps, runs)."""
     code, events = function.kernel.instructions, result.events
-    at = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
-    first, last = (events[events[:, 3] == at] for at in (at[0], at[-1]))
+    clocks = [i for i, inst in enumerate(code) if inst.opcode == "CS2R" and CLOCK in inst.text()]
+    first, last = (events[events[:, 3] == at] for at in (clocks[0], clocks[-1]))
     return _by_warp(first), _by_warp(last)
 
 
