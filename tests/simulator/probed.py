@@ -49,6 +49,16 @@ def slope(name: str, warps: int, stand: run.Stand, number: int, blocks: int = 1,
     return float(clocks[-1] - clocks[0]) / (probe.lengths[-1] - probe.lengths[0])
 
 
+def clocks_of_runs(number: int, stand: run.Stand, length: int, rounds: int) -> np.ndarray:
+    """Of each run of a probe that all SMs of an H100 run, from the first warp's begin to the last one's end."""
+    probe, function = run.probes()[number], stand.module.function(f"probe_{number}_{length}")
+    data, out = stand.device.alloc(probe.big), stand.device.alloc(1 << 24)
+    result = timing.launch(function, (probe.blocks, 1, 1), (32 * probe.warps[0], 1, 1), [out, data, rounds, 0],
+                           machine="h100", options=timing.Options(trace=(0, 1000000)))
+    begins, ends = stamps(function, result)
+    return ends.max(0) - begins.min(0)
+
+
 def stamps(function: Any, result: Any) -> tuple[np.ndarray, np.ndarray]:
     """The clocks that each warp reads first and last in each run: (warps, runs)."""
     code, events = function.kernel.instructions, result.events

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from launched import launched
-from probed import ANSWERS, H100, OF_H100, slope, stamps, stand_of
+from probed import ANSWERS, H100, OF_H100, clocks_of_runs, slope, stand_of
 
 from maxdnn.simulator import timing
 from maxdnn.simulator.probes import run
@@ -28,13 +28,8 @@ SHARED = {
 def test_the_model_shares_l2_and_dram_as_an_h100_does(name: str) -> None:
     number, stand = stand_of(name)
     probe = run.probes()[number]
-    data, out = stand.device.alloc(probe.big), stand.device.alloc(1 << 24)
     for length in probe.lengths:
-        function = stand.module.function(f"probe_{number}_{length}")
-        result = timing.launch(function, (probe.blocks, 1, 1), (32 * probe.warps[0], 1, 1), [out, data, probe.n, 0],
-                               machine="h100", options=timing.Options(trace=(0, 1000000)))
-        begins, ends = stamps(function, result)
-        runs = (ends.max(0) - begins.min(0))[1:3]
+        runs = clocks_of_runs(number, stand, length, probe.n)[1:3]
         assert np.mean(runs) == pytest.approx(np.mean(H100["runs"][name][str(length)][1:3]), rel=SHARED[name])
 
 
@@ -94,13 +89,9 @@ TILES = {
 def test_rounds_of_tiles_of_dram_take_as_long_as_on_an_h100(name: str) -> None:
     number, stand = stand_of(name)
     probe, rounds = run.probes()[number], 36
-    data, out = stand.device.alloc(probe.big), stand.device.alloc(1 << 24)
-    function = stand.module.function(f"probe_{number}_{probe.lengths[0]}")
-    result = timing.launch(function, (probe.blocks, 1, 1), (32 * probe.warps[0], 1, 1), [out, data, rounds, 0],
-                           machine="h100", options=timing.Options(trace=(0, 1000000)))
-    begins, ends = stamps(function, result)
     card = OF_H100[name][str(probe.warps[0])] / probe.n
-    assert (ends[:, 0].max() - begins[:, 0].min()) / rounds == pytest.approx(card, rel=TILES[name])
+    model = clocks_of_runs(number, stand, probe.lengths[0], rounds)[0] / rounds
+    assert model == pytest.approx(card, rel=TILES[name])
 
 
 @pytest.mark.long
