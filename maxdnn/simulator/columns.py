@@ -50,7 +50,9 @@ P_DRAM_LEAST, P_DRAM_WRITE_LEAST = range(187, 189)  # what a part of a line take
 P_CODEAHEAD_TICKS = 189  # of each line of code that a launch brings with it
 P_WRITEAFTER, P_WRITEPLACES, P_WIDESINGLE = range(190, 193)  # of what loads of shared memory bring (results.py)
 P_STORELINES, C_PORTLEFT, C_TAKEN = range(193, 196)
-HEAD = 196
+C_OWED, C_LATE = range(196, 198)  # cycles of the pipe that an access took of others, of loads that L1 lacks (pipe.py)
+P_L2_LOAD_STORE = 198  # what loads take of L2's time for stores, in parts of what they take of that for loads
+HEAD = 199
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
@@ -131,7 +133,9 @@ S_RESULTS, S_PLACEFREE, S_WRITTEN, S_ARITHMETIC = range(S_RESULTHEAD + 1, S_RESU
 S_WAITS, S_WAITHEAD, S_WAITRING = range(S_ARITHMETIC + 1, S_ARITHMETIC + 4)
 WAIT_WARP, WAIT_CODE, WAIT_REC, WAIT_OUT, WAIT_PLACE, WAIT_CYCLES, WAIT_EVENT, WAIT_SIZE = range(8)
 WAIT_PLACES = 32
-S_SENT, S_LEFT, S_SIZE = range(S_WAITRING + WAIT_PLACES * WAIT_SIZE, S_WAITRING + WAIT_PLACES * WAIT_SIZE + 3)
+# Stores sent and left; when the last access of shared memory ends and what it takes, as S_LSUEND and S_LSUCOST of L1.
+S_SENT, S_LEFT, S_SHEND, S_SHCOST, S_SIZE = range(S_WAITRING + WAIT_PLACES * WAIT_SIZE,
+                                                  S_WAITRING + WAIT_PLACES * WAIT_SIZE + 5)
 
 # One row per run of a path: first instruction's row, length. One row per memory record: service cycles, first line row,
 # lines, group of its shift; a negative group is -1 - group, and the second cell the first of the variants to choose
@@ -210,7 +214,11 @@ M_JUMP, M_ASKS, M_LOADS = range(M_MEET + 1, M_MEET + 4)
 # (M_RESULTS many) when each comes, whose and what it is, a ring, the oldest, and when one went to its scheduler last
 RESULTS, RESULT_SIZE = 64, 3
 M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_LOADS + 1, M_LOADS + 6)
-M_SIZE = M_RESULTRING + RESULTS * RESULT_SIZE
+# The pipe of shared memory and L1: of what goes first and of all a stretch of cycles that are taken, then a ring of so
+# many cycles (a power of two), each with its number and who has it.
+M_FULL, PIPE = M_RESULTRING + RESULTS * RESULT_SIZE, 4096
+M_PIPE = M_FULL + 4
+M_SIZE = M_PIPE + PIPE
 EVENT_SIZE = 8  # cycle, scheduler, warp, instruction, second of a pair, block, result there, operands read
 
 # DEPBAR.LE waits until at most n operations are left on a scoreboard: bit 6 of I_WAIT, and I_SERVICE is n * 8 + board.

@@ -5,12 +5,13 @@ takes one by turns."""
 
 from .access import quarter_of
 from .beside import WIDTH, shared_bytes
-from .caches import WORDS, l1_lookup, l1_store, popcount4
+from .caches import SECTORED, WORDS, l1_lookup, l1_set, l1_store, popcount4
 from .columns import *
 from .instep import READ, WRITE, moved, touch_beyond, variant
 from .jit import compiled
 from .machine import LINE
 from .memory import further_words, through_l2
+from .pipe import by_turns, let_ahead, serve
 from .residency import end_block, wake
 from .scoreboards import clear, occupy, wait_for_boards
 
@@ -65,30 +66,39 @@ def leave_queue(X, s, out):
 
 
 @compiled
-def through_pipe(X, w, s, port, cycles, way, out):
-    """An access that keeps the SM's pipe of shared memory and L1 so many cycles, and the scheduler's way there `way`:
-    when it begins."""
-    pipe = X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED
+def through_pipe(X, w, s, port, cycles, way, out, first):
+    """(first, last cycle) of an access that keeps the SM's pipe of shared memory and L1 so many cycles, and the
+    scheduler's way there `way`. `first`: whether it goes before loads that L1 does not have."""
+    sm, shared = X[T_SM] + X[w + W_SM] * M_SIZE, port == S_PORT0
+    apart = 2 if shared and way > cycles else 1
+    start = max(out, X[s + port])
     if X[P_BESIDE]:
-        start = shared_bytes(X, X[w + W_SM], cycles * WIDTH, max(out, X[s + port])) - cycles
+        start = shared_bytes(X, X[w + W_SM], cycles * WIDTH, start) - cycles
+        last = start + apart * (cycles - 1)
+        X[s + port] = start + way
     else:
-        start = max(min(max(out, X[pipe]), by_turns(X, w, s, out)), X[s + port])
-        X[pipe] = max(X[pipe], start) + cycles
-    X[s + port] = start + way
-    X[s + S_LSUEND], X[s + S_LSUCOST] = start + cycles, cycles
-    return start
+        limit = max(by_turns(X, w, s, out, shared), start)
+        start, last = serve(X, sm, start, limit, cycles, apart, first)
+        if X[C_OWED] or X[C_LATE]:
+            let_ahead(X, w, s, start, shared)
+        X[sm + M_SHARED] = max(X[sm + M_SHARED], last + 1)
+        X[s + port] = max(start + way, last + 1)
+    if shared:
+        X[s + S_SHEND], X[s + S_SHCOST] = last + 1, cycles
+    else:
+        X[s + S_LSUEND], X[s + S_LSUCOST] = last + 1, cycles
+    return start, last
 
 
 @compiled
-def by_turns(X, w, s, out):
-    """When the SM's pipe serves a scheduler's next access at the latest: behind its own last one and one and a half of
-    each other scheduler's that wait, however many those have (probes "chain of LDS beside ...": 1.2 to 1.9)."""
-    start = max(out, X[s + S_LSUEND])
-    first, ahead = X[T_SCHED] + X[w + W_SM] * 4 * S_SIZE, 0
-    for other in range(first, first + 4 * S_SIZE, S_SIZE):
-        if other != s and X[other + S_LSUEND] > start:
-            ahead += X[other + S_LSUCOST]
-    return start + 3 * ahead // 2
+def in_l1(X, sm, line):
+    """Whether L1 has a line."""
+    ways = X[P_L1WAYS]
+    base = X[T_L1] + (sm * X[P_L1SETS] + l1_set(X, line)) * ways * SECTORED
+    there = False
+    for way in range(base, base + ways):
+        there |= X[way] == line
+    return there
 
 
 @compiled
@@ -131,7 +141,7 @@ def leaves(X, s, at, when):
     behind = out
     if X[last + M_ATOMICS] > out:  # it goes behind atomics that are on their way
         behind = max(out, X[last + M_WAYRING + X[last + M_WAYHEAD]])
-    begin = through_pipe(X, w, s, S_PORT1, X[at + WAIT_CYCLES], X[at + WAIT_CYCLES], behind)
+    begin, _ = through_pipe(X, w, s, S_PORT1, X[at + WAIT_CYCLES], X[at + WAIT_CYCLES], behind, True)
     X[X[at + WAIT_PLACE]] = max(out, begin - X[P_MIOLAG])
     X[at + WAIT_OUT] = begin
     X[s + S_LEFT] += 1
@@ -275,7 +285,9 @@ def into_l1(X, w, i, s, out):
     cycles = l1_cycles(X, w, i)
     if X[i + I_ATOMIC]:
         out = max(out, X[last + M_WAYRING + X[last + M_WAYHEAD]])
-    start = through_pipe(X, w, s, S_PORT1, cycles, max(cycles, 2 * banks), out)
+    chosen = record_of(X, w)
+    there = not X[i + I_CACHED] or in_l1(X, X[w + W_SM], X[X[record + 1]] + moved(X, chosen, X[w + W_SHIFT]))
+    start, _ = through_pipe(X, w, s, S_PORT1, cycles, max(cycles, 2 * banks), out, there)
     X[C_PORTEND] = start
     done = global_sm90(X, w, i, max(tags - 1, 0) + 2 * (banks - 1), start)
     if X[i + I_ATOMIC]:

@@ -43,6 +43,15 @@ def load_constant(X, sm, record, shift, now):
 
 
 @compiled
+def take_of_stores(X, ticks, sectors, hits, begin):
+    """What loads take of L2's time for stores: of what they take of its time for loads, if L2 has what they ask for.
+    sectors, hits: counters before they did."""
+    if X[P_L2_LOAD_STORE] and X[C_L2_SECTORS] > sectors:
+        share = ticks * (X[C_L2_HITS] - hits) // (X[C_L2_SECTORS] - sectors)
+        book_l2(X, B_L2_STORES, share * X[P_L2_LOAD_STORE] >> TICK_BITS, begin)
+
+
+@compiled
 def through_l2(X, w, i, index, line, mask, start, theirs):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there.
     `theirs`: which sectors of their lines the other SMs ask for, if they touch them."""
@@ -59,7 +68,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     X[C_ROTATE] += 1
     what = CHANGE if X[i + I_ATOMIC] else WRITE if X[i + I_STORE] else READ
     end = lines_of_others(X, w, i, index, theirs if what == READ else -1)
-    middle = before(X, end, turn)
+    middle, sectors, hits = before(X, end, turn), X[C_L2_SECTORS], X[C_L2_HITS]
     if X[P_BESIDE] and what == READ:  # blocks that follow each other drift apart
         begin = begin_round(X, line, mask, begin)
         touch(X, X[T_AHEAD], middle, READ, begin)
@@ -99,6 +108,8 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         done = l2_read(X, line, mask, mine) + further(X, line)
     touch_again(X, middle, line, begin, turn)
     touch(X, middle, end, what, begin)
+    if what == READ:
+        take_of_stores(X, all_ticks, sectors, hits, begin)
     return done + (n - 1) * X[P_PORT_TICKS] // TICK
 
 

@@ -73,7 +73,7 @@ def memory_sm90(X, w, i, s, now):
         return constant_sm90(X, w, i, s, now)
     out = read_in_queue(X, s, X[i + I_INTERVAL], now)
     if kind == K_SHUFFLE:
-        start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
+        start, _ = through_pipe(X, w, s, S_PORT0, 1, 2, out, True)
         leave_queue(X, s, max(out, start - X[P_MIOLAG]))
         X[s + S_LEAVE2] = max(X[s + S_LEAVE2], now + X[i + I_X0])
         return start + X[i + I_RESULT], out + X[i + I_DN]
@@ -81,7 +81,7 @@ def memory_sm90(X, w, i, s, now):
         return beside_memory(X, w, i, s, out)
     if kind == K_FENCE:  # goes behind what the scheduler has sent before (probes "4 STS.128, then FENCE", "... MEMBAR")
         others = X[X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED] > max(out, X[s + S_PORT0])
-        start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
+        start, _ = through_pipe(X, w, s, S_PORT0, 1, 2, out, True)
         leave_queue(X, s, max(out, start - X[P_MIOLAG]))
         return start + X[i + I_RESULT], (start if X[P_BESIDE] or others else out) + X[i + I_DN]
     others = False
@@ -90,8 +90,8 @@ def memory_sm90(X, w, i, s, now):
         chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
         cycles = max(X[variant(X, chosen, X[w + W_SHIFT])] & (1 << BANKS) - 1, X[i + I_LATEBY])
         X[C_SHARED_BUSY] += cycles
-        start = through_pipe(X, w, s, S_PORT0, cycles, 2 * cycles, out)
-        done = start + X[i + I_RESULT] + 2 * (cycles - 1)
+        start, last = through_pipe(X, w, s, S_PORT0, cycles, 2 * cycles, out, True)
+        done = last + X[i + I_RESULT]
         if not X[i + I_STORE] and not X[i + I_ATOMIC]:
             done = bring(X, w, i, s, done, cycles)
     elif X[i + I_STORE] and not X[i + I_ATOMIC]:
@@ -121,7 +121,7 @@ def beside_memory(X, w, i, s, out):
     those that wait."""
     start, done, ended = out, out, 0
     if X[i + I_KIND] == K_MBARRIER:
-        start = through_pipe(X, w, s, S_PORT0, 1, 2, out)
+        start, _ = through_pipe(X, w, s, S_PORT0, 1, 2, out, True)
         done, ended = on_mbarrier(X, w, i, start)
     else:
         ended = bulk_copy(X, w, i, out)
@@ -137,7 +137,7 @@ def constant_sm90(X, w, i, s, now):
     unit = X[T_SM] + X[w + W_SM] * M_SIZE + M_SREG
     start = max(now, X[unit])
     if X[i + I_X1] > 0:
-        start = through_pipe(X, w, s, S_PORT0, X[P_SRINTERVAL], X[P_SRINTERVAL], start)
+        start, _ = through_pipe(X, w, s, S_PORT0, X[P_SRINTERVAL], X[P_SRINTERVAL], start, True)
     X[unit] = start + X[P_SRINTERVAL]
     done = start
     if X[i + I_KIND] == K_LDC:

@@ -72,6 +72,7 @@ def _behind_l1(machine: Machine) -> dict[int, int]:
         c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
         c.P_L2_WRITE_TICKS: round(sector / (m["l2_store_bytes"] or m["l2_bytes"])),
         c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
+        c.P_L2_LOAD_STORE: round(m["l2_load_store_cost"] * c.TICK),
         c.P_L2DIRTY: round(min(1, (m["l2_dirty_kib"] or m["l2_kib"]) / m["l2_kib"]) * m["l2_ways"]),
         c.P_L2PARTIAL: round(m["l2_partial_kib"] / m["l2_kib"] * m["l2_ways"]),
         c.P_DRAMLAT: m["dram_latency"], c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_DRAM_TICKS: round(of_dram),

@@ -137,6 +137,7 @@ def test_sms_that_read_the_same_lines_share_what_they_cost_of_l2() -> None:
 # like. A profiler that empties caches leaves 2 MiB dirty, which large launches write: 1,300 clocks that the model has
 # not.
 LAUNCHES = {
+    "launch of 1 loads and 1 stores of 16 bytes, 24 MiB": (0.05, 0.02),
     "launch of 1 loads and 1 stores of 4 bytes, 24 MiB": (0.06, 0.03),
     "launch of 4 loads and 0 stores of 16 bytes, 32 MiB": (0.04, 0.05),
     "launch of 4 loads and 0 stores of 16 bytes, 48 MiB": (0.06, 0.03),

@@ -146,6 +146,7 @@ _PARTS: tuple[Callable[[], Iterator[Probe]], ...] = (
     loops.loops,
     stores.grouped,
     loaded.tiles,
+    tensor.fences_beside,
 )
 
 

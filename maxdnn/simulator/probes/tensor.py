@@ -87,6 +87,27 @@ def products_beside() -> Iterator[Probe]:
         yield Probe(f"tensor beside {kind} of another warp", apart, (16, 256), (8,), setup=_SETUP, shared=SHARED)
 
 
+def fences_beside() -> Iterator[Probe]:
+    """Fences of a warpgroup, behind stores to shared memory or none, while another one has products: so many of each by
+    turns."""
+    fence = [line("MEMBAR.ALL.CTA", read=4, stall=6), line("FENCE.VIEW.ASYNC.S", wait=8, write=4, stall=2),
+             line("NOP", wait=8, stall=2)]
+    store = line("STS.128 [R14], R16", read=2, stall=2)
+    for name, turn in (("STS.128", [store, line("NOP", wait=2, stall=2)]), ("MEMBAR and FENCE", fence),
+                       ("2 STS.128, MEMBAR and FENCE", [store, store, *fence])):
+        for products, turns in ((0, 1), (1, 1), (1, 2), (2, 1)):
+
+            def body(count: int, turn: list[str] = turn, products: int = products, turns: int = turns) -> list[str]:
+                return [line("IMAD.SHL.U32 R14, R7, 0x10, RZ", stall=6),
+                        line(f"IADD3 R14, R14, {SHARED:#x}, RZ", stall=6),
+                        line("ISETP.GE.U32.AND P3, PT, R7, 0x80, PT", stall=13), "--:-:-:Y:5  @P3 BRA OTHERS;",
+                        *(_products(products * count, 128) if products else ()), "--:-:-:Y:5      BRA BOTH;", "OTHERS:",
+                        *turn * (turns * count), "BOTH:"]
+
+            yield Probe(f"{turns} {name} beside {products} products", body, (8, 40), (8,), setup=_SETUP,
+                        shared=SHARED + 0x1000)
+
+
 _AMID = {  # what is issued while tensor cores work, and how far apart
     "nothing": ("NOP", 1),
     "of no register": ("IMAD.MOV.U32 R{d}, RZ, RZ, RZ", 2),
