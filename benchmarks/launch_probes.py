@@ -8,6 +8,7 @@ Each launch is measured with empty caches, and as the second of two in a row."""
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -65,16 +66,19 @@ def predict(rows: list[dict[str, Any]], machine: str) -> Iterator[tuple[str, Map
 
 
 def answers(measured: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """By launch the clocks of each time it was measured, and the MiB of DRAM that were read and written the last time,
+    """By launch the clocks of each time it was measured, and the median of the MiB of DRAM that were read and written,
     with empty caches and behind its like."""
     found: dict[str, dict[str, Any]] = {}
+    amounts: dict[tuple[str, str], list[float]] = {}
     for file in measured:
         for row in json.loads(file.read_text())["rows"]:
             seen = found.setdefault(row["probe"], {"cold": [], "warm": []})
             for state, key, before in (("cold", "measured", ""), ("warm", "warm", "warm_")):
                 seen[state].append(int(row[key]["clocks"]))
-                seen |= {before + name: round(row[key][f"dram_{what}"] / MIB, 1)
-                         for name, what in (("read", "read"), ("written", "write"))}
+                for name, what in (("read", "read"), ("written", "write")):
+                    amounts.setdefault((row["probe"], before + name), []).append(row[key][f"dram_{what}"] / MIB)
+    for (probe, name), values in amounts.items():
+        found[probe][name] = round(statistics.median(values), 1)
     return found
 
 
