@@ -53,7 +53,8 @@ FIRST_WARP = line("ISETP.GE.U32.AND P3, PT, R7, 0x20, PT", stall=13)  # P3: of t
 
 
 def first_and_others(first: Iterable[str], others: Iterable[str]) -> list[str]:
-    """What the first warp of a block does, and what the others do meanwhile. P3 is what FIRST_WARP says."""
+    """What the first warp of a block does, and what the others do meanwhile. P3 is what FIRST_WARP says, or the same of
+    more warps."""
     return ["--:-:-:Y:5  @P3 BRA OTHERS;", *first, "--:-:-:Y:5      BRA BEHIND;", "OTHERS:", *others, "BEHIND:"]
 
 

@@ -6,7 +6,7 @@ it, both with the swizzle of 128 bytes. What is multiplied does not matter."""
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from .frame import control, line
+from .frame import control, first_and_others, line
 from .kinds import KINDS
 from .memory import behind_each_other
 from .probe import Probe
@@ -19,6 +19,7 @@ _SETUP = [
     line(f"UMOV UR18, {B >> 4:#x}", stall=6),
     line("UMOV UR19, 0x40000040", stall=6),
 ]
+_FIRST_WARPGROUP = line("ISETP.GE.U32.AND P3, PT, R7, 0x80, PT", stall=13)  # as FIRST_WARP says it of a warp
 _ARRIVE, _WAIT = line("WARPGROUP.ARRIVE", stall=6), line("WARPGROUP.DEPBAR.LE gsb0, 0x0", stall=4)
 
 
@@ -80,8 +81,7 @@ def products_beside() -> Iterator[Probe]:
             return [*_products(8, 128)[:-1], *text, _WAIT]
 
         def apart(count: int, kind: str = kind) -> list[str]:
-            return [line("ISETP.GE.U32.AND P3, PT, R7, 0x80, PT", stall=13), "--:-:-:Y:5  @P3 BRA OTHERS;",
-                    *_products(8, 128), "--:-:-:Y:5      BRA BOTH;", "OTHERS:", *_others(kind, count), "BOTH:"]
+            return [_FIRST_WARPGROUP, *first_and_others(_products(8, 128), _others(kind, count))]
 
         yield Probe(f"tensor beside {kind} of the warp", same, (16, 256), (4,), setup=_SETUP, shared=SHARED)
         yield Probe(f"tensor beside {kind} of another warp", apart, (16, 256), (8,), setup=_SETUP, shared=SHARED)
@@ -100,9 +100,8 @@ def fences_beside() -> Iterator[Probe]:
             def body(count: int, turn: list[str] = turn, products: int = products, turns: int = turns) -> list[str]:
                 return [line("IMAD.SHL.U32 R14, R7, 0x10, RZ", stall=6),
                         line(f"IADD3 R14, R14, {SHARED:#x}, RZ", stall=6),
-                        line("ISETP.GE.U32.AND P3, PT, R7, 0x80, PT", stall=13), "--:-:-:Y:5  @P3 BRA OTHERS;",
-                        *(_products(products * count, 128) if products else ()), "--:-:-:Y:5      BRA BOTH;", "OTHERS:",
-                        *turn * (turns * count), "BOTH:"]
+                        _FIRST_WARPGROUP,
+                        *first_and_others(_products(products * count, 128) if products else (), turn * (turns * count))]
 
             yield Probe(f"{turns} {name} beside {products} products", body, (8, 40), (8,), setup=_SETUP,
                         shared=SHARED + 0x1000)
@@ -137,9 +136,8 @@ def products_amid() -> Iterator[Probe]:
             return [*_products(6, 128)[:-1], *others(count), _WAIT]
 
         def apart(count: int, others: Callable[[int], list[str]] = others) -> list[str]:
-            return [line("ISETP.GE.U32.AND P3, PT, R7, 0x80, PT", stall=13), "--:-:-:Y:5  @P3 BRA OTHERS;",
-                    *_products(6, 128), "--:-:-:Y:5      BRA BOTH;", "OTHERS:", *[line("NOP", stall=15)] * 5,
-                    *others(count), "BOTH:"]
+            return [_FIRST_WARPGROUP,
+                    *first_and_others(_products(6, 128), [*[line("NOP", stall=15)] * 5, *others(count)])]
 
         yield Probe(f"tensor amid {name} of the warp", same, (8, 64, 192), (4,), setup=_SETUP, shared=SHARED)
         yield Probe(f"tensor amid {name} of another warp", apart, (8, 64, 192), (8,), setup=_SETUP, shared=SHARED)
