@@ -118,13 +118,15 @@ def card(name: str, row: Mapping[str, Any]) -> Any:
     return machine.replace(clock_mhz=clock, dram_latency=machine["l2_latency"] + round(behind))
 
 
-def predicted(work: Any, function: Any, block: Any, machine: Any) -> dict[str, Any]:
-    """What the model says of a launch behind others and of one behind itself."""
+def predicted(work: Any, function: Any, block: Any, machine: Any, contents: Any = None) -> dict[str, Any]:
+    """What the model says of a launch behind others and of one behind itself; contents: of L2 before that."""
     from maxdnn.simulator import timing
 
     found = {}
     for name, warm in (("model", False), ("model_warm", True)):
-        found[name] = modelled(timing.simulated(work, function, block, machine, options=timing.Options(warm=warm)))
+        result = timing.simulated(work, function, block, machine, options=timing.Options(warm=warm),
+                                  contents=contents if warm else None)
+        found[name] = modelled(result)
     return found
 
 
@@ -134,6 +136,7 @@ def modelled(result: Any) -> dict[str, Any]:
 
     return {
         "clocks": result.cycles,
+        "simulated_sms": result.simulated_sms,
         "issued": int(result.issued.sum()),
         "slots": round(report.slots(result)["issued"], 2),
         "l1_hit": _rounded(result.ratio(columns.C_L1_HITS, columns.C_L1_SECTORS)),
@@ -182,7 +185,8 @@ def by_group(rows: Sequence[Mapping[str, Any]], group: Callable[[Mapping[str, An
 def points(row: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
     """Percentages of a cold launch, measured and the model's."""
     seen, model = row["measured"], row["model"]
-    slots = 100 * seen["issued"] / (4 * SMS * seen["active"])
+    active = seen["active" if model["simulated_sms"] == 1 else "clocks"]  # where all are simulated they may rest
+    slots = 100 * seen["issued"] / (4 * SMS * active)
     return {
         "issued slots": (slots, model["slots"]),
         "L1 hits": (seen["l1_hit"], model["l1_hit"]),

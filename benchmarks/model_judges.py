@@ -238,13 +238,16 @@ def predict(path: Path, out: Path, groups: Sequence[str], again: bool, name: str
 
     data = json.loads(out.read_text())
     found = {(judge.name, judge.candidate): judge for judge in chosen(path)}
+    of, before = None, []
     for row in data["rows"]:
         if (groups and row["group"] not in groups) or ("model_warm" in row and not again) or not _long(row):
             continue
         plan, begin, machine = found[row["judge"], row["candidate"]].plan, time.perf_counter(), judging.card(name, row)
         launch = plan.launches[row["launch"]]
+        if of is not plan:
+            of, before = plan, timing.contents_before(plan, machine)
         ((work, function),) = timing.workloads(plan, [launch], machine)
-        row |= judging.predicted(work, function, launch.block, machine)
+        row |= judging.predicted(work, function, launch.block, machine, before[row["launch"]])
         row["seconds"] = round(time.perf_counter() - begin, 1)
         out.write_text(json.dumps(data, indent=0) + "\n")
         print(f"{row['kernel']:32} {row['judge']:45}", end="")

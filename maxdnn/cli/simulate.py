@@ -40,10 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="the candidate of the planner with this name; sconv_fprop_paper: with the paper's loop, "
                              "as in the paper's table; best (default): the planner's choice")
     parser.add_argument("--policy", default="", help="how a scheduler chooses a warp (default: the machine's own way)")
-    parser.add_argument("--all-sms", action="store_true", help="simulate every SM instead of one and its mirror images")
+    parser.add_argument("--all-sms", action="store_true", default=None,
+                        help="simulate every SM instead of one and its mirror images (on sm_90 small launches whose "
+                             "CTAs are unlike always do)")
     parser.add_argument("--warm", action="store_true",
                         help="each launch follows one of the same kernel with the same arguments: L2 holds what that "
-                             "touched last (default: the caches are empty when a launch begins)")
+                             "touched last, and what the launches before it have left (default: the caches are empty "
+                             "when a launch begins)")
     parser.add_argument("--set", nargs=2, metavar=("FIGURE", "VALUE"), action="append", default=[],
                         help="change a figure of the machine, for what-if studies; may be repeated (docs/timing.md "
                              "lists the figures and their ranges)")

@@ -52,7 +52,8 @@ P_WRITEAFTER, P_WRITEPLACES, P_WIDESINGLE = range(190, 193)  # of what loads of 
 P_STORELINES, C_PORTLEFT, C_TAKEN = range(193, 196)
 C_OWED, C_LATE = range(196, 198)  # cycles of the pipe that an access took of others, of loads that L1 lacks (pipe.py)
 P_L2_LOAD_STORE = 198  # what loads take of L2's time for stores, in parts of what they take of that for loads
-HEAD = 199
+C_AGE, AGE = 199, 1 << 30  # of a warm start's next touch; how long before the begin its first one was, at least
+HEAD = 200
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4

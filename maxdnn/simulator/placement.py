@@ -119,3 +119,14 @@ def placed(work: Work, sms: int, fit: int, ahead: Mapping[str, int], gpcs: Gpcs 
     own = np.arange(len(costs)) % sms == 0
     order[own], order[~own] = mine, np.concatenate([rest, most[rounds:]]).astype(np.int64)
     return replace(work, class_of=work.class_of[order], shift=work.shift[order])
+
+
+def by_sms(work: Work, sms: int, fit: int, ahead: Mapping[str, int], gpcs: Gpcs | None) -> Work:
+    """The same work with its blocks in the order in which SMs that take one each by turns, those with more blocks
+    first, get those that they have at first."""
+    costs = instructions(work)
+    taken = [blocks[:fit] for blocks in shares(costs[:sms * fit], sms, fit, ahead, gpcs)]
+    taken.sort(key=lambda blocks: -len(blocks))
+    first = [blocks[n] for n in range(fit) for blocks in taken if n < len(blocks)]
+    order = np.array([*first, *range(len(first), len(costs))])
+    return replace(work, class_of=work.class_of[order], shift=work.shift[order])

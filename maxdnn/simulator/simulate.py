@@ -8,18 +8,21 @@ import numpy as np
 from ..errors import SimulationError
 from ..runtime.forks import compiling
 from . import columns as c
+from .contents import L2Contents
 from .footprint import kept_kib
 from .lower import lower
+from .lower_sm90 import works_beside
 from .machine import Machine
 from .occupancy import Occupancy, l1_kib, occupancy
-from .placement import Gpcs, gpcs_of, most_lines_first, placed
+from .placement import Gpcs, by_sms, gpcs_of, instructions, most_lines_first, placed
 from .slots import slots, uneven
-from .state import Image, Shape, touches
+from .state import Image, Shape, stores_parts, touches
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
 from .workload import Outline, Workload
 
 Progress = Callable[[int, int], None]
 MAX_TRACED_CYCLES = 1_000_000  # of a pipeline trace; each takes eight rows of memory for every SM
+MOST_OF_ALL_SMS = 12_000_000  # warp-instructions of a launch of which every SM is simulated unasked: some six seconds
 _CHUNK = 200_000  # cycles between two calls of a progress function
 _OF_GPC = "l2_load_bytes", "l2_store_bytes"
 
@@ -28,13 +31,14 @@ _OF_GPC = "l2_load_bytes", "l2_store_bytes"
 class Options:
     """policy: one of POLICIES, "" for the machine's own: the first, of sm_90 the second. all_sms: simulate every SM
     on a shared block queue; otherwise one SM runs ceil(blocks / SMs) blocks while the others, in step
-    with it, touch L2 and DRAM with their own blocks' addresses.
+    with it, touch L2 and DRAM with their own blocks' addresses. None: every SM of sm_90 where one cannot stand for
+    the others and that takes seconds (`_all_sms`), unless there is a trace.
     trace: (first cycle, last cycle) of the pipeline trace to keep. timeline: keep the course of the launch, and every
     issue of that many cycles at its begin and in its middle (of `trace` alone if there is one). warm: the launch
     follows one of the same kernel with the same arguments (warm.py); else the caches are empty when it begins."""
 
     policy: str = ""
-    all_sms: bool = False
+    all_sms: bool | None = None
     trace: tuple[int, int] | None = None
     timeline: int = 0
     warm: bool = False
@@ -93,12 +97,14 @@ class Result:
 
 
 def simulate(workload: Workload, machine: Machine, *, registers: int, shared_bytes: int, threads: int,
-             options: Options | None = None, progress: Progress | None = None) -> Result:
+             options: Options | None = None, progress: Progress | None = None,
+             contents: L2Contents | None = None) -> Result:
     """Time a launch on a machine.
 
     registers, shared_bytes, threads: per thread, per block, per block; they set how many blocks share an SM.
-    progress(blocks done, blocks to do) is called now and then. Raises SimulationError for an unknown policy, a block
-    that does not fit, and warps that wait for ever."""
+    progress(blocks done, blocks to do) is called now and then. contents: of a warm launch, what L2 held before the one
+    of its like; None for nothing. Raises SimulationError for an unknown policy, a block that does not fit, and warps
+    that wait for ever."""
     options = Options() if options is None else options
     if not isinstance(options, Options):
         raise SimulationError(f"options must be Options (got {options!r})")
@@ -106,8 +112,8 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
         options = replace(options, policy=c.POLICIES[1 if machine.sm90 else 0])
     if not isinstance(options.policy, str) or options.policy not in c.POLICIES:
         raise SimulationError(f"policy must be one of {', '.join(c.POLICIES)} (got {options.policy!r})")
-    if not isinstance(options.all_sms, bool):
-        raise SimulationError(f"all_sms must be True or False (got {options.all_sms!r})")
+    if options.all_sms is not None and not isinstance(options.all_sms, bool):
+        raise SimulationError(f"all_sms must be True, False or None (got {options.all_sms!r})")
     timeline = options.timeline
     if isinstance(timeline, bool) or not isinstance(timeline, int) or not 0 <= timeline <= MOST_CYCLES:
         raise SimulationError(f"timeline must be a number of cycles from 0 to {MOST_CYCLES} (got {timeline!r})")
@@ -118,17 +124,62 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
                               f"(got {trace})")
     if not isinstance(options.warm, bool):
         raise SimulationError(f"warm must be True or False (got {options.warm!r})")
+    if options.all_sms is None:
+        fit = occupancy(machine, registers, shared_bytes, threads)
+        options = replace(options, all_sms=options.trace is None and _all_sms(workload, machine, fit))
+    image, fit = _prepared(workload, machine, registers, shared_bytes, threads, options)
+    if contents is not None:
+        contents.put(image)
+    recorder = None
+    if timeline:
+        recorder = Recorder(image, timeline, int(workload.outline.executed.sum()) // (image.shape.mirror + 1),
+                            options.trace)
+    _run(image, progress, recorder)
+    return _result(image, workload.outline, fit, options, recorder)
+
+
+def l2_after(workload: Workload, machine: Machine, *, registers: int, shared_bytes: int, threads: int,
+             before: L2Contents | None = None, code: Machine | None = None) -> L2Contents:
+    """What L2 holds behind a launch; `before`: what it held when that began. code: the machine whose instructions its
+    kernel has, if that is another one. Warm launches alone go on from there."""
+    options = Options(policy=c.POLICIES[0], all_sms=False, warm=True)
+    image, _ = _prepared(workload, machine, registers, shared_bytes, threads, options, code)
+    if before is not None:
+        before.put(image)
+    with compiling:
+        from .compiled import warm_up  # here, because it compiles
+    warm_up(image.X, 0)
+    return L2Contents.of(image)
+
+
+def _all_sms(workload: Workload, machine: Machine, fit: Occupancy) -> bool:
+    """Whether a launch is one of few instructions whose blocks, all resident at once, issue unlike numbers of them: it
+    takes as long as the SM with the longest ones, beside which others rest. Where warps meet at mbarriers blocks take
+    several tiles, and one SM stands for the others; what SMs share of sectors (sharing.py) is known of one alone."""
+    outline = workload.outline
+    if not machine.sm90 or outline.blocks > machine["sms"] * fit.blocks or outline.executed.sum() > MOST_OF_ALL_SMS:
+        return False
+    costs = instructions(workload.work)
+    apart = works_beside(outline.instructions) or stores_parts(workload.work.lines)
+    return bool(costs.min() < costs.max()) and not apart
+
+
+def _prepared(workload: Workload, machine: Machine, registers: int, shared_bytes: int, threads: int, options: Options,
+              code_machine: Machine | None = None) -> tuple[Image, Occupancy]:
+    """The image of a launch, and how many of its blocks share an SM."""
     fit = occupancy(machine, registers, shared_bytes, threads)
     sms = machine["sms"] if options.all_sms else 1
     outline = workload.outline
     resident = _resident(outline, machine, fit)
-    code = lower(outline.instructions, machine)
+    code = lower(outline.instructions, code_machine or machine)
     work, beside = workload.work, bool((code[:, c.I_KIND] >= c.K_COPY).any())
     kinds = touches(code, work)
     if machine.sm90:
         own: dict[str, float] = {}
-        if not options.all_sms:
-            gpcs = gpcs_of(machine["sms"], machine["blocks_ahead"], machine["gpc_tpcs"])
+        gpcs = gpcs_of(machine["sms"], machine["blocks_ahead"], machine["gpc_tpcs"])
+        if options.all_sms:
+            work = by_sms(work, machine["sms"], fit.blocks, machine["blocks_ahead"], gpcs)
+        else:
             own = _of_the_slowest(machine, outline.blocks, fit.blocks, gpcs)
             work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"], gpcs)
             if beside and outline.blocks <= machine["sms"]:
@@ -138,16 +189,12 @@ def simulate(workload: Workload, machine: Machine, *, registers: int, shared_byt
         changed = {name: replace(machine.figures[name], value=value) for name, value in own.items()}
         machine = replace(machine, figures={**machine.figures, **changed})
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
-                  c.POLICIES.index(options.policy), options.trace or (0, timeline), 1 if options.trace else WINDOWS,
-                  options.warm)
+                  c.POLICIES.index(options.policy), options.trace or (0, options.timeline),
+                  1 if options.trace else WINDOWS, options.warm)
     apart = machine.sm90 and shape.mirror and not beside
     image = Image(machine, code, work, shape, slots(kinds, work) if apart else None, kinds)
     image.X[c.P_UNEVEN] = apart and uneven(kinds, work)
-    recorder = None
-    if timeline:
-        recorder = Recorder(image, timeline, int(outline.executed.sum()) // (shape.mirror + 1), options.trace)
-    _run(image, progress, recorder)
-    return _result(image, outline, fit, options, recorder)
+    return image, fit
 
 
 def _of_the_slowest(machine: Machine, blocks: int, fit: int, gpcs: Gpcs | None) -> dict[str, float]:

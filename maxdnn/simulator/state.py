@@ -95,7 +95,8 @@ class Image:
             raise SimulationError(f"addresses must be below {c.MOST_LINES * LINE >> 30} GiB")
         slots = shape.resident * shape.block_warps
         self.order_length = -(-slots // 4) + 1
-        events = max(0, shape.trace[1] - shape.trace[0]) * shape.windows * 8 * shape.sms
+        each = 4 if machine.sm90 else 8  # issues of an SM in a cycle
+        events = max(0, shape.trace[1] - shape.trace[0]) * shape.windows * each * shape.sms
         head = self._head(work, events)
         self._parts: list[np.ndarray] = [head]
         self.at = c.HEAD
@@ -177,9 +178,10 @@ class Image:
             c.P_DRAM_SPREAD: m["dram_spread"], c.P_DRAM_WAIT: m["dram_wait"],
             c.P_DRAM_MOST: round(m["dram_most"] * c.TICK), c.P_STOREQUEUE: m["store_queue"],
             c.P_STORELINES: m["store_lines"], c.P_L2FAR: m["l2_far"],
-            c.P_L2_SLACK: m["l2_slack"], c.P_DRAM_SLACK: m["dram_slack"],
-            c.P_DRAM_OTHERS: m["dram_others"] if s.mirror else 0, c.P_L2CHOICE: 0 if s.warm else m["l2_choice"],
-            c.P_L2UNEVEN: int(self.machine.sm90 and s.warm),
+            c.P_L2_SLACK: m["l2_slack"] if s.mirror else 0, c.P_DRAM_SLACK: m["dram_slack"],
+            c.P_DRAM_OTHERS: m["dram_others"] if s.mirror or s.sms > 1 else 0,
+            c.P_L2CHOICE: 0 if s.warm else m["l2_choice"],
+            c.P_L2UNEVEN: int(self.machine.sm90 and s.warm), c.C_AGE: -c.AGE,
             c.P_TURN: m["turn_stall"],
             c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],

@@ -5,6 +5,7 @@ from them (sim/blocks.py). Where nothing is learned, every block is run."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +24,11 @@ from ..planning.select import plan as make_plan
 from ..problem.shape import ConvShape
 from ..runtime.devices.protocol import Dim3, Texture
 from .blocks import Learner, every_block
+from .contents import L2Contents
 from .launchfile import Description, place
 from .lower_sm90 import has_products, works_beside
 from .machine import Machine, preset
-from .simulate import Options, Progress, Result, simulate
+from .simulate import Options, Progress, Result, l2_after, simulate
 from .workload import Builder, Workload
 
 _TRACING = threading.Lock()  # several threads may simulate at once, but they trace one at a time
@@ -129,24 +131,28 @@ def _timed(shape: ConvShape | Plan, kernel: str | None, layout: str, whole: bool
            options: Options | None, progress: Progress | None) -> ConvTiming:
     plan = shape if isinstance(shape, Plan) else make_plan(shape, layout=layout, kernel=kernel)
     chip = _machine(machine)
-    steps = [(launch, useful) for launch, useful in _steps(plan) if (whole or useful) and runs_on(launch, chip)]
+    steps = [(n, launch, useful) for n, (launch, useful) in enumerate(_steps(plan))
+             if (whole or useful) and runs_on(launch, chip)]
     if not steps:
         raise SimulationError(f"no kernel of the plan is machine code that {chip.name} runs; what is translated the "
                               f"model cannot time ({', '.join(dict.fromkeys(x.spec.name for x in plan.launches))})")
     tell = _Share(progress, len(steps))
     found = []
-    works = workloads(plan, [step for step, _ in steps], chip, tell)
+    works = workloads(plan, [step for _, step, _ in steps], chip, tell)
+    warm = isinstance(options, Options) and options.warm is True
+    before = contents_before(plan, chip) if warm else [None] * len(plan.launches)
     with ThreadPoolExecutor(1) as ahead:  # the next launch is traced while one is simulated
         coming = ahead.submit(next, works)
-        for number, (step, useful) in enumerate(steps, 1):
+        for number, (place, step, useful) in enumerate(steps, 1):
             work, function = coming.result()
             if number < len(steps):
                 coming = ahead.submit(next, works)
-            result = simulated(work, function, step.block, chip, options=options, progress=tell)
+            result = simulated(work, function, step.block, chip, options=options, progress=tell,
+                               contents=before[place])
             del work  # gigabytes where every block was traced
             found.append(LaunchTiming(step.spec.name, result, useful))
             tell.done += 1
-    return ConvTiming(plan.shape, plan, tuple(found), tuple(step for step, _ in steps))
+    return ConvTiming(plan.shape, plan, tuple(found), tuple(step for _, step, _ in steps))
 
 
 def conv_workloads(plan: Plan, machine: Machine) -> list[tuple[Workload, CubinKernel]]:
@@ -187,19 +193,43 @@ def workloads(plan: Plan, launches: Sequence[Launch], machine: Machine,
     sizes |= {name: region.nbytes for name, region in plan.workspace.items()}
     buffers = {name: gpu.alloc(size) for name, size in sizes.items()}
     places = {name: (buffer.address, buffer.nbytes) for name, buffer in buffers.items()}
-    modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), machine.arch)) for x in launches}
+    homes = [_home(x, machine) for x in launches]
+    modules = {x.spec.name: gpu.load(cubin(x.spec.source.removesuffix(".sass"), home.arch))
+               for x, home in zip(launches, homes, strict=True)}
     if any(has_products(modules[x.spec.name].function(x.spec.name).kernel.instructions) for x in launches):
         for name in plan.workspace:  # factors of operands that are neither zero nor extreme, which other code is for
             gpu.upload(buffers[name], np.ones(buffers[name].nbytes // FLOAT_BYTES, np.float32))
-    for launch in launches:
+    for launch, home in zip(launches, homes, strict=True):
         module = modules[launch.spec.name]
         for name, data in launch.tables.items():
             module.set_constant(name, data)
         function = module.function(launch.spec.name)
         args = launch.arguments(places, dict.fromkeys(launch.names - places.keys(), np.float32(1)))
         textures = {name: Texture(*bound) for name, bound in launch.bound(places).items()}
-        yield workload(function, launch.grid, launch.block, args, textures=textures, machine=machine,
+        yield workload(function, launch.grid, launch.block, args, textures=textures, machine=home,
                        progress=progress, keep=False, hollow=True), function
+
+
+def _home(launch: Launch, machine: Machine) -> Machine:
+    """The machine whose instructions the kernel of a launch has: what is translated on this one is Maxwell's."""
+    return machine if runs_on(launch, machine) else preset("gm204")
+
+
+def contents_before(plan: Plan, machine: Machine) -> list[L2Contents | None]:
+    """What L2 holds before each launch of a plan that is called again and again, translated kernels' lines among it,
+    not those of machine code of other GPUs. None where a plan has one launch, which follows its like."""
+    if len(plan.launches) == 1:
+        return [None]
+    known = [x for x in plan.launches if x.spec.arch in (None, machine.arch)]
+    works = [(work, function.kernel) for work, function in workloads(plan, known, machine)]
+    found: dict[int, L2Contents | None] = {}
+    held = None
+    for _ in range(2):
+        for launch, (work, kernel) in zip(known, works, strict=True):
+            found[id(launch)] = held
+            held = l2_after(work, machine, registers=kernel.registers, shared_bytes=kernel.shared_bytes,
+                            threads=math.prod(launch.block), before=held, code=_home(launch, machine))
+    return [found.get(id(launch)) for launch in plan.launches]
 
 
 # -- what a launch does -----------------------------------------------------------------------------------------------
@@ -283,11 +313,12 @@ def launch(function: Any, grid: Dim3, block: Dim3, args: Sequence[Any], *,
 
 
 def simulated(work: Workload, function: Any, block: Dim3, machine: Machine, shared_bytes: int = 0,
-              options: Options | None = None, progress: Progress | None = None) -> Result:
-    """Time a workload of a kernel."""
+              options: Options | None = None, progress: Progress | None = None,
+              contents: L2Contents | None = None) -> Result:
+    """Time a workload of a kernel. contents: as of `simulate`."""
     kernel: CubinKernel = function.kernel
     return simulate(work, machine, registers=kernel.registers, shared_bytes=kernel.shared_bytes + shared_bytes,
-                    threads=block[0] * block[1] * block[2], options=options, progress=progress)
+                    threads=math.prod(block), options=options, progress=progress, contents=contents)
 
 
 def described(cubin_bytes: bytes, description: Description, *, machine: str | Machine = "gm204",

@@ -1,6 +1,7 @@
 # ruff: noqa: F403, F405
 """What the caches hold when a launch begins behind another one of the same kernel with the same arguments, compiled:
-L2 the lines that it touched last, the schedulers and the SM its code. Nothing of L1 and of constants outlives a launch
+L2 the lines that it touched last, and of what was there before what it has left (contents.py), the schedulers and the
+SM its code. Nothing of L1 and of constants outlives a launch
 (probes "LDG ..." and "ULDC of a parameter" of first.py)."""
 
 from .caches import CONSTANT_LINES, CONSTANTS, claim, l2_find, l2_set, oldest_dirty, small_lookup, too_dirty
@@ -9,8 +10,6 @@ from .instep import moved, variant
 from .jit import compiled, narrow
 from .machine import LINE
 from .partial import SECTORS
-
-AGE = 1 << 30  # how long before the begin the first touch was, at least
 
 
 @compiled
@@ -71,9 +70,9 @@ def touch_wave(X, first, last, age):
 
 @compiled
 def touch_all(X):
-    age, wave = -AGE, X[P_BLOCK_SLOTS] * (X[P_MIRROR] + X[P_SMS])
+    wave = X[P_BLOCK_SLOTS] * (X[P_MIRROR] + X[P_SMS])
     for first in range(0, X[P_BLOCKS], wave):
-        age = touch_wave(X, first, min(first + wave, X[P_BLOCKS]), age)
+        X[C_AGE] = touch_wave(X, first, min(first + wave, X[P_BLOCKS]), X[C_AGE])
 
 
 @compiled

@@ -6,7 +6,7 @@ import pytest
 from maxdnn.simulator import columns as c
 from maxdnn.simulator.footprint import kept_kib
 from maxdnn.simulator.machine import preset
-from maxdnn.simulator.placement import Gpcs, gpcs_of, instructions, most_lines_first, placed, shares, turns
+from maxdnn.simulator.placement import Gpcs, by_sms, gpcs_of, instructions, most_lines_first, placed, shares, turns
 from maxdnn.simulator.state import Work, touches
 
 AHEAD = {"sms": 2, "first": 6, "every": 7, "grid": 12}
@@ -76,6 +76,20 @@ def test_the_simulated_sm_has_the_most_to_do():
     costs = instructions(order).tolist()
     assert sorted(costs) == sorted(lengths)
     assert costs[::3] == [9, 9, 2]
+
+
+def test_where_all_sms_are_simulated_each_has_the_blocks_of_its_own():
+    """SMs take a block each by turns, those with two before the others: 13 shares an SM with 4, as above."""
+    gpcs = Gpcs(2, [2, 3])
+    lengths = [n + 1 for n in range(16)]  # so that each block tells its number
+    order = (instructions(by_sms(work(lengths), 10, 2, AHEAD | {"grid": 99}, gpcs)) - 1).tolist()
+    assert sorted(order) == list(range(16))
+    assert {(order[sm], order[sm + 10]) for sm in range(6)} == {(0, 10), (1, 11), (2, 12), (4, 13), (6, 14), (8, 15)}
+
+
+def test_blocks_for_which_there_is_no_room_follow_in_order():
+    order = (instructions(by_sms(work([n + 1 for n in range(9)]), 3, 2, AHEAD | {"grid": 99}, None)) - 1).tolist()
+    assert order == list(range(9))
 
 
 def test_the_block_with_the_most_lines_comes_first():

@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 from maxdnn.emulator.gpu import VirtualGpu
+from maxdnn.planning.cost import Chip
+from maxdnn.planning.select import plans
+from maxdnn.problem.problem import data, product
+from maxdnn.problem.shape import ConvShape
 from maxdnn.simulator import timing
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.placement import gpcs_of, shares
@@ -73,3 +77,31 @@ def test_the_slowest_of_some_sms_gets_of_l2_what_it_gets_on_the_card(
                                     machine="h100", options=timing.Options(warm=True)).cycles)
     accesses = (6 - 2) * pairs.ACCESSES * REPEATS
     assert (clocks[1] - clocks[0]) / accesses == pytest.approx(card, rel=bound)
+
+
+CHIP = Chip("NVIDIA H100", 132, 2400.0, runs_maxwell=False, arch="sm_90")
+JUDGES = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "judges.h100.json").read_text())["rows"]
+
+
+def test_every_sm_is_simulated_where_blocks_are_unlike_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strided data gradient of one image: blocks of one, two and four taps. With one SM it is nine percent too slow,
+    since the others are in step with the longest blocks and store when they do."""
+    row = next(row for row in JUDGES if row["kernel"] == "sm90_classes_K128_J128"
+               and row["judge"] == "resnet-50-128-56-128-3x3-s2 N=1 NCHW data")
+    plan = plans(data(ConvShape(1, 128, 56, 56, 128, 3, 3, stride=2, padding=1), layout="NCHW"), CHIP)[row["candidate"]]
+    launch = plan.launches[row["launch"]]
+    assert list(launch.grid) == row["grid"]
+    ((work, function),) = timing.workloads(plan, [launch], MACHINE)
+    seen = {}
+    for name, options in {"": {}, "one": {"all_sms": False}, "trace": {"trace": (0, 100)}, "much": {}}.items():
+        if name == "much":
+            monkeypatch.setattr("maxdnn.simulator.simulate.MOST_OF_ALL_SMS", 5_000_000)
+        result = timing.simulated(work, function, launch.block, MACHINE, options=timing.Options(warm=True, **options))
+        seen[name] = result.simulated_sms, result.cycles / row["warm"]["clocks"] - 1
+    assert seen["trace"] == seen["much"] == seen["one"] and seen["one"][0] == 1
+    assert seen[""][0] == 132 and abs(seen[""][1]) < 0.03 < abs(seen["one"][1])
+
+
+def test_one_sm_stands_for_the_others_where_blocks_are_alike() -> None:
+    plan = plans(product((512, 512), (512, 512)), CHIP)["sm90_product_32x64x4_nn"]
+    assert timing.call(plan, machine=MACHINE).results[-1].simulated_sms == 1
