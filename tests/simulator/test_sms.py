@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from maxdnn.emulator.gpu import VirtualGpu
-from maxdnn.planning.cost import Chip
 from maxdnn.planning.select import plans
 from maxdnn.problem.problem import data, product
 from maxdnn.problem.shape import ConvShape
@@ -16,6 +15,7 @@ from maxdnn.simulator.machine import preset
 from maxdnn.simulator.placement import gpcs_of, shares
 from maxdnn.simulator.probes import pairs
 from maxdnn.simulator.probes.frame import REPEATS
+from tests.sass.native import H200
 
 H100 = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "probes.h100.json").read_text())
 MACHINE = preset("h100")
@@ -79,7 +79,6 @@ def test_the_slowest_of_some_sms_gets_of_l2_what_it_gets_on_the_card(
     assert (clocks[1] - clocks[0]) / accesses == pytest.approx(card, rel=bound)
 
 
-CHIP = Chip("NVIDIA H100", 132, 2400.0, runs_maxwell=False, arch="sm_90")
 JUDGES = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "judges.h100.json").read_text())["rows"]
 
 
@@ -88,7 +87,7 @@ def test_every_sm_is_simulated_where_blocks_are_unlike_and_few(monkeypatch: pyte
     since the others are in step with the longest blocks and store when they do."""
     row = next(row for row in JUDGES if row["kernel"] == "sm90_classes_K128_J128"
                and row["judge"] == "resnet-50-128-56-128-3x3-s2 N=1 NCHW data")
-    plan = plans(data(ConvShape(1, 128, 56, 56, 128, 3, 3, stride=2, padding=1), layout="NCHW"), CHIP)[row["candidate"]]
+    plan = plans(data(ConvShape(1, 128, 56, 56, 128, 3, 3, stride=2, padding=1), layout="NCHW"), H200)[row["candidate"]]
     launch = plan.launches[row["launch"]]
     assert list(launch.grid) == row["grid"]
     ((work, function),) = timing.workloads(plan, [launch], MACHINE)
@@ -103,5 +102,5 @@ def test_every_sm_is_simulated_where_blocks_are_unlike_and_few(monkeypatch: pyte
 
 
 def test_one_sm_stands_for_the_others_where_blocks_are_alike() -> None:
-    plan = plans(product((512, 512), (512, 512)), CHIP)["sm90_product_32x64x4_nn"]
+    plan = plans(product((512, 512), (512, 512)), H200)["sm90_product_32x64x4_nn"]
     assert timing.call(plan, machine=MACHINE).results[-1].simulated_sms == 1

@@ -5,7 +5,6 @@ import pytest
 from handmade import WarpTrace, built, ins, lanes, loop, placed, time
 
 from maxdnn.errors import SimulationError
-from maxdnn.planning.cost import Chip
 from maxdnn.planning.select import plans
 from maxdnn.problem.problem import filters
 from maxdnn.problem.shape import ConvShape
@@ -13,6 +12,7 @@ from maxdnn.simulator import columns as c
 from maxdnn.simulator import timing
 from maxdnn.simulator.machine import preset
 from maxdnn.simulator.simulate import Options, l2_after, simulate
+from tests.sass.native import H200
 
 LOAD = [ins("LDG", "01:-:1:-:2", mods={"cache": "CI"}, d=2, addr=2)]
 STORE = [ins("STG", "--:1:-:-:2", addr=2, b=4)]
@@ -95,9 +95,8 @@ def test_what_was_stored_stays_dirty_until_others_take_its_place(others, left):
 def test_a_warm_launch_of_a_plan_finds_what_those_before_it_left():
     """sm90_tensor_product of 1024-14-256 stores 8 MiB. An H100 writes 13.6 MiB to DRAM (benchmarks/results/
     judges.h100.json), since its pieces, which the launches before it stored, are in part still dirty."""
-    chip = Chip("NVIDIA H100", 132, 2400.0, runs_maxwell=False, arch="sm_90")
     problem = filters(ConvShape(32, 1024, 14, 14, 256, 1, 1), layout="CHWN")
-    plan = plans(problem, chip)["sm90_tensor_filters_128x128_split8"]
+    plan = plans(problem, H200)["sm90_tensor_filters_128x128_split8"]
     machine, kernel = preset("h100"), "sm90_tensor_product_128x128"
     step = next(x for x in plan.launches if x.spec.name == kernel)
     ((traced, function),) = timing.workloads(plan, [step], machine)
