@@ -222,7 +222,7 @@ def bulk_line(X, w, line, index, mask, start, end):
     done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
     touch(X, middle, end, READ, begin)
     end_round(X, begin)
-    return done + (n - 1) * X[P_PORT_TICKS] // TICK
+    return done + X[X[T_SM] + X[w + W_SM] * M_SIZE + M_FAR] + (n - 1) * X[P_PORT_TICKS] // TICK
 
 
 @compiled

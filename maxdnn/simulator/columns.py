@@ -53,7 +53,9 @@ P_STORELINES, C_PORTLEFT, C_TAKEN = range(193, 196)
 C_OWED, C_LATE = range(196, 198)  # cycles of the pipe that an access took of others, of loads that L1 lacks (pipe.py)
 P_L2_LOAD_STORE = 198  # what loads take of L2's time for stores, in parts of what they take of that for loads
 C_AGE, AGE = 199, 1 << 30  # of a warm start's next touch; how long before the begin its first one was, at least
-HEAD = 200
+# What the SMs of a CPC and of a GPC get of L2 together, where all SMs are simulated: of loads, of stores.
+P_CPC_LOAD_TICKS, P_CPC_STORE_TICKS, P_GPC_LOAD_TICKS = range(200, 203)
+HEAD = 208
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
@@ -171,7 +173,8 @@ SPAN_BITS = 16
 SPAN = 1 << SPAN_BITS
 ALIKE_SIZE, FOUND, FOUND_SIZE = 2, 512, 3
 
-# One row per bandwidth-limited resource: L2, DRAM, L2 for stores of sm_90, then the L2 port of each SM. A row is the
+# One row per bandwidth-limited resource: L2, DRAM, L2 for stores of sm_90, then the L2 port of each SM, and
+# what CPCs get for loads and for stores, and GPCs. A row is the
 # first bucket of a stretch known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands
 # for, ticks taken.
 B_L2, B_DRAM, B_L2_STORES, B_PORTS = 0, 1, 2, 3
@@ -211,10 +214,12 @@ M_LINERING = M_LINEHEAD + 1
 M_MEET = M_LINERING + LINE_PLACES
 # ... and when it can ask L2 behind stores to lines of others, and load from L2 behind all stores
 M_JUMP, M_ASKS, M_LOADS = range(M_MEET + 1, M_MEET + 4)
+# ... which resources its CPC and its GPC are, and how much further away L2 is than in the mean
+M_CPC, M_GPC, M_FAR = range(M_LOADS + 1, M_LOADS + 4)
 # ... how many loads of shared memory have not brought all to its registers; of those that no scheduler has yet
 # (M_RESULTS many) when each comes, whose and what it is, a ring, the oldest, and when one went to its scheduler last
 RESULTS, RESULT_SIZE = 64, 3
-M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_LOADS + 1, M_LOADS + 6)
+M_COMING, M_RESULTS, M_RESULTHEAD, M_RESULTTIME, M_RESULTRING = range(M_FAR + 1, M_FAR + 6)
 # The pipe of shared memory and L1: of what goes first and of all a stretch of cycles that are taken, then a ring of so
 # many cycles (a power of two), each with its number and who has it.
 M_FULL, PIPE = M_RESULTRING + RESULTS * RESULT_SIZE, 4096

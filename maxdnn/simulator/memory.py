@@ -52,6 +52,16 @@ def take_of_stores(X, ticks, sectors, hits, begin):
 
 
 @compiled
+def through_gpc(X, sm, n, stored, begin):
+    """n sectors of a line on their way between an SM and L2, of which SMs of its CPC and its GPC bring others. stored:
+    what they cost where they are stored, else 0."""
+    if stored:
+        return book(X, X[sm + M_CPC] + 1, stored * X[P_CPC_STORE_TICKS], begin)
+    begin = book(X, X[sm + M_CPC], n * X[P_CPC_LOAD_TICKS], begin)
+    return book(X, X[sm + M_GPC], n * X[P_GPC_LOAD_TICKS], begin)
+
+
+@compiled
 def through_l2(X, w, i, index, line, mask, start, theirs):
     """Sectors of a line between this SM and L2, its turn among the mirrored SMs changing: when the last is there.
     `theirs`: which sectors of their lines the other SMs ask for, if they touch them."""
@@ -63,6 +73,8 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         start = max(start, X[sm + M_ASKS] if sends else max(X[sm + M_ASKS], X[sm + M_LOADS]))
     begin = book(X, B_PORTS + X[w + W_SM], port, start)
     X[C_PORTEND] = X[C_PORTLEFT] = begin + port // TICK
+    if X[P_CPC_LOAD_TICKS]:
+        begin = through_gpc(X, sm, n, mask >> COST & COSTS if sends else 0, begin)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1  # this SM and the mirrored ones that have a block
     turn = X[C_ROTATE] % asking
     X[C_ROTATE] += 1
@@ -75,7 +87,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
         touch(X, middle, end, READ, begin)
         end_round(X, begin)
-        return done + (n - 1) * X[P_PORT_TICKS] // TICK
+        return done + X[sm + M_FAR] + (n - 1) * X[P_PORT_TICKS] // TICK
     ticks = l2_ticks(X, n, what != READ if X[P_SM90] else X[i + I_STORE])
     if what == WRITE and X[P_SM90]:  # a line takes one more where bytes of its sectors are left out
         ticks = l2_ticks(X, mask >> COST & COSTS, True)
@@ -110,7 +122,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     touch(X, middle, end, what, begin)
     if what == READ:
         take_of_stores(X, all_ticks, sectors, hits, begin)
-    return done + (n - 1) * X[P_PORT_TICKS] // TICK
+    return done + X[sm + M_FAR] + (n - 1) * X[P_PORT_TICKS] // TICK
 
 
 @compiled

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .state import Work
+from .state import Places, Work
 
 
 def instructions(work: Work) -> np.ndarray:
@@ -27,15 +27,22 @@ def turns(blocks: int, sms: int, ahead: Mapping[str, int]) -> np.ndarray:
     return np.where(mine, since, others)
 
 
+CPCS = 3  # of a GPC
+
+
 class Gpcs:
     """The SMs of a chip by GPC, in the order in which a grid takes them; `tpcs`: pairs of SMs of each GPC, `first`: SMs
     of the first GPC that come before all others (probe placing.py). They are numbered so, then the pairs of all GPCs by
-    turns. `of`: the GPC of each SM."""
+    turns. `of`: the GPC of each SM; `cpc`: its CPC, of which a GPC has three, whose TPCs take turns (probe chosen.py:
+    the first GPC's first TPCs come last there)."""
 
     def __init__(self, first: int, tpcs: Sequence[int]) -> None:
-        left = [tpcs[0] - first // 2, *tpcs[1:]]
-        turns = [gpc for n in range(max(left)) for gpc, count in enumerate(left) if n < count]
-        self.first, self.of = first, np.repeat([0] * (first // 2) + turns, 2)
+        ahead = first // 2
+        left = [tpcs[0] - ahead, *tpcs[1:]]
+        turns = [(gpc, n) for n in range(max(left)) for gpc, count in enumerate(left) if n < count]
+        every = [(0, left[0] + n) for n in range(ahead)] + turns
+        self.first, self.of = first, np.repeat([gpc for gpc, _ in every], 2)
+        self.cpc = np.repeat([CPCS * gpc + n % CPCS for gpc, n in every], 2)
 
     def filled(self, blocks: int) -> np.ndarray:
         """The SMs that have one block more than others: one of each pair before the second ones."""
@@ -48,6 +55,13 @@ class Gpcs:
         order = np.argsort(self.of, kind="stable")
         last = order[np.isin(order, self.filled(blocks % len(order)))]
         return np.concatenate([np.tile(order, blocks // len(order)), last])
+
+    def places(self, order: np.ndarray, distance: Mapping[str, int]) -> Places:
+        """Where the SMs in an order are; distance: of each TPC by its number."""
+        of_first = len(distance) - self.first // 2  # the TPCs that come first have the last numbers
+        far = np.roll(np.array(list(distance.values())), -of_first)
+        loads = 2 * CPCS * (int(self.of.max()) + 1)
+        return Places(loads + int(self.of.max()) + 1, 2 * self.cpc[order], loads + self.of[order], far[order // 2])
 
     def crowd(self, blocks: int) -> float:
         """How many of the SMs with a block are in the GPC that has the most of them, by how many these are where all
@@ -121,12 +135,12 @@ def placed(work: Work, sms: int, fit: int, ahead: Mapping[str, int], gpcs: Gpcs 
     return replace(work, class_of=work.class_of[order], shift=work.shift[order])
 
 
-def by_sms(work: Work, sms: int, fit: int, ahead: Mapping[str, int], gpcs: Gpcs | None) -> Work:
+def by_sms(work: Work, sms: int, fit: int, ahead: Mapping[str, int], gpcs: Gpcs | None) -> tuple[Work, np.ndarray]:
     """The same work with its blocks in the order in which SMs that take one each by turns, those with more blocks
-    first, get those that they have at first."""
+    first, get those that they have at first; and which SMs these are."""
     costs = instructions(work)
     taken = [blocks[:fit] for blocks in shares(costs[:sms * fit], sms, fit, ahead, gpcs)]
-    taken.sort(key=lambda blocks: -len(blocks))
-    first = [blocks[n] for n in range(fit) for blocks in taken if n < len(blocks)]
-    order = np.array([*first, *range(len(first), len(costs))])
-    return replace(work, class_of=work.class_of[order], shift=work.shift[order])
+    order = sorted(range(sms), key=lambda sm: -len(taken[sm]))
+    first = [taken[sm][n] for n in range(fit) for sm in order if n < len(taken[sm])]
+    blocks = np.array([*first, *range(len(first), len(costs))])
+    return replace(work, class_of=work.class_of[blocks], shift=work.shift[blocks]), np.array(order)

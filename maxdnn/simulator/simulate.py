@@ -172,13 +172,15 @@ def _prepared(workload: Workload, machine: Machine, registers: int, shared_bytes
     outline = workload.outline
     resident = _resident(outline, machine, fit)
     code = lower(outline.instructions, code_machine or machine)
+    places = None
     work, beside = workload.work, bool((code[:, c.I_KIND] >= c.K_COPY).any())
     kinds = touches(code, work)
     if machine.sm90:
         own: dict[str, float] = {}
         gpcs = gpcs_of(machine["sms"], machine["blocks_ahead"], machine["gpc_tpcs"])
         if options.all_sms:
-            work = by_sms(work, machine["sms"], fit.blocks, machine["blocks_ahead"], gpcs)
+            work, order = by_sms(work, machine["sms"], fit.blocks, machine["blocks_ahead"], gpcs)
+            places = gpcs.places(order, machine["tpc_distance"]) if gpcs else None
         else:
             own = _of_the_slowest(machine, outline.blocks, fit.blocks, gpcs)
             work = placed(work, machine["sms"], fit.blocks, machine["blocks_ahead"], gpcs)
@@ -192,7 +194,7 @@ def _prepared(workload: Workload, machine: Machine, registers: int, shared_bytes
                   c.POLICIES.index(options.policy), options.trace or (0, options.timeline),
                   1 if options.trace else WINDOWS, options.warm)
     apart = machine.sm90 and shape.mirror and not beside
-    image = Image(machine, code, work, shape, slots(kinds, work) if apart else None, kinds)
+    image = Image(machine, code, work, shape, slots(kinds, work) if apart else None, kinds, places)
     image.X[c.P_UNEVEN] = apart and uneven(kinds, work)
     return image, fit
 

@@ -47,6 +47,17 @@ class Shape:
     warm: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where each SM is: which of so many resources its CPC has for loads, the next one being that for stores, which one
+    its GPC has, and how much further away from L2 it is than the mean of all."""
+
+    resources: int
+    cpc: np.ndarray
+    gpc: np.ndarray
+    far: np.ndarray
+
+
 def _narrow(cells: np.ndarray) -> np.ndarray:
     """Cells of 32 bits, two in one of the image's."""
     narrow = cells.ravel().astype(np.int32)
@@ -89,6 +100,7 @@ class Image:
     def __init__(
         self, machine: Machine, code: np.ndarray, work: Work, shape: Shape,
         unlike: tuple[np.ndarray, np.ndarray, int] | None = None, kinds: np.ndarray | None = None,
+        places: Places | None = None,
     ) -> None:
         self.machine, self.shape, self.instructions = machine, shape, len(code)
         if int(work.lines[:, 0].max(initial=0)) + int(work.shift[:, :, 0].max(initial=0)) >= c.MOST_LINES:
@@ -107,7 +119,8 @@ class Image:
         self._add(head, c.T_BLOCK, np.zeros((shape.sms * shape.resident, c.B_SIZE), np.int64))
         self._add(head, c.T_SM, np.zeros((shape.sms, c.M_SIZE), np.int64))
         beside = bool((code[:, c.I_KIND] >= c.K_COPY).any())
-        books = np.zeros((c.B_PORTS + shape.sms * (2 if beside else 1), c.BOOK_SIZE), np.int64)
+        ports = c.B_PORTS + shape.sms * (2 if beside else 1)
+        books = np.zeros((ports + (places.resources if places else 0), c.BOOK_SIZE), np.int64)
         books[:, 2::2] = -1
         self._add(head, c.T_BOOK, books)
         self._add_work(head, work)
@@ -137,6 +150,8 @@ class Image:
         self.X = _joined(self._parts)
         self._parts.clear()
         self._bind(slots)
+        if places:
+            self._put(places, ports)
 
     def table(self, where: int, rows: int, size: int) -> np.ndarray:
         """A view of a table of the image."""
@@ -246,6 +261,14 @@ class Image:
             part[:, :int(head[ways])] = -1
             part[:, int(head[ways]):2 * int(head[ways])] = c.LONG_AGO  # taken before what a warm start touches
             self._add(head, where, _narrow(part) if where == c.T_L2 else part)
+
+    def _put(self, places: "Places", first: int) -> None:
+        """Where on the chip each SM is; `first`: the row of what its CPC and its GPC get of L2."""
+        rows = self.table(c.T_SM, self.shape.sms, c.M_SIZE)
+        rows[:, c.M_CPC], rows[:, c.M_GPC], rows[:, c.M_FAR] = first + places.cpc, first + places.gpc, places.far
+        for cell, name in ((c.P_CPC_LOAD_TICKS, "cpc_load_bytes"), (c.P_CPC_STORE_TICKS, "cpc_store_bytes"),
+                           (c.P_GPC_LOAD_TICKS, "gpc_load_bytes")):
+            self.X[cell] = round(SECTOR * c.TICK / self.machine[name])
 
     def _bind(self, slots: int) -> None:
         """Fill the cells that name other rows."""

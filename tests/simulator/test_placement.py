@@ -1,5 +1,8 @@
 """Which blocks the simulated SM of sm_90 gets, and how much of a launch's memory blocks share."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from maxdnn.simulator.machine import preset
 from maxdnn.simulator.placement import Gpcs, by_sms, gpcs_of, instructions, most_lines_first, placed, shares, turns
 from maxdnn.simulator.state import Work, touches
 
+CHOSEN = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "probes.h100.json").read_text())["chosen"]
 AHEAD = {"sms": 2, "first": 6, "every": 7, "grid": 12}
 
 
@@ -82,14 +86,40 @@ def test_where_all_sms_are_simulated_each_has_the_blocks_of_its_own():
     """SMs take a block each by turns, those with two before the others: 13 shares an SM with 4, as above."""
     gpcs = Gpcs(2, [2, 3])
     lengths = [n + 1 for n in range(16)]  # so that each block tells its number
-    order = (instructions(by_sms(work(lengths), 10, 2, AHEAD | {"grid": 99}, gpcs)) - 1).tolist()
+    blocks, sms = by_sms(work(lengths), 10, 2, AHEAD | {"grid": 99}, gpcs)
+    order = (instructions(blocks) - 1).tolist()
+    assert sms.tolist() == [0, 1, 2, 4, 6, 8, 3, 5, 7, 9]
     assert sorted(order) == list(range(16))
     assert {(order[sm], order[sm + 10]) for sm in range(6)} == {(0, 10), (1, 11), (2, 12), (4, 13), (6, 14), (8, 15)}
 
 
 def test_blocks_for_which_there_is_no_room_follow_in_order():
-    order = (instructions(by_sms(work([n + 1 for n in range(9)]), 3, 2, AHEAD | {"grid": 99}, None)) - 1).tolist()
-    assert order == list(range(9))
+    blocks, sms = by_sms(work([n + 1 for n in range(9)]), 3, 2, AHEAD | {"grid": 99}, None)
+    assert (instructions(blocks) - 1).tolist() == list(range(9))
+    assert sms.tolist() == [0, 1, 2]
+
+
+def test_the_cpcs_of_an_h100_are_those_that_were_seen():
+    """Of the card whose first SMs are in the first GPC: TPCs that slow each other's stores down."""
+    machine = preset("h100")
+    gpcs = gpcs_of(132, machine["blocks_ahead"], machine["gpc_tpcs"])
+    tpcs = [62, 63, 64, 65, *range(62)]  # in the order of the model's SMs
+    mine = sorted(sorted(tpc for n, tpc in enumerate(tpcs) if gpcs.cpc[2 * n] == cpc) for cpc in set(gpcs.cpc.tolist()))
+    assert mine == CHOSEN["cpcs"]
+
+
+def test_how_far_a_tpc_is_from_l2_is_what_its_sms_waited():
+    clocks = np.array(CHOSEN["chain"])
+    told = list(preset("h100")["tpc_distance"].values())
+    assert np.allclose(told, clocks.reshape(-1, 2).mean(1) - clocks.mean(), atol=0.5)
+
+
+def test_sms_know_their_cpc_their_gpc_and_their_distance():
+    gpcs = Gpcs(2, [2, 3])
+    places = gpcs.places(np.array([0, 9]), {"0": 5, "1": 6, "2": 7, "3": 8, "4": 9})
+    assert places.far.tolist() == [9, 8]  # the TPC that comes first has the last number
+    assert places.cpc.tolist() == [2 * gpcs.cpc[0], 2 * gpcs.cpc[9]]
+    assert places.gpc.tolist() == [12, 13] and places.resources == 14
 
 
 def test_the_block_with_the_most_lines_comes_first():

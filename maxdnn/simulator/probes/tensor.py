@@ -173,12 +173,12 @@ _BEGIN = [  # a barrier of one arrival at BARS
 ]
 
 
-def _waiting(label: str, parity: str = "R12") -> list[str]:
+def waiting(label: str, parity: str = "R12") -> list[str]:
     return [f"{label}:", line(f"SYNCS.PHASECHK.TRANS64.TRYWAIT P5, [R13+URZ], {parity}", write=1, stall=2),
             f"01:-:-:Y:5 @!P5 BRA {label};"]
 
 
-def _turned() -> str:
+def turned() -> str:
     """The other parity."""
     return line("LOP3.LUT R12, R12, R14, RZ, 0x3c, !PT", stall=6)
 
@@ -186,13 +186,13 @@ def _turned() -> str:
 def barriers() -> Iterator[Probe]:
     """A try-wait for a phase that is over; an arrival and the wait for its phase; fences."""
     def passed(count: int) -> list[str]:
-        return [text for n in range(count) for text in _waiting(f"PASSED{n}", "R14")]
+        return [text for n in range(count) for text in waiting(f"PASSED{n}", "R14")]
 
     def turns(count: int) -> list[str]:
         text = []
         for n in range(count):
             text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [R13+URZ], RZ;")
-            text += [*_waiting(f"TURN{n}"), _turned()]
+            text += [*waiting(f"TURN{n}"), turned()]
         return text
 
     yield Probe("mbarrier that has been passed", passed, (4, 12), (1, 4), setup=_BEGIN, shared=SHARED)
@@ -203,11 +203,24 @@ def barriers() -> Iterator[Probe]:
         yield Probe(f"fence {code}", fences, (4, 12), (1, 4), shared=1024)
 
 
-_COPY = [
+COPY = [
     *_BEGIN,
     line("R2UR UR24, R4", stall=13), line("R2UR UR25, R5", stall=13),
     line(f"UMOV UR27, {BARS:#x}", stall=6),
 ]
+
+
+def copied(base: int, nbytes: int, to: int) -> list[str]:
+    """A bulk copy of UR28 pieces of 16 bytes from so many bytes behind the address in register `base` and the next one
+    to shared memory. R16, R17 and P2 are scratch."""
+    return [
+        line(f"IADD3 R16, P2, R{base}, {nbytes:#x}, RZ", wait=4, stall=6),
+        line(f"IADD3.X R17, R{base + 1}, RZ, RZ, P2, !PT", stall=6),
+        line("R2UR UR24, R16", stall=13),
+        line("R2UR UR25, R17", stall=13),
+        line(f"UMOV UR26, {to:#x}", stall=13),
+        line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2),
+    ]
 
 
 def _copying(count: int, nbytes: int, at_once: int) -> list[str]:
@@ -218,7 +231,7 @@ def _copying(count: int, nbytes: int, at_once: int) -> list[str]:
         for k in range(at_once):
             text += [line(f"UMOV UR26, {0x400 + k * nbytes:#x}", wait=4, stall=13),
                      line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2)]
-        text += [*_waiting(f"HERE{n}"), _turned()]
+        text += [*waiting(f"HERE{n}"), turned()]
     return text
 
 
@@ -227,7 +240,7 @@ def _at_same_place(together: int, behind: str = "", setup: Sequence[str] = ()) -
     place = [line(f"SHF.R.U32.HI R10, RZ, {together.bit_length() + 4:#x}, R9", stall=6),
              line("IMAD.WIDE.U32 R4, R10, 0x8000, R4", stall=6)]
     return Probe(f"bulk 16384 bytes, 2 at a time, all SMs, {together} at the same place{behind}",
-                 partial(_copying, nbytes=16384, at_once=2), (8, 24), (1,), setup=[*place, *_COPY, *setup],
+                 partial(_copying, nbytes=16384, at_once=2), (8, 24), (1,), setup=[*place, *COPY, *setup],
                  shared=SHARED, big=8 << 20, blocks=132)
 
 
@@ -252,26 +265,19 @@ def kept_copies() -> Iterator[Probe]:
             for n in range(count // 2):
                 text.append(f"{control(stall=2)} @!P4 SYNCS.ARRIVE.TRANS64 RZ, [R13+URZ], R15;")
                 for k in range(2):
-                    text += [
-                        line(f"IADD3 R16, P2, R4, {(2 * n + k) * 0x4000:#x}, RZ", wait=4, stall=6),
-                        line("IADD3.X R17, R5, RZ, RZ, P2, !PT", stall=6),
-                        line("R2UR UR24, R16", stall=13),
-                        line("R2UR UR25, R17", stall=13),
-                        line(f"UMOV UR26, {0x400 + k * 0x4000:#x}", stall=13),
-                        line("UBLKCP.S.G [UR26], [UR24], UR28", read=3, stall=2),
-                    ]
-                text += [*_waiting(f"HERE{n}"), _turned()]
+                    text += copied(4, (2 * n + k) * 0x4000, 0x400 + k * 0x4000)
+                text += [*waiting(f"HERE{n}"), turned()]
             return text
 
         place = [line("SHF.R.U32.HI R10, RZ, 0x5, R9", stall=6),
                  line(f"IMAD.WIDE.U32 R4, R10, {copies_of_sm * 0x4000:#x}, R4", stall=6)]
         yield Probe(f"kept by L2, {copies_of_sm} bulk copies of 16 KiB an SM", body, (copies_of_sm,), (1,),
-                    setup=[*place, *_COPY], shared=SHARED, big=64 << 20, blocks=132)
+                    setup=[*place, *COPY], shared=SHARED, big=64 << 20, blocks=132)
 
 
 def copies() -> Iterator[Probe]:
     """Bulk copies of some sizes, one after another and several at a time; copies of threads."""
-    setup, body = _COPY, _copying
+    setup, body = COPY, _copying
     for nbytes in (16, 128, 1024, 4096, 8192, 16384, 32768):
         for at_once in (1, 2, 4):
             if nbytes * at_once <= SHARED - 0x400:
