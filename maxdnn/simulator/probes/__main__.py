@@ -25,14 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=Path, help="what SMs share instead, into a file (pairs.py)")
     parser.add_argument("--chosen", type=Path, help="what SMs of a CPC share instead, into a file (chosen.py)")
     args = parser.parse_args(argv)
-    if args.first or args.places or args.pairs or args.chosen:
+    other = args.first or args.places or args.pairs or args.chosen
+    if other:
         from ...runtime.devices import cuda
         from . import chosen, first, pairs, placing
 
         others = first if args.first else placing if args.places else pairs if args.pairs else chosen
         if not args.cubin.exists():
             args.cubin.write_bytes(others.cubin())
-        others.run(cuda.device(0), args.cubin.read_bytes(), args.first or args.places or args.pairs or args.chosen)
+        others.run(cuda.device(0), args.cubin.read_bytes(), other)
         return 0
     if not args.cubin.exists():
         args.cubin.write_bytes(run.cubin(run.of_modules(args.modules) if args.modules else None))

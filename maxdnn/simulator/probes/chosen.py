@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import tensor
-from .frame import REPEATS, again, assembled, control, kernel, line, rounds
+from .frame import REPEATS, again, assembled, control, kernel, line, of_block, rounds
 
 SMS, WARPS, ROUNDS, ACCESSES = 132, (4, 16), 32, 8
 COPIES, PIECE = 32, 1 << 14  # of bulk copies: how many, bytes of each
@@ -42,15 +42,7 @@ def _rest() -> list[str]:
 
 def _accesses(text: str, apart: int, codes: dict[str, int]) -> list[str]:
     """Rounds of accesses of warps, so many bytes apart from lane to lane."""
-    body = [
-        *_begin(),
-        line(f"IMAD.WIDE.U32 R10, R20, {REGION:#x}, R4", stall=6),
-        line("SHF.R.U32.HI R14, RZ, 0x5, R7", stall=6),
-        line(f"IMAD.WIDE.U32 R10, R14, {ACCESSES * 32 * apart:#x}, R10", stall=6),
-        line("LOP3.LUT R14, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
-        line(f"IMAD.WIDE.U32 R10, R14, {apart:#x}, R10", stall=6),
-        *rounds("ROUND"),
-    ]
+    body = [*_begin(), *of_block(20, REGION, ACCESSES * 32 * apart, apart), *rounds("ROUND")]
     for n in range(ACCESSES):
         at = f"desc[UR4][R10.64+{FLAGS + n * 32 * apart:#x}]"
         body.append(line(text.format(at=at, d=16 + 4 * n), stall=2, **codes))
@@ -106,8 +98,8 @@ class Chosen:
 
     def __init__(self, device: Any, code: bytes) -> None:
         self.device, self.module = device, device.load(code)
-        self.data, self.words = device.alloc(FLAGS + SMS * REGION), device.alloc(
-            16 * REPEATS * 32 * max(WARPS) * SMS)
+        self.data = device.alloc(FLAGS + SMS * REGION)
+        self.words = device.alloc(16 * REPEATS * 32 * max(WARPS) * SMS)
         device.upload(self.data, np.zeros((FLAGS + SMS * REGION) // 4, np.uint32))
 
     def clocks(self, kind: str, warps: int, sms: Iterable[int], accesses: int = ROUNDS * ACCESSES) -> dict[int, float]:

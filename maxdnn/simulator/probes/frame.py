@@ -40,6 +40,18 @@ def in_lines(together: int, scale: int, *, thread: str = "R9", to: int = 10) -> 
     ]
 
 
+def of_block(block: int, region: int, of_warp: int, apart: int) -> list[str]:
+    """R10 and R11 become the address of the thread's own data: so many bytes a block, whose number is in a register, a
+    warp of it and a lane. R14 is scratch."""
+    return [
+        line(f"IMAD.WIDE.U32 R10, R{block}, {region:#x}, R4", stall=6),
+        line("SHF.R.U32.HI R14, RZ, 0x5, R7", stall=6),
+        line(f"IMAD.WIDE.U32 R10, R14, {of_warp:#x}, R10", stall=6),
+        line("LOP3.LUT R14, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
+        line(f"IMAD.WIDE.U32 R10, R14, {apart:#x}, R10", stall=6),
+    ]
+
+
 def advance(at: int, nbytes: int) -> list[str]:
     """Registers `at` and `at` + 1, an address that barrier 1 says has been read, go on by so many bytes. P2 is
     scratch."""

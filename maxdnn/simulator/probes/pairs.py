@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .frame import REPEATS, again, assembled, kernel, line, rounds
+from .frame import REPEATS, again, assembled, kernel, line, of_block, rounds
 
 BLOCKS = 1, 8, 40, 66, 72, 84, 96, 120, 132
 WARPS, ROUNDS, REGION = (1, 4, 16), 64, 1 << 20
@@ -21,11 +21,7 @@ def _accesses(text: str, width: int, wait: bool, codes: dict[str, int]) -> list[
     body = [
         line("S2R R13, SR_CTAID.X", write=1, stall=2),
         line("NOP", wait=1, stall=6),
-        line(f"IMAD.WIDE.U32 R10, R13, {REGION:#x}, R4", stall=6),
-        line("SHF.R.U32.HI R14, RZ, 0x5, R7", stall=6),
-        line(f"IMAD.WIDE.U32 R10, R14, {ACCESSES * 32 * width:#x}, R10", stall=6),
-        line("LOP3.LUT R14, R7, 0x1f, RZ, 0xc0, !PT", stall=6),
-        line(f"IMAD.WIDE.U32 R10, R14, {width:#x}, R10", stall=6),
+        *of_block(13, REGION, ACCESSES * 32 * width, width),
         *rounds("ROUND"),
     ]
     for n in range(ACCESSES):
