@@ -49,3 +49,9 @@ def test_the_sms_of_a_cpc_get_of_l2_together_what_they_do_on_the_card(
 
 def test_groups_are_what_hangs_together() -> None:
     assert chosen.groups([(0, 2), (2, 5), (1, 3)], 6) == [[0, 2, 5], [1, 3], [4]]
+
+
+def test_what_is_chosen_goes_by_the_sizes_of_the_cpcs_that_are_found() -> None:
+    """On an H200 stores of few TPCs slow each other down."""
+    every = dict(chosen.choices([[0, 64], *([tpc] for tpc in range(1, 64))]))
+    assert every["2 SMs of a CPC of 1 TPCs"] == list(chosen.TPCS[1]) and len(every["4 SMs of a CPC of 2 TPCs"]) == 4

@@ -9,6 +9,7 @@ from probed import ANSWERS, OF_H100, ROOT, slope, stand_of
 from maxdnn.build.assemble import assemble
 from maxdnn.emulator.gpu import VirtualGpu
 from maxdnn.simulator import timing
+from maxdnn.simulator.probes import __main__ as probes
 from maxdnn.simulator.probes import run
 
 # Probe -> (blocks of so many warps, clocks an instruction may differ): one of each kind of rule.
@@ -231,6 +232,21 @@ def test_probes_of_some_modules_alone_are_assembled() -> None:
     chosen = run.of_modules(["branches", "local"])[:2] + run.of_modules(["local"])[-2:]
     names = {run.probes()[number].name for number, _, _ in run.tasks(run.cubin(chosen))}
     assert names == {probe.name for probe in chosen}
+
+
+def test_the_command_assembles_the_modules_that_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert probes.main(["--cubin", str(tmp_path / "p.cubin"), "--modules", "fences", "wide"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p-fences.cubin", "p-wide.cubin"]
+    with pytest.raises(SystemExit):
+        probes.main(["--cubin", str(tmp_path / "p.cubin"), "--modules", "fence"])
+    assert "invalid choice: 'fence'" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_probes_of_each_module_are_little_enough_for_one_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "assembled", lambda text: text.encode())
+    sizes = {module: len(run.cubin(run.of_modules([module]))) for module in run.modules()}
+    assert len(sizes) > 20 and max(sizes.values()) < 64 << 20
 
 
 @pytest.mark.parametrize("name", [

@@ -12,10 +12,10 @@ from .answers import Answers
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m maxdnn.simulator.probes", description=run.__doc__)
-    parser.add_argument(
-        "--cubin", type=Path, required=True, help="the assembled probes: read if it is there, else written"
-    )
-    parser.add_argument("--modules", nargs="+", metavar="NAME", help="assemble those of some modules alone, as misses")
+    parser.add_argument("--cubin", type=Path, required=True, help="the assembled probes: read if it is there, else "
+                        "written; of --out a file for each module, with its name behind this one's")
+    parser.add_argument("--modules", nargs="+", metavar="NAME", choices=run.modules(),
+                        help="of --out: those of some modules alone, as misses")
     parser.add_argument("--out", type=Path, help="run them on GPU 0 and write the answers there, a line of JSON each")
     parser.add_argument("--seconds", type=float, default=120.0, help="stop after so long")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
@@ -35,14 +35,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.cubin.write_bytes(others.cubin())
         others.run(cuda.device(0), args.cubin.read_bytes(), other)
         return 0
-    if not args.cubin.exists():
-        args.cubin.write_bytes(run.cubin(run.of_modules(args.modules) if args.modules else None))
     if args.work is not None:
         from ...runtime.devices import cuda
 
         run.work(cuda.device(0), args.cubin.read_bytes(), args.work, args.out)
-    elif args.out:
-        run.report(args.cubin, args.out, args.seconds)
+        return 0
+    cubins = {module: args.cubin.with_stem(f"{args.cubin.stem}-{module}") for module in args.modules or run.modules()}
+    for module, path in cubins.items():
+        if not path.exists():
+            path.write_bytes(run.cubin(run.of_modules([module])))
+    if args.out:
+        run.report(list(cubins.values()), args.out, args.seconds)
         if args.slopes:
             found = Answers(args.out)
             args.slopes.write_text(json.dumps({"device": found.device, "slopes": found.slopes()}, indent=0) + "\n")

@@ -136,7 +136,7 @@ def cpcs(chosen: Chosen) -> list[list[int]]:
 def choices(found: Sequence[Sequence[int]]) -> Iterator[tuple[str, list[int]]]:
     """Names and SMs of what is chosen; `found`: the TPCs of each CPC."""
     of = [[TPCS[tpc][half] for half in (0, 1) for tpc in cpc] for cpc in found]  # SMs, one of each TPC first
-    for size in (3, 2):
+    for size in sorted({len(cpc) for cpc in found}, reverse=True):
         one = next(sms for sms in of if len(sms) == 2 * size)
         for count in range(1, 2 * size + 1):
             yield f"{count} SMs of a CPC of {size} TPCs", one[:count]

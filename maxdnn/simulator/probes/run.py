@@ -161,6 +161,11 @@ def probes() -> tuple[Probe, ...]:
     return tuple(probe for _, probe in _with_modules())
 
 
+def modules() -> list[str]:
+    """The modules of this package that have probes. All of them are too much for one assembly."""
+    return list(dict.fromkeys(module for module, _ in _with_modules()))
+
+
 def of_modules(names: Sequence[str]) -> list[Probe]:
     """Those of some modules of this package."""
     return [probe for module, probe in _with_modules() if module in names]
@@ -264,25 +269,33 @@ def tasks(code: bytes) -> list[tuple[int, int, int]]:
 
 def work(device: Any, code: bytes, first: int, rows: Path) -> None:
     """Run tasks from `first` on and add a line for each, what is run next before it is."""
-    stand = Stand(device, code)
     with rows.open("a") as file:
 
         def tell(row: dict[str, Any]) -> None:
             file.write(json.dumps(row) + "\n")
             file.flush()
 
-        if first == 0:
+        if rows.stat().st_size == 0:
             tell({"device": device.facts(), "repeats": REPEATS})
+        stand = Stand(device, code)
         for at, (number, length, warps) in enumerate(tasks(code)[first:], first):
             tell({"next": at})
             tell(row_of(stand, number, length, warps))
 
 
-def report(code: Path, out: Path, seconds: float) -> None:
-    """Run everything on GPU 0 and write a line of JSON for each answer. What a GPU refuses ends the process that
-    asked, and another one goes on behind it."""
-    end, first, every = time.monotonic() + seconds, 0, tasks(code.read_bytes())
-    out.unlink(missing_ok=True)
+def report(cubins: Sequence[Path], out: Path, seconds: float) -> None:
+    """Run everything on GPU 0 and write a line of JSON for each answer."""
+    end = time.monotonic() + seconds
+    out.write_text("")
+    every = sum(_reported(code, out, end) for code in cubins)
+    print(f"{sum('length' in text for text in out.read_text().splitlines())} of {every} answers")
+
+
+def _reported(code: Path, out: Path, end: float) -> int:
+    """Add the answers of a cubin until the clock says `end`: how many there should be. What a GPU refuses ends the
+    process that asked, and another one goes on behind it."""
+    first, every = 0, tasks(code.read_bytes())
+    begin = len(out.read_text().splitlines())
     while first < len(every) and time.monotonic() < end:
         command = [sys.executable, "-m", __package__, "--cubin", str(code), "--work", str(first), "--out", str(out)]
         try:
@@ -290,14 +303,14 @@ def report(code: Path, out: Path, seconds: float) -> None:
                 command, timeout=max(5.0, end - time.monotonic()), check=False, capture_output=True, text=True
             )
         except subprocess.TimeoutExpired:
-            print("time is up")
+            print(f"{code.name}: time is up")
             break
         if done.returncode == 0:
             break
-        said = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
+        said = [json.loads(text) for text in out.read_text().splitlines()[begin:]]
         at = next((row["next"] for row in reversed(said) if "next" in row), -1)
         print(f"task {at}: {every[at] if at >= 0 else 'none'} {probes()[every[at][0]].name}\n{done.stderr[-600:]}")
         if at < first:
             break
         first = at + 1
-    print(f"{sum('length' in text for text in out.read_text().splitlines())} of {len(every)} answers")
+    return len(every)
