@@ -107,15 +107,13 @@ def _number(text: str | None) -> float | None:
 
 def card(name: str, row: Mapping[str, Any]) -> Any:
     """A preset at the clock that the card's SMs had in a launch: a kernel on tensor cores draws so much power that they
-    slow down, and DRAM does not."""
+    slow down."""
     from maxdnn.simulator.machine import preset
 
     machine, seen = preset(name), row.get("measured", {})
     if not seen.get("ns"):
         return machine
-    clock = round(1000 * seen["elapsed"] / seen["ns"])
-    behind = (machine["dram_latency"] - machine["l2_latency"]) * clock / machine["clock_mhz"]
-    return machine.replace(clock_mhz=clock, dram_latency=machine["l2_latency"] + round(behind))
+    return machine.at_clock(round(1000 * seen["elapsed"] / seen["ns"]))
 
 
 def predicted(work: Any, function: Any, block: Any, machine: Any, contents: Any = None) -> dict[str, Any]:

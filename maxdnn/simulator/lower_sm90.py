@@ -63,6 +63,11 @@ def works_beside(instructions: Sequence[Instruction]) -> bool:
     return any(inst.opcode == "SYNCS" for inst in instructions)
 
 
+def has_atomics(instructions: Sequence[Instruction]) -> bool:
+    """Whether any changes memory in L2."""
+    return any(inst.opcode in ("ATOM", "ATOMG", "RED", "REDG") for inst in instructions)
+
+
 def has_products(instructions: Sequence[Instruction]) -> bool:
     """Whether there are products of tensor cores."""
     return any(inst.opcode == "HGMMA" for inst in instructions)

@@ -4,13 +4,18 @@ its source. A sibling chip names the chip it is like and gives its differences."
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import SimulationError
 from .figures import check_together, check_value
+
+# Figures in cycles of the SMs, and in parts of such, that last as long at any clock of theirs.
+_BYTES = "l2_bytes", "l2_load_bytes", "l2_store_bytes"  # a cycle
+_CYCLES = ("l2_store_least", "l2_load_least", "atomic_cycles", "atomic_float_cycles", "atomic_sector_cycles",
+           "atomic_filled_cycles", "dram_others", "dram_spread", "dram_wait")
 
 PRESETS = Path(__file__).with_name("presets")
 
@@ -57,6 +62,21 @@ class Machine:
     @property
     def dram_bytes_per_cycle(self) -> float:
         return self["dram_gb_per_s"] * 1000 / self["clock_mhz"]
+
+    def at_clock(self, mhz: int) -> "Machine":
+        """The same machine with its SMs at another clock, as of a card that draws much power. L2 and DRAM keep theirs:
+        an H200's L2 has 1,703 MHz while its SMs have 1,565 to 1,975 (Nsight Compute, lts__cycles_elapsed.max by
+        gpu__time_duration.sum, kernels on tensor cores and others). The way to L2 takes as many cycles as before: it is
+        as long on an H100 and an H200, whose L2 do atomics at rates that are a tenth apart."""
+        longer = mhz / self["clock_mhz"]
+        behind = (self["dram_latency"] - self["l2_latency"]) * longer
+        found = {"clock_mhz": mhz, "dram_latency": self["l2_latency"] + round(behind)}
+        found |= {name: self[name] / longer for name in _BYTES if name in self.figures}
+        for name in _CYCLES:
+            if name in self.figures:
+                found[name] = round(self[name] * longer) if isinstance(self[name], int) else self[name] * longer
+        changed = {name: replace(self.figures[name], value=value) for name, value in found.items()}
+        return replace(self, figures={**self.figures, **changed})
 
     def replace(self, **values: Any) -> "Machine":
         """The same machine with some figures changed, for what-if studies; the changed ones are marked "assumed".

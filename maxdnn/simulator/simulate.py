@@ -11,7 +11,7 @@ from . import columns as c
 from .contents import L2Contents
 from .footprint import kept_kib
 from .lower import lower
-from .lower_sm90 import works_beside
+from .lower_sm90 import has_atomics, works_beside
 from .machine import Machine
 from .occupancy import Occupancy, l1_kib, occupancy
 from .placement import Gpcs, by_sms, gpcs_of, instructions, most_lines_first, placed
@@ -153,15 +153,20 @@ def l2_after(workload: Workload, machine: Machine, *, registers: int, shared_byt
 
 
 def _all_sms(workload: Workload, machine: Machine, fit: Occupancy) -> bool:
-    """Whether a launch is one of few instructions whose blocks, all resident at once, issue unlike numbers of them: it
-    takes as long as the SM with the longest ones, beside which others rest. Where warps meet at mbarriers blocks take
-    several tiles, and one SM stands for the others; what SMs share of sectors (sharing.py) is known of one alone."""
+    """Whether a launch of few instructions takes as long as an SM for which no other one can stand: some SMs have no
+    block, so that it matters whose neighbours have one, or blocks that are all resident issue unlike numbers of
+    instructions, so that some SMs rest. What SMs share of sectors (sharing.py) and atomics at places that all of them
+    change is known of one alone. Where warps meet at mbarriers blocks on all SMs take several tiles in step."""
     outline = workload.outline
     if not machine.sm90 or outline.blocks > machine["sms"] * fit.blocks or outline.executed.sum() > MOST_OF_ALL_SMS:
         return False
+    few = outline.blocks < machine["sms"]
+    if works_beside(outline.instructions):
+        return few
+    if stores_parts(workload.work.lines):
+        return False
     costs = instructions(workload.work)
-    apart = works_beside(outline.instructions) or stores_parts(workload.work.lines)
-    return bool(costs.min() < costs.max()) and not apart
+    return bool(costs.min() < costs.max()) or (few and not has_atomics(outline.instructions))
 
 
 def _prepared(workload: Workload, machine: Machine, registers: int, shared_bytes: int, threads: int, options: Options,

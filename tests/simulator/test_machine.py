@@ -75,6 +75,18 @@ def test_a_simulation_reads_every_figure_that_can_be_set():
     assert {name for name, rule in MAXWELL.items() if rule.settable} - stalls <= watched.seen
 
 
+def test_l2_and_dram_keep_their_clocks_where_the_sms_have_another():
+    fast = preset("h200")
+    slow = fast.at_clock(990)
+    assert (fast["clock_mhz"], slow["clock_mhz"]) == (1980, 990)
+    assert slow.dram_bytes_per_cycle == 2 * fast.dram_bytes_per_cycle
+    assert [slow[name] / fast[name] for name in ("l2_load_bytes", "l2_store_bytes")] == [2, 2]
+    assert [slow[name] / fast[name] for name in ("atomic_cycles", "l2_store_least")] == [0.5, 0.5]
+    assert slow["l2_latency"] == fast["l2_latency"]
+    assert slow["dram_latency"] - slow["l2_latency"] == round((fast["dram_latency"] - fast["l2_latency"]) / 2)
+    assert slow["l1_latency"] == fast["l1_latency"]
+
+
 def test_the_engine_is_built_for_the_figures_that_cannot_be_set():
     gm204 = preset("gm204")
     assert gm204["operand_fetch_depth"] == columns.S_LEAVE2 - columns.S_LEAVE1 + 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from launched import launched
-from probed import ANSWERS, H100, OF_H100, clocks_of_runs, slope, stand_of
+from probed import ANSWERS, H100, H200, OF_H100, clocks_of_runs, slope, stand_of
 
 from maxdnn.simulator import timing
 from maxdnn.simulator.probes import run
@@ -161,3 +161,23 @@ def test_the_model_launches_blocks_as_an_h100_does(name: str) -> None:
     for state, apart in zip(("cold", "warm"), LAUNCHES[name], strict=True):
         cycles = launched(name, state == "warm").cycles
         assert cycles == pytest.approx(np.mean(H100["launches"][name][state]), rel=apart)
+
+
+# Of an H200, whose L2 and DRAM have other figures.
+OF_H200 = {
+    "launch of 4 loads and 0 stores of 16 bytes, 96 MiB": (0.05, 0.06),
+    "launch of 0 loads and 1 stores of 16 bytes, 24 MiB": (0.05, 0.05),
+    "launch of 0 loads and 4 stores of 16 bytes, 64 MiB": (0.02, 0.02),
+    "launch of 2 loads and 2 stores of 16 bytes, 64 MiB": (0.03, 0.03),
+    "launch of 1 loads and 1 stores of 4 bytes, 32 MiB": (0.06, 0.02),
+    "launch of 8 loads and 0 stores of 4 bytes, 36 MiB": (0.06, 0.03),
+    "launch of 1 loads and 4 stores of 16 bytes, 40 MiB": (0.02, 0.02),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", OF_H200)
+def test_the_model_loads_and_stores_as_an_h200_does(name: str) -> None:
+    for state, apart in zip(("cold", "warm"), OF_H200[name], strict=True):
+        cycles = launched(name, state == "warm", "h200").cycles
+        assert cycles == pytest.approx(np.median(H200["launches"][name][state]), rel=apart)

@@ -66,7 +66,7 @@ def code() -> bytes:
 def test_the_slowest_of_some_sms_gets_of_l2_what_it_gets_on_the_card(
     code: bytes, kind: str, warps: int, blocks: int, bound: float
 ) -> None:
-    """Cycles of an access, by the difference of two lengths."""
+    """Cycles of an access of the one SM that stands for the others, by the difference of two lengths."""
     card = next(row["most"] for row in H100["pairs"]
                 if (row["kind"], row["warps"], row["blocks"]) == (kind, warps, blocks))
     device, clocks = VirtualGpu(), []
@@ -74,7 +74,7 @@ def test_the_slowest_of_some_sms_gets_of_l2_what_it_gets_on_the_card(
     for rounds in (2, 6):
         words = device.alloc(16 * REPEATS * 32 * warps * blocks)
         clocks.append(timing.launch(function, (blocks, 1, 1), (32 * warps, 1, 1), [words, big, rounds, 0],
-                                    machine="h100", options=timing.Options(warm=True)).cycles)
+                                    machine="h100", options=timing.Options(warm=True, all_sms=False)).cycles)
     accesses = (6 - 2) * pairs.ACCESSES * REPEATS
     assert (clocks[1] - clocks[0]) / accesses == pytest.approx(card, rel=bound)
 
@@ -101,6 +101,9 @@ def test_every_sm_is_simulated_where_blocks_are_unlike_and_few(monkeypatch: pyte
     assert seen[""][0] == 132 and abs(seen[""][1]) < 0.03 < abs(seen["one"][1])
 
 
-def test_one_sm_stands_for_the_others_where_blocks_are_alike() -> None:
-    plan = plans(product((512, 512), (512, 512)), H200)["sm90_product_32x64x4_nn"]
-    assert timing.call(plan, machine=MACHINE).results[-1].simulated_sms == 1
+@pytest.mark.parametrize(("size", "sms"), [(512, 132), (1024, 1)])
+def test_one_sm_stands_for_the_others_where_blocks_are_alike_and_all_have_one(size: int, sms: int) -> None:
+    """Of 128 blocks and of 256."""
+    plan = plans(product((size, size), (size, size)), H200)["sm90_product_64x64x4_nn" if size > 512 else
+                                                            "sm90_product_32x64x4_nn"]
+    assert timing.call(plan, machine=MACHINE).results[-1].simulated_sms == sms
