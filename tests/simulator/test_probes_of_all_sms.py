@@ -1,5 +1,8 @@
 """The model of an H200 or H100 beside what cards answered to probes that all SMs run: L2, DRAM, atomics, launches."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 from launched import launched
@@ -155,12 +158,15 @@ LAUNCHES = {
 }
 
 
+def check_launches(name: str, machine: str, seen: Mapping[str, Any], bounds: tuple[float, float]) -> None:
+    for state, apart in zip(("cold", "warm"), bounds, strict=True):
+        assert launched(name, state == "warm", machine).cycles == pytest.approx(np.mean(seen[state]), rel=apart)
+
+
 @pytest.mark.sampled(2, 8)
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_the_model_launches_blocks_as_an_h100_does(name: str) -> None:
-    for state, apart in zip(("cold", "warm"), LAUNCHES[name], strict=True):
-        cycles = launched(name, state == "warm").cycles
-        assert cycles == pytest.approx(np.mean(H100["launches"][name][state]), rel=apart)
+    check_launches(name, "h100", H100["launches"][name], LAUNCHES[name])
 
 
 # Of an H200, whose L2 and DRAM have other figures.
@@ -178,6 +184,4 @@ OF_H200 = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OF_H200)
 def test_the_model_loads_and_stores_as_an_h200_does(name: str) -> None:
-    for state, apart in zip(("cold", "warm"), OF_H200[name], strict=True):
-        cycles = launched(name, state == "warm", "h200").cycles
-        assert cycles == pytest.approx(np.median(H200["launches"][name][state]), rel=apart)
+    check_launches(name, "h200", H200["launches"][name], OF_H200[name])

@@ -101,9 +101,12 @@ def test_every_sm_is_simulated_where_blocks_are_unlike_and_few(monkeypatch: pyte
     assert seen[""][0] == 132 and abs(seen[""][1]) < 0.03 < abs(seen["one"][1])
 
 
-@pytest.mark.parametrize(("size", "sms"), [(512, 132), (1024, 1)])
-def test_one_sm_stands_for_the_others_where_blocks_are_alike_and_all_have_one(size: int, sms: int) -> None:
+@pytest.mark.parametrize(("size", "candidate", "sms"), [
+    (512, "sm90_product_32x64x4_nn", 132), (1024, "sm90_product_64x64x4_nn", 1),
+])
+def test_one_sm_stands_for_the_others_where_blocks_are_alike_and_all_have_one(
+    size: int, candidate: str, sms: int
+) -> None:
     """Of 128 blocks and of 256."""
-    plan = plans(product((size, size), (size, size)), H200)["sm90_product_64x64x4_nn" if size > 512 else
-                                                            "sm90_product_32x64x4_nn"]
+    plan = plans(product((size, size), (size, size)), H200)[candidate]
     assert timing.call(plan, machine=MACHINE).results[-1].simulated_sms == sms

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import run
+from . import chosen, first, pairs, placing, run
 from .answers import Answers
 
 
@@ -25,16 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=Path, help="what SMs share instead, into a file (pairs.py)")
     parser.add_argument("--chosen", type=Path, help="what SMs of a CPC share instead, into a file (chosen.py)")
     args = parser.parse_args(argv)
-    other = args.first or args.places or args.pairs or args.chosen
-    if other:
-        from ...runtime.devices import cuda
-        from . import chosen, first, pairs, placing
+    others = (args.first, first), (args.places, placing), (args.pairs, pairs), (args.chosen, chosen)
+    for out, asked in others:
+        if out:
+            from ...runtime.devices import cuda
 
-        others = first if args.first else placing if args.places else pairs if args.pairs else chosen
-        if not args.cubin.exists():
-            args.cubin.write_bytes(others.cubin())
-        others.run(cuda.device(0), args.cubin.read_bytes(), other)
-        return 0
+            if not args.cubin.exists():
+                args.cubin.write_bytes(asked.cubin())
+            asked.run(cuda.device(0), args.cubin.read_bytes(), out)
+            return 0
     if args.work is not None:
         from ...runtime.devices import cuda
 
