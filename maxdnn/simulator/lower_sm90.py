@@ -65,7 +65,8 @@ def works_beside(instructions: Sequence[Instruction]) -> bool:
 
 def has_atomics(instructions: Sequence[Instruction]) -> bool:
     """Whether any changes memory in L2."""
-    return any(inst.opcode in ("ATOM", "ATOMG", "RED", "REDG") for inst in instructions)
+    every = (inst.access for inst in instructions if inst.access is not None)
+    return any(access.atomic and access.spaces != {"shared"} for access in every)
 
 
 def has_products(instructions: Sequence[Instruction]) -> bool:

@@ -75,7 +75,11 @@ class Machine:
         for name in _CYCLES:
             if name in self.figures:
                 found[name] = round(self[name] * longer) if isinstance(self[name], int) else self[name] * longer
-        changed = {name: replace(self.figures[name], value=value) for name, value in found.items()}
+        return self.with_values(found)
+
+    def with_values(self, values: Mapping[str, Any]) -> "Machine":
+        """The same machine with other values of some figures that follow from its own: kinds and sources stay."""
+        changed = {name: replace(self.figures[name], value=value) for name, value in values.items()}
         return replace(self, figures={**self.figures, **changed})
 
     def replace(self, **values: Any) -> "Machine":

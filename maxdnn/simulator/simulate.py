@@ -193,8 +193,7 @@ def _prepared(workload: Workload, machine: Machine, registers: int, shared_bytes
                 work = most_lines_first(work)
         own["l1_kib"] = l1_kib(machine, resident, shared_bytes)
         own["l2_kib"] = kept_kib(kinds, work, machine, options.warm)
-        changed = {name: replace(machine.figures[name], value=value) for name, value in own.items()}
-        machine = replace(machine, figures={**machine.figures, **changed})
+        machine = machine.with_values(own)
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, options.timeline),
                   1 if options.trace else WINDOWS, options.warm)
