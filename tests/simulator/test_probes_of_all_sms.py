@@ -12,7 +12,8 @@ from maxdnn.simulator import timing
 from maxdnn.simulator.probes import run
 
 # Probes of what all SMs ask of L2 and DRAM -> how far the model may be from the middle runs on the card, in parts of
-# them. Each run is the median of the blocks; the first meets what was there before, in the last some are through.
+# them. Each run is the median of the blocks; the first meets what was there before, in the last some are through. A
+# card's probes of lines kept by L2 followed those of the next smaller size; the model begins with empty caches.
 SHARED = {
     "bursts of 2 loads, 1 blocks an SM": 0.1,
     "bursts of 2 loads, 2 blocks an SM": 0.1,
