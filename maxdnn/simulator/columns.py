@@ -173,10 +173,9 @@ SPAN_BITS = 16
 SPAN = 1 << SPAN_BITS
 ALIKE_SIZE, FOUND, FOUND_SIZE = 2, 512, 3
 
-# One row per bandwidth-limited resource: L2, DRAM, L2 for stores of sm_90, then the L2 port of each SM, and
-# what CPCs get for loads and for stores, and GPCs. A row is the
-# first bucket of a stretch known to be full and the one after it, then a ring of buckets: which BUCKET cycles it stands
-# for, ticks taken.
+# One row per bandwidth-limited resource: L2, DRAM, L2 for stores of sm_90, then the L2 port of each SM, and what CPCs
+# get for loads and for stores, and GPCs. A row is the first bucket of a stretch known to be full and the one after it,
+# then a ring of buckets: which BUCKET cycles it stands for, ticks taken.
 B_L2, B_DRAM, B_L2_STORES, B_PORTS = 0, 1, 2, 3
 BUCKET, BUCKETS = 16, 4096
 BOOK_SIZE = 2 + 2 * BUCKETS

@@ -216,7 +216,8 @@ def store_waits(X, w, i, s, out, now):
     """A store takes a place in its scheduler's queue, which it keeps until there is room for it at L1."""
     at = s + S_WAITRING + (X[s + S_WAITHEAD] + X[s + S_WAITS]) % WAIT_PLACES * WAIT_SIZE
     X[at + WAIT_WARP], X[at + WAIT_CODE], X[at + WAIT_REC], X[at + WAIT_OUT] = w, i, X[w + W_REC], out
-    X[at + WAIT_PLACE], X[at + WAIT_CYCLES] = s + S_MIORING + X[s + S_MIOHEAD], l1_cycles(X, w, i)
+    record = variant(X, record_of(X, w), X[w + W_SHIFT])
+    X[at + WAIT_PLACE], X[at + WAIT_CYCLES] = s + S_MIORING + X[s + S_MIOHEAD], l1_cycles(X, i, record)
     X[at + WAIT_EVENT] = 0
     if X[P_TRACE_FROM] <= now < X[P_TRACE_TO] and X[C_TRACED] < X[P_EVENTS_MAX]:
         X[at + WAIT_EVENT] = X[T_EVENT] + X[C_TRACED] * EVENT_SIZE
@@ -268,9 +269,8 @@ def record_of(X, w):
 
 
 @compiled
-def l1_cycles(X, w, i):
+def l1_cycles(X, i, record):
     """Cycles that an access keeps L1."""
-    record = variant(X, record_of(X, w), X[w + W_SHIFT])
     cycles = max(X[record] & (1 << BANKS) - 1, X[record] >> BANKS, X[i + I_LATEBY])
     X[C_TEX_BUSY] += cycles
     return cycles
@@ -280,12 +280,12 @@ def l1_cycles(X, w, i):
 def into_l1(X, w, i, s, out):
     """(begin, result there) of a load or an atomic. As many of these as of stores may be on their way to L2, those of
     all schedulers in their order."""
-    record, last = variant(X, record_of(X, w), X[w + W_SHIFT]), X[T_SM] + X[w + W_SM] * M_SIZE
+    chosen, last = record_of(X, w), X[T_SM] + X[w + W_SM] * M_SIZE
+    record = variant(X, chosen, X[w + W_SHIFT])
     tags, banks = X[record] & (1 << BANKS) - 1, max(X[record] >> BANKS, X[i + I_LATEBY])
-    cycles = l1_cycles(X, w, i)
+    cycles = l1_cycles(X, i, record)
     if X[i + I_ATOMIC]:
         out = max(out, X[last + M_WAYRING + X[last + M_WAYHEAD]])
-    chosen = record_of(X, w)
     there = not X[i + I_CACHED] or in_l1(X, X[w + W_SM], X[X[record + 1]] + moved(X, chosen, X[w + W_SHIFT]))
     start, _ = through_pipe(X, w, s, S_PORT1, cycles, max(cycles, 2 * banks), out, there)
     X[C_PORTEND] = start
