@@ -18,7 +18,7 @@ cycle of the end is known once nothing is missing; until then warps that wait fo
 from .bandwidth import book
 from .caches import begin_round, end_round, l2_read, popcount4
 from .columns import *
-from .instep import READ, before, expect, moved, record_of, touch, variant
+from .instep import READ, before, expect, moved, own_record, record_of, touch, variant
 from .jit import compiled
 from .machine import LINE, SECTOR, SHARED_BANKS
 
@@ -150,7 +150,7 @@ def comes(X, w, at, arrivals, nbytes, when):
 @compiled
 def barrier_record(X, w):
     shift = X[w + W_SHIFT]
-    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+    chosen = own_record(X, w)
     X[w + W_REC] += 1
     return variant(X, chosen, shift)
 
@@ -229,7 +229,7 @@ def bulk_line(X, w, line, index, mask, start, end):
 def bulk_copy(X, w, i, start):
     """A bulk copy from global memory that begins at `start`: the barrier whose phase it ends, or 0."""
     shift = X[w + W_SHIFT]
-    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+    chosen = own_record(X, w)
     record = variant(X, chosen, shift)
     if X[record + 2] == 0:
         X[w + W_REC] += 1

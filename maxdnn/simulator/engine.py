@@ -8,7 +8,7 @@ Rows are named by where they start in the image X: w a warp, s a scheduler, i an
 from .beside import amid_products, had_its_turn, product, tell
 from .caches import constant_line, instruction_line
 from .columns import *
-from .instep import moved, variant
+from .instep import moved, own_record, variant
 from .jit import compiled
 from .lsu import send_all, send_stores, waits_to_store, which_stores
 from .memory import global_access, load_constant, shared_access
@@ -112,7 +112,7 @@ def issue_memory(X, w, i, s, now):
         done, start = shared_access(X, X[w + W_SM], 1, now)
         return done, start + X[P_RELEASE]
     shift = X[w + W_SHIFT]
-    chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+    chosen = own_record(X, w)
     record = variant(X, chosen, shift)
     if kind == K_SHARED:
         done, start = shared_access(X, X[w + W_SM], X[record], now)

@@ -139,6 +139,12 @@ def of_slot(X, stream, slot):
 
 
 @compiled
+def own_record(X, w):
+    """The record of a warp's next access of memory."""
+    return X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+
+
+@compiled
 def record_of(X, w, block):
     """What a warp of another block does where this one is: the record that stands for it, below 0 if it has ended."""
     number = X[X[T_CLASS] + block] * X[P_BLOCK_WARPS] + X[w + W_NUMBER]
@@ -238,7 +244,7 @@ def lines_of_others(X, w, i, index, mask):
     """The lines that the other SMs ask for while a warp has its access' line `index`: the end of the table."""
     if not X[T_ALIKE] or X[i + I_ATOMIC]:
         return lines_of_each(X, w, index, mask)
-    group = group_of(X, X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE)
+    group = group_of(X, own_record(X, w))
     end = lines_of_group(X, w, group, index, mask)
     return lines_of_groups(X, w, group, index, mask) if end < 0 else end
 

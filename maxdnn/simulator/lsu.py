@@ -7,7 +7,7 @@ from .access import quarter_of
 from .beside import WIDTH, shared_bytes
 from .caches import SECTORED, WORDS, l1_lookup, l1_set, l1_store, popcount4
 from .columns import *
-from .instep import READ, WRITE, moved, touch_beyond, variant
+from .instep import READ, WRITE, moved, own_record, touch_beyond, variant
 from .jit import compiled
 from .machine import LINE
 from .memory import further_words, through_l2
@@ -216,8 +216,8 @@ def store_waits(X, w, i, s, out, now):
     """A store takes a place in its scheduler's queue, which it keeps until there is room for it at L1."""
     at = s + S_WAITRING + (X[s + S_WAITHEAD] + X[s + S_WAITS]) % WAIT_PLACES * WAIT_SIZE
     X[at + WAIT_WARP], X[at + WAIT_CODE], X[at + WAIT_REC], X[at + WAIT_OUT] = w, i, X[w + W_REC], out
-    record = variant(X, record_of(X, w), X[w + W_SHIFT])
-    X[at + WAIT_PLACE], X[at + WAIT_CYCLES] = s + S_MIORING + X[s + S_MIOHEAD], l1_cycles(X, i, record)
+    X[at + WAIT_PLACE] = s + S_MIORING + X[s + S_MIOHEAD]
+    X[at + WAIT_CYCLES], _, _ = l1_cycles(X, i, variant(X, own_record(X, w), X[w + W_SHIFT]))
     X[at + WAIT_EVENT] = 0
     if X[P_TRACE_FROM] <= now < X[P_TRACE_TO] and X[C_TRACED] < X[P_EVENTS_MAX]:
         X[at + WAIT_EVENT] = X[T_EVENT] + X[C_TRACED] * EVENT_SIZE
@@ -263,27 +263,21 @@ def brought_together(X, sm, line, mask):
 
 
 @compiled
-def record_of(X, w):
-    """The record of a warp's next access of memory."""
-    return X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
-
-
-@compiled
 def l1_cycles(X, i, record):
-    """Cycles that an access keeps L1."""
-    cycles = max(X[record] & (1 << BANKS) - 1, X[record] >> BANKS, X[i + I_LATEBY])
+    """Cycles that an access keeps L1, its tags and its banks."""
+    tags, banks = X[record] & (1 << BANKS) - 1, max(X[record] >> BANKS, X[i + I_LATEBY])
+    cycles = max(tags, banks)
     X[C_TEX_BUSY] += cycles
-    return cycles
+    return cycles, tags, banks
 
 
 @compiled
 def into_l1(X, w, i, s, out):
     """(begin, result there) of a load or an atomic. As many of these as of stores may be on their way to L2, those of
     all schedulers in their order."""
-    chosen, last = record_of(X, w), X[T_SM] + X[w + W_SM] * M_SIZE
+    chosen, last = own_record(X, w), X[T_SM] + X[w + W_SM] * M_SIZE
     record = variant(X, chosen, X[w + W_SHIFT])
-    tags, banks = X[record] & (1 << BANKS) - 1, max(X[record] >> BANKS, X[i + I_LATEBY])
-    cycles = l1_cycles(X, i, record)
+    cycles, tags, banks = l1_cycles(X, i, record)
     if X[i + I_ATOMIC]:
         out = max(out, X[last + M_WAYRING + X[last + M_WAYHEAD]])
     there = not X[i + I_CACHED] or in_l1(X, X[w + W_SM], X[X[record + 1]] + moved(X, chosen, X[w + W_SHIFT]))
@@ -299,7 +293,7 @@ def into_l1(X, w, i, s, out):
 @compiled
 def global_sm90(X, w, i, more, start):
     """The cycle what an access that begins in L1 asks for is there; `more`: cycles that it takes beyond the least."""
-    chosen, last = record_of(X, w), X[T_SM] + X[w + W_SM] * M_SIZE
+    chosen, last = own_record(X, w), X[T_SM] + X[w + W_SM] * M_SIZE
     record, shift = variant(X, chosen, X[w + W_SHIFT]), moved(X, chosen, X[w + W_SHIFT])
     late, first = 0 if X[i + I_STORE] else X[i + I_RESULT], X[record + 1]
     done, left = start + late + more, 0

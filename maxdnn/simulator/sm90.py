@@ -10,7 +10,7 @@ flag, begins one. Writes leave it alone."""
 from .beside import bulk_copy, on_mbarrier
 from .caches import constant_line, small_lookup
 from .columns import *
-from .instep import moved, variant
+from .instep import moved, own_record, variant
 from .jit import compiled
 from .lsu import into_l1, leave_queue, send_all, send_own, send_stores, store_waits, through_pipe
 from .results import bring
@@ -87,7 +87,7 @@ def memory_sm90(X, w, i, s, now):
     others = False
     if kind == K_SHARED:
         others = X[X[T_SM] + X[w + W_SM] * M_SIZE + M_SHARED] > max(out, X[s + S_PORT0])  # they keep the pipe
-        chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+        chosen = own_record(X, w)
         cycles = max(X[variant(X, chosen, X[w + W_SHIFT])] & (1 << BANKS) - 1, X[i + I_LATEBY])
         X[C_SHARED_BUSY] += cycles
         start, last = through_pipe(X, w, s, S_PORT0, cycles, 2 * cycles, out, True)
@@ -142,7 +142,7 @@ def constant_sm90(X, w, i, s, now):
     done = start
     if X[i + I_KIND] == K_LDC:
         shift = X[w + W_SHIFT]
-        chosen = X[T_RECORD] + (X[w + W_STREAM] + X[w + W_REC]) * RECORD_SIZE
+        chosen = own_record(X, w)
         record = variant(X, chosen, shift)
         first = X[record + 1]
         for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
