@@ -1,9 +1,10 @@
 # ruff: noqa: F403, F405
 """Atomic operations in L2, compiled: what waits for what."""
 
-from .caches import SECTORS, further, l2_way, read_sectors
 from .columns import *
 from .jit import compiled, narrow
+from .l2 import further, l2_way, read_sectors
+from .partial import SECTORS
 
 
 @compiled

@@ -16,11 +16,11 @@ An mbarrier's phase ends when its last arrival and its last byte have come. All 
 cycle of the end is known once nothing is missing; until then warps that wait for it have no time to go on."""
 
 from .bandwidth import book
-from .caches import begin_round, end_round, l2_read, popcount4
 from .columns import *
 from .instep import READ, before, expect, moved, own_record, record_of, touch, variant
-from .jit import compiled
+from .jit import compiled, popcount4
 from .machine import LINE, SECTOR, SHARED_BANKS
+from .parts import begin_round, end_round, l2_read
 
 WIDTH = 4 * SHARED_BANKS  # bytes of shared memory a cycle
 SCHEDULERS = 4
@@ -194,7 +194,7 @@ def bulk_mask(line, first, last):
 @compiled
 def lines_of_others_bulk(X, w):
     """The lines where the bulk copies of the other SMs, in step with this one, begin: the end of their table."""
-    end = X[T_AHEAD]
+    end, X[C_BLOCK] = X[T_AHEAD], X[w + W_BLOCK]
     for distance in range(1, min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1):
         block = X[w + W_BLOCK] + distance
         chosen, shift = record_of(X, w, block), X[T_SHIFT] + block * X[P_GROUPS]
@@ -214,12 +214,13 @@ def bulk_line(X, w, line, index, mask, start, end):
     begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1
     turn = X[C_ROTATE] % asking
+    X[C_BLOCK] = X[w + W_BLOCK]
     for at in range(X[T_AHEAD], end, AHEAD_SIZE):
         expect(X, at, X[at + A_LINE] + (index > 0), mask, X[at + A_SPAN])
     begin = begin_round(X, line, mask, begin)
     middle = before(X, end, turn)
     touch(X, X[T_AHEAD], middle, READ, begin)
-    done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
+    done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK, X[w + W_BLOCK])
     touch(X, middle, end, READ, begin)
     end_round(X, begin)
     return done + X[X[T_SM] + X[w + W_SM] * M_SIZE + M_FAR] + (n - 1) * X[P_PORT_TICKS] // TICK

@@ -46,6 +46,7 @@ P_BLOCKNEXT, P_BLOCKALL, P_WRITEWAIT, P_WRITEHOLD, P_L2DIRTY, P_L2UNEVEN = range
 T_SLOT, T_BYSLOT, P_SLOTS, P_LOADSLOTS, P_UNEVEN = range(174, 179)
 P_DRAM_ALONE_TICKS, C_WINDOW_READS, C_LATELY_READS = range(179, 182)
 P_ATOMIC_FILLED, P_ATOMIC_FAR, C_LATELY_TICKS, P_BOARDMOST, P_L2PARTIAL = range(182, 187)
+PARTIAL_BITS = 4  # P_L2PARTIAL and P_L2DIRTY are lines of a set, times a power of two's bits
 P_DRAM_LEAST, P_DRAM_WRITE_LEAST = range(187, 189)  # what a part of a line takes of DRAM, however little it is
 P_CODEAHEAD_TICKS = 189  # of each line of code that a launch brings with it
 P_WRITEAFTER, P_WRITEPLACES, P_WIDESINGLE = range(190, 193)  # of what loads of shared memory bring (results.py)
@@ -55,7 +56,12 @@ P_L2_LOAD_STORE = 198  # what loads take of L2's time for stores, in parts of wh
 C_AGE, AGE = 199, 1 << 30  # of a warm start's next touch; how long before the begin its first one was, at least
 # What the SMs of a CPC and of a GPC get of L2 together, where all SMs are simulated: of loads, of stores.
 P_CPC_LOAD_TICKS, P_CPC_STORE_TICKS, P_GPC_LOAD_TICKS = range(200, 203)
-HEAD = 208
+# Of two parts of L2 (parts.py): what it takes of L2's time for stores to write a sector into one of them, 0 if they
+# keep no copies; of 256 lines that L2 replaces, those that were used least recently but for one; whether this is before
+# the launch; what chooses an SM's part for blocks behind the first ones; the block of this SM while others' lines are
+# written down; sectors that have come from one part to the other.
+P_L2_COPY_TICKS, P_L2SECOND, C_WARMS, C_SEED, C_BLOCK, C_CROSSED = range(203, 209)
+HEAD = 224
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.
 PLACES, PLACE_BITS, DIFFERENT = 80, 3, 4
@@ -164,8 +170,9 @@ HOST_LINE = 16
 MOST_LINES, MOST_CYCLES = 1 << 31, (1 << 31) - (1 << 26)  # that these can tell, and arrivals some time ahead
 
 # One row per line that another SM in step with this one asks for: its number, sectors, the blocks, its set, then its
-# way's mask of dirty sectors, or -1 - that if the way has just been taken for it, and its arrival times.
-A_LINE, A_MASK, A_SPAN, A_SET, A_DIRTY, A_FILL, AHEAD_SIZE = range(7)
+# way's mask of dirty sectors, or -1 - that if the way has just been taken for it, and its arrival times; the set in the
+# other part of L2 in which all these blocks look for it, 0 if none does, less than 0 if some do.
+A_LINE, A_MASK, A_SPAN, A_SET, A_DIRTY, A_FILL, A_COPY, AHEAD_SIZE = range(8)
 # Blocks with the same line: the first's distance from this SM's block, + SPAN x the last's, + SPAN^2 x how many.
 # Per block slot and group a list of these: its end, then of each this and the lines by which they move. To find them:
 # which list, block, place in the list.

@@ -10,21 +10,11 @@ differently."""
 
 from .atomics import change_sectors
 from .bandwidth import book_l2, l2_ticks
-from .caches import (
-    absent,
-    asked_ticks,
-    l2_empty,
-    l2_fetch,
-    l2_locate,
-    l2_set,
-    l2_soon,
-    popcount4,
-    to_fetch,
-    write_sectors,
-)
 from .columns import *
 from .dram import dram_room
-from .jit import compiled, narrow, prefetch
+from .jit import compiled, narrow, popcount4, prefetch
+from .l2 import absent, l2_empty, l2_fetch, l2_locate, l2_set, l2_soon, to_fetch, write_sectors
+from .parts import asked_ticks, come_across, l2_copy, l2_near, locate_copy, other_part, write_copy
 from .sharing import is_part, loaded_by_others, store_part
 
 READ, WRITE, CHANGE = range(3)
@@ -124,10 +114,16 @@ def bring_together(X, w):
 @compiled
 def expect(X, at, line, mask, span):
     """Write down a line that is asked for: the next row."""
-    base = l2_set(X, line)
-    X[at + A_LINE], X[at + A_MASK], X[at + A_SPAN], X[at + A_SET] = line, mask, span, base
+    base, copy = l2_set(X, line), 0
+    if X[P_L2_COPY_TICKS]:
+        near = l2_near(X, base, X[C_BLOCK] + first_of(span))
+        if near != base:
+            copy = near
+        elif times_of(span) > 1 and l2_near(X, base, X[C_BLOCK] + last_of(span)) != base:
+            copy = -other_part(X, base)
+    X[at + A_LINE], X[at + A_MASK], X[at + A_SPAN], X[at + A_SET], X[at + A_COPY] = line, mask, span, base, copy
     if at == X[T_AHEAD] or X[at - AHEAD_SIZE + A_LINE] != line:
-        l2_soon(X, base)
+        l2_soon(X, copy if copy > 0 else base)
     return at + AHEAD_SIZE
 
 
@@ -242,6 +238,7 @@ def lines_of_groups(X, w, mine, index, mask):
 @compiled
 def lines_of_others(X, w, i, index, mask):
     """The lines that the other SMs ask for while a warp has its access' line `index`: the end of the table."""
+    X[C_BLOCK] = X[w + W_BLOCK]
     if not X[T_ALIKE] or X[i + I_ATOMIC]:
         return lines_of_each(X, w, index, mask)
     group = group_of(X, own_record(X, w))
@@ -275,7 +272,10 @@ def locate(X, first, end, what, begin):
     """Find the ways of L2 for the lines of the table from `first` to `end`."""
     Y = narrow(X)
     for at in range(first, end, AHEAD_SIZE):
-        dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin, what != READ)
+        if what == READ and X[at + A_COPY] > 0:
+            dirty, fill, fresh = locate_copy(X, X[at + A_LINE], X[at + A_COPY], begin)
+        else:
+            dirty, fill, fresh = l2_locate(X, X[at + A_LINE], X[at + A_SET], begin, what != READ)
         prefetch(Y, fill)
         if fresh or what != READ:
             prefetch(Y, dirty)
@@ -302,6 +302,8 @@ def touch(X, first, end, what, begin):
             write_sectors(X, dirty, fill, mask, begin)
             if X[P_SM90]:
                 X[C_L2_STORED] += popcount4(mask)
+            if X[at + A_COPY] > 0:
+                write_copy(X, X[at + A_LINE], X[at + A_COPY], mask, begin)
         else:
             change_sectors(X, X[at + A_LINE], dirty, fill, mask, begin)
 
@@ -318,10 +320,21 @@ def read(X, first, end, begin):
             X[C_ROUND] += asked_ticks(X, X[at + A_LINE], mask)
         asked += popcount4(mask) * times_of(X[at + A_SPAN])
         missing = absent(X, fill) & mask
+        if X[at + A_COPY] > 0:
+            if missing:
+                missed += come_across(X, X[at + A_LINE], X[at + A_SET], fill, missing, begin)
+                cell = -1
+            continue
         if missing:
             number, cell = dram_room(X, number, cell, begin)
             missed += popcount4(missing)
             l2_fetch(X, X[at + A_LINE], fill, to_fetch(X, fill, missing), begin, number, cell)
+        if X[at + A_COPY] < 0:
+            copy = l2_copy(X, X[at + A_LINE], -X[at + A_COPY], begin)
+            missing = absent(X, copy) & mask
+            if missing:
+                come_across(X, X[at + A_LINE], X[at + A_SET], copy, missing, begin)
+                cell = -1
         if X[P_SHARING]:
             loaded_by_others(X, fill)
     X[C_L2_SECTORS] += asked

@@ -5,10 +5,10 @@ takes one by turns."""
 
 from .access import quarter_of
 from .beside import WIDTH, shared_bytes
-from .caches import SECTORED, WORDS, l1_lookup, l1_set, l1_store, popcount4
+from .caches import WORDS, l1_lookup, l1_set, l1_store
 from .columns import *
 from .instep import READ, WRITE, moved, own_record, touch_beyond, variant
-from .jit import compiled
+from .jit import compiled, popcount4
 from .machine import LINE
 from .memory import further_words, through_l2
 from .pipe import by_turns, let_ahead, serve

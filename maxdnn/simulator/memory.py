@@ -4,21 +4,12 @@ resource is a first-come-first-served server whose next free cycle is kept, so a
 
 from .atomics import l2_atomic
 from .bandwidth import book, book_l2, l2_ticks
-from .caches import (
-    begin_round,
-    constant_line,
-    end_round,
-    further,
-    l1_lookup,
-    l2_read,
-    l2_way,
-    l2_write,
-    popcount4,
-    write_sectors,
-)
+from .caches import constant_line, l1_lookup
 from .columns import *
 from .instep import CHANGE, READ, WRITE, before, how_many, lines_of_others, touch, touch_again
-from .jit import compiled
+from .jit import compiled, popcount4
+from .l2 import further, l2_way, write_sectors
+from .parts import begin_round, cross, end_round, l2_read, l2_write
 from .sharing import is_part, store_shared
 
 
@@ -84,7 +75,7 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
     if X[P_BESIDE] and what == READ:  # blocks that follow each other drift apart
         begin = begin_round(X, line, mask, begin)
         touch(X, X[T_AHEAD], middle, READ, begin)
-        done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK)
+        done = l2_read(X, line, mask, begin + X[C_ROUND] // TICK, X[w + W_BLOCK])
         touch(X, middle, end, READ, begin)
         end_round(X, begin)
         return done + X[sm + M_FAR] + (n - 1) * X[P_PORT_TICKS] // TICK
@@ -110,18 +101,19 @@ def through_l2(X, w, i, index, line, mask, start, theirs):
         X[C_L2_STORED] += popcount4(mask)
         done += X[P_L2LAT]
     elif what == WRITE:
-        done = l2_write(X, line, mask, mine) + X[P_L2LAT]
+        done = l2_write(X, line, mask, mine, X[w + W_BLOCK]) + X[P_L2LAT]
         X[C_PORTEND] = max(X[C_PORTEND], done - X[P_L2LAT])
         if X[P_SM90]:
             X[C_L2_STORED] += popcount4(mask)
             if not X[P_BESIDE]:  # where warps that only load run ahead, they do not wait
                 X[sm + M_LOADS] = max(X[sm + M_LOADS], done - X[P_L2LAT])
     else:
-        done = l2_read(X, line, mask, mine) + further(X, line)
+        done = l2_read(X, line, mask, mine, X[w + W_BLOCK]) + further(X, line)
     touch_again(X, middle, line, begin, turn)
     touch(X, middle, end, what, begin)
     if what == READ:
         take_of_stores(X, all_ticks, sectors, hits, begin)
+        cross(X, begin)
     return done + X[sm + M_FAR] + (n - 1) * X[P_PORT_TICKS] // TICK
 
 

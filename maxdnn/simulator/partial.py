@@ -47,7 +47,8 @@ def keep_few(X, dirty, now):
             count += 1
             if oldest < 0 or Y[base + ways + way] < Y[base + ways + oldest]:
                 oldest = way
-    if count > X[P_L2PARTIAL]:
+    some = base // (ways * SECTORED) & (1 << PARTIAL_BITS) - 1  # sets keep one more
+    if count > X[P_L2PARTIAL] + some >> PARTIAL_BITS:
         complete(X, base + 2 * ways + oldest, now)
 
 

@@ -4,9 +4,10 @@ have loaded the line since it was stored last, and an SM has so many of them at 
 any words of n MiB"). Whole sectors and atomics have none of this ("any sectors of n MiB", "LDG and REDG of 132 SMs,
 ..."), nor has what one SM does alone. The last bit of a sector's arrival says that others have loaded its line."""
 
-from .caches import SECTORS, absent
 from .columns import *
 from .jit import compiled, narrow
+from .l2 import absent
+from .partial import SECTORS
 
 AT_A_TIME = 32
 

@@ -12,16 +12,17 @@ from .contents import L2Contents
 from .footprint import kept_kib
 from .lower import lower
 from .lower_sm90 import has_atomics, works_beside
-from .machine import Machine
+from .machine import LINE, Machine
 from .occupancy import Occupancy, l1_kib, occupancy
 from .placement import Gpcs, by_sms, gpcs_of, instructions, most_lines_first, placed
 from .slots import slots, uneven
-from .state import Image, Shape, stores_parts, touches
+from .state import Image, Shape, Work, stores_parts, touches
 from .timeline import MOST_CYCLES, WINDOWS, Recorder
 from .workload import Outline, Workload
 
 Progress = Callable[[int, int], None]
 MAX_TRACED_CYCLES = 1_000_000  # of a pipeline trace; each takes eight rows of memory for every SM
+_SECOND_WAVE = 4 / 3
 MOST_OF_ALL_SMS = 12_000_000  # warp-instructions of a launch of which every SM is simulated unasked: some six seconds
 _CHUNK = 200_000  # cycles between two calls of a progress function
 _OF_GPC = "l2_load_bytes", "l2_store_bytes"
@@ -155,16 +156,22 @@ def l2_after(workload: Workload, machine: Machine, *, registers: int, shared_byt
 def _all_sms(workload: Workload, machine: Machine, fit: Occupancy) -> bool:
     """Whether a launch of few instructions takes as long as an SM for which no other one can stand: some SMs have no
     block, so that it matters whose neighbours have one, or blocks that are all resident issue unlike numbers of
-    instructions, so that some SMs rest. What SMs share of sectors (sharing.py) and atomics at places that all of them
-    change is known of one alone. Where warps meet at mbarriers blocks on all SMs take several tiles in step."""
+    instructions, so that some SMs rest. Where parts of L2 keep copies it matters in which part's GPCs the SMs are that
+    have a block of the second wave, if these are few (_SECOND_WAVE). What SMs share of sectors (sharing.py) and atomics
+    at places that all of them change is known of one alone. Where warps meet at mbarriers blocks on all SMs take
+    several tiles in step."""
     outline = workload.outline
-    if not machine.sm90 or outline.blocks > machine["sms"] * fit.blocks or outline.executed.sum() > MOST_OF_ALL_SMS:
+    waves = outline.blocks / (machine["sms"] * fit.blocks)
+    most = _SECOND_WAVE if machine.of_any["l2_copies_kib"] else 1
+    if not machine.sm90 or waves > most or outline.executed.sum() > MOST_OF_ALL_SMS:
         return False
     few = outline.blocks < machine["sms"]
     if works_beside(outline.instructions):
         return few
     if stores_parts(workload.work.lines):
         return False
+    if waves > 1:
+        return not has_atomics(outline.instructions)
     costs = instructions(workload.work)
     return bool(costs.min() < costs.max()) or (few and not has_atomics(outline.instructions))
 
@@ -192,7 +199,8 @@ def _prepared(workload: Workload, machine: Machine, registers: int, shared_bytes
             if beside and outline.blocks <= machine["sms"]:
                 work = most_lines_first(work)
         own["l1_kib"] = l1_kib(machine, resident, shared_bytes)
-        own["l2_kib"] = kept_kib(kinds, work, machine, options.warm)
+        shared = not beside and stores_parts(work.lines)
+        own |= _l2_sizes(machine, kinds, work, options.warm, not shared)
         machine = machine.with_values(own)
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, options.timeline),
@@ -212,6 +220,15 @@ def _of_the_slowest(machine: Machine, blocks: int, fit: int, gpcs: Gpcs | None) 
     if gpcs and blocks < machine["sms"]:
         own |= {name: machine[name] / gpcs.crowd(blocks) for name in _OF_GPC}
     return own
+
+
+def _l2_sizes(machine: Machine, kinds: np.ndarray, work: Work, warm: bool, copies: bool) -> dict[str, float]:
+    """Figures of what L2 keeps; copies: whether its parts may keep copies of each other's lines. Stores of parts of
+    sectors that SMs share (sharing.py) are not known with copies."""
+    pairs = 2 * machine["l2_ways"] * LINE // 1024  # of sets, one in each part
+    whole = int(machine["l2_copies_kib"]) // pairs * pairs
+    kept = whole if whole and (copies or warm) else kept_kib(kinds, work, machine, warm)
+    return {"l2_kib": kept, "l2_copies_kib": whole if copies else 0}
 
 
 def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:

@@ -10,6 +10,10 @@ from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE, LINE, SEC
 
 ALIGNED = c.HOST_LINE // 2  # tables begin at multiples of this
 
+# What it takes to write a sector into one part of L2 that keeps copies, in parts of a store: half of what is stored is
+# written into both.
+_COPY = 2 / 3
+
 
 @dataclass(frozen=True)
 class Work:
@@ -75,6 +79,8 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 def _behind_l1(machine: Machine) -> dict[int, int]:
     """Figures of L2 and DRAM."""
     m, sets = machine.of_any, machine["l2_kib"] * 1024 // LINE // machine["l2_ways"]
+    finer = c.PARTIAL_BITS if m["l2_copies_kib"] else 0
+    ways = m["l2_ways"] << finer
     sector, of_dram = SECTOR * c.TICK, SECTOR * c.TICK / machine.dram_bytes_per_cycle
     return {
         c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"], c.P_L2SETS: sets, c.P_L2INVERSE: (1 << 32) // sets,
@@ -84,8 +90,10 @@ def _behind_l1(machine: Machine) -> dict[int, int]:
         c.P_L2_WRITE_TICKS: round(sector / (m["l2_store_bytes"] or m["l2_bytes"])),
         c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
         c.P_L2_LOAD_STORE: round(m["l2_load_store_cost"] * c.TICK),
-        c.P_L2DIRTY: round(min(1, (m["l2_dirty_kib"] or m["l2_kib"]) / m["l2_kib"]) * m["l2_ways"]),
-        c.P_L2PARTIAL: round(m["l2_partial_kib"] / m["l2_kib"] * m["l2_ways"]),
+        c.P_L2_COPY_TICKS: round(sector / m["l2_store_bytes"] * _COPY) if m["l2_copies_kib"] else 0,
+        c.P_L2SECOND: round(m["l2_second"] * 256),
+        c.P_L2DIRTY: round(min(1, (m["l2_dirty_kib"] or m["l2_kib"]) / m["l2_kib"]) * ways) << c.PARTIAL_BITS - finer,
+        c.P_L2PARTIAL: round(m["l2_partial_kib"] / m["l2_kib"] * ways) << c.PARTIAL_BITS - finer,
         c.P_DRAMLAT: m["dram_latency"], c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_DRAM_TICKS: round(of_dram),
         c.P_DRAM_WRITE_TICKS: round(of_dram * (m["dram_write_cost"] or 1)),
         c.P_DRAM_ALONE_TICKS: round(of_dram * m["dram_write_alone"]),
@@ -195,8 +203,9 @@ class Image:
             c.P_STORELINES: m["store_lines"], c.P_L2FAR: m["l2_far"],
             c.P_L2_SLACK: m["l2_slack"] if s.mirror else 0, c.P_DRAM_SLACK: m["dram_slack"],
             c.P_DRAM_OTHERS: m["dram_others"] if s.mirror or s.sms > 1 else 0,
-            c.P_L2CHOICE: 0 if s.warm else m["l2_choice"],
-            c.P_L2UNEVEN: int(self.machine.sm90 and s.warm), c.C_AGE: -c.AGE,
+            c.C_AGE: -c.AGE,
+            c.P_L2CHOICE: 0 if s.warm or m["l2_copies_kib"] else m["l2_choice"],
+            c.P_L2UNEVEN: self.machine.sm90 and s.warm and not m["l2_copies_kib"],
             c.P_TURN: m["turn_stall"],
             c.P_BARLAT: m["barrier_cycles"], c.P_LAUNCH: m["block_launch_cycles"],
             c.P_RELEASE: m["operand_release_cycles"], c.P_PREFETCH: m["instruction_prefetch"],

@@ -4,31 +4,49 @@ L2 the lines that it touched last, and of what was there before what it has left
 SM its code. Nothing of L1 and of constants outlives a launch
 (probes "LDG ..." and "ULDC of a parameter" of first.py)."""
 
-from .caches import CONSTANT_LINES, CONSTANTS, claim, l2_find, l2_set, oldest_dirty, small_lookup, too_dirty
+from .caches import CONSTANT_LINES, CONSTANTS, small_lookup
 from .columns import *
 from .instep import moved, variant
 from .jit import compiled, narrow
+from .l2 import claim, l2_find, l2_set, oldest_dirty, too_dirty
 from .machine import LINE
 from .partial import SECTORS
+from .parts import l2_near
 
 
 @compiled
-def touch(X, line, mask, store, age):
+def touch_copy(X, line, base, mask, age):
+    """The copy of sectors of a line is in L2: whether it was before."""
+    Y, ways, had = narrow(X), X[P_L2WAYS], True
+    way, hit = l2_find(X, base, ways, line, age)
+    fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
+    for sector in range(SECTORS):
+        if mask >> sector & 1:
+            had &= Y[fill + sector] >= 0
+            Y[fill + sector] = 0
+    return had
+
+
+@compiled
+def touch(X, line, mask, store, age, block):
     """Sectors of a line are in L2; of those that were stored as many are dirty as may be."""
     Y, ways, base = narrow(X), X[P_L2WAYS], l2_set(X, line)
-    way, hit = l2_find(Y, base, ways, line, age)
+    near = l2_near(X, base, block)
+    if near != base and touch_copy(X, line, near, mask, age) and not store:
+        return
+    way, hit = l2_find(X, base, ways, line, age)
     fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
     for sector in range(SECTORS):
         if mask >> sector & 1:
             Y[fill + sector] = 0
     if store:
-        if X[P_L2DIRTY] < ways and not (hit and Y[base + 2 * ways + way] & 15) and too_dirty(X, base):
+        if X[P_L2DIRTY] < ways << PARTIAL_BITS and not (hit and Y[base + 2 * ways + way] & 15) and too_dirty(X, base):
             Y[oldest_dirty(X, base, line)] = 0
         Y[base + 2 * ways + way] |= mask & 15
 
 
 @compiled
-def touch_record(X, record, further, kind, age):
+def touch_record(X, record, further, kind, age, block):
     """What one memory instruction of a warp touches in L2."""
     first = X[record + 1]
     if kind == WARM_BULK:
@@ -36,14 +54,14 @@ def touch_record(X, record, further, kind, age):
             return
         line = X[first + LINE_SIZE] + further
         for n in range((X[first + 1] + X[first + LINE_SIZE + 1] + LINE - 1) // LINE):
-            touch(X, line + n, 15, False, age)
+            touch(X, line + n, 15, False, age, block)
         return
     for at in range(first, first + X[record + 2] * LINE_SIZE, LINE_SIZE):
         if kind == WARM_CONSTANT:
             if X[P_SM90]:
-                touch(X, CONSTANTS + (X[at] + further) // CONSTANT_LINES, 15, False, age)
+                touch(X, CONSTANTS + (X[at] + further) // CONSTANT_LINES, 15, False, age, -1)
         else:
-            touch(X, X[at] + further, X[at + 1], kind == WARM_STORE, age)
+            touch(X, X[at] + further, X[at + 1], kind == WARM_STORE, age, block)
 
 
 @compiled
@@ -64,13 +82,14 @@ def touch_wave(X, first, last, age):
                     kind = X[X[T_WARM] + n]
                     if kind:
                         chosen = X[T_RECORD] + n * RECORD_SIZE
-                        touch_record(X, variant(X, chosen, shift), moved(X, chosen, shift), kind, age + step)
+                        touch_record(X, variant(X, chosen, shift), moved(X, chosen, shift), kind, age + step, block)
     return age + longest
 
 
 @compiled
 def touch_all(X):
     wave = X[P_BLOCK_SLOTS] * (X[P_MIRROR] + X[P_SMS])
+    X[C_SEED] = X[C_AGE]
     for first in range(0, X[P_BLOCKS], wave):
         X[C_AGE] = touch_wave(X, first, min(first + wave, X[P_BLOCKS]), X[C_AGE])
 
@@ -90,6 +109,9 @@ def keep_code(X, lines):
 @compiled
 def warm_up(X, lines):
     if X[T_WARM]:
+        X[C_WARMS] = 1
         touch_all(X)
+        X[C_WARMS] = 0
+        X[C_SEED] = X[C_AGE]
         if X[P_SM90]:
             keep_code(X, lines)

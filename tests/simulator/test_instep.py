@@ -56,9 +56,10 @@ def test_dram_gives_two_sectors_together(instructions, mask, come, mirror):
 
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("l2_kib", [51200, 2048])
-def test_lists_of_blocks_change_nothing(instructions, classes, l2_kib):
+@pytest.mark.parametrize("copies", [0, 1])
+def test_lists_of_blocks_change_nothing(instructions, classes, l2_kib, copies):
     from maxdnn.simulator.compiled import begin, run
-    machine = preset("h200").replace(l2_kib=l2_kib)
+    machine = preset("h200").replace(l2_kib=l2_kib, l2_copies_kib=copies * l2_kib)
     code = lower(instructions, machine)
     seen = []
     for together in (True, False):

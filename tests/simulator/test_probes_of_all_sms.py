@@ -159,18 +159,20 @@ LAUNCHES = {
 }
 
 
-def check_launches(name: str, machine: str, seen: Mapping[str, Any], bounds: tuple[float, float]) -> None:
+def check_launches(name: str, machine: str, seen: Mapping[str, Any], bounds: tuple[float, float], times: int) -> None:
     for state, apart in zip(("cold", "warm"), bounds, strict=True):
-        assert launched(name, state == "warm", machine).cycles == pytest.approx(np.mean(seen[state]), rel=apart)
+        cycles = launched(name, state == "warm", machine, times).cycles
+        assert cycles == pytest.approx(np.mean(seen[state]), rel=apart)
 
 
 @pytest.mark.sampled(2, 8)
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_the_model_launches_blocks_as_an_h100_does(name: str) -> None:
-    check_launches(name, "h100", H100["launches"][name], LAUNCHES[name])
+    check_launches(name, "h100", H100["launches"][name], LAUNCHES[name], 1)
 
 
-# Of an H200, whose L2 and DRAM have other figures.
+# Of an H200, whose L2 and DRAM have other figures, and whose parts of L2 keep copies. On the card all launches had one
+# buffer, so that what L2 held before them came from others there; here four of their like come before them.
 OF_H200 = {
     "launch of 4 loads and 0 stores of 16 bytes, 96 MiB": (0.05, 0.06),
     "launch of 0 loads and 1 stores of 16 bytes, 24 MiB": (0.05, 0.05),
@@ -185,4 +187,4 @@ OF_H200 = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OF_H200)
 def test_the_model_loads_and_stores_as_an_h200_does(name: str) -> None:
-    check_launches(name, "h200", H200["launches"][name], OF_H200[name])
+    check_launches(name, "h200", H200["launches"][name], OF_H200[name], 4)

@@ -101,6 +101,20 @@ def test_every_sm_is_simulated_where_blocks_are_unlike_and_few(monkeypatch: pyte
     assert seen[""][0] == 132 and abs(seen[""][1]) < 0.03 < abs(seen["one"][1])
 
 
+@pytest.mark.parametrize(("machine", "changes", "sms"), [
+    ("h200", {}, 132), ("h200", {"l2_copies_kib": 0}, 1), ("h100", {}, 1),
+])
+def test_every_sm_is_simulated_of_little_more_than_a_wave_where_it_matters_which_one_has_a_line(
+    machine: str, changes: dict[str, int], sms: int
+) -> None:
+    """Copies by 512 blocks, of which an SM has room for three."""
+    plan = plans(product((2048, 2048), (2048, 2048)), H200)["sm90_tensor_product_128x128"]
+    chip = preset(machine).replace(**changes)
+    ((work, function),) = timing.workloads(plan, plan.launches[1:2], chip)
+    assert work.outline.blocks == 512
+    assert timing.simulated(work, function, plan.launches[1].block, chip).simulated_sms == sms
+
+
 @pytest.mark.parametrize(("size", "candidate", "sms"), [
     (512, "sm90_product_32x64x4_nn", 132), (1024, "sm90_product_64x64x4_nn", 1),
 ])
