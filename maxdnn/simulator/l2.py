@@ -98,8 +98,8 @@ def clean_way(X, dirty, now):
 @compiled
 def l2_replaced(X, base, key, oldest, now):
     """The way of a set of L2 with copies that is given to another line: the one that was used least recently, or, of so
-    many of 256 lines, the next one (probes "kept by L2, 36 MiB, each its own" to "60 MiB", behind each other). While it
-    is dirty the clean one that was used least recently is taken, and what it holds goes to DRAM, and stays."""
+    many of 256 lines, the next one. If it is dirty, what it holds goes to DRAM, and stays; the clean one that was used
+    least recently is taken then (docs/timing-h200.md, "Launches in a row")."""
     Y, ways, way = narrow(X), X[P_L2WAYS], oldest
     if (key * 0x9E3779B97F4A7C15 >> 29 & 255) < X[P_L2SECOND]:
         way = 1 if oldest == 0 else 0
@@ -128,9 +128,8 @@ def of_some(Y, uses, count, key):
 
 @compiled
 def l2_find(X, base, ways, line, now):
-    """`find` in L2, which gives the way to the line at once. Of sm_90 the way that was used least recently is not
-    taken while it is dirty: what it holds goes to DRAM, and another way is taken (probes "launch of 1 loads and 0
-    stores of 16 bytes, 24 MiB" to "48 MiB", behind others' stores)."""
+    """`find` in L2, which gives the way to the line at once. L2 of sm_90 does not quite replace what was used least
+    recently (probes "kept by L2, ...": of footprints somewhat too large it keeps a part)."""
     Y = narrow(X)
     if ways == VECTOR:
         way = first_of(Y, base, line)

@@ -5,13 +5,12 @@ set, and a copy of it to the SM's part. Of copies behind each other the counter 
 half of what is loaded at first, then a quarter, an eighth ..., and half of what is stored at all times. The sets of the
 parts take turns, so that a line's own set and that of its copies are side by side."""
 
-from .bandwidth import book_l2, room, room_of_dram
+from .bandwidth import book_l2, room_of_dram
 from .columns import *
 from .jit import compiled, narrow, popcount4
 from .l2 import absent, l2_empty, l2_fetch, l2_find, l2_locate, l2_set, l2_way, read_sectors, to_fetch, write_sectors
 from .partial import SECTORS
 
-AHEAD_MOST = 2000  # cycles
 GPCS = 8  # that blocks fill one after another
 
 
@@ -78,10 +77,8 @@ def come_across(X, line, home, fill, missing, begin):
 
 @compiled
 def cross(X, begin):
-    """Take of L2's time for stores what loads have brought from the other part. They themselves wait for nothing, and
-    take none of it that is far ahead."""
-    number, _ = room(X, B_L2_STORES, begin)
-    if X[C_CROSSED] and number * BUCKET - begin < AHEAD_MOST:
+    """Take of L2's time for stores what loads, which do not wait for it, have brought from the other part."""
+    if X[C_CROSSED]:
         book_l2(X, B_L2_STORES, X[C_CROSSED] * X[P_L2_COPY_TICKS], begin)
     X[C_CROSSED] = 0
 

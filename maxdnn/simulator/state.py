@@ -79,7 +79,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 def _behind_l1(machine: Machine) -> dict[int, int]:
     """Figures of L2 and DRAM."""
     m, sets = machine.of_any, machine["l2_kib"] * 1024 // LINE // machine["l2_ways"]
-    finer = c.PARTIAL_BITS if m["l2_copies_kib"] else 0
+    finer = c.PARTIAL_BITS if m["l2_copies_kib"] else 0  # without copies all sets keep the same number of lines
     ways = m["l2_ways"] << finer
     sector, of_dram = SECTOR * c.TICK, SECTOR * c.TICK / machine.dram_bytes_per_cycle
     return {
