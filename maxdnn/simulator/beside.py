@@ -214,7 +214,6 @@ def bulk_line(X, w, line, index, mask, start, end):
     begin = book(X, B_PORTS + X[w + W_SM], n * X[P_PORT_TICKS], start)
     asking = min(X[P_MIRROR], X[P_BLOCKS] - X[w + W_BLOCK] - 1) + 1
     turn = X[C_ROTATE] % asking
-    X[C_BLOCK] = X[w + W_BLOCK]
     for at in range(X[T_AHEAD], end, AHEAD_SIZE):
         expect(X, at, X[at + A_LINE] + (index > 0), mask, X[at + A_SPAN])
     begin = begin_round(X, line, mask, begin)

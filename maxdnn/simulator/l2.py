@@ -6,7 +6,7 @@ from .bandwidth import book_dram, book_l2, room_of_dram
 from .columns import *
 from .dram import dram_latency, loaded, read_ticks, to_dram
 from .jit import VECTOR, compiled, first_of, least_of, narrow, popcount4, prefetch
-from .partial import SECTORS, complete, store_words
+from .partial import SECTORS, complete, of_set, store_words
 
 
 @compiled
@@ -155,8 +155,7 @@ def too_dirty(X, base):
     Y, ways, count = narrow(X), X[P_L2WAYS], 0
     for way in range(ways):
         count += popcount4(Y[base + 2 * ways + way] & 15)
-    some = base // (ways * SECTORED) & (1 << PARTIAL_BITS) - 1  # sets keep one line more
-    return count >= SECTORS * (X[P_L2DIRTY] + some >> PARTIAL_BITS)
+    return count >= SECTORS * of_set(X, base, X[P_L2DIRTY])
 
 
 @compiled
@@ -209,12 +208,17 @@ def l2_empty(X, dirty, fill, now, number, cell):
 
 
 @compiled
-def l2_way(X, line, now, store):
-    """(dirty cell, arrival cells) of L2's way for the line, made free for it if need be."""
-    dirty, fill, fresh = l2_locate(X, line, l2_set(X, line), now, store)
+def l2_way_of(X, line, base, now, store):
+    """(dirty cell, arrival cells) of L2's way for the line, whose set begins at `base`, made free for it if need be."""
+    dirty, fill, fresh = l2_locate(X, line, base, now, store)
     if fresh:
         l2_empty(X, dirty, fill, now, 0, -1)
     return dirty, fill
+
+
+@compiled
+def l2_way(X, line, now, store):
+    return l2_way_of(X, line, l2_set(X, line), now, store)
 
 
 @compiled
@@ -260,19 +264,40 @@ def l2_fetch(X, line, fill, missing, begin, number, cell):
 
 
 @compiled
-def read_sectors(X, line, fill, mask, begin):
-    """Read sectors of a line through L2: the cycle the last one is there."""
-    Y, missing, done = narrow(X), absent(X, fill) & mask, begin + X[P_L2LAT]
-    X[C_L2_SECTORS] += popcount4(mask)
-    X[C_L2_HITS] += popcount4(mask)
-    if missing:
-        number, cell = room_of_dram(X, begin)
-        X[C_L2_HITS] -= popcount4(missing)
-        l2_fetch(X, line, fill, to_fetch(X, fill, missing), begin, number, cell)
+def fetch(X, line, fill, missing, begin):
+    """`l2_fetch` of what is missing of a line, by itself."""
+    number, cell = room_of_dram(X, begin)
+    l2_fetch(X, line, fill, to_fetch(X, fill, missing), begin, number, cell)
+
+
+@compiled
+def last_there(X, fill, mask, when):
+    """The cycle the last of some sectors is there, `when` or later."""
+    Y = narrow(X)
     for sector in range(SECTORS):
         if mask >> sector & 1:
-            done = max(done, Y[fill + sector])
-    return done
+            when = max(when, Y[fill + sector])
+    return when
+
+
+@compiled
+def arrive(X, fill, mask, when):
+    """Sectors are there from `when` on, or have yet to come."""
+    Y = narrow(X)
+    for sector in range(SECTORS):
+        if mask >> sector & 1:
+            Y[fill + sector] = max(Y[fill + sector], when)
+
+
+@compiled
+def read_sectors(X, line, fill, mask, begin):
+    """Read sectors of a line through L2: the cycle the last one is there."""
+    missing = absent(X, fill) & mask
+    X[C_L2_SECTORS] += popcount4(mask)
+    X[C_L2_HITS] += popcount4(mask) - popcount4(missing)
+    if missing:
+        fetch(X, line, fill, missing, begin)
+    return last_there(X, fill, mask, begin + X[P_L2LAT])
 
 
 @compiled
@@ -289,6 +314,4 @@ def write_sectors(X, dirty, fill, mask, begin):
     if X[P_L2PARTIAL] and (mask & FILLED == 0 or Y[dirty] >> SECTORS):
         store_words(X, dirty, fill, mask, begin)
     Y[dirty] |= mask & 15
-    for sector in range(SECTORS):
-        if mask >> sector & 1:
-            Y[fill + sector] = max(Y[fill + sector], begin - (begin & X[P_SHARING]))
+    arrive(X, fill, mask, begin - (begin & X[P_SHARING]))

@@ -38,6 +38,14 @@ def complete(X, dirty, now):
 
 
 @compiled
+def of_set(X, base, lines):
+    """How many lines of the set at `base` P_L2DIRTY or P_L2PARTIAL are: where they are no whole number some sets keep
+    one more."""
+    some = base // (X[P_L2WAYS] * SECTORED) & (1 << PARTIAL_BITS) - 1
+    return lines + some >> PARTIAL_BITS
+
+
+@compiled
 def keep_few(X, dirty, now):
     """Complete the line that was used least recently of those of a set that lack bytes, if they are too many."""
     Y, ways, first, count, oldest = narrow(X), X[P_L2WAYS], 2 * X[T_L2], 0, -1
@@ -47,8 +55,7 @@ def keep_few(X, dirty, now):
             count += 1
             if oldest < 0 or Y[base + ways + way] < Y[base + ways + oldest]:
                 oldest = way
-    some = base // (ways * SECTORED) & (1 << PARTIAL_BITS) - 1  # sets keep one more
-    if count > X[P_L2PARTIAL] + some >> PARTIAL_BITS:
+    if count > of_set(X, base, X[P_L2PARTIAL]):
         complete(X, base + 2 * ways + oldest, now)
 
 

@@ -5,10 +5,10 @@ set, and a copy of it to the SM's part. Of copies behind each other the counter 
 half of what is loaded at first, then a quarter, an eighth ..., and half of what is stored at all times. The sets of the
 parts take turns, so that a line's own set and that of its copies are side by side."""
 
-from .bandwidth import book_l2, room_of_dram
+from .bandwidth import book_l2
 from .columns import *
 from .jit import compiled, narrow, popcount4
-from .l2 import absent, l2_empty, l2_fetch, l2_find, l2_locate, l2_set, l2_way, read_sectors, to_fetch, write_sectors
+from .l2 import absent, arrive, fetch, l2_empty, l2_find, l2_set, l2_way_of, last_there, read_sectors, write_sectors
 from .partial import SECTORS
 
 GPCS = 8  # that blocks fill one after another
@@ -62,13 +62,10 @@ def come_across(X, line, home, fill, missing, begin):
     """Sectors of a line come from its own part of L2 to the other one: how many of them DRAM had to give."""
     Y = narrow(X)
     X[C_CROSSED] += popcount4(missing)
-    dirty, there, fresh = l2_locate(X, line, home, begin, False)
-    if fresh:
-        l2_empty(X, dirty, there, begin, 0, -1)
+    _, there = l2_way_of(X, line, home, begin, False)
     gone = absent(X, there) & missing
     if gone:
-        number, cell = room_of_dram(X, begin)
-        l2_fetch(X, line, there, to_fetch(X, there, gone), begin, number, cell)
+        fetch(X, line, there, gone, begin)
     for sector in range(SECTORS):
         if missing >> sector & 1:
             Y[fill + sector] = Y[there + sector]
@@ -86,30 +83,24 @@ def cross(X, begin):
 @compiled
 def write_copy(X, line, near, mask, begin):
     """What an SM stores in the other part of L2 its own part has, too."""
-    Y, fill = narrow(X), l2_copy(X, line, near, begin)
-    for sector in range(SECTORS):
-        if mask >> sector & 1:
-            Y[fill + sector] = max(Y[fill + sector], begin)
+    arrive(X, l2_copy(X, line, near, begin), mask, begin)
 
 
 @compiled
 def l2_read(X, line, mask, begin, block):
     """Read sectors of a line for a block, or for none, L2's bandwidth is booked already: when the last is there."""
-    Y, home = narrow(X), l2_set(X, line)
+    home = l2_set(X, line)
     near = l2_near(X, home, block)
     if near == home:
-        _, fill = l2_way(X, line, begin, False)
+        _, fill = l2_way_of(X, line, home, begin, False)
         return read_sectors(X, line, fill, mask, begin)
-    fill, gone, done = l2_copy(X, line, near, begin), 0, begin + X[P_L2LAT]
+    fill, gone = l2_copy(X, line, near, begin), 0
     missing = absent(X, fill) & mask
     if missing:
         gone = come_across(X, line, home, fill, missing, begin)
     X[C_L2_SECTORS] += popcount4(mask)
     X[C_L2_HITS] += popcount4(mask) - gone
-    for sector in range(SECTORS):
-        if mask >> sector & 1:
-            done = max(done, Y[fill + sector])
-    return done
+    return last_there(X, fill, mask, begin + X[P_L2LAT])
 
 
 @compiled
@@ -117,7 +108,7 @@ def l2_write(X, line, mask, begin, block):
     """Write sectors of a line for a block, L2's bandwidth is booked already: when taken. Of sm_90 it waits until DRAM
     has taken what was in its place."""
     X[C_EMPTIED], home = 0, l2_set(X, line)
-    dirty, fill = l2_way(X, line, begin, True)
+    dirty, fill = l2_way_of(X, line, home, begin, True)
     write_sectors(X, dirty, fill, mask, begin)
     emptied, near = X[C_EMPTIED], l2_near(X, home, block)
     if near != home:

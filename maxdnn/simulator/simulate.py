@@ -199,8 +199,7 @@ def _prepared(workload: Workload, machine: Machine, registers: int, shared_bytes
             if beside and outline.blocks <= machine["sms"]:
                 work = most_lines_first(work)
         own["l1_kib"] = l1_kib(machine, resident, shared_bytes)
-        shared = not beside and stores_parts(work.lines)
-        own |= _l2_sizes(machine, kinds, work, options.warm, not shared)
+        own |= _l2_sizes(machine, kinds, work, options.warm, beside)
         machine = machine.with_values(own)
     shape = Shape(sms, machine["sms"] - sms, resident, outline.block_warps, outline.blocks,
                   c.POLICIES.index(options.policy), options.trace or (0, options.timeline),
@@ -222,13 +221,13 @@ def _of_the_slowest(machine: Machine, blocks: int, fit: int, gpcs: Gpcs | None) 
     return own
 
 
-def _l2_sizes(machine: Machine, kinds: np.ndarray, work: Work, warm: bool, copies: bool) -> dict[str, float]:
-    """Figures of what L2 keeps; copies: whether its parts may keep copies of each other's lines. Stores of parts of
-    sectors that SMs share (sharing.py) are not known with copies."""
+def _l2_sizes(machine: Machine, kinds: np.ndarray, work: Work, warm: bool, beside: bool) -> dict[str, float]:
+    """Figures of what L2 keeps. Stores of parts of sectors that SMs share (sharing.py) are not known with copies."""
     pairs = 2 * machine["l2_ways"] * LINE // 1024  # of sets, one in each part
     whole = int(machine["l2_copies_kib"]) // pairs * pairs
-    kept = whole if whole and (copies or warm) else kept_kib(kinds, work, machine, warm)
-    return {"l2_kib": kept, "l2_copies_kib": whole if copies else 0}
+    copies = whole if whole and (beside or not stores_parts(work.lines)) else 0
+    kept = whole if copies or (whole and warm) else kept_kib(kinds, work, machine, warm)
+    return {"l2_kib": kept, "l2_copies_kib": copies}
 
 
 def _resident(workload: Outline, machine: Machine, fit: Occupancy) -> int:

@@ -82,6 +82,11 @@ def _behind_l1(machine: Machine) -> dict[int, int]:
     finer = c.PARTIAL_BITS if m["l2_copies_kib"] else 0  # without copies all sets keep the same number of lines
     ways = m["l2_ways"] << finer
     sector, of_dram = SECTOR * c.TICK, SECTOR * c.TICK / machine.dram_bytes_per_cycle
+
+    def lines(kib: float) -> int:
+        """Of a set."""
+        return round(kib / m["l2_kib"] * ways) << c.PARTIAL_BITS - finer
+
     return {
         c.P_L2LAT: m["l2_latency"], c.P_L2WAYS: m["l2_ways"], c.P_L2SETS: sets, c.P_L2INVERSE: (1 << 32) // sets,
         c.P_L2_TICKS: round(sector / m["l2_bytes"]),
@@ -92,8 +97,8 @@ def _behind_l1(machine: Machine) -> dict[int, int]:
         c.P_L2_LOAD_STORE: round(m["l2_load_store_cost"] * c.TICK),
         c.P_L2_COPY_TICKS: round(sector / m["l2_store_bytes"] * _COPY) if m["l2_copies_kib"] else 0,
         c.P_L2SECOND: round(m["l2_second"] * 256),
-        c.P_L2DIRTY: round(min(1, (m["l2_dirty_kib"] or m["l2_kib"]) / m["l2_kib"]) * ways) << c.PARTIAL_BITS - finer,
-        c.P_L2PARTIAL: round(m["l2_partial_kib"] / m["l2_kib"] * ways) << c.PARTIAL_BITS - finer,
+        c.P_L2DIRTY: lines(min(m["l2_dirty_kib"] or m["l2_kib"], m["l2_kib"])),
+        c.P_L2PARTIAL: lines(m["l2_partial_kib"]),
         c.P_DRAMLAT: m["dram_latency"], c.P_DRAM_SECTORS: m["dram_sectors"] or 1, c.P_DRAM_TICKS: round(of_dram),
         c.P_DRAM_WRITE_TICKS: round(of_dram * (m["dram_write_cost"] or 1)),
         c.P_DRAM_ALONE_TICKS: round(of_dram * m["dram_write_alone"]),
@@ -152,7 +157,7 @@ class Image:
             self._add(head, c.T_PLACE, np.zeros(shape.mirror + 1, np.int64))
             self._add(head, c.T_FOUND, np.zeros((c.FOUND, c.FOUND_SIZE), np.int64))
             self._add_slots(head, unlike)
-            head[c.P_SHARING] = stores_parts(work.lines)
+            head[c.P_SHARING] = not machine.of_any["l2_copies_kib"] and stores_parts(work.lines)
         self._add(head, c.T_EVENT, np.zeros((events, c.EVENT_SIZE), np.int64))
         self._add(head, c.T_END, np.zeros(1, np.int64))
         self.X = _joined(self._parts)

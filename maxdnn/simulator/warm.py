@@ -15,8 +15,8 @@ from .parts import l2_near
 
 
 @compiled
-def touch_copy(X, line, base, mask, age):
-    """The copy of sectors of a line is in L2: whether it was before."""
+def touch_set(X, line, base, mask, age):
+    """Sectors of a line are in a set of L2: (its way there, whether the line was there, whether all of them were)."""
     Y, ways, had = narrow(X), X[P_L2WAYS], True
     way, hit = l2_find(X, base, ways, line, age)
     fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
@@ -24,7 +24,7 @@ def touch_copy(X, line, base, mask, age):
         if mask >> sector & 1:
             had &= Y[fill + sector] >= 0
             Y[fill + sector] = 0
-    return had
+    return way, hit, had
 
 
 @compiled
@@ -32,13 +32,11 @@ def touch(X, line, mask, store, age, block):
     """Sectors of a line are in L2; of those that were stored as many are dirty as may be."""
     Y, ways, base = narrow(X), X[P_L2WAYS], l2_set(X, line)
     near = l2_near(X, base, block)
-    if near != base and touch_copy(X, line, near, mask, age) and not store:
-        return
-    way, hit = l2_find(X, base, ways, line, age)
-    fill = base + 3 * ways + SECTORS * way if hit else claim(Y, base, ways, way, line, age)
-    for sector in range(SECTORS):
-        if mask >> sector & 1:
-            Y[fill + sector] = 0
+    if near != base:
+        _, _, copied = touch_set(X, line, near, mask, age)
+        if copied and not store:
+            return
+    way, hit, _ = touch_set(X, line, base, mask, age)
     if store:
         if X[P_L2DIRTY] < ways << PARTIAL_BITS and not (hit and Y[base + 2 * ways + way] & 15) and too_dirty(X, base):
             Y[oldest_dirty(X, base, line)] = 0
