@@ -59,8 +59,9 @@ P_CPC_LOAD_TICKS, P_CPC_STORE_TICKS, P_GPC_LOAD_TICKS = range(200, 203)
 # Of two parts of L2 (parts.py): what it takes of L2's time for stores to write a sector into one of them, 0 if they
 # keep no copies; of 256 lines that L2 replaces, those that were used least recently but for one; whether this is before
 # the launch; what chooses an SM's part for blocks behind the first ones; the block of this SM while others' lines are
-# written down; sectors that have come from one part to the other.
-P_L2_COPY_TICKS, P_L2SECOND, C_WARMS, C_SEED, C_BLOCK, C_CROSSED = range(203, 209)
+# written down; sectors that have come from one part to the other. T_NEXT: of each SM the cycle in which there is
+# something for its schedulers to do next.
+P_L2_COPY_TICKS, P_L2SECOND, C_WARMS, C_SEED, C_BLOCK, C_CROSSED, T_NEXT = range(203, 210)
 HEAD = 224
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.

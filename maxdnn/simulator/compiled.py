@@ -19,13 +19,13 @@ import numpy as np
 
 from ..runtime import cache, notices
 from ..runtime.forks import compiling
-from . import access, engine, warm
+from . import access, engine, residency, warm
 from .jit import pointer
 from .machine import PRESETS
 
 
 def _begin(X: np.ndarray) -> None:
-    engine.begin(pointer(X))
+    residency.begin(pointer(X))
 
 
 def _warm_up(X: np.ndarray, lines: int) -> None:

@@ -13,7 +13,7 @@ from .jit import compiled
 from .lsu import send_all, send_stores, waits_to_store, which_stores
 from .memory import global_access, load_constant, shared_access
 from .operand import bank_reads, enter, forget, read_later
-from .residency import complete, finish_warp, launch_block, release_barrier, step_path, wake
+from .residency import complete, finish_warp, release_barrier, step_path, wake
 from .results import beside_results, results_there
 from .scoreboards import occupy, wait_for_boards
 from .sm90 import (
@@ -403,35 +403,39 @@ def account(X, s, now):
 
 
 @compiled
-def begin(X):
-    """Fill the SMs with the first blocks of the grid, one block per SM in turn."""
-    for slot in range(X[P_BLOCK_SLOTS]):
-        for sm in range(X[P_SMS]):
-            launch_block(X, sm, slot, 0)
+def step(X, sm, now):
+    """A cycle of the schedulers of an SM: the next one in which there is something for them to do."""
+    first, last = X[T_SCHED] + sm * 4 * S_SIZE, X[T_SCHED] + (sm + 1) * 4 * S_SIZE
+    for s in range(first, last, S_SIZE):
+        if X[s + S_WAITS]:
+            send_stores(X, sm, now)
+        if X[s + S_NEXT] <= now:
+            if X[s + S_SINCE] >= 0:
+                account(X, s, now)
+            w = choose(X, s, now)
+            if w >= 0:
+                if X[P_SM90] and waits_to_store(X, w):
+                    w = which_stores(X, s, now)
+                X[s + S_NEXT] = X[s + S_FREE] = issue(X, w, s, now)
+    following = NEVER
+    for s in range(first, last, S_SIZE):
+        following = min(following, X[s + S_NEXT])
+        if X[s + S_WAITS]:
+            following = min(following, X[X[T_SM] + sm * M_SIZE + M_SENDS])
+    return following
 
 
 @compiled
 def run(X, until):
     """Simulate until cycle `until` or the end. True when nothing can ever issue again."""
-    first, last = X[T_SCHED], X[T_SCHED] + X[P_SMS] * 4 * S_SIZE
+    first, last = X[T_NEXT], X[T_NEXT] + X[P_SMS]
     now = X[C_NOW]
     while now < until:
-        for s in range(first, last, S_SIZE):
-            if X[s + S_WAITS]:
-                send_stores(X, X[s + S_SM], now)
-            if X[s + S_NEXT] <= now:
-                if X[s + S_SINCE] >= 0:
-                    account(X, s, now)
-                w = choose(X, s, now)
-                if w >= 0:
-                    if X[P_SM90] and waits_to_store(X, w):
-                        w = which_stores(X, s, now)
-                    X[s + S_NEXT] = X[s + S_FREE] = issue(X, w, s, now)
         following = NEVER
-        for s in range(first, last, S_SIZE):
-            following = min(following, X[s + S_NEXT])
-            if X[s + S_WAITS]:
-                following = min(following, X[X[T_SM] + X[s + S_SM] * M_SIZE + M_SENDS])
+        for at in range(first, last):  # no SM changes when another one is next
+            if X[at] <= now:
+                X[at] = step(X, at - first, now)
+            following = min(following, X[at])
         if following == NEVER:
             X[C_NOW] = now + 1
             return True

@@ -88,6 +88,14 @@ def launch_block(X, sm, slot, now):
 
 
 @compiled
+def begin(X):
+    """Fill the SMs with the first blocks of the grid, one block per SM in turn."""
+    for slot in range(X[P_BLOCK_SLOTS]):
+        for sm in range(X[P_SMS]):
+            launch_block(X, sm, slot, 0)
+
+
+@compiled
 def complete(X, at, barrier):
     """Whether all warps that a barrier of a block waits for have arrived."""
     wanted = X[barrier + B_WANTED]

@@ -7,19 +7,28 @@ from .jit import compiled
 
 
 @compiled
-def few_left(X, w, what):
-    """The cycle when at most n operations on a scoreboard are left; what: n * 8 + scoreboard."""
+def few_left(X, w, what, ready):
+    """The cycle, `ready` or later, when at most n operations on a scoreboard are left; what: n * 8 + scoreboard."""
     ring = X[T_COUNT] + (X[w + W_ID] * 6 + (what & 7)) * COUNT_SIZE
-    kept, later, limit = min(X[ring], RING), what >> 3, NEVER
-    while later >= 0 and limit >= 0:  # the end that n later ones follow; ends need not be in order
-        latest, times = -1, 1
-        for at in range(ring + 1, ring + 1 + kept):
-            if latest < X[at] < limit:
-                latest, times = X[at], 1
-            elif X[at] == latest:
+    first, later = ring + 1, what >> 3
+    last = first + min(X[ring], RING)
+    over = -later  # of those that end after `ready` so many have to end first; ends need not be in order
+    for at in range(first, last):
+        over += ready < X[at] < NEVER
+    if over <= 0:
+        return ready
+    rank, sign = (later + 1, 1) if later < over else (over, -1)  # counted from the last, or from the first
+    limit = NEVER if sign > 0 else -ready
+    while rank > 0:
+        latest, times = -NEVER, 0
+        for at in range(first, last):
+            end = X[at] * sign
+            if latest < end < limit:
+                latest, times = end, 1
+            elif end == latest:
                 times += 1
-        limit, later = latest, later - times
-    return limit
+        limit, rank = latest, rank - times
+    return limit * sign
 
 
 @compiled
@@ -61,7 +70,7 @@ def wait_for_boards(X, w, i, ready):
             if mask >> board & 1 and X[w + W_SB0 + board] > ready:
                 ready, reason = X[w + W_SB0 + board], board
         if mask & WAIT_COUNTED:
-            left = few_left(X, w, X[i + I_SERVICE])
+            left = few_left(X, w, X[i + I_SERVICE], ready)
             if left > ready:
                 ready, reason = left, X[i + I_SERVICE] & 7
         if reason + 1 == X[w + W_TRIED] and reason < 6:
@@ -69,7 +78,7 @@ def wait_for_boards(X, w, i, ready):
     if X[i + I_KIND] == K_PRODUCTS and products_left(X, w, X[i + I_SERVICE]) > ready:
         ready, reason = products_left(X, w, X[i + I_SERVICE]), R_TENSOR
     if X[T_COUNT] and X[P_BOARDMOST] and X[i + I_WB] >= 0 and X[i + I_MEM]:
-        left = few_left(X, w, (X[P_BOARDMOST] - 1) * 8 + X[i + I_WB])
+        left = few_left(X, w, (X[P_BOARDMOST] - 1) * 8 + X[i + I_WB], ready)
         if left > ready:  # probes "n LDG missing on 1 scoreboards": it counts no more
             ready, reason = left, R_QUEUE
     X[w + W_READY], X[w + W_REASON] = ready, reason
