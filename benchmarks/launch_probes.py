@@ -39,7 +39,7 @@ def measure(file: Path, out: Path) -> None:
     for state, times in (("measured", 1), ("warm", 2)):
         metrics = judging.chosen_metrics(times == 2, stalls=False)
         script = [__file__, "run", "--cubin", str(file), "--times", str(times)]
-        kernels, log = "(launch|sparse|anywhere|resting)_", out.with_suffix(".csv")
+        kernels, log = "(launch|sparse|halves|anywhere|resting)_", out.with_suffix(".csv")
         _, table = judging.profiled(script, kernels, log, metrics, times == 2)
         for launch, row in zip(launches.every(), table[times - 1 :: times], strict=True):
             rows.setdefault(launch.name, {"probe": launch.name})[state] = judging.readings(row, metrics)

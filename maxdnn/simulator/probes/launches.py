@@ -103,6 +103,29 @@ def anywhere(stores: bool, piece: int, mib: int) -> Launch:
     return Launch(name, kernel, _end(text), mib * MIB // (16 * THREADS), THREADS, mib, (mib * MIB // piece - 1,))
 
 
+def halves(piece: int, times: int, mib: int) -> Launch:
+    """Threads that store every second word of so many MiB, a power of two, once, or then the others: in pieces of so
+    many bytes in an order as by chance, or all in order where that is 0."""
+    whole = mib * MIB
+    kernel, each = f"halves_{piece}_{mib}", piece or whole
+    text = [
+        *_begin(kernel, 0, "mask"),
+        line(f"SHF.R.U32.HI R13, RZ, {(whole // 8).bit_length() - 1:#x}, R9", stall=6),
+        line(f"LOP3.LUT R12, R9, {whole // 8 - 1:#x}, RZ, 0xc0, !PT", stall=6),
+        line(f"SHF.R.U32.HI R10, RZ, {(each // 8).bit_length() - 1:#x}, R12", stall=6),
+        line("IMAD R10, R10, 0x9e3779b1, RZ", wait=8, stall=6),
+        line("LOP3.LUT R10, R10, R2, RZ, 0xc0, !PT", stall=6),
+        line(f"LOP3.LUT R11, R12, {each // 8 - 1:#x}, RZ, 0xc0, !PT", stall=6),
+        line(f"IMAD.WIDE.U32 R4, R10, {each:#x}, R4", stall=6),
+        line("IMAD.WIDE.U32 R4, R11, 0x8, R4", stall=6),
+        line("IMAD.WIDE.U32 R4, R13, 0x4, R4", stall=6),
+        line("STG.E desc[UR4][R4.64], R9", read=2, stall=2),
+    ]
+    order = f"in pieces of {piece} bytes" if piece else "in order"
+    name = f"launch of every second word{', then the others' * (times - 1)}, {order}, {mib} MiB"
+    return Launch(name, kernel, _end(text), times * whole // 8 // THREADS, THREADS, mib, (whole // each - 1,))
+
+
 def resting(warps: int, rests: int, stores: int) -> Launch:
     """Blocks of so many warps that rest so many times 15 cycles, and store a word of each thread at the end or
     nothing."""
@@ -120,6 +143,10 @@ def every() -> Iterator[Launch]:
     for words, apart in SPARSE:
         for mib in SIZES[:4]:
             yield sparse(words, apart, mib)
+    for piece in (0, 128, 64, 32):
+        for mib in (8, 16, 32):
+            for times in (1, 2):
+                yield halves(piece, times, mib)
     for piece in PIECES:
         for stores in (False, True):
             for mib in (64, 128):
