@@ -20,7 +20,8 @@ from .columns import *
 from .instep import READ, before, expect, moved, own_record, record_of, touch, variant
 from .jit import compiled, popcount4
 from .machine import LINE, SECTOR, SHARED_BANKS
-from .parts import begin_round, end_round, l2_read
+from .parts import l2_read
+from .rounds import begin_round, end_round
 
 WIDTH = 4 * SHARED_BANKS  # bytes of shared memory a cycle
 SCHEDULERS = 4

@@ -4,10 +4,10 @@ its data arrives; constant and instruction caches keep whole lines."""
 
 from .columns import *
 from .jit import compiled, popcount4
-from .l2 import claim, find
 from .machine import CONSTANT15_LINE, CONSTANT_LINE, INSTRUCTION_LINE
 from .partial import SECTORS, WORDS
 from .parts import l2_read
+from .ways import claim, find
 
 PARTS = 12  # of a word in each of 1 to 4 sectors
 CONSTANT_LINES, INSTRUCTION_LINES = CONSTANT15_LINE // CONSTANT_LINE, CONSTANT15_LINE // INSTRUCTION_LINE

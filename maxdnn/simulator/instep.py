@@ -14,7 +14,8 @@ from .columns import *
 from .dram import dram_room
 from .jit import compiled, narrow, popcount4, prefetch
 from .l2 import absent, l2_empty, l2_fetch, l2_locate, l2_set, l2_soon, to_fetch, write_sectors
-from .parts import asked_ticks, come_across, l2_copy, l2_near, locate_copy, other_part, write_copy
+from .parts import come_across, l2_copy, l2_near, locate_copy, other_part, write_copy
+from .rounds import asked_ticks
 from .sharing import is_part, loaded_by_others, store_part
 
 READ, WRITE, CHANGE = range(3)

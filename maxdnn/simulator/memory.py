@@ -9,7 +9,8 @@ from .columns import *
 from .instep import CHANGE, READ, WRITE, before, how_many, lines_of_others, touch, touch_again
 from .jit import compiled, popcount4
 from .l2 import further, l2_way, write_sectors
-from .parts import begin_round, cross, end_round, l2_read, l2_write
+from .parts import cross, l2_read, l2_write
+from .rounds import begin_round, end_round
 from .sharing import is_part, store_shared
 
 

@@ -8,10 +8,11 @@ from .caches import CONSTANT_LINES, CONSTANTS, small_lookup
 from .columns import *
 from .instep import moved, variant
 from .jit import compiled, narrow
-from .l2 import claim, l2_find, l2_set, oldest_dirty, too_dirty
+from .l2 import l2_find, l2_set, oldest_dirty, too_dirty
 from .machine import LINE
 from .partial import SECTORS
 from .parts import l2_near
+from .ways import claim
 
 
 @compiled
