@@ -151,6 +151,7 @@ class Image:
         self._add(head, c.T_SPREAD, np.round(-np.log(ranks) * c.SPREAD_ONE).astype(np.int64))
         self._add(head, c.T_ASKED, np.zeros((c.ASKED, c.ASKED_SIZE), np.int64))
         self._add(head, c.T_AHEAD, np.zeros((shape.mirror + 1, c.AHEAD_SIZE), np.int64))
+        # Behind L2's table, whose place tells which sets keep one line more (`of_set` in partial.py).
         self._add(head, c.T_NEXT, np.zeros(shape.sms, np.int64))
         if machine.sm90 and shape.mirror and not beside:
             lists = shape.sms * shape.resident * work.shift.shape[1]

@@ -83,18 +83,27 @@ def sparse(words: int, apart: int, mib: int) -> Launch:
     return Launch(name, kernel, _end(text), blocks, THREADS, mib)
 
 
+def _by_chance(index: str, width: int, piece: int) -> list[str]:
+    """R4 goes on to the `index`-th place of so many bytes, in pieces of so many that follow each other as by chance.
+    R2: how many pieces there are, a power of two, less 1."""
+    each = piece // width
+    return [
+        line(f"SHF.R.U32.HI R10, RZ, {each.bit_length() - 1:#x}, {index}", stall=6),
+        line("IMAD R10, R10, 0x9e3779b1, RZ", wait=8, stall=6),
+        line("LOP3.LUT R10, R10, R2, RZ, 0xc0, !PT", stall=6),
+        line(f"LOP3.LUT R11, {index}, {each - 1:#x}, RZ, 0xc0, !PT", stall=6),
+        line(f"IMAD.WIDE.U32 R4, R10, {piece:#x}, R4", stall=6),
+        line(f"IMAD.WIDE.U32 R4, R11, {width:#x}, R4", stall=6),
+    ]
+
+
 def anywhere(stores: bool, piece: int, mib: int) -> Launch:
     """Threads that load or store 16 bytes: of so many MiB all once, in pieces of so many bytes in an order as by
     chance."""
     kernel = f"anywhere_{'stores' if stores else 'loads'}_{piece}"
     text = [
         *_begin(kernel, 0, "mask"),
-        line(f"SHF.R.U32.HI R10, RZ, {piece.bit_length() - 5:#x}, R9", stall=6),
-        line("IMAD R10, R10, 0x9e3779b1, RZ", wait=8, stall=6),
-        line("LOP3.LUT R10, R10, R2, RZ, 0xc0, !PT", stall=6),
-        line(f"LOP3.LUT R11, R9, {piece // 16 - 1:#x}, RZ, 0xc0, !PT", stall=6),
-        line(f"IMAD.WIDE.U32 R4, R10, {piece:#x}, R4", stall=6),
-        line("IMAD.WIDE.U32 R4, R11, 0x10, R4", stall=6),
+        *_by_chance("R9", 16, piece),
         line("STG.E.128 desc[UR4][R4.64], R8", read=2, stall=2) if stores else
         line("LDG.E.128 R8, desc[UR4][R4.64]", write=1, read=2, stall=2),
         line("NOP", wait=3, stall=2),
@@ -112,12 +121,7 @@ def halves(piece: int, times: int, mib: int) -> Launch:
         *_begin(kernel, 0, "mask"),
         line(f"SHF.R.U32.HI R13, RZ, {(whole // 8).bit_length() - 1:#x}, R9", stall=6),
         line(f"LOP3.LUT R12, R9, {whole // 8 - 1:#x}, RZ, 0xc0, !PT", stall=6),
-        line(f"SHF.R.U32.HI R10, RZ, {(each // 8).bit_length() - 1:#x}, R12", stall=6),
-        line("IMAD R10, R10, 0x9e3779b1, RZ", wait=8, stall=6),
-        line("LOP3.LUT R10, R10, R2, RZ, 0xc0, !PT", stall=6),
-        line(f"LOP3.LUT R11, R12, {each // 8 - 1:#x}, RZ, 0xc0, !PT", stall=6),
-        line(f"IMAD.WIDE.U32 R4, R10, {each:#x}, R4", stall=6),
-        line("IMAD.WIDE.U32 R4, R11, 0x8, R4", stall=6),
+        *_by_chance("R12", 8, each),
         line("IMAD.WIDE.U32 R4, R13, 0x4, R4", stall=6),
         line("STG.E desc[UR4][R4.64], R9", read=2, stall=2),
     ]
