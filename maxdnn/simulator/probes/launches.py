@@ -15,6 +15,7 @@ KINDS = ((1, 0, 16), (4, 0, 16), (0, 1, 16), (0, 4, 16), (1, 1, 16), (2, 2, 16),
          (1, 1, 4), (4, 4, 4), (8, 8, 4), (8, 0, 4), (0, 8, 4),
          (1, 8, 16), (1, 16, 16), (1, 32, 16))  # loads, stores, bytes of each
 SPARSE = (1, 8), (1, 16), (1, 32), (1, 64), (1, 128), (2, 16), (4, 16), (4, 32), (8, 32)  # words, of so many bytes
+SECTORS = 1, 2, 4  # of each line, of which a thread stores a word
 PIECES = 32, 64, 128, 256, 512, 1024, 4096, 16384  # bytes that lie side by side
 GENERATIONS = 16  # blocks that rest: as many as the SMs hold, so many times one behind the other
 
@@ -83,6 +84,15 @@ def sparse(words: int, apart: int, mib: int) -> Launch:
     return Launch(name, kernel, _end(text), blocks, THREADS, mib)
 
 
+def sectors(count: int, mib: int) -> Launch:
+    """Threads that store a word of so many sectors of a line each, one behind the other."""
+    kernel, blocks = f"sparse_sectors_{count}", mib * MIB // (THREADS * 128)
+    text = [*_begin(kernel, 128), *(line(f"STG.E desc[UR4][R4.64+{32 * n:#x}], R9", read=2, stall=2)
+                                    for n in range(count))]
+    name = f"launch of a word of each of {count} sectors of every line, one behind the other, {mib} MiB"
+    return Launch(name, kernel, _end(text), blocks, THREADS, mib)
+
+
 def _by_chance(index: str, width: int, piece: int) -> list[str]:
     """R4 goes on to the `index`-th place of so many bytes, in pieces of so many that follow each other as by chance.
     R2: how many pieces there are, a power of two, less 1."""
@@ -147,6 +157,9 @@ def every() -> Iterator[Launch]:
     for words, apart in SPARSE:
         for mib in SIZES[:4]:
             yield sparse(words, apart, mib)
+    for count in SECTORS:
+        for mib in (16, 64, 128):
+            yield sectors(count, mib)
     for piece in (0, 128, 64, 32):
         for mib in (8, 16, 32):
             for times in (1, 2):
