@@ -75,22 +75,23 @@ def moving(loads: int, stores: int, width: int, mib: int) -> Launch:
     return Launch(name, kernel, _end(text), blocks, THREADS, mib, (across * loads, across))
 
 
+def _words(kernel: str, name: str, count: int, step: int, apart: int, mib: int) -> Launch:
+    """Threads, so many bytes apart, that store so many words one behind the other, `step` bytes between two."""
+    text = [*_begin(kernel, apart), *(line(f"STG.E desc[UR4][R4.64+{step * n:#x}], R9", read=2, stall=2)
+                                      for n in range(count))]
+    return Launch(name, kernel, _end(text), mib * MIB // (THREADS * apart), THREADS, mib)
+
+
 def sparse(words: int, apart: int, mib: int) -> Launch:
     """Threads that store so many neighbouring words one behind the other, so many bytes apart."""
-    kernel, blocks = f"sparse_{words}_{apart}", mib * MIB // (THREADS * apart)
-    text = [*_begin(kernel, apart), *(line(f"STG.E desc[UR4][R4.64+{4 * n:#x}], R9", read=2, stall=2)
-                                      for n in range(words))]
-    name = f"launch of {words} words of every {apart} bytes, {mib} MiB"
-    return Launch(name, kernel, _end(text), blocks, THREADS, mib)
+    return _words(f"sparse_{words}_{apart}", f"launch of {words} words of every {apart} bytes, {mib} MiB",
+                  words, 4, apart, mib)
 
 
 def sectors(count: int, mib: int) -> Launch:
     """Threads that store a word of so many sectors of a line each, one behind the other."""
-    kernel, blocks = f"sparse_sectors_{count}", mib * MIB // (THREADS * 128)
-    text = [*_begin(kernel, 128), *(line(f"STG.E desc[UR4][R4.64+{32 * n:#x}], R9", read=2, stall=2)
-                                    for n in range(count))]
     name = f"launch of a word of each of {count} sectors of every line, one behind the other, {mib} MiB"
-    return Launch(name, kernel, _end(text), blocks, THREADS, mib)
+    return _words(f"sparse_sectors_{count}", name, count, 32, 128, mib)
 
 
 def _by_chance(index: str, width: int, piece: int) -> list[str]:
