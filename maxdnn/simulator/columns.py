@@ -62,6 +62,7 @@ P_CPC_LOAD_TICKS, P_CPC_STORE_TICKS, P_GPC_LOAD_TICKS = range(200, 203)
 # written down; sectors that have come from one part to the other. T_NEXT: of each SM the cycle in which there is
 # something for its schedulers to do next.
 P_L2_COPY_TICKS, P_L2SECOND, C_WARMS, C_SEED, C_BLOCK, C_CROSSED, T_NEXT = range(203, 210)
+P_L2_COMPLETE_TICKS = 210  # of what completing takes of L2's time for stores (partial.py)
 HEAD = 224
 # Slices of L2: a KiB, which has so many lines (a power of two's bits), is in two of them, every other two lines. Of
 # each when it is free, what it had last, and so many different ones before.

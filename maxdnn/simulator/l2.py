@@ -288,6 +288,8 @@ def write_sectors(X, dirty, fill, mask, begin):
     """Write sectors of a line into L2 (write back; nothing is fetched for now)."""
     Y = narrow(X)
     if X[P_L2PARTIAL] and (mask & FILLED == 0 or Y[dirty] >> SECTORS):
+        if X[P_L2_COMPLETE_TICKS]:
+            X[C_EMPTIED] = max(X[C_EMPTIED], last_there(X, fill, mask & 15, 0))  # what is being completed
         store_words(X, dirty, fill, mask, begin)
     Y[dirty] |= mask & 15
     arrive(X, fill, mask, begin - (begin & X[P_SHARING]))

@@ -14,8 +14,8 @@ from .figures import check_together, check_value
 
 # Figures in cycles of the SMs, and in parts of such, that last as long at any clock of theirs.
 _BYTES = "l2_bytes", "l2_load_bytes", "l2_store_bytes"  # a cycle
-_CYCLES = ("l2_store_least", "l2_load_least", "atomic_cycles", "atomic_float_cycles", "atomic_sector_cycles",
-           "atomic_filled_cycles", "dram_others", "dram_spread", "dram_wait")
+_CYCLES = ("l2_store_least", "l2_load_least", "l2_complete", "atomic_cycles", "atomic_float_cycles",
+           "atomic_sector_cycles", "atomic_filled_cycles", "dram_others", "dram_spread", "dram_wait")
 
 PRESETS = Path(__file__).with_name("presets")
 

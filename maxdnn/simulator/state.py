@@ -94,6 +94,7 @@ def _behind_l1(machine: Machine) -> dict[int, int]:
         c.P_L2_LOAD_LEAST: round(m["l2_load_least"] * c.TICK),
         c.P_L2_WRITE_TICKS: round(sector / (m["l2_store_bytes"] or m["l2_bytes"])),
         c.P_L2_STORE_LEAST: round(m["l2_store_least"] * c.TICK),
+        c.P_L2_COMPLETE_TICKS: round(m["l2_complete"] * c.TICK),
         c.P_L2_LOAD_STORE: round(m["l2_load_store_cost"] * c.TICK),
         c.P_L2_COPY_TICKS: round(sector / m["l2_store_bytes"] * _COPY) if m["l2_copies_kib"] else 0,
         c.P_L2SECOND: round(m["l2_second"] * 256),

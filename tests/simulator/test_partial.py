@@ -11,7 +11,9 @@ from maxdnn.simulator import columns as c
 from maxdnn.simulator.partial import lacking
 
 ROOT = Path(__file__).parents[2]
-ANSWERS = json.loads((ROOT / "benchmarks" / "results" / "probes.h100.json").read_text())["launches"]
+RESULTS = ROOT / "benchmarks" / "results"
+ANSWERS = json.loads((RESULTS / "probes.h100.json").read_text())["launches"]
+OF_H200 = json.loads((RESULTS / "probes.h200.json").read_text())["launches"]
 
 
 def mib(name: str, warm: bool) -> tuple[float, float]:
@@ -40,6 +42,15 @@ def test_l2_reads_what_sectors_lack_as_on_an_h100(name: str) -> None:
 @pytest.mark.parametrize("name", READ[:2])
 def test_sectors_that_l2_has_lack_nothing(name: str) -> None:
     assert mib(name, True)[0] < 0.002 * mib(name, False)[0]  # a few sets have more lines than they keep
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("sectors", [2, 4])
+def test_completing_what_several_stores_have_left_takes_as_long_as_on_an_h200(sectors: int) -> None:
+    name = f"launch of a word of each of {sectors} sectors of every line, one behind the other, 16 MiB"
+    result = launched(name, False, "h200")
+    assert result.cycles == pytest.approx(np.mean(OF_H200[name]["cold"]), rel=0.06)
+    assert result.counters[c.C_DRAM_WRITE] / (1 << 15) == pytest.approx(OF_H200[name]["written"], rel=0.15)
 
 
 @pytest.mark.parametrize(("name", "apart"), [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .frame import assembled, line, own_place
+from .frame import advance, assembled, line, own_place
 
 MIB, SMS = 1 << 20, 132
 THREADS = 256  # of a block that loads and stores
@@ -16,6 +16,7 @@ KINDS = ((1, 0, 16), (4, 0, 16), (0, 1, 16), (0, 4, 16), (1, 1, 16), (2, 2, 16),
          (1, 8, 16), (1, 16, 16), (1, 32, 16))  # loads, stores, bytes of each
 SPARSE = (1, 8), (1, 16), (1, 32), (1, 64), (1, 128), (2, 16), (4, 16), (4, 32), (8, 32)  # words, of so many bytes
 SECTORS = 1, 2, 4  # of each line, of which a thread stores a word
+BEHIND = 0, 2, 4, 6, 7, 8, 9, 10, 12, 16  # MiB
 PIECES = 32, 64, 128, 256, 512, 1024, 4096, 16384  # bytes that lie side by side
 GENERATIONS = 16  # blocks that rest: as many as the SMs hold, so many times one behind the other
 
@@ -94,6 +95,19 @@ def sectors(count: int, mib: int) -> Launch:
     return _words(f"sparse_sectors_{count}", name, count, 32, 128, mib)
 
 
+def behind(back: int) -> Launch:
+    """Blocks, one an SM, that store a word of every 32 bytes of 24 MiB, a MiB at a time, and with each the next word of
+    what they have stored so many MiB before."""
+    kernel, blocks, mib = f"sparse_behind_{back}", MIB // (THREADS * 32), 24
+    text = [*_begin(kernel, 32), line("MOV R6, R4", stall=6), line("MOV R7, R5", stall=6)]
+    for n in range(mib):
+        text += [line("STG.E desc[UR4][R4.64], R9", read=1, stall=2), *advance(4, MIB)]
+        if n >= back:
+            text += [line("STG.E desc[UR4][R6.64+0x4], R9", read=1, stall=2), *advance(6, MIB)]
+    name = f"launch of a word of every 32 bytes of {mib} MiB and the next one {back} MiB behind it"
+    return Launch(name, kernel, _end(text), blocks, THREADS, mib)
+
+
 def _by_chance(index: str, width: int, piece: int) -> list[str]:
     """R4 goes on to the `index`-th place of so many bytes, in pieces of so many that follow each other as by chance.
     R2: how many pieces there are, a power of two, less 1."""
@@ -161,6 +175,8 @@ def every() -> Iterator[Launch]:
     for count in SECTORS:
         for mib in (16, 64, 128):
             yield sectors(count, mib)
+    for back in BEHIND:
+        yield behind(back)
     for piece in (0, 128, 64, 32):
         for mib in (8, 16, 32):
             for times in (1, 2):
