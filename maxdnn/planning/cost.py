@@ -21,6 +21,14 @@ TRANSLATED = 0.73
 """Of the issue slots, what translations of sums of products use: the mean of the paper's ten layers on an H200 (0.67 to
 0.80). The vendor's compiler orders them, and leaves conflicts of register banks."""
 
+SHORT_CTA = 2800
+"""Issue slots that a CTA of translated transposes counts for, as 26 of them took on an H200: it waits for its loads,
+and the next one begins behind it."""
+
+BETWEEN = 2500
+"""Clocks from the end of a launch to the begin of the next one, as 750 plans took on an H200 (1.3 us). The timing model
+of Maxwell has none."""
+
 MANY = 2**16
 """CTAs beyond which one stands for several of its neighbours: thousands for each SM, of which the last few decide."""
 
@@ -76,7 +84,9 @@ class Cost:
     tail wave; 0 where CTAs are short. `overhead`: clocks of the launch that issue nothing. `longest`: clocks that the
     longest of CTAs of different lengths takes by itself. `wave_ends`: clocks of prologues and epilogues in every wave
     in which an SM issues next to nothing, where all CTAs of a wave begin and end together; a tail wave behind whole
-    ones takes as long as they do then, since the SM that ends first takes all the CTAs it has room for."""
+    ones takes as long as they do then, since the SM that ends first takes all the CTAs it has room for. `staggered`,
+    if not 0: CTAs of a wave end one after another, so that a tail wave takes what its own CTAs take; the pace of an SM
+    with hardly any of them, to that of a full one."""
 
     slots: float
     critical_path: float
@@ -84,6 +94,7 @@ class Cost:
     overhead: float = 0
     longest: float = 0
     wave_ends: float = 0
+    staggered: float = 0
 
     def translated(self, slots: float, **others: Any) -> "Cost":
         """The same of a translation of so many instructions; `others`: fields that differ, too."""
@@ -135,10 +146,13 @@ class Work:
         """Slots of whole waves, and for a tail wave those of the fullest scheduler of the fullest SM, or the critical
         path of a CTA."""
         waves, rest = divmod(self.ctas, chip.sms * cost.ctas_per_sm)
-        if cost.wave_ends and waves and rest:
+        if cost.wave_ends and waves and rest and not cost.staggered:
             waves, rest = waves + 1, 0
-        warps = -(-(-(-rest // chip.sms) * self.warps) // SCHEDULERS)
-        tail = max(cost.critical_path, warps * cost.slots / self.warps) if rest else 0
+        on_fullest = -(-rest // chip.sms)
+        tail = -(-on_fullest * self.warps // SCHEDULERS) * cost.slots / self.warps
+        if cost.staggered and on_fullest > 1:  # of one alone the critical path tells
+            tail /= cost.staggered + (1 - cost.staggered) * on_fullest / cost.ctas_per_sm
+        tail = max(cost.critical_path, tail) if rest else 0
         return waves * cost.ctas_per_sm * cost.slots / SCHEDULERS + tail + cost.wave_ends * (waves + (rest > 0))
 
 

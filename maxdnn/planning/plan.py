@@ -12,7 +12,7 @@ from ..build.interface import FFMA, KernelSpec
 from ..errors import LaunchError
 from ..problem.problem import Operand, Problem
 from ..problem.shape import ConvShape, ProductShape
-from .cost import Chip, Work
+from .cost import BETWEEN, Chip, Work
 
 REGION_ALIGNMENT = 512  # bytes; no GPU asks more of the base address of a texture
 FLOAT_BYTES = 4
@@ -297,7 +297,8 @@ class Plan:
         float
             Clocks of the SMs for a call.
         """
-        return sum(x.work.clocks(chip) for x in self.launches)
+        between = 0 if chip.runs_maxwell else BETWEEN * (len(self.launches) - 1)
+        return between + sum(x.work.clocks(chip) for x in self.launches)
 
     @functools.cached_property
     def apart(self) -> tuple["Plan | None", "Plan"]:

@@ -196,8 +196,9 @@ H200 = Chip("an H200", 132, 2431.5, runs_maxwell=False, arch="sm_90")
     (preset("gm204"), (32, 64, 56, 56, 64), True), (preset("gm204"), (32, 32, 56, 56, 32), True),
     (preset("gm204"), (32, 128, 28, 28, 128), False), (preset("gm200"), (4, 64, 224, 224, 64), True),
     (preset("gm200"), (4, 128, 56, 56, 256), False), (H200, (32, 16, 112, 112, 16), False),
-    (H200, (32, 64, 56, 56, 64), False), (H200, (32, 32, 56, 56, 32), True)], ids=str)
+    (H200, (32, 64, 56, 56, 64), False), (H200, (32, 32, 56, 56, 32), False)], ids=str)
 def test_it_is_taken_where_simulation_and_measurement_say_that_it_is_faster(layout, chip, sizes, fused):
+    """The last one takes an H200 81 microseconds fused, 61 by F(4x4, 3x3) in four launches."""
     made = choose(forward(ConvShape(*sizes, 3, 3, 1, 1), layout=layout), chip)
     assert (made.family == "winograd_fused") == fused
 

@@ -1,9 +1,10 @@
 """Packed filters: filters in the order and with the row length that a kernel reads."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...errors import ShapeError
-from ...planning.cost import Cost, Work
+from ...planning.cost import SHORT_CTA, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Value
 from ...problem.problem import Alignment, Problem
 from ...problem.shape import ConvShape
@@ -90,7 +91,8 @@ def rotated(draft: Draft, s: Correlation, rows: int, columns: int) -> Packed:
         "group_magic": short_magic(tiles), "taps": taps, "taps_w": s.S, "taps_magic": short_magic(s.S), "c": c, "k": k,
         "src_start": tap_h * src_r + tap_w * src_s, "src_r": step_h * src_r % 2**32, "src_s": step_w * src_s % 2**32,
         "src_c": src_c, "src_k": src_k, "src_group": k * src_k, "across": int(src_k < src_c)}
-    work = Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * (rows * row + c * k * taps * s.groups),
-                Cost(8 * _SLOTS, _LATENCY))
+    cost = Cost(8 * _SLOTS, _LATENCY)
+    work = Work(grid[0] * grid[1] * grid[2], FLOAT_BYTES * (rows * row + c * k * taps * s.groups), cost,
+                replace(cost, slots=SHORT_CTA))
     draft.launches.append(Launch(TURN, grid, values, work, "filters are rotated: their channels become rows", (name,)))
     return Packed(name, row)

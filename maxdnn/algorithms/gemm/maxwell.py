@@ -28,8 +28,9 @@ class ProductKernel(KernelSpec):
     as ptxas 12.9 makes it of the translation for sm_90; a few more or less by what is transposed. `warps`: of an SM at
     a time. `slices`: of a block, each of which has the sums of a part of k; they are added through shared memory.
     `pace`: slots that a scheduler of a filled SM issues in a clock, timed on an H200; `wave_ends`: clocks of a wave of
-    CTAs when none issue, likewise. `between`: slots of a warp for a second run of a sum, and for each one more;
-    `waits`: clocks of a block alone for the same, likewise; on sm_90 runs are launches of their own."""
+    CTAs when none issue, likewise; `first_ends`: of the first one, on sm_90. `between`: slots of a warp for a second
+    run of a sum, and for each one more; `waits`: clocks of a block alone for the same, likewise; on sm_90 runs are
+    launches of their own."""
 
     tile: int
     layout: str
@@ -43,6 +44,7 @@ class ProductKernel(KernelSpec):
     pace: float = 1
     high: int = 0
     wave_ends: int = 0
+    first_ends: int = 0
 
     @property
     def rows(self) -> int:
@@ -58,6 +60,11 @@ class ProductKernel(KernelSpec):
     @property
     def ctas_per_sm(self) -> int:
         return self.warps * 32 // self.threads
+
+    @property
+    def staggered(self) -> float:
+        """As of `Cost`: three blocks of an SM end one after another."""
+        return float(self.ctas_per_sm == 3)
 
     def share(self, k: int, splits: int) -> int:
         """Groups of a slice for sums of `k` products."""

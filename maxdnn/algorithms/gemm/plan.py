@@ -20,7 +20,7 @@ from ..common.schedule import Tail, split_name, why_split, why_tail
 from ..common.workspace import Draft, part
 from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, strided_reason
-from .maxwell import GROUP, KERNELS, TRANSLATED_CTAS, WAVE_ENDS, ProductKernel
+from .maxwell import GROUP, KERNELS, TRANSLATED_CTAS, ProductKernel
 from .reference import reference
 from .sm90 import NATIVE
 
@@ -270,12 +270,13 @@ def _work(s: ProductShape, spec: ProductKernel, splits: int, adds: bool, runs: i
         further = parts * (tail.parts - 1)
         lengths, each = neighbours(((share, tiles - parts), (tail.first, parts), (tail.share, further)))
         slots = tuple(warps * (loop * groups + rest) for groups in lengths)
-        code = Cost(sum(slots) / len(slots), 0, spec.ctas_per_sm, spec.wave_ends)
+        code = Cost(sum(slots) / len(slots), 0, spec.ctas_per_sm, spec.first_ends or spec.wave_ends)
         return Work(tiles + further, FLOAT_BYTES * once, code, warps=warps, lengths=slots, each=each)
     alone = spec.alone * share + (0 if spec.arch else _LATENCY) + waits
     code = Cost(warps * (loop * share + rest + between), alone, spec.ctas_per_sm)
     if spec.arch:
-        code = replace(code, wave_ends=spec.wave_ends, overhead=max(0, WAVE_ENDS[64] - spec.wave_ends))
+        code = replace(code, wave_ends=spec.wave_ends, overhead=spec.first_ends - spec.wave_ends,
+                       staggered=spec.staggered)
         return Work(tiles * splits, FLOAT_BYTES * once, code, warps=warps)
     translated = warps * (spec.translated * share + rest + between + _TRANSLATED_RUN[spec.tile] * (runs - 1))
     translation = code.translated(translated, ctas_per_sm=TRANSLATED_CTAS[spec.tile], wave_ends=spec.wave_ends)

@@ -41,7 +41,10 @@ MOST_SPREAD, FLOAT_B_SPREAD = 2.0**24, 2.0**11
 tensor_loop.inc, tensor_float_b.sass."""
 # Timed on an H200: clocks of a chunk of a tile, and of a tile beside its chunks; of a piece that is split, with others
 # on the SM; what of such a launch does not overlap; and the time of its bytes to that in streams of translated kernels.
+# Of 212 plans (benchmarks/rankings.py): the share of a tile's clocks that it takes alone, and what is added with all
+# SMs: tensor cores draw so much power that SMs slow down.
 _CHUNK_CLOCKS, _TILE_CLOCKS = 1850, 4500
+_ALONE, _TOGETHER = 0.87, 0.18
 _FLOAT_B_CLOCKS = 3500  # of a chunk where B is split on the way: in plans of 16 layers, beside those with pieces
 _PIECE_CLOCKS, _PIECE_LATENCY, _PIECE_STREAMS = 1500, 7000, 0.8
 
@@ -152,6 +155,12 @@ def split_work(pieces: int, nbytes: float, clocks: float = _PIECE_CLOCKS) -> Wor
     return Work(pieces, _PIECE_STREAMS * nbytes, Cost(SCHEDULERS * clocks, _PIECE_LATENCY))
 
 
+def tile_work(tiles: int, clocks: float, nbytes: float, chip: Chip) -> Work:
+    """The work of a launch that multiplies so many tiles, at so many clocks each."""
+    clocks *= _ALONE + _TOGETHER * min(1, tiles / chip.sms)
+    return Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
+
+
 def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: Matrices, *, vectors: bool,
              epilogue: Epilogue = PARTIAL, splits: int = 1) -> Launch:
     """out = what `epilogue` makes of the products (those themselves by default). B as float32 numbers has its columns
@@ -172,9 +181,8 @@ def multiply(chip: Chip, s: ProductShape, a: Pieces, b: Pieces | Matrices, out: 
         **_numbers(s, "a", "row", a.numbers), "most_spread": MOST_SPREAD if a.numbers else math.inf,
         "a_batch": a.batch, "b_batch": b.batch, "out_row": out.row, "out_batch": out.batch,
         "out_split": (out.elements or s.batch * out.batch) if splits > 1 else 0}
-    clocks = clocks * order["share"] + _TILE_CLOCKS
     nbytes = a.nbytes + b_bytes + FLOAT_BYTES * s.batch * s.M * s.N * (splits + bool(epilogue.flags & ADDS))
-    work = Work(tiles, nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
+    work = tile_work(tiles, clocks * order["share"] + _TILE_CLOCKS, nbytes, chip)
     doing = f"{TILE} x {TILE} results each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
     return Launch(spec, (order["ctas"], 1, 1), values, work, doing, (begin(out.place)[0],), flops=s.flops)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ...planning.cost import SCHEDULERS, Chip, Cost, Work
+from ...planning.cost import Chip
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Plan, Value, begin
 from ...problem.problem import Alignment, Problem
 from ..common.correlation import Correlation, correlations, maps_of
@@ -19,7 +19,18 @@ from ..common.packing import as_they_lie, crsk, rotated
 from ..common.schedule import split_name, splits_of
 from ..common.workspace import Draft
 from ..gemm.plan import Matrices
-from ..gemm.tensor_cores import CHUNK, NOTE, PIECE_BYTES, TILE, Pieces, TensorKernel, restored, split, tiles_of
+from ..gemm.tensor_cores import (
+    CHUNK,
+    NOTE,
+    PIECE_BYTES,
+    TILE,
+    Pieces,
+    TensorKernel,
+    restored,
+    split,
+    tile_work,
+    tiles_of,
+)
 from ..memory_ops.plan import reduce
 from ..spec import Candidates, Family, Memory, seen, signed
 
@@ -155,7 +166,7 @@ def gather(problem: Problem, s: Correlation, chip: Chip, filters: Pieces, maps: 
     chunk = _CHUNK_CLOCKS - few * (_CHUNK_CLOCKS - _FEW_CLOCKS) // order["tiles_m"]
     clocks = chunk * order["share"] + _TILE_CLOCKS[vectors]
     nbytes = filters.nbytes + maps.nbytes + FLOAT_BYTES * s.K * columns * (splits + bool(epilogue.flags & ADDS))
-    work = Work(order["tiles"], nbytes, Cost(SCHEDULERS * clocks, clocks, 1), warps=12)
+    work = tile_work(order["tiles"], clocks, nbytes, chip)
     doing = f"{TILE} pixels x {TILE} filters each, three products of FP16 parts" + ", a part of each sum" * (splits > 1)
     return Launch(PIXELS, (order["ctas"], 1, 1), values, work, doing, (begin(into)[0],),
                   flops=2 * columns * s.K * (s.patch + 1))

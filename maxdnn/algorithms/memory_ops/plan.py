@@ -1,8 +1,9 @@
 """Launches before and after the main work of other families: zero padding, transposes, sums of split-K, activations."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from ...planning.cost import Cost, Work
+from ...planning.cost import SHORT_CTA, Cost, Work
 from ...planning.plan import FLOAT_BYTES, Launch, Part, Value, begin
 from ..common.epilogue import ACTIVATION_FLAGS, PARTIAL, Epilogue
 from ..common.limits import MAX_GRID_YZ
@@ -12,6 +13,7 @@ from .maxwell import ACTIVATE, FILL, PAD, PAD_PIXELS, REDUCE, TRANSPOSE, TRANSPO
 
 # Issue slots of a warp, counted in the sources: for 128 values; of zeroes for 128 threads; of sums, and for each part.
 _PAD_SLOTS, _TRANSPOSE_SLOTS, _FILL_SLOTS, _REDUCE_SLOTS, _PART_SLOTS = 50, 60, 22, 90, 5
+_REDUCE_TRANSLATED = 215  # of the translation beside those of the parts, as 94 sums took on an H200: its CTAs are short
 _ACTIVATE_SLOTS = 100  # of the longest, for 128 threads
 _REDUCE_LATENCY, _PART_LATENCY = 1500, 100  # clocks of a CTA that adds partial sums, and for each of these; assumed
 _SHORT = 200_000  # elements: the CTAs of fewer do not fill a chip
@@ -34,8 +36,9 @@ def transpose(dst: str, src: str, rows: int, cols: int, doing: str, matrices: in
     """Copy matrices of rows x cols to cols x rows."""
     tile_rows, tile_cols = -(-rows // TRANSPOSE_TILE), -(-cols // TRANSPOSE_TILE)
     grid = (tile_rows, min(tile_cols, MAX_GRID_YZ), matrices)
-    work = Work(tile_rows * tile_cols * matrices, 2 * FLOAT_BYTES * rows * cols * matrices,
-                Cost(8 * _TRANSPOSE_SLOTS, _LATENCY))
+    cost = Cost(8 * _TRANSPOSE_SLOTS, _LATENCY)
+    work = Work(tile_rows * tile_cols * matrices, 2 * FLOAT_BYTES * rows * cols * matrices, cost,
+                replace(cost, slots=SHORT_CTA))
     return Launch(TRANSPOSE, grid, {"dst": dst, "src": src, "rows": rows, "cols": cols}, work, doing, (dst,))
 
 
@@ -50,7 +53,8 @@ def reduce(parts: str, out: str | Part, count: int, size: int, rows: tuple[int, 
     grid = -(-length // 128), filters, images
     nbytes = FLOAT_BYTES * (count + 1) * length * filters * images
     cost = Cost(4 * (_REDUCE_SLOTS + _PART_SLOTS * count), _REDUCE_LATENCY + _PART_LATENCY * count)
-    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, nbytes, cost),
+    translation = replace(cost, slots=4 * (_REDUCE_TRANSLATED + _PART_SLOTS * count))
+    return Launch(REDUCE, grid, values, Work(grid[0] * filters * images, nbytes, cost, translation),
                   f"{count} parts of each sum are added", (begin(out)[0],))
 
 

@@ -20,9 +20,10 @@ from ..memory_ops.plan import reduce_many
 from ..spec import Candidates, Family, strided_reason
 from .maxwell import GROUP, KERNELS, FiltersKernel
 from .reference import reference
-from .sm90 import LATENCY, NATIVE, native_work
+from .sm90 import NATIVE, native_work
 
 MAX_SIDE = 65535  # of maps and of what taps reach: the kernels multiply 16 bits
+_LATENCY = 4000  # clocks of a CTA alone that are no issue slot: divisions, first fetches, last stores; assumed
 
 
 def candidates(problem: Problem, chip: Chip) -> Candidates:
@@ -210,7 +211,7 @@ def _work(s: ConvShape, terms: _Terms, spec: FiltersKernel, grid: tuple[int, int
         return native_work(spec, share, blocks, between, nbytes)
     loop, rest = spec.slots
     slots, translated = loop * share + between + rest, spec.translated * share + between + rest
-    code = Cost(2 * slots, slots + LATENCY)
+    code = Cost(2 * slots, slots + _LATENCY)
     return Work(blocks, nbytes, code, code.translated(2 * translated))
 
 
