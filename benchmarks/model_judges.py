@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import judging
 from suite import shapes
@@ -36,6 +36,19 @@ H200 = Chip("NVIDIA H200", 132, 2400.0, runs_maxwell=False, arch="sm_90")
 CLOCKS = 18_000, 300_000  # of a plan by the estimate
 LEAST = 19_800  # clocks: ten microseconds
 MOST, MOST_TENSOR, CHUNK = 40, 20, 30  # of a group; plans profiled at a time
+PRODUCTS = (
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (4096, 512, 1024),
+    (1000, 3000, 700),
+    (256, 4096, 256),
+    (128, 2048, 4096),
+    (3000, 64, 3000),
+    (777, 777, 777),
+    (2560, 2560, 2560),
+)  # m, k, n
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,32 +63,37 @@ class Judge:
     plan: Plan
 
 
+def layers(n: int, layout: str) -> Iterator[tuple[str, Problem]]:
+    """The suite's layers in all passes."""
+    for name, shape in shapes(n):
+        for make in (forward, data, filters):
+            yield f"{name} N={n} {layout} {make.__name__}", make(shape, layout=layout)
+
+
+def products(sizes: Sequence[tuple[int, int, int]] = PRODUCTS) -> Iterator[tuple[str, Problem]]:
+    """Products of m x k and k x n, of operands as they lie and transposed."""
+    for (m, k, n), ta, tb in itertools.product(sizes, (False, True), (False, True)):
+        yield (
+            f"product {m}x{k}x{n} {'t' if ta else 'n'}{'t' if tb else 'n'}",
+            product((k, m) if ta else (m, k), (n, k) if tb else (k, n), transpose_a=ta, transpose_b=tb),
+        )
+
+
 def problems() -> Iterator[tuple[str, Problem]]:
     for n, layout in ((32, "NCHW"), (1, "NCHW"), (128, "CHWN"), (32, "CHWN")):
-        for name, shape in shapes(n):
-            for make in (forward, data, filters):
-                yield f"{name} N={n} {layout} {make.__name__}", make(shape, layout=layout)
-    for m, k, n in (
-        (512, 512, 512),
-        (1024, 1024, 1024),
-        (2048, 2048, 2048),
-        (4096, 512, 1024),
-        (1000, 3000, 700),
-        (256, 4096, 256),
-        (128, 2048, 4096),
-        (3000, 64, 3000),
-        (777, 777, 777),
-        (2560, 2560, 2560),
-    ):
-        for ta, tb in itertools.product((False, True), repeat=2):
-            yield (
-                f"product {m}x{k}x{n} {'t' if ta else 'n'}{'t' if tb else 'n'}",
-                product((k, m) if ta else (m, k), (n, k) if tb else (k, n), transpose_a=ta, transpose_b=tb),
-            )
+        yield from layers(n, layout)
+    yield from products()
 
 
-def _group(candidate: str) -> str:
+def family(candidate: str) -> str:
+    """What the name of a candidate, or of its kernel, begins with: a judge's group."""
     return "_".join(candidate.split("_")[: 3 if "tensor" in candidate else 2])
+
+
+def evenly(every: Sequence[T], count: int) -> list[T]:
+    """So many of them, evenly spaced, or all."""
+    count = min(count, len(every))
+    return [every[(2 * i + 1) * len(every) // (2 * count)] for i in range(count)]
 
 
 def judges(groups: Sequence[str] = ()) -> list[Judge]:
@@ -85,17 +103,16 @@ def judges(groups: Sequence[str] = ()) -> list[Judge]:
     for name, problem in problems():
         best: dict[str, tuple[float, str, Plan]] = {}
         for candidate, plan in plans(problem, H200).items():
-            if candidate.startswith("sm90_") and (not groups or _group(candidate) in groups):
+            if candidate.startswith("sm90_") and (not groups or family(candidate) in groups):
                 clocks = plan.clocks(H200)
                 if CLOCKS[0] <= clocks <= CLOCKS[1]:
                     this = clocks, candidate, plan
-                    best[_group(candidate)] = min(best.get(_group(candidate), this), this, key=lambda t: t[:2])
+                    best[family(candidate)] = min(best.get(family(candidate), this), this, key=lambda t: t[:2])
         for group, (_, candidate, plan) in best.items():
             found.setdefault(group, []).append(Judge(name, group, problem, candidate, plan))
     taken = []
     for group, every in sorted(found.items()):
-        count = min(MOST_TENSOR if "tensor" in group else MOST, len(every))
-        taken += [every[(2 * i + 1) * len(every) // (2 * count)] for i in range(count)]
+        taken += evenly(every, MOST_TENSOR if "tensor" in group else MOST)
     return taken
 
 
@@ -262,7 +279,7 @@ def _long(row: dict[str, Any]) -> bool:
 def table(out: Path) -> str:
     """Errors by group, of launches of more than 10 microseconds, and how the model orders them."""
     rows = [row for row in json.loads(out.read_text())["rows"] if "model" in row]
-    lines = judging.by_group(rows, lambda row: _group(row["kernel"]), LEAST)
+    lines = judging.by_group(rows, lambda row: family(row["kernel"]), LEAST)
     kept = [row for row in rows if row["warm"]["clocks"] > LEAST]
     lines.append("Kendall's tau of clocks, warm: "
                  f"{tau([(row['model_warm']['clocks'], row['warm']['clocks']) for row in kept]):.3f}")

@@ -18,73 +18,62 @@ import pickle
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model_judges import H200, problems, sm90_launches, tau
-from suite import shapes
+from model_judges import H200, evenly, family, layers, products, sm90_launches, tau
 
 from maxdnn.errors import MaxdnnError
 from maxdnn.planning.cost import BETWEEN
 from maxdnn.planning.plan import Plan
 from maxdnn.planning.select import plans
-from maxdnn.problem.problem import Problem, data, filters, forward, product
+from maxdnn.problem.problem import Problem
 
 FEWEST = 3  # candidates of a problem
 MHZ = 1980  # of the SMs: clocks of the table
 WRONG = 0.2  # of the time: an estimate that is further off
-SMALL, BATCHED = (("NCHW", (1, 4, 8, 32)), ("CHWN", (32, 64))), (("NCHW", (1, 8, 32)), ("CHWN", (32,)))
-OTHER = ("NCHW", (2, 16)), ("CHWN", (96,))
+MINIBATCHES = {
+    "own": ((1, "NCHW"), (4, "NCHW"), (8, "NCHW"), (32, "NCHW"), (32, "CHWN"), (64, "CHWN")),
+    "others": ((2, "NCHW"), (16, "NCHW"), (96, "CHWN")),
+    "likely": ((1, "NCHW"), (8, "NCHW"), (32, "NCHW"), (32, "CHWN")),
+}
 OTHER_PRODUCTS = ((640, 640, 640), (1536, 384, 768), (2000, 1000, 300), (200, 5000, 500), (5000, 128, 1000),
-                  (300, 300, 3000))
+                  (300, 300, 3000))  # m, k, n
+SIZES = {"own": (200, 120_000), "others": (100, 200_000), "likely": (1000, 400_000)}
+"""Of a set: the most problems, and the clocks of a problem's best plan, which takes less."""
 LEAST, WITHIN = 10, 1.7  # of "likely": so many plans, of at most so much of the least estimate
 
 Candidates = dict[str, Plan]
 Row = dict[str, Any]
 
 
-def layers(minibatches: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[str, Problem]]:
-    for layout, sizes in minibatches:
-        for n in sizes:
-            for name, shape in shapes(n):
-                for make in (forward, data, filters):
-                    yield f"{name} N={n} {layout} {make.__name__}", make(shape, layout=layout)
-
-
 def every(of: str) -> Iterator[tuple[str, Problem]]:
     """The problems that those of a set are chosen from."""
+    found = itertools.chain.from_iterable(layers(*minibatch) for minibatch in MINIBATCHES[of])
     if of == "likely":
-        yield from itertools.islice(layers(BATCHED), 0, None, 5)
-    elif of == "own":
-        yield from layers(SMALL)
-        yield from (found for found in problems() if found[0].startswith("product"))
+        yield from itertools.islice(found, 0, None, 5)
     else:
-        yield from layers(OTHER)
-        for (m, k, n), t in itertools.product(OTHER_PRODUCTS, range(4)):
-            yield f"product {m}x{k}x{n} {t}", product((k, m) if t & 1 else (m, k), (n, k) if t & 2 else (k, n),
-                                                      transpose_a=bool(t & 1), transpose_b=bool(t & 2))
+        yield from found
+        yield from products() if of == "own" else products(OTHER_PRODUCTS)
 
 
 def candidates(of: str) -> dict[str, Candidates]:
-    """The plans of a set by problem: evenly spaced those whose best plan takes at most so many clocks."""
-    count, longest = {"own": (200, 120_000), "others": (100, 200_000), "likely": (0, 400_000)}[of]
-    found = {}
+    """The plans of a set by problem, evenly spaced ones of those that are short enough."""
+    (count, longest), found = SIZES[of], {}
     for name, problem in every(of):
-        plans_of = plans(problem, H200)
+        one = plans(problem, H200)
         if of != "likely":
-            plans_of = {key: plan for key, plan in plans_of.items() if len(sm90_launches(plan)) == len(plan.launches)}
-        clocks = {key: plan.clocks(H200) for key, plan in plans_of.items()}
-        if len(clocks) < FEWEST or min(clocks.values()) >= longest:
+            one = {key: plan for key, plan in one.items() if len(sm90_launches(plan)) == len(plan.launches)}
+        estimates = {key: plan.clocks(H200) for key, plan in one.items()}
+        if len(one) < FEWEST or min(estimates.values()) >= longest:
             continue
         if of == "likely":
-            least = sorted(clocks, key=clocks.__getitem__)[:LEAST]
-            plans_of = {key: plans_of[key] for key in least if clocks[key] < WITHIN * clocks[least[0]]}
-        found[name] = plans_of
-    names = list(found)
-    count = count or len(names)
-    return {name: found[name] for name in (names[(2 * i + 1) * len(names) // (2 * count)] for i in range(count))}
+            least = sorted(estimates, key=estimates.__getitem__)[:LEAST]
+            one = {key: one[key] for key in least if estimates[key] < WITHIN * estimates[least[0]]}
+        found[name] = one
+    return {name: found[name] for name in evenly(list(found), count)}
 
 
 def measure(found: Mapping[str, Candidates], out: Path) -> None:
@@ -126,7 +115,7 @@ def predict(found: Mapping[str, Candidates], out: Path) -> None:
 def estimate(out: Path, of: str) -> None:
     """Put the estimates of the library as it is into rows that were measured before."""
     rows = read(out)
-    by_problem = _by("problem", rows)
+    by_problem = _by_problem(rows)
     for name, problem in every(of):
         if name in by_problem:
             now = plans(problem, H200)
@@ -150,16 +139,15 @@ def clocks(row: Row) -> float:
     return float(row["measured_us"]) * MHZ
 
 
-def family(row: Row) -> str:
-    parts = row["candidate"].split("_")
-    return "_".join(parts[: 3 if "tensor" in parts else 2])
-
-
-def _by(key: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
+def _by(key: Callable[[Row], str], rows: Sequence[Row]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[key] if key in row else family(row), []).append(row)
+        found.setdefault(key(row), []).append(row)
     return found
+
+
+def _by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    return _by(lambda row: str(row["problem"]), rows)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -171,8 +159,8 @@ def table(rows: Sequence[Row]) -> str:
         names.append("model")
     lines = ["| by | tau, mean | median | fastest one chosen | chosen over fastest, geometric mean | P90 | largest |",
              "|---|---|---|---|---|---|---|"]
+    found = list(_by_problem(rows).values())
     for by in names:
-        found = list(_by("problem", rows).values())
         taus = [tau([(row[by], clocks(row)) for row in one]) for one in found if len(one) > 1]
         over = [clocks(min(one, key=lambda row: row[by])) / min(map(clocks, one)) for one in found]
         mean = math.exp(statistics.mean(map(math.log, over)))
@@ -180,7 +168,7 @@ def table(rows: Sequence[Row]) -> str:
                      f"{over.count(1)} of {len(over)} | {mean:.3f} | {np.percentile(over, 90):.2f} | {max(over):.2f} |")
     head = "".join(f" {by} over measured: P10, median, P90 | off by more than 20 % |" for by in names)
     lines += ["", f"| kernel | candidates |{head}", "|---|---|" + "---|---|" * len(names)]
-    for name, one in [*sorted(_by("family", rows).items()), ("all", rows)]:
+    for name, one in [*sorted(_by(lambda row: family(row["candidate"]), rows).items()), ("all", rows)]:
         lines.append(f"| {name} | {len(one)} |" + "".join(f" {_spread(one, by)} |" for by in names))
     return "\n".join(lines)
 

@@ -13,7 +13,8 @@ from .bandwidth import book_l2, l2_ticks
 from .columns import *
 from .dram import dram_room
 from .jit import compiled, narrow, popcount4, prefetch
-from .l2 import absent, l2_empty, l2_fetch, l2_locate, l2_set, l2_soon, to_fetch, write_sectors
+from .l2 import l2_empty, l2_fetch, l2_locate, l2_set, l2_soon, to_fetch, write_sectors
+from .partial import absent
 from .parts import come_across, l2_copy, l2_near, locate_copy, other_part, write_copy
 from .rounds import asked_ticks
 from .sharing import is_part, loaded_by_others, store_part

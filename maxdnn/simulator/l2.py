@@ -6,7 +6,7 @@ from .bandwidth import book_dram, book_l2, room_of_dram
 from .columns import *
 from .dram import dram_latency, loaded, read_ticks, to_dram
 from .jit import VECTOR, compiled, first_of, least_of, narrow, popcount4, prefetch
-from .partial import SECTORS, complete, of_set, store_words
+from .partial import SECTORS, absent, complete, of_set, store_words
 from .ways import find
 
 
@@ -195,13 +195,6 @@ def l2_way_of(X, line, base, now, store):
 @compiled
 def l2_way(X, line, now, store):
     return l2_way_of(X, line, l2_set(X, line), now, store)
-
-
-@compiled
-def absent(X, fill):
-    """The sectors that a line in L2 has not got. `fill`: the arrival times of the line."""
-    Y = narrow(X)
-    return (Y[fill] < 0) | (Y[fill + 1] < 0) << 1 | (Y[fill + 2] < 0) << 2 | (Y[fill + 3] < 0) << 3
 
 
 @compiled

@@ -34,6 +34,13 @@ def lacking(cell):
 
 
 @compiled
+def absent(X, fill):
+    """The sectors that a line in L2 has not got. `fill`: the arrival times of the line."""
+    Y = narrow(X)
+    return (Y[fill] < 0) | (Y[fill + 1] < 0) << 1 | (Y[fill + 2] < 0) << 2 | (Y[fill + 3] < 0) << 3
+
+
+@compiled
 def set_of(X, cell):
     """Where the set of L2 begins that a cell belongs to."""
     return cell - (cell - 2 * X[T_L2]) % (X[P_L2WAYS] * SECTORED)
@@ -106,7 +113,7 @@ def store_words(X, dirty, fill, mask, now):
     """Words of sectors of a line are stored, or the whole of them: what they lack then."""
     Y = narrow(X)
     before, further, cell = lacking(Y[dirty]), Y[dirty] >> FURTHER, Y[dirty] & (1 << FURTHER) - 1
-    first = Y[fill] < 0 and Y[fill + 1] < 0 and Y[fill + 2] < 0 and Y[fill + 3] < 0
+    first = absent(X, fill) == 15
     for sector in range(SECTORS):
         if mask >> sector & 1:
             at = SECTORS + LACK_BITS * sector

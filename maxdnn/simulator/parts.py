@@ -8,8 +8,8 @@ parts take turns, so that a line's own set and that of its copies are side by si
 from .bandwidth import book_l2
 from .columns import *
 from .jit import compiled, narrow, popcount4
-from .l2 import absent, arrive, fetch, l2_empty, l2_find, l2_set, l2_way_of, last_there, read_sectors, write_sectors
-from .partial import SECTORS
+from .l2 import arrive, fetch, l2_empty, l2_find, l2_set, l2_way_of, last_there, read_sectors, write_sectors
+from .partial import SECTORS, absent
 
 GPCS = 8  # that blocks fill one after another
 

@@ -6,8 +6,7 @@ any words of n MiB"). Whole sectors and atomics have none of this ("any sectors 
 
 from .columns import *
 from .jit import compiled, narrow
-from .l2 import absent
-from .partial import SECTORS
+from .partial import SECTORS, absent
 
 AT_A_TIME = 32
 
